@@ -121,9 +121,22 @@ impl Compiler<'_> {
             seen.push((address, block.place("address")));
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
             let protocols = self.protocols(block, serves, tls.is_some());
-            listeners.push(ListenerPlan { address, backlog, serves, tls, protocols });
+            let proxy_protocol = self.proxy_protocol(block, document);
+            listeners.push(ListenerPlan { address, backlog, serves, tls, protocols, proxy_protocol });
         }
         listeners
+    }
+
+    /// Whether clients of a listener come through load balancers.
+    fn proxy_protocol(&mut self, block: &Checked, document: &Checked) -> bool {
+        let is_on = block.flag("proxy-protocol");
+        let mut clients = document.all("client");
+        if is_on && !clients.any(|client| !client.texts("trusted-proxies").is_empty()) {
+            let message = "nobody may connect: `proxy-protocol` is for `trusted-proxies` only, and there are none";
+            let help = "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
+            self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
+        }
+        is_on
     }
 
     /// Where metrics are served.

@@ -4,6 +4,7 @@
 /// Words that begin a line elsewhere, each group with weir's way to say it. Dashes count as underscores.
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
+    (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
     (&["worker_connections", "maxconn", "limit_conn"], "`connections N` in `client`"),
     (&["frontend", "bind", "entrypoints", "entry_points"], "`listen \"ADDRESS:PORT\"` at the top"),
     (

@@ -97,6 +97,12 @@ const LISTEN: Block = Block {
             Default::Absent,
             "What clients may speak, the best first: `h2` is HTTP/2 with TLS, `h2c` HTTP/2 without, by prior knowledge. Without this option `h2` and `http/1.1` with `tls`, else `http/1.1`; a `forward` speaks `http/1.1` only.",
         ),
+        row(
+            "proxy-protocol",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Clients come through load balancers that say first whose connection it is, by the PROXY protocol, version 1 or 2, in front of TLS as well. Only `trusted-proxies` of `client` may connect, and only so.",
+        ),
     ],
     blocks: &[tls::TLS],
     repeats: true,

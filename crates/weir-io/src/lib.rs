@@ -3,6 +3,7 @@
 //! [`Driver`] is the one interface; `uring`, `epoll` and `sim` implement it. All speak completions with owned
 //! buffers, so the code above sees one world. This crate is the only one with unsafe code.
 
+mod announced;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 #[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
@@ -15,6 +16,7 @@ mod options;
 mod outgoing;
 mod pool;
 mod probe;
+mod proxy_header;
 mod relay;
 pub mod sim;
 mod table;
@@ -22,6 +24,7 @@ mod thread;
 mod uring;
 mod wake;
 
+pub use announced::{Announced, Balancers, HEADER_US};
 pub use buffer::RecvBuf;
 pub use driver::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,
@@ -32,5 +35,6 @@ pub use local::local_addresses;
 pub use net::{bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
+pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader};
 pub use thread::{Policy, available_cores, pin_to, policy_of, set_policy};
 pub use uring::Uring;

@@ -60,6 +60,8 @@ pub struct ListenerPlan {
     pub tls: Option<TlsPlan>,
     /// Which versions of HTTP they may speak.
     pub protocols: Protocols,
+    /// They come through load balancers, trusted proxies, who say by the PROXY protocol who they are. Default: they don't.
+    pub proxy_protocol: bool,
 }
 
 /// How the clients of a listener speak TLS.
@@ -479,7 +481,7 @@ impl ClientPlan {
 
     /// Whether this is a trusted proxy.
     #[inline]
-    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+    pub fn trusts(&self, address: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(address))
     }
 
@@ -551,7 +553,8 @@ impl Default for UpstreamPlan {
 impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse, tls: None, protocols: Protocols::default() }
+        let (serves, protocols) = (Serves::Reverse, Protocols::default());
+        ListenerPlan { address, backlog: 65535, serves, tls: None, protocols, proxy_protocol: false }
     }
 }
 

@@ -147,6 +147,11 @@ impl<D: Driver> Sealed<D> {
         &self.inner
     }
 
+    /// The driver inside, to tell it something of its own.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
     /// What was agreed on an open connection; None when it is not sealed. It is told once.
     pub fn take_facts(&mut self, socket: Socket) -> Option<Facts> {
         self.sessions.get_mut(socket)?.facts.take().map(|facts| *facts)

@@ -8,9 +8,9 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_io::{AcceptQueue, Driver, Socket};
+use weir_io::{AcceptQueue, Announced, Balancers, Driver, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::plan::{Entrance, ListenerPlan};
+use weir_proxy::plan::{Entrance, ListenerPlan, Plan};
 
 use crate::start::Sealing;
 use crate::worker::Worker;
@@ -97,6 +97,17 @@ impl Listeners {
         Ok(())
     }
 
+    /// Whose clients come through load balancers, which say who they are.
+    pub(crate) fn announce<D: Driver>(&self, driver: &mut Announced<D>, plan: &Arc<Plan>) {
+        for listener in self.of_plan.iter().filter_map(|number| self.get(*number)) {
+            let balancers = listener.plan.proxy_protocol.then(|| -> Balancers {
+                let plan = Arc::clone(plan);
+                Arc::new(move |address| plan.client.trusts(address))
+            });
+            driver.announce(listener.socket, balancers);
+        }
+    }
+
     /// Sockets of the plan's listeners, in its order; None: there is none.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = Option<Socket>> + '_ {
         self.of_plan.iter().map(|number| self.get(*number).map(|listener| listener.socket))
@@ -139,6 +150,14 @@ impl Listeners {
 }
 
 impl<D: Driver> Worker<D> {
+    /// Counts clients that no balancer has announced as it should.
+    pub(crate) fn count_unannounced(&mut self) {
+        let refused = self.driver.inner_mut().take_refused();
+        if refused > 0 {
+            self.parts.counters.clients_unannounced.add(refused);
+        }
+    }
+
     /// Takes the listeners of the plan that came into force. What can't be accepted on is told.
     pub(crate) fn change_listeners(&mut self, changes: &[ListenerChange]) -> Vec<io::Error> {
         let (plan, worker) = (Arc::clone(&self.parts.plan), self.parts.worker);
@@ -161,6 +180,7 @@ impl<D: Driver> Worker<D> {
                 }
             }
         }
+        self.listeners.announce(self.driver.inner_mut(), &plan);
         for number in before.into_iter().flatten() {
             self.listeners.leave(number, &mut self.driver);
             self.engine.drain(Some(number));

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
+use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
@@ -41,7 +41,7 @@ const MAIL_RETRY_US: u64 = 200;
 
 /// One core's driver and machines.
 pub struct Worker<D: Driver> {
-    pub(crate) driver: Sealed<D>,
+    pub(crate) driver: Sealed<Announced<D>>,
     pub(crate) engine: Engine,
     mailbox: Mailbox,
     completions: Vec<Completion>,
@@ -91,12 +91,13 @@ impl<D: Driver> Worker<D> {
     /// # Errors
     /// The operating system's, when a listener can't be registered.
     pub fn new(driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
-        let mut driver = Sealed::new(driver);
+        let mut driver = Sealed::new(Announced::new(driver));
         mailbox.set_waker(driver.waker());
         let mut open = Listeners::default();
         for (listener, plan) in listeners.into_iter().zip(&parts.plan.listeners) {
             open.add(&mut driver, listener, plan)?;
         }
+        open.announce(driver.inner_mut(), &parts.plan);
         let engine = Engine::new(parts.clone(), driver.now_us());
         Ok(Worker {
             driver,
@@ -304,7 +305,7 @@ impl<D: Driver> Worker<D> {
 
     /// The driver, for inspection.
     pub fn driver(&self) -> &D {
-        self.driver.inner()
+        self.driver.inner().inner()
     }
 
     /// One turn, waiting at most `wait_max_us` (None: until something happens or is due).
@@ -318,6 +319,7 @@ impl<D: Driver> Worker<D> {
         self.doing.set(Step::Driving);
         self.driver.turn(wait_us, &mut completions)?;
         self.count_tls();
+        self.count_unannounced();
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
