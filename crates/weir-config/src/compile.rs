@@ -1,7 +1,8 @@
 //! Checked tree -> plan, with the checks that need more than one block: names, addresses, conflicts. Called by `lib`.
 //!
-//! Names of servers are resolved here, once, by the function that the caller gives.
+//! Names of servers are not resolved: who checks a configuration hears of those that can't be, by the function that the caller gives.
 
+mod discovery;
 mod forward;
 mod http2;
 mod pool;
@@ -12,13 +13,14 @@ mod warn;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub(crate) use discovery::servers;
 use weir_http::{Limits, Pseudonym};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
-    ServerPlan, Serves, Share, ShutdownPlan, UpstreamPlan,
+    ServerPlan, Serves, Share, ShutdownPlan, UNLOCATED, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -43,7 +45,7 @@ pub(crate) struct Compiled {
 
 /// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
-    let mut compiler = Compiler { world, problems, warnings: Vec::new() };
+    let mut compiler = Compiler { world, problems, warnings: Vec::new(), names: Vec::new() };
     compiler.count(document);
     let listeners = compiler.listeners(document);
     let mut upstreams = compiler.upstreams(document);
@@ -59,6 +61,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
+        discovery: compiler.discovery(document),
         ..Plan::default()
     };
     plan.client.judged = plan.tells_certificates();
@@ -80,6 +83,8 @@ struct Compiler<'a> {
     world: World<'a>,
     problems: &'a mut Vec<Problem>,
     warnings: Vec<Problem>,
+    /// Servers that are written as names, and where.
+    names: Vec<(String, Span)>,
 }
 
 impl Compiler<'_> {
@@ -266,9 +271,21 @@ impl Compiler<'_> {
     }
 
     fn servers(&mut self, upstream: &Checked) -> Vec<ServerPlan> {
+        let servers = self.listed(upstream, upstream.all("tls").next().is_some());
+        if upstream.all("server").next().is_none() && upstream.text("servers-from").is_empty() {
+            let message = format!("upstream `{}` has no `server`", upstream.text("name"));
+            let problem = Problem::new("missing-value", &upstream.span, message);
+            self.push(problem.help("server \"127.0.0.1:9090\""));
+        }
+        self.backups(upstream);
+        servers
+    }
+
+    /// All `server` of a block.
+    fn listed(&mut self, block: &Checked, speaks_tls: bool) -> Vec<ServerPlan> {
         let mut seen: Vec<(&str, Span)> = Vec::new();
         let mut servers = Vec::new();
-        for block in upstream.all("server").take(BLOCKS_MAX) {
+        for block in block.all("server").take(BLOCKS_MAX) {
             let name = block.text("address");
             if let Some((_, span)) = seen.iter().find(|(other, _)| !name.is_empty() && *other == name) {
                 let problem =
@@ -278,14 +295,8 @@ impl Compiler<'_> {
                 );
             }
             seen.push((name, block.place("address")));
-            servers.extend(self.server(block, upstream.all("tls").next().is_some()));
+            servers.extend(self.server(block, speaks_tls));
         }
-        if upstream.all("server").next().is_none() {
-            let message = format!("upstream `{}` has no `server`", upstream.text("name"));
-            let problem = Problem::new("missing-value", &upstream.span, message);
-            self.push(problem.help("server \"127.0.0.1:9090\""));
-        }
-        self.backups(upstream);
         servers
     }
 
@@ -323,7 +334,7 @@ impl Compiler<'_> {
     fn backups(&mut self, upstream: &Checked) {
         let backups: Vec<&Checked> = upstream.all("server").filter(|server| server.flag("backup")).collect();
         let [first, others @ ..] = &backups[..] else { return };
-        if backups.len() == upstream.all("server").count() {
+        if backups.len() == upstream.all("server").count() && upstream.text("servers-from").is_empty() {
             let message = format!("all servers of upstream `{}` are backups", upstream.text("name"));
             let problem = Problem::new("conflict", &first.place("backup"), message);
             self.push(problem.help("leave `backup` out where the server is to be used at all times"));
@@ -354,21 +365,12 @@ impl Compiler<'_> {
         let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");
-        match (self.world.resolve)(name) {
-            Ok(Some(address)) => {
-                let plan = ServerPlan::new(name, address);
-                Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
-            }
-            Ok(None) => {
-                self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));
-                None
-            }
-            Err(error) => {
-                let message = format!("`{name}` can't be resolved: {error}");
-                self.push(Problem::new("unresolvable", &block.place("address"), message));
-                None
-            }
-        }
+        let address = name.parse().unwrap_or_else(|_| {
+            self.names.push((name.to_owned(), block.place("address")));
+            UNLOCATED
+        });
+        let plan = ServerPlan::new(name, address);
+        Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
     }
 
     /// How many connections are kept, made for what shares them, and made at all.

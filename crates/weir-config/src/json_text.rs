@@ -28,6 +28,23 @@ pub(crate) fn read(text: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) 
     reader.object(&text[whole], 0)
 }
 
+/// Reads an array of objects: an entry of this name for each.
+pub(crate) fn read_list(text: &str, name: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Vec<Entry> {
+    let mut reader = Reader { text, lookup, problems };
+    let whole = text.trim();
+    match serde_json::from_str::<&RawValue>(whole) {
+        Ok(_) if whole.starts_with('[') => reader.array(name, whole, 0),
+        Ok(_) => {
+            reader.push(&reader.span(whole), "a list in JSON is an array of objects");
+            Vec::new()
+        }
+        Err(error) => {
+            reader.syntax_error(whole, &error);
+            Vec::new()
+        }
+    }
+}
+
 struct Reader<'a> {
     text: &'a str,
     lookup: Lookup<'a>,

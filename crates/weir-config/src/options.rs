@@ -2,10 +2,13 @@
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
 //! `options/route.rs`, `tls` in `options/tls.rs`.
 
+mod discovery;
 mod forward;
 mod route;
 mod shutdown;
 mod tls;
+
+pub(crate) use discovery::SERVERS;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
@@ -70,7 +73,16 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, route::ROUTE, forward::FORWARD, shutdown::SHUTDOWN],
+    blocks: &[
+        LISTEN,
+        CLIENT,
+        ACCESS_LOG,
+        UPSTREAM,
+        route::ROUTE,
+        forward::FORWARD,
+        shutdown::SHUTDOWN,
+        discovery::DISCOVERY,
+    ],
     repeats: false,
     ..BLOCK
 };
@@ -238,7 +250,7 @@ const ACCESS_LOG: Block = Block {
 
 const UPSTREAM: Block = Block {
     name: "upstream",
-    help: "A named group of servers. At least one server each.",
+    help: "A named group of servers: at least one `server` each, or `servers-from`.",
     positional: &[row("name", Kind::Text("a name", texts::upstream_name), Default::Required, "What routes call it.")],
     options: &[
         row(
@@ -246,6 +258,12 @@ const UPSTREAM: Block = Block {
             Kind::Word(POOLS),
             Default::Is("pipelined"),
             "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own.",
+        ),
+        row(
+            "servers-from",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "A file with further servers, which is read again when it has changed: `server` as here, or in a file that ends in `.json` an array such as `[{\"address\": \"10.0.0.1:80\", \"weight\": 20}]` (docs/semantics.md §15).",
         ),
         row(
             "queue-size",
@@ -312,38 +330,7 @@ const UPSTREAM: Block = Block {
             "Strange though legal events (docs/status.md) on one connection; with more it is made anew.",
         ),
     ],
-    blocks: &[SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
-    repeats: true,
-    ..BLOCK
-};
-
-const SERVER: Block = Block {
-    name: "server",
-    help: "One server of an upstream. A name is resolved once, at start.",
-    positional: &[row("address", Kind::Text("HOST:PORT", texts::server_address), Default::Required, "Where it is.")],
-    options: &[
-        row(
-            "connections-min",
-            Kind::Count(0, 65_535),
-            Default::Is("1"),
-            "Connections kept also without traffic. As many as `connections`: all are made at the start and kept.",
-        ),
-        row(
-            "connections",
-            Kind::Count(1, 65_535),
-            Default::Is("32"),
-            "How many requests the server may have to work on at once while nothing holds a connection: so many connections are made, when requests would wait otherwise. As the other two, in total over all workers.",
-        ),
-        row(
-            "connections-max",
-            Kind::Count(1, 65_535),
-            Default::AtLeast("1024", "connections"),
-            "So many are made when others are held by what does not share: uploads that are not complete, large, late or endless answers, POSTs, slow readers. Tunnels are not counted.",
-        ),
-        row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
-        row("backup", Kind::Flag, Default::Is("#false"), "Used only when no server without this can be."),
-    ],
-    blocks: &[],
+    blocks: &[discovery::SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,
     ..BLOCK
 };

@@ -2,8 +2,10 @@
 //!
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
+mod discovery;
 mod entrance;
 mod merge;
+mod server;
 mod shutdown;
 mod slots;
 
@@ -20,8 +22,10 @@ use crate::placement::sticky::Sticky;
 use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
+pub use discovery::{DiscoveryPlan, Family, Known};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
+pub use server::{Place, ServerPlan, UNLOCATED};
 pub use shutdown::ShutdownPlan;
 
 /// Everything a worker needs to know.
@@ -41,6 +45,8 @@ pub struct Plan {
     pub forward: Option<ForwardPlan>,
     /// How weir ends.
     pub shutdown: ShutdownPlan,
+    /// How names of servers are looked up.
+    pub discovery: DiscoveryPlan,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }
@@ -117,8 +123,7 @@ pub struct ServerTlsPlan {
 impl ServerTlsPlan {
     /// The name that the certificate of a server must have: a DNS name, or an IP address, which may stand in brackets.
     pub fn name_of<'a>(&'a self, server: &'a ServerPlan) -> &'a str {
-        let host = server.name.rsplit_once(':').map_or(server.name.as_str(), |(host, _)| host);
-        self.name.as_deref().unwrap_or(host)
+        self.name.as_deref().unwrap_or(server.host())
     }
 }
 
@@ -302,7 +307,7 @@ impl Network {
 pub struct UpstreamPlan {
     /// As written in the configuration.
     pub name: String,
-    /// At least one.
+    /// At least one; maybe none in a plan that was just compiled, where they are in a file ([`DiscoveryPlan::files`]).
     pub servers: Vec<ServerPlan>,
     /// How connections to them speak TLS; None, the default: they don't.
     pub tls: Option<ServerTlsPlan>,
@@ -463,34 +468,6 @@ pub enum Share {
     Client,
 }
 
-/// One upstream address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerPlan {
-    /// As written, `host:port`.
-    pub name: String,
-    /// What it resolved to at start.
-    pub address: SocketAddr,
-    /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1. As many as
-    /// `connections`: all are made at start, and remade at once. None of the three means anything for a [`Pool::is_private`] one.
-    pub connections_min: u32,
-    /// Connections made for what shares them, in total over all workers, 1-65,535: how many requests the server may have to work
-    /// on at once while nothing holds a connection. Default 32.
-    pub connections: u32,
-    /// Connections made when others are held by what does not share, in total over all workers, `connections` to 65,535: uploads
-    /// that are not complete, answers that are large, late or endless, non-idempotent requests, tunnels, slow readers. Default 1024.
-    pub connections_max: u32,
-    /// Share of requests relative to the other servers, 1-100. Default 50.
-    pub weight: u32,
-    /// What an operator ordered instead of `weight`, 1-100. None, the default: nothing.
-    pub weight_ordered: Option<u32>,
-    /// Used only when no other server can be. Default false.
-    pub backup: bool,
-    /// Its upstream has it no more in the configuration: it gets nothing new. Default false.
-    pub retired: bool,
-    /// The configuration has its upstream no more: no route leads there, what was routed before is finished. Default false.
-    pub orphaned: bool,
-}
-
 /// One second.
 const SECOND_US: u64 = 1_000_000;
 
@@ -561,23 +538,5 @@ impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
         ListenerPlan { address, backlog: 65535, serves: Serves::Reverse, tls: None, protocols: Protocols::default() }
-    }
-}
-
-impl ServerPlan {
-    /// A server with the default connections and weight.
-    pub fn new(name: &str, address: SocketAddr) -> ServerPlan {
-        ServerPlan {
-            name: name.to_owned(),
-            address,
-            connections_min: 1,
-            connections: 32,
-            connections_max: 1024,
-            weight: 50,
-            weight_ordered: None,
-            backup: false,
-            retired: false,
-            orphaned: false,
-        }
     }
 }

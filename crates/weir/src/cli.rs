@@ -155,6 +155,9 @@ pub(crate) struct CheckArgs {
     /// Print JSON: the errors, or with --print the effective configuration
     #[arg(long)]
     pub(crate) json: bool,
+    /// Don't look up names of servers
+    #[arg(long)]
+    pub(crate) no_resolve: bool,
 }
 
 /// `weir reverse`.

@@ -14,14 +14,15 @@ use weir_config::{AdminChoice, parse};
 use weir_lab::certificate::{Certificate, KeyKind};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
-use weir_proxy::plan::SERVERS_SPARE;
+use weir_proxy::plan::{Plan, SERVERS_SPARE};
 use weir_worker::{Running, Sealing, Setup, StartError};
 
 use crate::admin::{Doors, Facts};
 use crate::certificates::Watcher;
 use crate::cli::Io;
+use crate::discovery::Discovery;
 use crate::failure::Failure;
-use crate::reload::{Fixed, Reloader, Workers};
+use crate::reload::{Fixed, Reloader, Workers, Written};
 use crate::{admin, machine, run, terminal};
 use load::{Comparison, Load, WAYS};
 
@@ -175,7 +176,8 @@ fn start(
     let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Watcher::default());
-    reloader.start(config.tree, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
+    let written = Written { tree: config.tree, plan: Plan::clone(&plan), discovery: Discovery::default() };
+    reloader.start(written, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
     Ok((running, admin, page))

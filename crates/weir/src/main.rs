@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod client;
 mod demo;
+mod discovery;
 mod failure;
 mod forward;
 mod journal;

@@ -1,10 +1,12 @@
-//! Another configuration while weir runs: `weir reload`, SIGHUP, and `weir server weight` (docs/semantics.md §13).
+//! Another configuration while weir runs: `weir reload`, SIGHUP, `weir server weight` (docs/semantics.md §13), and names of servers that have
+//! other addresses (docs/semantics.md §15).
 //!
 //! One thread does one job after another: reads and checks the file whole, compares it with what is in force, asks [`restart`] whether a
 //! running weir can do it, and has [`hand_over`] tell the workers. Whatever goes wrong leaves in force what was. `run` (signals) and the
 //! control thread put jobs on the [`Desk`] and look there for what came of them; nobody waits for this thread. Bounds: [`JOBS_MAX`] jobs
 //! that wait, [`OUTCOMES_MAX`] outcomes that are remembered.
 
+mod found;
 mod hand_over;
 mod listeners;
 mod restart;
@@ -20,8 +22,10 @@ use weir_config::{Config, Tree};
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
 
+use crate::discovery::{Discovery, RELOAD_PATIENCE};
 use crate::failure::Failure;
 use crate::names::meant;
+use crate::run;
 use crate::terminal::{tell, warn};
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
@@ -40,6 +44,8 @@ pub(crate) enum Job {
     Reload,
     /// Say what would be different.
     DryRun,
+    /// Names of servers have other addresses: take them into force.
+    Found,
     /// Give a server another weight, 1-100; None: that of the configuration.
     Weigh {
         /// Its upstream.
@@ -118,6 +124,16 @@ pub(crate) enum Answer {
 /// Reads the configuration anew.
 pub(crate) type Read = Box<dyn Fn() -> Result<Config, Failure> + Send>;
 
+/// What is in force, as it is written.
+pub(crate) struct Written {
+    /// With all defaults.
+    pub(crate) tree: Tree,
+    /// Compiled, before any name was looked up.
+    pub(crate) plan: Plan,
+    /// Who looks them up.
+    pub(crate) discovery: Discovery,
+}
+
 /// What the thread begins with.
 pub(crate) struct Reloader {
     desk: Desk,
@@ -186,14 +202,14 @@ impl Reloader {
         self.desk.clone()
     }
 
-    /// Starts the thread, which lives as long as the process. `tree` is what is in force, `read` None where that does not come from a
-    /// file.
+    /// Starts the thread, which lives as long as the process.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn start(self, tree: Tree, fixed: Fixed, read: Option<Read>, workers: Workers) -> io::Result<()> {
+    pub(crate) fn start(self, written: Written, fixed: Fixed, read: Option<Read>, workers: Workers) -> io::Result<()> {
         let Reloader { desk, jobs } = self;
-        let mut clerk = Clerk { desk, tree, fixed, read, workers };
+        written.discovery.tell(desk.clone());
+        let mut clerk = Clerk { desk, written, fixed, read, workers, not_found: String::new() };
         std::thread::Builder::new().name("weir-reload".to_owned()).spawn(move || {
             for (number, job) in jobs {
                 clerk.work(number, &job);
@@ -206,10 +222,13 @@ impl Reloader {
 /// The thread.
 struct Clerk {
     desk: Desk,
-    tree: Tree,
+    written: Written,
     fixed: Fixed,
+    /// None where the configuration does not come from a file.
     read: Option<Read>,
     workers: Workers,
+    /// Why addresses that were found last could not be taken into force; empty: they were.
+    not_found: String,
 }
 
 impl Clerk {
@@ -217,6 +236,7 @@ impl Clerk {
         let done = match job {
             Job::Reload => self.reload(),
             Job::DryRun => self.look().map(|(_, lines)| text(&lines)),
+            Job::Found => self.found(),
             Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
         };
         let outcome = match done {
@@ -248,24 +268,23 @@ impl Clerk {
             return Err(Failure::Configuration(restart::report(&refused)));
         }
         listeners::check(&plan.listeners, &config.plan.listeners)?;
-        let mut lines = self.tree.difference(&config.tree);
-        lines.extend(moved(&plan, &config.plan));
+        let lines = self.written.tree.difference(&config.tree);
         // Whether there is room for it.
-        self.workers.merged(&plan, config.plan.clone())?;
+        self.workers.merged(&plan, config.plan.located(&self.written.discovery.known()))?;
         Ok((config, lines))
     }
 
     fn reload(&mut self) -> Result<String, Failure> {
         // Whatever comes of the configuration: they would be looked at soon anyway.
         self.workers.look_at_files();
-        let done = self.look().and_then(|(config, lines)| self.apply(config).map(|()| lines));
+        let done = self.look().and_then(|(config, mut lines)| {
+            lines.extend(self.apply(config)?);
+            Ok(lines)
+        });
         match &done {
             Ok(lines) => {
                 tell(format_args!("reloaded: {} changes", lines.len()));
-                lines.iter().take(LINES_MAX).for_each(tell);
-                if lines.len() > LINES_MAX {
-                    tell(format_args!("and {} more", lines.len() - LINES_MAX));
-                }
+                tell_lines(lines);
             }
             Err(failure) => {
                 warn("not reloaded, what was in force stays so:");
@@ -275,15 +294,50 @@ impl Clerk {
         done.map(|_| String::new())
     }
 
-    fn apply(&mut self, mut config: Config) -> Result<(), Failure> {
+    /// What comes of names is returned.
+    fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Failure> {
         if let Some(forward) = &mut config.plan.forward {
             let failed = |error| Failure::Running(format!("weir: can't list the addresses of this machine: {error}\n"));
             forward.policy.add_local(&weir_io::local_addresses().map_err(failed)?);
         }
-        let next = self.workers.merged(&self.plan(), config.plan)?;
-        self.workers.hand_over(&self.desk, next)?;
-        self.tree = config.tree;
-        Ok(())
+        let failed = |error| run::failed("can't look names up", &error);
+        // Nothing of what is in force is forgotten before it is not any more.
+        self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
+        let (plan, wanted) = (self.plan(), config.plan.located(&self.written.discovery.known()));
+        let lines = found::lines(&plan, &wanted);
+        let done = self.take_over(&plan, wanted);
+        if done.is_ok() {
+            (self.written.tree, self.written.plan) = (config.tree, config.plan);
+        }
+        self.written.discovery.keep(&self.written.plan).map_err(failed)?;
+        done.map(|()| lines)
+    }
+
+    /// Names have other addresses.
+    fn found(&mut self) -> Result<String, Failure> {
+        let (plan, wanted) = (self.plan(), self.written.plan.located(&self.written.discovery.known()));
+        let lines = found::lines(&plan, &wanted);
+        if lines.is_empty() {
+            // A job before it has done that.
+            return Ok(String::new());
+        }
+        let done = self.take_over(&plan, wanted);
+        let why = done.as_ref().err().map_or_else(String::new, ToString::to_string);
+        match &done {
+            Ok(()) => tell_lines(&lines),
+            Err(_) => self.written.discovery.again(),
+        }
+        if !why.is_empty() && why != self.not_found {
+            warn("not all servers that were found are in force:");
+            why.lines().for_each(warn);
+        }
+        self.not_found = why;
+        done.map(|()| String::new())
+    }
+
+    fn take_over(&mut self, plan: &Plan, wanted: Plan) -> Result<(), Failure> {
+        let next = self.workers.merged(plan, wanted)?;
+        self.workers.hand_over(&self.desk, next)
     }
 
     fn weigh(&mut self, upstream: &str, server: &str, weight: Option<u32>) -> Result<String, Failure> {
@@ -318,24 +372,11 @@ pub(crate) fn slot(plan: &Plan, upstream: &str, server: &str) -> Result<usize, (
     slot.ok_or_else(|| ("unknown-server", meant("server", server, found.present().map(|plan| plan.name.as_str()))))
 }
 
-/// Servers whose names mean other addresses now.
-fn moved(old: &Plan, new: &Plan) -> Vec<String> {
-    let mut lines = Vec::new();
-    for plan in &new.upstreams {
-        let Some(before) = old.upstreams.iter().find(|old| !old.is_retired() && old.name == plan.name) else {
-            continue;
-        };
-        for server in &plan.servers {
-            if let Some(other) = before.present().find(|one| one.name == server.name && one.address != server.address) {
-                let (name, upstream) = (&server.name, &plan.name);
-                lines.push(format!(
-                    "upstream \"{upstream}\": ~ server \"{name}\" resolves to {} -> {}",
-                    other.address, server.address
-                ));
-            }
-        }
+fn tell_lines(lines: &[String]) {
+    lines.iter().take(LINES_MAX).for_each(tell);
+    if lines.len() > LINES_MAX {
+        tell(format_args!("and {} more", lines.len() - LINES_MAX));
     }
-    lines
 }
 
 fn text(lines: &[String]) -> String {

@@ -17,16 +17,17 @@ use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Experts, find_path, load};
 use weir_http::Pseudonym;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::SERVERS_SPARE;
+use weir_proxy::plan::{Plan, SERVERS_SPARE};
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
+use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::notify;
-use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers};
+use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
 use crate::terminal::{alarm, tell, warn};
 use crate::{admin, certificates, machine, side};
 
@@ -38,7 +39,8 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Who looks into files for whoever runs.
-pub(crate) const EXPERTS: Experts<'static> = Experts { users: &side::users::check, tls: &certificates::check_to_run };
+pub(crate) const EXPERTS: Experts<'static> =
+    Experts { users: &side::users::check, tls: &certificates::check_to_run, ..Experts::NOBODY };
 
 /// What a running proxy reacts to.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
@@ -94,7 +96,7 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
     let fixed = Fixed::of(&config);
     let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
     let workers = config.workers.unwrap_or_else(machine::workers);
-    let plan = Arc::new(config.plan);
+    let (discovery, plan) = find(&config.plan)?;
     let opened = plan.forward.as_ref().map(side::open).transpose()?;
     let certificates = certificates::open(&plan)?;
     let setup = Setup {
@@ -126,7 +128,7 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
         running.stop();
         failed("can't start the thread for names and passwords", &error)
     })?;
-    let facts = Facts { certificates: certificates.board(), ..Facts::of(&probe) };
+    let facts = Facts { certificates: certificates.board(), names: discovery.board(), ..Facts::of(&probe) };
     let seals = certificates.server_seals();
     let certificates = certificates.start().map_err(|error| {
         running.stop();
@@ -135,7 +137,8 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
     let reloader = Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.watcher());
-    reloader.start(config.tree, fixed, again, workers).map_err(|error| {
+    let written = Written { tree: config.tree, plan: config.plan, discovery };
+    reloader.start(written, fixed, again, workers).map_err(|error| {
         running.stop();
         failed("can't start the thread for reloads", &error)
     })?;
@@ -145,6 +148,15 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
         None
     });
     supervise(running, &signals, Journal::new(setup.plan), &desk)
+}
+
+/// Looks servers up by their names; with what is known of them then, the plan that workers begin with.
+fn find(written: &Plan) -> Result<(Discovery, Arc<Plan>), Failure> {
+    let mut discovery = Discovery::default();
+    let done = discovery.want(&[written], START_PATIENCE);
+    done.map_err(|error| failed("can't start the thread for names", &error))?;
+    let plan = Arc::new(written.located(&discovery.known()));
+    Ok((discovery, plan))
 }
 
 /// What the workers count of each server.

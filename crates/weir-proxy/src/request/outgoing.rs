@@ -28,7 +28,7 @@ pub(crate) struct From<'a> {
 #[inline]
 fn asked_host<'a>(upstream: &'a UpstreamPlan, head: &RequestHead, bytes: &'a [u8]) -> &'a [u8] {
     let authority = head.authority.of(bytes);
-    if authority.is_empty() { upstream.servers[0].name.as_bytes() } else { authority }
+    if authority.is_empty() { upstream.servers[0].authority().as_bytes() } else { authority }
 }
 
 /// A request of a client and how it is forwarded.

@@ -162,7 +162,7 @@ impl Health {
         let socket = self.prober(server).and_then(|prober| prober.socket);
         let (Some(socket), Some(plan)) = (socket, health_of(machine, cx)) else { return false };
         let servers = &cx.plan.upstreams[usize::from(machine.upstream)].servers;
-        let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
+        let out = Out::Owned(request(plan, servers[usize::from(machine.index)].authority()));
         cx.actions.push_back(Action::SendUpstream { socket, out });
         cx.actions.push_back(Action::ReceiveUpstream { socket });
         true
