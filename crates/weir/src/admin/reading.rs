@@ -157,9 +157,12 @@ impl Reader {
     pub(crate) fn follow(&mut self, desk: &Desk) {
         let Some(current) = desk.news(self.number) else { return };
         self.number = current.number;
-        self.plan = current.plan;
+        let old = std::mem::replace(&mut self.plan, current.plan);
         self.handle = self.handle.with_servers(&current.servers);
         let now = Instant::now();
+        for at in (0..self.servers.len()).filter(|at| old.is_given_away(*at, &self.plan)) {
+            self.servers[at] = Past::new(now);
+        }
         for at in self.servers.len()..self.plan.servers() {
             // One that took a name over has counts already, which are not of the present.
             let (totals, latency) = of_server(self.handle.views(), at);

@@ -39,6 +39,7 @@ fn told(server: &ServerPlan) -> (u32, bool, [u32; 3]) {
 mod tests {
     //! Proves: who comes and who goes has a line, and nobody else. How: an example.
 
+    use std::collections::BTreeSet;
     use std::net::SocketAddr;
 
     use super::*;
@@ -55,7 +56,7 @@ mod tests {
             let addresses = last.iter().map(at).collect();
             written.located(&Known { names: [("a.test:80".to_owned(), addresses)].into(), ..Known::default() })
         };
-        let first = at(&[1, 2]).merged(at(&[2, 3]), 9).expect("room");
+        let first = at(&[1, 2]).merged(at(&[2, 3]), 9, &BTreeSet::new()).expect("room");
         assert_eq!(
             lines(&first, &at(&[2, 4])),
             ["upstream \"app\": + server \"a.test@10.0.0.4:80\"", "upstream \"app\": - server \"a.test@10.0.0.3:80\""]
