@@ -9,6 +9,7 @@ mod buffer;
 pub mod conformance;
 mod driver;
 mod epoll;
+mod inherited;
 mod local;
 mod net;
 mod options;
@@ -28,8 +29,9 @@ pub use driver::{
     Token, Waker,
 };
 pub use epoll::Epoll;
+pub use inherited::take_inherited;
 pub use local::local_addresses;
-pub use net::{bind_listener, bind_listeners};
+pub use net::{adopt_listener, bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
 pub use thread::{Policy, available_cores, pin_to, policy_of, set_policy};

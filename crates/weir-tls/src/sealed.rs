@@ -180,6 +180,11 @@ impl<D: Driver> Sealed<D> {
         self.unfinished
     }
 
+    /// The same of those that this listener has accepted.
+    pub fn unfinished_of(&self, listener: Socket) -> u32 {
+        self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.unfinished)
+    }
+
     /// Whether somebody waits to be accepted at this listener: in its queue, or in a handshake that has begun. Who has said nothing yet
     /// may never say anything.
     pub fn is_awaited(&mut self, listener: Socket) -> bool {

@@ -59,6 +59,13 @@ impl Poller {
         self.control(libc::EPOLL_CTL_MOD, fd, data, WATCH | OUT)
     }
 
+    /// Watches a descriptor no more. For what is open elsewhere as well: the kernel forgets a file by itself only with its last
+    /// descriptor.
+    pub(super) fn remove(&self, fd: RawFd) {
+        // It fails only when it was not watched.
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
     fn control(&self, operation: i32, fd: RawFd, data: u64, events: u32) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: data };
         // SAFETY: `event` is valid for the call, which copies it.

@@ -11,7 +11,7 @@ use crate::cause::{Cause, Local};
 use crate::client::connection::{ClientConn, ReadBuffer, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
-use crate::ending::ClientEnd;
+use crate::ending::{ClientEnd, Farewell};
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
 use crate::plan::Plan;
@@ -19,9 +19,13 @@ use crate::request::route::{Asked, Routed};
 use crate::request::rules::{Known, Ruled};
 
 impl Clients {
-    /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
-    pub(crate) fn drain(&mut self, of: Option<u32>, cx: &mut Context) {
-        self.answers.conns.drain(of, cx);
+    /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain).
+    pub(crate) fn drain(&mut self, who: Farewell, cx: &mut Context) {
+        for index in self.answers.conns.drain(who, cx) {
+            let conn = self.conn_mut(index);
+            conn.flags.reset |= conn.codec.current().is_some();
+            self.answers.close_conn(index, ClientEnd::Drained, cx);
+        }
     }
 
     /// A client sent bytes.
