@@ -8,6 +8,7 @@ mod pool;
 mod route;
 mod shutdown;
 mod tls;
+mod upgrade;
 mod warn;
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
-    ServerPlan, Serves, Share, ShutdownPlan, UpstreamPlan,
+    ServerPlan, Serves, Share, ShutdownPlan, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -59,6 +60,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
+        upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),
         ..Plan::default()
     };
     plan.client.judged = plan.tells_certificates();

@@ -6,6 +6,7 @@ mod forward;
 mod route;
 mod shutdown;
 mod tls;
+mod upgrade;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
@@ -70,7 +71,16 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, route::ROUTE, forward::FORWARD, shutdown::SHUTDOWN],
+    blocks: &[
+        LISTEN,
+        CLIENT,
+        ACCESS_LOG,
+        UPSTREAM,
+        route::ROUTE,
+        forward::FORWARD,
+        shutdown::SHUTDOWN,
+        upgrade::UPGRADE,
+    ],
     repeats: false,
     ..BLOCK
 };

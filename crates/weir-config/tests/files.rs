@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use weir_config::{Experts, FILE_BYTES_MAX, find_path, load, parse};
-use weir_proxy::plan::{ClientPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpstreamPlan};
+use weir_proxy::plan::{ClientPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpgradePlan, UpstreamPlan};
 
 fn file(name: &str, content: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("weir-config-{}-{name}", std::process::id()));
@@ -60,5 +60,8 @@ fn defaults_of_the_table_are_those_of_the_plan() {
     assert_eq!(plan.shutdown, ShutdownPlan::default());
     let ends = parse(&format!("{text}; shutdown"), "shutdown.kdl").unwrap().plan;
     assert_eq!(ends.shutdown, ShutdownPlan::default());
+    assert_eq!(plan.upgrade, UpgradePlan::default());
+    let gives_way = parse(&format!("{text}; upgrade"), "upgrade.kdl").unwrap().plan;
+    assert_eq!(gives_way.upgrade, UpgradePlan::default());
     assert_eq!(plan.listeners, [ListenerPlan::new("127.0.0.1:80".parse().unwrap())]);
 }

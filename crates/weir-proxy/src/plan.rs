@@ -6,6 +6,7 @@ mod entrance;
 mod merge;
 mod shutdown;
 mod slots;
+mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use crate::upstream::health::{Codes, Symptom};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
 pub use shutdown::ShutdownPlan;
+pub use upgrade::UpgradePlan;
 
 /// Everything a worker needs to know.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +43,8 @@ pub struct Plan {
     pub forward: Option<ForwardPlan>,
     /// How weir ends.
     pub shutdown: ShutdownPlan,
+    /// How it gives way to a new program.
+    pub upgrade: UpgradePlan,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }

@@ -42,6 +42,8 @@ pub(crate) enum Verb {
     Reload(crate::server::ReloadArgs),
     /// Drain, disable or enable a server of a running weir, weigh it, or trust it again
     Server(crate::server::ServerArgs),
+    /// Have a running weir give way to the program that lies where it was started from, without losing a request
+    Upgrade(crate::server::UpgradeArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),
     /// Run a forward proxy without a configuration file
@@ -125,7 +127,7 @@ pub(crate) enum Io {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 SIGTERM or SIGQUIT lets requests finish for up to 30 s, then ends; a second one, or SIGINT, ends at once. SIGHUP reads the \
-configuration anew, as `weir reload`.
+configuration anew, as `weir reload`; SIGUSR2 has a new program take over, as `weir upgrade`.
 
 Example:
   weir run -c /etc/weir/weir.kdl --workers 4")]

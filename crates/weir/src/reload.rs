@@ -1,4 +1,5 @@
-//! Another configuration while weir runs: `weir reload`, SIGHUP, and `weir server weight` (docs/semantics.md §13).
+//! Another configuration while weir runs: `weir reload`, SIGHUP, and `weir server weight` (docs/semantics.md §13). Another program is a
+//! job like these, so that nothing else is done meanwhile: [`Upgrader`].
 //!
 //! One thread does one job after another: reads and checks the file whole, compares it with what is in force, asks [`restart`] whether a
 //! running weir can do it, and has [`hand_over`] tell the workers. Whatever goes wrong leaves in force what was. `run` (signals) and the
@@ -10,11 +11,12 @@ mod listeners;
 mod restart;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use weir_config::{Config, Tree};
 use weir_proxy::observe::server_stats::ServerStats;
@@ -23,6 +25,7 @@ use weir_proxy::plan::Plan;
 use crate::failure::Failure;
 use crate::names::meant;
 use crate::terminal::{tell, warn};
+use crate::upgrade::{Handed, Upgrader};
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
 
@@ -30,6 +33,8 @@ pub(crate) use restart::Fixed;
 const JOBS_MAX: usize = 16;
 /// Outcomes that are remembered for whoever asks.
 const OUTCOMES_MAX: usize = 64;
+/// How long the main thread may take to stop accepting.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 /// Lines of a difference that go to the log.
 const LINES_MAX: usize = 50;
 
@@ -40,6 +45,8 @@ pub(crate) enum Job {
     Reload,
     /// Say what would be different.
     DryRun,
+    /// Have a new program take over.
+    Upgrade,
     /// Give a server another weight, 1-100; None: that of the configuration.
     Weigh {
         /// Its upstream.
@@ -95,6 +102,23 @@ struct State {
     told: Told,
     asked: u64,
     outcomes: VecDeque<(u64, Outcome)>,
+    /// The job that is or was the last: nothing is taken behind it.
+    upgrade: Option<u64>,
+    /// The new program may accept clients: what is done to listeners now is done to its own.
+    is_committed: bool,
+    /// This program ends: no new one may take over.
+    is_ending: bool,
+    /// A new program accepts clients; whoever is told when this one has stopped to.
+    handed: Option<(Handed, SyncSender<()>)>,
+}
+
+/// Why a job is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwanted {
+    /// There are too many.
+    Busy,
+    /// A new program takes over, or has.
+    Upgrading,
 }
 
 /// Where jobs are put, and what came of them is found.
@@ -102,6 +126,25 @@ struct State {
 pub(crate) struct Desk {
     state: Arc<Mutex<State>>,
     jobs: SyncSender<(u64, Job)>,
+}
+
+impl Unwanted {
+    /// For programs.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Unwanted::Busy => "busy",
+            Unwanted::Upgrading => "upgrading",
+        }
+    }
+}
+
+impl fmt::Display for Unwanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unwanted::Busy => "too many reloads and weights wait already; try again",
+            Unwanted::Upgrading => "a new program is taking over; ask that one when it has",
+        })
+    }
 }
 
 /// What has become of a job.
@@ -125,13 +168,48 @@ pub(crate) struct Reloader {
 }
 
 impl Desk {
-    /// Puts a job there. Its number is for [`Desk::answer`]; None: there are too many.
-    pub(crate) fn ask(&self, job: Job) -> Option<u64> {
+    /// Puts a job there. Its number is for [`Desk::answer`].
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub(crate) fn ask(&self, job: Job) -> Result<u64, Unwanted> {
         let mut state = self.lock();
+        if state.upgrade.is_some() {
+            return Err(Unwanted::Upgrading);
+        }
         let number = state.asked + 1;
-        self.jobs.try_send((number, job)).ok()?;
+        let is_upgrade = job == Job::Upgrade;
+        self.jobs.try_send((number, job)).map_err(|_| Unwanted::Busy)?;
         state.asked = number;
-        Some(number)
+        state.upgrade = is_upgrade.then_some(number);
+        Ok(number)
+    }
+
+    /// This program is about to end. False: not yet, for a new one is beginning to accept clients.
+    pub(crate) fn may_end(&self) -> bool {
+        let mut state = self.lock();
+        state.is_ending |= !state.is_committed;
+        state.is_ending
+    }
+
+    /// A new program is about to accept clients. False: this one ends.
+    fn may_commit(&self) -> bool {
+        let mut state = self.lock();
+        state.is_committed = !state.is_ending;
+        state.is_committed
+    }
+
+    /// What a new program has taken over, once. Whoever takes it says so on the channel when nothing of it is accepted any more.
+    pub(crate) fn take_handed(&self) -> Option<(Handed, SyncSender<()>)> {
+        self.lock().handed.take()
+    }
+
+    /// Has the main thread stop accepting, and waits for that.
+    fn hand_over(&self, handed: Handed) {
+        let (done, stopped) = sync_channel(1);
+        self.lock().handed = Some((handed, done));
+        // It looks every 50 ms; if it does not, it is ending.
+        let _ = stopped.recv_timeout(HAND_OVER_MAX);
     }
 
     /// What has become of a job.
@@ -177,8 +255,27 @@ impl Reloader {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let told = Told { generation: 1, last: None, listeners };
         let current = Current { number: 0, plan, servers };
-        let state = State { current, told, asked: 0, outcomes: VecDeque::new() };
+        let state = State {
+            current,
+            told,
+            asked: 0,
+            outcomes: VecDeque::new(),
+            upgrade: None,
+            is_committed: false,
+            is_ending: false,
+            handed: None,
+        };
         Reloader { desk: Desk { state: Arc::new(Mutex::new(state)), jobs: sender }, jobs }
+    }
+
+    /// The same for a program that is what came of this job of its predecessor: so whoever asked that one finds it done here.
+    pub(crate) fn after(self, job: Option<u64>) -> Reloader {
+        if let Some(job) = job {
+            let mut state = self.desk.lock();
+            state.asked = job;
+            state.outcomes.push_back((job, Outcome::default()));
+        }
+        self
     }
 
     /// Where to put jobs.
@@ -187,13 +284,20 @@ impl Reloader {
     }
 
     /// Starts the thread, which lives as long as the process. `tree` is what is in force, `read` None where that does not come from a
-    /// file.
+    /// file; `upgrader` None where no new program can take over.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn start(self, tree: Tree, fixed: Fixed, read: Option<Read>, workers: Workers) -> io::Result<()> {
+    pub(crate) fn start(
+        self,
+        tree: Tree,
+        fixed: Fixed,
+        read: Option<Read>,
+        workers: Workers,
+        upgrader: Option<Upgrader>,
+    ) -> io::Result<()> {
         let Reloader { desk, jobs } = self;
-        let mut clerk = Clerk { desk, tree, fixed, read, workers };
+        let mut clerk = Clerk { desk, tree, fixed, read, workers, upgrader };
         std::thread::Builder::new().name("weir-reload".to_owned()).spawn(move || {
             for (number, job) in jobs {
                 clerk.work(number, &job);
@@ -210,6 +314,7 @@ struct Clerk {
     fixed: Fixed,
     read: Option<Read>,
     workers: Workers,
+    upgrader: Option<Upgrader>,
 }
 
 impl Clerk {
@@ -217,6 +322,7 @@ impl Clerk {
         let done = match job {
             Job::Reload => self.reload(),
             Job::DryRun => self.look().map(|(_, lines)| text(&lines)),
+            Job::Upgrade => self.upgrade(number),
             Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
         };
         let outcome = match done {
@@ -228,6 +334,9 @@ impl Clerk {
             let error = (outcome.code != 0).then(|| outcome.text.clone());
             state.told.generation += u64::from(error.is_none());
             state.told.last = Some(Last { at: SystemTime::now(), error });
+        }
+        if state.upgrade == Some(number) && outcome.code != 0 {
+            (state.upgrade, state.is_committed) = (None, false);
         }
         state.outcomes.push_back((number, outcome));
         if state.outcomes.len() > OUTCOMES_MAX {
@@ -284,6 +393,22 @@ impl Clerk {
         self.workers.hand_over(&self.desk, next)?;
         self.tree = config.tree;
         Ok(())
+    }
+
+    fn upgrade(&mut self, number: u64) -> Result<String, Failure> {
+        let plan = self.plan();
+        let Some(upgrader) = &mut self.upgrader else {
+            return Err(Failure::Running(
+                "weir: not upgraded: no new program can take over from this one\n".to_owned(),
+            ));
+        };
+        let (desk, workers) = (&self.desk, self.workers.handle());
+        let done = upgrader.upgrade(number, workers, &plan, || desk.may_commit(), |handed| desk.hand_over(handed));
+        if let Err(failure) = &done {
+            warn("no new program has taken over, this one goes on:");
+            failure.to_string().lines().for_each(warn);
+        }
+        done.map(|()| String::new())
     }
 
     fn weigh(&mut self, upstream: &str, server: &str, weight: Option<u32>) -> Result<String, Failure> {

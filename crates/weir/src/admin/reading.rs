@@ -17,7 +17,7 @@ use weir_proxy::observe::report::{ConnectionReport, ServerReport};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
-use weir_worker::{Handle, View, WorkerReport, enquire};
+use weir_worker::{Handle, View, WorkerReport};
 
 use super::history::{History, Sample};
 use super::window::{Counts, Past};
@@ -232,8 +232,7 @@ impl Reader {
     fn look(&self, patience: Duration) -> Reading {
         let at = Instant::now();
         let views = self.handle.views();
-        let enquiries: Vec<_> = views.iter().map(|view| Arc::clone(&view.enquiry)).collect();
-        let reports = enquire(&enquiries, patience);
+        let reports = self.handle.enquire(patience);
         let (totals, latency) = of_clients(views);
         let lately = self.all.lately(at, Counts::of(&totals), &latency);
         let workers: Vec<_> =

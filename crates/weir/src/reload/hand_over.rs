@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
-use weir_worker::{Adoption, Command, Handle, ServerSeals, enquire};
+use weir_worker::{Adoption, Command, Handle, ServerSeals};
 
 use super::listeners::Opened;
 use super::{Desk, listeners};
@@ -30,6 +30,11 @@ impl Workers {
     /// Of a weir that has just been started with room for so many servers.
     pub(crate) fn new(handle: Handle, slots_max: usize, seals: ServerSeals, watcher: Watcher) -> Workers {
         Workers { handle, slots_max, seals, watcher }
+    }
+
+    /// Who they are.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Has the files of certificates looked at; returns when what is new in them is in force.
@@ -87,8 +92,7 @@ impl Workers {
         if let Some(renewed) = renewed {
             self.watcher.take_over(renewed);
         }
-        let enquiries: Vec<_> = self.handle.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
-        let silent = enquire(&enquiries, PATIENCE).iter().position(Option::is_none);
+        let silent = self.handle.enquire(PATIENCE).iter().position(Option::is_none);
         for error in adoption.take_failed() {
             warn(format_args!("a worker can't accept on a listener, the others do: {error}"));
         }
