@@ -70,7 +70,7 @@ impl Reader<'_> {
             Some(b'{') => vec![self.block(name, part, depth)],
             Some(b'[') => self.array(name, part, depth),
             _ => {
-                let values = self.scalar(part).into_iter().collect();
+                let values = self.scalar(part, name).into_iter().collect();
                 vec![self.entry(name, &span, values)]
             }
         }
@@ -95,7 +95,7 @@ impl Reader<'_> {
             self.problems.push(Problem::new("bad-value", &span, message));
             return Vec::new();
         }
-        let values = items.iter().filter_map(|item| self.scalar(item.get())).collect();
+        let values = items.iter().filter_map(|item| self.scalar(item.get(), name)).collect();
         vec![Entry { nothing: items.is_empty(), ..self.entry(name, &span, values) }]
     }
 
@@ -117,7 +117,7 @@ impl Reader<'_> {
         Entry { name: name.to_owned(), name_span, values, ..Entry::default() }
     }
 
-    fn scalar(&mut self, part: &str) -> Option<Value> {
+    fn scalar(&mut self, part: &str, option: &str) -> Option<Value> {
         let span = self.span(part);
         let scalar = match serde_json::from_str::<serde_json::Value>(part) {
             Ok(serde_json::Value::Null) => Scalar::Null,
@@ -127,7 +127,7 @@ impl Reader<'_> {
                 (None, Some(number)) => Scalar::Integer(number.into()),
                 (None, None) => Scalar::Float(number.as_f64().unwrap_or(f64::MAX)),
             },
-            Ok(serde_json::Value::String(text)) => self.expanded(&text, &span),
+            Ok(serde_json::Value::String(text)) => self.expanded(&text, option, &span),
             Ok(_) => {
                 self.push(&span, "a value must stand here");
                 return None;
@@ -140,8 +140,8 @@ impl Reader<'_> {
         Some(Value { scalar, span })
     }
 
-    fn expanded(&mut self, text: &str, span: &Span) -> Scalar {
-        match expand(text, self.lookup) {
+    fn expanded(&mut self, text: &str, option: &str, span: &Span) -> Scalar {
+        match expand(text, option, self.lookup) {
             Ok(text) => Scalar::Text(text),
             Err(message) => {
                 self.problems.push(Problem::new("variable", span, message));
