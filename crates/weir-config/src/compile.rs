@@ -28,6 +28,8 @@ use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
 use crate::{AdminChoice, IoChoice, World, texts};
 
+pub(crate) use route::unseen;
+
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
 const BLOCKS_MAX: usize = 10_000;
 

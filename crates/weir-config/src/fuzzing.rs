@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::{Config, Experts, World, parse_in};
+use crate::{Config, Errors, Experts, World, parse_in};
 
 /// What fuzzing and its smoke test check of any bytes: nothing panics, errors can be drawn, and an accepted
 /// configuration prints KDL and JSON that read back to the same plan. No name is looked up.
@@ -17,6 +17,14 @@ pub fn config(data: &[u8]) {
             Ok(config) => assert_reads_back(&config),
         }
     }
+}
+
+/// Checks a configuration without a look at the world: every name has an address, every file is good.
+///
+/// # Errors
+/// What is wrong with the text alone.
+pub(crate) fn check(text: &str) -> Result<Config, Errors> {
+    parse_in(text, "imported.kdl", WORLD)
 }
 
 const WORLD: World<'static> =

@@ -36,6 +36,8 @@ pub(crate) enum Verb {
     /// Say everything that is wrong with a configuration, or show it with all defaults
     #[command(aliases = ["validate", "configtest"])]
     Check(CheckArgs),
+    /// Write the configuration of nginx, HAProxy or Caddy as one of weir
+    Import(crate::import::ImportArgs),
     /// Show how a running weir is doing
     Status(crate::status::StatusArgs),
     /// Have a running weir read its configuration anew

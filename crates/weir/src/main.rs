@@ -10,6 +10,7 @@ mod client;
 mod demo;
 mod failure;
 mod forward;
+mod import;
 mod journal;
 mod leaving;
 mod machine;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse_from(cli::words(std::env::args_os())).verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Check(arguments) => check::check(&arguments),
+        Verb::Import(arguments) => import::import(&arguments),
         Verb::Status(arguments) => status::status(&arguments),
         Verb::Reload(arguments) => server::reload(&arguments),
         Verb::Server(arguments) => server::server(&arguments),

@@ -183,7 +183,7 @@ impl Compiler<'_> {
 }
 
 /// Why no route can go by a field of requests; None: it can.
-fn unseen(name: &str) -> Option<String> {
+pub(crate) fn unseen(name: &str) -> Option<String> {
     if let Err(why) = texts::route::field(name) {
         return Some(why);
     }
