@@ -8,6 +8,8 @@
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
 #                         exchanged EXCHANGES times
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
+#   make dist             packages in target/dist: tar.gz, deb, rpm; the program static if this machine can build that
+#   make dist-check       looks into them: unpacks the deb into an empty root and tries what is in it
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs cargo-fuzz)
 #   make fmt lint setup   one step of the above
 
@@ -28,7 +30,7 @@ EXCHANGES ?= 10000
 # Most tests wait for sockets and programs more than they compute.
 TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: demo test sim bench chaos icount fuzz fmt lint unit licences setup build
+.PHONY: demo test sim bench chaos icount dist dist-check fuzz fmt lint unit licences setup build
 
 build:
 	@scripts/setup build
@@ -57,6 +59,13 @@ chaos: setup
 
 icount: setup
 	@scripts/icount $(ICOUNT)
+
+dist:
+	-@scripts/setup dist
+	@scripts/dist
+
+dist-check:
+	@scripts/dist check
 
 fuzz:
 	@scripts/fuzz $(FUZZ_SECONDS)

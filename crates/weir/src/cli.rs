@@ -60,6 +60,10 @@ pub(crate) enum Verb {
     Bomb(Box<crate::bomb::BombArgs>),
     /// Measure weir against no proxy, nginx and HAProxy
     Bench(crate::bench::BenchArgs),
+    /// Write what a shell completes weir's words by
+    Completion(crate::manual::CompletionArgs),
+    /// Write man pages
+    Man(crate::manual::ManArgs),
 }
 
 /// Where the configuration is.

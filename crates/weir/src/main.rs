@@ -14,6 +14,7 @@ mod import;
 mod journal;
 mod leaving;
 mod machine;
+mod manual;
 mod names;
 mod notify;
 mod origin;
@@ -55,6 +56,8 @@ fn main() -> ExitCode {
         Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Bomb(arguments) => bomb::bomb(*arguments),
         Verb::Bench(arguments) => bench::bench(arguments),
+        Verb::Completion(arguments) => manual::completion(&arguments),
+        Verb::Man(arguments) => manual::man(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -80,6 +80,8 @@ fn help_texts_are_as_stored() {
         "demo",
         "bomb",
         "bench",
+        "completion",
+        "man",
     ] {
         let arguments: Vec<&str> = verb.split(' ').chain(["--help"]).filter(|word| !word.is_empty()).collect();
         let shown = output(&arguments);
