@@ -59,16 +59,23 @@ impl Nginx<'_, '_, '_> {
         if guard.is_none() && proxy.is_none() {
             return;
         }
-        if kind == "~" || kind == "~*" {
-            let opens = if guard.is_some() { ", and what it keeps out is let in by others" } else { "" };
-            return self.draft.lost(node, format!("{}{opens}", Missing::PathMatch.why()));
-        }
+        let is_expression = kind == "~" || kind == "~*";
+        let path = if is_expression {
+            // What it keeps out stays out, with all that begins so.
+            let Some(prefix) = guard.and_then(|_| begins_with(path)) else {
+                let opens = if guard.is_some() { ", and what it keeps out is let in by others" } else { "" };
+                return self.draft.lost(node, format!("{}{opens}", Missing::PathMatch.why()));
+            };
+            prefix
+        } else {
+            path
+        };
         if kind == "=" && path == "/" && guard.is_none() {
             return self.draft.lost(node, Missing::PathMatch.why());
         }
         if kind == "=" {
             self.draft.different(node, EXACT);
-        } else if !path.ends_with('/') {
+        } else if !path.ends_with('/') && !is_expression {
             self.draft.different_once(node, SEGMENTS);
         }
         if server.hosts.is_empty() {
@@ -362,6 +369,16 @@ fn path(node: &Node) -> (&str, &str) {
     kind.map_or(("", first), |kind| (kind, &first[kind.len()..]))
 }
 
+/// Whole segments that all paths begin with that an expression matches; None: there are none.
+fn begins_with(expression: &str) -> Option<&str> {
+    let literal = expression.strip_prefix('^')?;
+    let end =
+        literal.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_')).unwrap_or(literal.len());
+    // What stands in front of `?` and the like may be missing.
+    let end = if matches!(&literal[end..], "" | "$") { end } else { literal[..end].rfind('/')? + 1 };
+    Some(&literal[..end]).filter(|prefix| prefix.len() > 1 && prefix.starts_with('/'))
+}
+
 /// What `proxy_pass` with a path makes of paths: that in place of the location's.
 fn replace_path(route: &mut Route, uri: &str) {
     if uri.is_empty() || uri == route.path {
@@ -371,5 +388,27 @@ fn replace_path(route: &mut Route, uri: &str) {
         route.strip = Some(route.path.clone());
     } else {
         route.rewrites.push((format!("^{}", regex::escape(&route.path)), uri.replace('$', "$$")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_that_an_expression_begins_with() {
+        for (expression, prefix) in [
+            ("^/admin", Some("/admin")),
+            ("^/admin/$", Some("/admin/")),
+            ("^/api/v[0-9]+/in", Some("/api/")),
+            ("^/a/bc?", Some("/a/")),
+            ("^/(a|b)/", None),
+            ("^/adm(in)?", None),
+            ("/admin", None),
+            ("\\.php$", None),
+            ("^admin/x", None),
+        ] {
+            assert_eq!(begins_with(expression), prefix, "{expression}");
+        }
     }
 }
