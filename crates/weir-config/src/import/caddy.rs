@@ -174,8 +174,8 @@ impl<'t> Caddy<'t, '_, '_> {
             }
         }
         if let Some(line) = tree.last(at, "tls").filter(|line| line.words.len() > 2) {
-            let [certificate, key] = [1, 2].map(|word| self.draft.sources.beside(line.argument(word)));
-            tls.certificates.push((certificate, Some(key)));
+            let [certificate, key] = [1, 2].map(|word| self.draft.file(line, line.argument(word)));
+            tls.certificates.push((certificate?, Some(key?)));
         } else {
             let name = match host.strip_prefix("*.") {
                 Some(domain) => format!("wildcard.{domain}"),
@@ -215,7 +215,7 @@ impl<'t> Caddy<'t, '_, '_> {
         let mode = tree.last(at, "mode").map_or("", |mode| mode.argument(1));
         let auth = if matches!(mode, "request" | "verify_if_given") { "optional" } else { "require" };
         tls.options.insert("client-auth", literal(auth));
-        tls.options.insert("client-ca", literal(&self.draft.sources.beside(authority)));
+        tls.options.insert("client-ca", literal(&self.draft.file(node, authority)?));
         Some(())
     }
 
@@ -259,6 +259,7 @@ impl<'t> Caddy<'t, '_, '_> {
                 what: node.shown(),
                 host: case.host(),
                 path: case.path(),
+                exact: case.exact,
                 methods: case.methods,
                 conditions: case.conditions,
                 to,

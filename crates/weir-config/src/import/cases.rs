@@ -14,6 +14,8 @@ pub(super) struct Case {
     /// None: all.
     host: Option<String>,
     path: Option<String>,
+    /// The path alone.
+    pub(super) exact: bool,
     pub(super) methods: Vec<String>,
     pub(super) conditions: Vec<Condition>,
     /// Something that routes can't say; Some(true): that it is not so.
@@ -28,6 +30,8 @@ pub(super) enum Effect {
     Host(String),
     /// A prefix.
     Path(String),
+    /// One path.
+    Exactly(String),
     Methods(Vec<String>),
     Condition(Condition),
     Always,
@@ -53,7 +57,7 @@ impl Case {
     }
 
     fn says_something(&self) -> bool {
-        let path = self.path.as_ref().is_some_and(|path| path != "/");
+        let path = self.path.as_ref().is_some_and(|path| path != "/" || self.exact);
         path || !self.methods.is_empty() || !self.conditions.is_empty()
     }
 
@@ -73,6 +77,17 @@ impl Case {
                 Some(other) if !covers_host(other, host) => case.impossible = true,
                 _ => case.host = Some(host.clone()),
             },
+            Effect::Exactly(path) => {
+                let fits = case
+                    .path
+                    .as_ref()
+                    .is_none_or(|other| if case.exact { path == other } else { covers_path(other, path) });
+                case.impossible |= !fits;
+                (case.path, case.exact) = (Some(path.clone()), true);
+            }
+            Effect::Path(path) if case.exact => {
+                case.impossible |= case.path.as_ref().is_none_or(|other| !covers_path(path, other));
+            }
             Effect::Path(path) => match &case.path {
                 Some(other) if covers_path(path, other) => {}
                 Some(other) if !covers_path(other, path) => case.impossible = true,

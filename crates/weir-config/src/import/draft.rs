@@ -92,6 +92,8 @@ pub(super) struct Route {
     pub(super) what: String,
     pub(super) host: String,
     pub(super) path: String,
+    /// The path alone, and none below it.
+    pub(super) exact: bool,
     pub(super) methods: Vec<String>,
     pub(super) conditions: Vec<Condition>,
     pub(super) to: To,
@@ -416,8 +418,12 @@ impl<'a> Draft<'a> {
         if let Some(earlier) = self.routes.iter().find(|other| hides(other, &route)) {
             let place = self.sources.name(earlier.place);
             // The same twice is no news.
-            if earlier.to == route.to {
+            if earlier.to == route.to && earlier.exact == route.exact {
                 return;
+            }
+            if earlier.exact && !route.exact && !route.path.ends_with('/') {
+                let path = format!("{}/", route.path);
+                return self.route(Route { path, ..route });
             }
             why = Some(format!(
                 "weir's routes hold for each `listen`, and {place} takes the same requests already; run a second weir for it"
@@ -453,6 +459,8 @@ impl<'a> Draft<'a> {
         for group in self.groups.iter_mut().filter(|group| group.only_tls) {
             group.listens.retain(|at| self.listens[*at].tls.is_some());
         }
+        let below = super::order::below_exact(&self.routes);
+        self.routes.extend(below);
         let groups = &self.groups;
         self.routes.retain(|route| !groups[route.group].listens.is_empty());
         self.leave_out_local();

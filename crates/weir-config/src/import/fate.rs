@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use super::missing::Missing;
 use super::tree::Node;
+use crate::texts;
 
 /// What becomes of a directive.
 pub(super) enum Fate {
@@ -20,6 +21,17 @@ pub(super) enum Fate {
 pub(super) type Fates = &'static [(&'static [&'static str], Fate)];
 
 impl Draft<'_> {
+    /// The path of a file that a directive names, if it is one.
+    pub(super) fn file(&mut self, node: &Node, path: &str) -> Option<String> {
+        match texts::forward::file(&self.sources.beside(path)) {
+            Ok(path) => Some(path),
+            Err(why) => {
+                self.lost(node, why);
+                None
+            }
+        }
+    }
+
     /// Says what becomes of a directive. `words`: how many of them say which one it is.
     pub(super) fn tell_by(&mut self, fates: Fates, node: &Node, words: usize) {
         let shown = node.shown();

@@ -199,6 +199,7 @@ impl<'t> Haproxy<'t, '_, '_> {
                 what: line.shown(),
                 host: case.host(),
                 path: case.path(),
+                exact: case.exact,
                 methods: case.methods,
                 conditions: case.conditions,
                 to,

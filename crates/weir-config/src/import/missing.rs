@@ -3,7 +3,7 @@
 /// What is said once of all paths.
 pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/a` and `/a/b`, and not `/ab` as here";
 
-/// What is said of one that is meant alone.
+/// What is said of one that is meant alone, where weir can't say so.
 pub(super) const EXACT: &str = "it is for this path alone here; a route takes all below it, too";
 
 /// Something that weir can't do.

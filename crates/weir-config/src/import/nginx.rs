@@ -133,10 +133,12 @@ impl<'t> Nginx<'t, '_, '_> {
             self.listen(at, group, listen);
         }
         let server = Server { at, group, hosts };
-        for location in tree.below(at) {
-            if tree.nodes[location].name() == "location" {
-                self.location(&server, location);
-            }
+        let mut locations: Vec<usize> =
+            tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
+        // Those for one path come before all others.
+        locations.sort_by_key(|at| !tree.nodes[*at].argument(1).starts_with('='));
+        for location in locations {
+            self.location(&server, location);
         }
     }
 
@@ -235,14 +237,7 @@ impl<'t> Nginx<'t, '_, '_> {
             self.draft.lost(node, "weir reads certificates and keys from files that are named in full");
             return None;
         }
-        let path = self.draft.sources.beside(path);
-        match texts::forward::file(&path) {
-            Ok(path) => Some(path),
-            Err(why) => {
-                self.draft.lost(node, why);
-                None
-            }
-        }
+        self.draft.file(node, path)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Where an earlier rule and a more specific later one can match the same request, a route for what they have in common is put in, which
 //! leads where the earlier one does. Called by dialects whose rules have an order. Bound: [`RULES_MAX`].
 
-use super::draft::Route;
+use super::draft::{Route, To};
 
 /// Routes of one group, with those that are put in.
 pub(super) const RULES_MAX: usize = 1000;
@@ -68,7 +68,7 @@ fn rank(route: &Route) -> (usize, usize, bool, usize) {
 /// Whether both are for the same requests, as they are written.
 fn same(a: &Route, b: &Route) -> bool {
     a.host == b.host
-        && a.path == b.path
+        && (&a.path, a.exact) == (&b.path, b.exact)
         && a.methods.len() == b.methods.len()
         && a.methods.iter().all(|method| b.methods.contains(method))
         && a.conditions.len() == b.conditions.len()
@@ -79,6 +79,11 @@ fn same(a: &Route, b: &Route) -> bool {
 fn common(first: &Route, second: &Route) -> Option<Route> {
     let host = narrower(&first.host, &second.host, covers_host)?;
     let path = narrower(&first.path, &second.path, covers_path)?;
+    let is_exact = |route: &Route| route.exact && route.path == path;
+    if first.exact && !is_exact(first) || second.exact && !is_exact(second) {
+        return None;
+    }
+    let exact = is_exact(first) || is_exact(second);
     let methods = match (&first.methods[..], &second.methods[..]) {
         ([], methods) | (methods, []) => methods.to_vec(),
         (a, b) => a.iter().filter(|method| b.contains(method)).cloned().collect(),
@@ -88,7 +93,37 @@ fn common(first: &Route, second: &Route) -> Option<Route> {
     }
     let mut conditions = first.conditions.clone();
     conditions.extend(second.conditions.iter().filter(|other| !first.conditions.contains(other)).cloned());
-    Some(Route { host, path, methods, conditions, ..first.clone() })
+    Some(Route { host, path, exact, methods, conditions, ..first.clone() })
+}
+
+/// Routes of weir take all below their path: where only the path itself is meant, those that take the rest to where it went. `routes` of all
+/// groups.
+pub(super) fn below_exact(routes: &[Route]) -> Vec<Route> {
+    let mut found: Vec<Route> = Vec::new();
+    for route in routes.iter().filter(|route| route.exact && !route.path.ends_with('/')) {
+        let (path, what) = (format!("{}/", route.path), format!("all below {}", route.path));
+        let below = Route { path, what, exact: false, to: To::Closed, ..route.clone() };
+        if routes.iter().chain(&found).any(|other| same(other, &below)) {
+            continue;
+        }
+        let mut others: Vec<&Route> =
+            routes.iter().filter(|other| other.group == route.group && !other.exact).collect();
+        others.sort_by_key(|other| std::cmp::Reverse(rank(other)));
+        let mut rules: Vec<Route> = Vec::new();
+        for other in others {
+            rules.extend(common(other, &below));
+            if rules.last().is_some_and(|rule| same(rule, &below)) {
+                break;
+            }
+        }
+        rules.push(below);
+        for rule in by_specificity(rules).routes {
+            if !found.iter().any(|other| same(other, &rule)) {
+                found.push(rule);
+            }
+        }
+    }
+    found
 }
 
 fn narrower(a: &str, b: &str, covers: fn(&str, &str) -> bool) -> Option<String> {
@@ -117,7 +152,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::draft::{Condition, To};
+    use super::super::draft::Condition;
     use super::*;
 
     fn rule() -> impl Strategy<Value = Route> {
@@ -125,9 +160,10 @@ mod tests {
         let path = prop::sample::select(vec!["/", "/x", "/x/", "/x/y", "/z"]);
         let methods = prop::sample::select(vec![vec![], vec!["GET"], vec!["GET", "PUT"], vec!["PUT"]]);
         let conditions = prop::collection::btree_set(prop::sample::select(vec!["p", "q"]), 0..=2);
-        (host, path, methods, conditions).prop_map(|(host, path, methods, conditions)| Route {
+        (host, path, any::<bool>(), methods, conditions).prop_map(|(host, path, exact, methods, conditions)| Route {
             host: host.to_owned(),
             path: path.to_owned(),
+            exact: exact && !path.ends_with('/'),
             methods: methods.into_iter().map(str::to_owned).collect(),
             conditions: conditions
                 .into_iter()
@@ -137,6 +173,7 @@ mod tests {
         })
     }
 
+    /// As `RouteTable` has it, which knows no exact paths.
     fn matches(route: &Route, (host, path, method, has): (&str, &str, &str, &str)) -> bool {
         covers_host(&route.host, host)
             && covers_path(&route.path, path)
@@ -149,17 +186,21 @@ mod tests {
         fn the_first_rule_holds(rules in prop::collection::vec(rule(), 0..7)) {
             let rules: Vec<Route> =
                 rules.into_iter().enumerate().map(|(at, rule)| Route { to: To::Upstream(at), ..rule }).collect();
-            let ordered = by_specificity(rules.clone());
+            let mut ordered = by_specificity(rules.clone());
             prop_assert!(ordered.complete);
+            let below = below_exact(&ordered.routes);
+            ordered.routes.extend(below);
             for host in ["b.a", "d.a", "c", "e"] {
                 for path in ["/", "/x", "/x/", "/x/y/w", "/xy", "/z"] {
                     for method in ["GET", "PUT", "HEAD"] {
                         for has in ["", "p", "q", "pq"] {
                             let asked = (host, path, method, has);
-                            let first = rules.iter().find(|rule| matches(rule, asked)).map(|rule| rule.to);
+                            let first = rules.iter().find(|rule| matches(rule, asked) && (!rule.exact || rule.path == path));
+                            // What no rule takes is refused, by none or by one that leads nowhere.
+                            let first = first.map_or(To::Closed, |rule| rule.to);
                             // As `RouteTable` looks: the most specific, of equals the first.
                             let fits = ordered.routes.iter().filter(|route| matches(route, asked));
-                            let best = fits.rev().max_by_key(|route| rank(route)).map(|route| route.to);
+                            let best = fits.rev().max_by_key(|route| rank(route)).map_or(To::Closed, |route| route.to);
                             prop_assert_eq!(best, first, "{:?}", asked);
                         }
                     }

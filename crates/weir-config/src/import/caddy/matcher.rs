@@ -93,6 +93,9 @@ impl Caddy<'_, '_, '_> {
         if prefix.contains(['*', '{', '%']) || !prefix.starts_with('/') {
             return Effect::Unsaid;
         }
+        if prefix == path && !path.ends_with('/') {
+            return Effect::Exactly(path.to_owned());
+        }
         if prefix == path {
             self.draft.different(node, EXACT);
         } else if !prefix.ends_with('/') {

@@ -161,20 +161,27 @@ impl<'t> Caddy<'t, '_, '_> {
         }
         for (_, line) in tree.children(at) {
             let value = line.argument(1);
-            let mut tls = |name, value| drop(said.tls.get_or_insert_default().insert(name, value));
+            let mut tls = |name, value: Option<String>| {
+                said.tls.get_or_insert_default().extend(value.map(|value| (name, literal(&value))));
+            };
             match line.name() {
                 "tls" => drop(said.tls.get_or_insert_default()),
                 "tls_insecure_skip_verify" => {
-                    tls("verify", "#false".to_owned());
+                    said.tls.get_or_insert_default().insert("verify", "#false".to_owned());
                     self.draft
                         .different(line, "`verify=#false` as here: whoever is between weir and the server reads all");
                 }
-                "tls_server_name" if texts::peer_name(value).is_ok() => tls("name", literal(value)),
-                "tls_trust_pool" if value == "file" => tls("ca", literal(&self.draft.sources.beside(line.argument(2)))),
-                "tls_trusted_ca_certs" => tls("ca", literal(&self.draft.sources.beside(value))),
+                "tls_server_name" if texts::peer_name(value).is_ok() => tls("name", Some(value.to_owned())),
+                "tls_trust_pool" if value == "file" => {
+                    tls("ca", self.draft.file(line, line.argument(2)));
+                }
+                "tls_trusted_ca_certs" => tls("ca", self.draft.file(line, value)),
                 "tls_client_auth" if line.words.len() == 3 => {
-                    tls("certificate", literal(&self.draft.sources.beside(value)));
-                    tls("key", literal(&self.draft.sources.beside(line.argument(2))));
+                    let [certificate, key] = [1, 2].map(|word| self.draft.file(line, line.argument(word)));
+                    if certificate.is_some() && key.is_some() {
+                        tls("certificate", certificate);
+                        tls("key", key);
+                    }
                 }
                 "dial_timeout" => self.upstream_time(upstream, line, "connect-timeout"),
                 "response_header_timeout" => self.upstream_time(upstream, line, "forward-timeout"),

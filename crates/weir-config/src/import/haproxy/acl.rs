@@ -112,7 +112,7 @@ impl Haproxy<'_, '_, '_> {
             ("path", "beg") if criterion.values.iter().any(|path| !path.ends_with('/')) => {
                 self.draft.different_once(line, SEGMENTS);
             }
-            ("path", "str") => {
+            ("path", "str") if criterion.values.iter().any(|path| path.ends_with('/')) => {
                 self.draft.different(line, EXACT);
             }
             _ => {}
@@ -205,7 +205,8 @@ impl<'w> Criterion<'w> {
             ("method", "str") => {
                 vec![Effect::Methods(self.values.iter().map(|value| value.to_ascii_uppercase()).collect())]
             }
-            ("path", "beg" | "str") => self.values.iter().map(|value| Effect::Path((*value).to_owned())).collect(),
+            ("path", "str") => self.values.iter().map(|value| Effect::Exactly((*value).to_owned())).collect(),
+            ("path", "beg") => self.values.iter().map(|value| Effect::Path((*value).to_owned())).collect(),
             ("host", "str") => self.values.iter().map(|value| Effect::Host(host(value))).collect(),
             ("host", "end" | "dom") => self.values.iter().flat_map(|value| below(value)).collect(),
             ("header" | "query" | "cookie", "found") => vec![self.condition(None)],

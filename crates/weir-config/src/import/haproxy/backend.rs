@@ -162,10 +162,9 @@ impl<'t> Haproxy<'t, '_, '_> {
             return;
         }
         for name in ["ca", "certificate"] {
-            if let Some(path) = options.get_mut(name) {
-                *path =
-                    if path == "@system-ca" { "system".to_owned() } else { literal(&self.draft.sources.beside(path)) };
-            }
+            let Some(path) = options.remove(name) else { continue };
+            let system = (path == "@system-ca").then(|| "system".to_owned());
+            options.extend(system.or_else(|| Some(literal(&self.draft.file(line, &path)?))).map(|path| (name, path)));
         }
         if !verify {
             options.remove("ca");

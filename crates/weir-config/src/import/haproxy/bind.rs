@@ -5,7 +5,6 @@ use super::super::missing::Missing;
 use super::super::tree::Node;
 use super::Haproxy;
 use crate::reverse::literal;
-use crate::texts;
 
 /// Options of `bind` with a value, of which weir needs no counterpart.
 const WITH_VALUE: [&str; 14] = [
@@ -98,9 +97,9 @@ impl Haproxy<'_, '_, '_> {
                 return None;
             };
             tls.options.insert("client-auth", literal(if verify == "optional" { "optional" } else { "require" }));
-            tls.options.insert("client-ca", literal(&self.draft.sources.beside(&authority)));
+            tls.options.insert("client-ca", literal(&self.draft.file(node, &authority)?));
             if let Some(list) = list {
-                tls.options.insert("client-crl", literal(&self.draft.sources.beside(&list)));
+                tls.options.insert("client-crl", literal(&self.draft.file(node, &list)?));
             }
         }
         if tls.certificates.is_empty() {
@@ -119,7 +118,7 @@ impl Haproxy<'_, '_, '_> {
             return None;
         }
         // The key is in the same file there, too.
-        texts::forward::file(&self.draft.sources.beside(path)).ok().map(|path| (path, None))
+        self.draft.file(node, path).map(|path| (path, None))
     }
 }
 

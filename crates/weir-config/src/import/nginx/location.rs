@@ -73,8 +73,10 @@ impl Nginx<'_, '_, '_> {
         if kind == "=" && path == "/" && guard.is_none() {
             return self.draft.lost(node, Missing::PathMatch.why());
         }
-        if kind == "=" {
+        if kind == "=" && path.ends_with('/') {
             self.draft.different(node, EXACT);
+        } else if kind == "=" {
+            // What is below it goes elsewhere.
         } else if !path.ends_with('/') && !is_expression {
             self.draft.different_once(node, SEGMENTS);
         }
@@ -86,6 +88,7 @@ impl Nginx<'_, '_, '_> {
             place: node.place,
             what: node.shown(),
             path: path.to_owned(),
+            exact: kind == "=",
             ..Route::default()
         };
         let route = match (guard, proxy) {
