@@ -54,8 +54,9 @@ impl Nginx<'_, '_, '_> {
         if path.starts_with('@') {
             return;
         }
-        let guard = self.guard(at);
         let proxy = self.proxied(server, at);
+        // One that it passes requests on to may keep some out, too.
+        let guard = self.guard(at).or_else(|| proxy.and_then(|(named, _)| self.guard(named)));
         if guard.is_none() && proxy.is_none() {
             return;
         }
