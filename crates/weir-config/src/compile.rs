@@ -1,24 +1,29 @@
 //! Checked tree -> plan, with the checks that need more than one block: names, addresses, conflicts. Called by `lib`.
 //!
-//! Names of servers are resolved here, once, by the function that the caller gives.
+//! Names of servers are not resolved: who checks a configuration hears of those that can't be, by the function that the caller gives.
 
+mod discovery;
 mod forward;
 mod http2;
+mod identity;
+mod own_answer;
 mod pool;
 mod route;
 mod shutdown;
 mod tls;
+mod upgrade;
 mod warn;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub(crate) use discovery::servers;
 use weir_http::{Limits, Pseudonym};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
-    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
-    ServerPlan, Serves, Share, ShutdownPlan, UpstreamPlan,
+    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode,
+    Plan, Pool, ServerPlan, Serves, Share, ShutdownPlan, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -27,6 +32,8 @@ use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
 use crate::{AdminChoice, IoChoice, World, texts};
+
+pub(crate) use route::unseen;
 
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
 const BLOCKS_MAX: usize = 10_000;
@@ -43,12 +50,13 @@ pub(crate) struct Compiled {
 
 /// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
-    let mut compiler = Compiler { world, problems, warnings: Vec::new() };
+    let mut compiler = Compiler { world, problems, warnings: Vec::new(), names: Vec::new() };
     compiler.count(document);
     let listeners = compiler.listeners(document);
     let mut upstreams = compiler.upstreams(document);
     let routes = compiler.routes(document, &mut upstreams);
     compiler.check_private(document);
+    identity::check_identity(&mut compiler, document);
     compiler.warn(document);
     let forward = compiler.forward(document, &listeners, &mut upstreams);
     let mut plan = Plan {
@@ -59,6 +67,8 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
+        discovery: compiler.discovery(document),
+        upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),
         ..Plan::default()
     };
     plan.client.judged = plan.tells_certificates();
@@ -80,6 +90,8 @@ struct Compiler<'a> {
     world: World<'a>,
     problems: &'a mut Vec<Problem>,
     warnings: Vec<Problem>,
+    /// Servers that are written as names, and where.
+    names: Vec<(String, Span)>,
 }
 
 impl Compiler<'_> {
@@ -118,9 +130,22 @@ impl Compiler<'_> {
             seen.push((address, block.place("address")));
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
             let protocols = self.protocols(block, serves, tls.is_some());
-            listeners.push(ListenerPlan { address, backlog, serves, tls, protocols });
+            let proxy_protocol = self.proxy_protocol(block, document);
+            listeners.push(ListenerPlan { address, backlog, serves, tls, protocols, proxy_protocol });
         }
         listeners
+    }
+
+    /// Whether clients of a listener come through load balancers.
+    fn proxy_protocol(&mut self, block: &Checked, document: &Checked) -> bool {
+        let is_on = block.flag("proxy-protocol");
+        let mut clients = document.all("client");
+        if is_on && !clients.any(|client| !client.texts("trusted-proxies").is_empty()) {
+            let message = "nobody may connect: `proxy-protocol` is for `trusted-proxies` only, and there are none";
+            let help = "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
+            self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
+        }
+        is_on
     }
 
     /// Where metrics are served.
@@ -142,6 +167,10 @@ impl Compiler<'_> {
     }
 
     fn client(&mut self, block: &Checked) -> ClientPlan {
+        if block.word("client-address") == "forwarded" && block.texts("trusted-proxies").is_empty() {
+            let message = "`client-address` has an effect only with `trusted-proxies`, who are believed in it";
+            self.push(Problem::new("conflict", &block.place("client-address"), message));
+        }
         ClientPlan {
             head: self.limits(block),
             body_bytes_max: block.count_or_none("body-limit"),
@@ -159,6 +188,12 @@ impl Compiler<'_> {
             underscores: block.flag("underscores"),
             judged: false,
             trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
+            address_field: match block.word("client-address") {
+                "forwarded" => AddressField::Forwarded,
+                _ => AddressField::XForwardedFor,
+            },
+            request_id: Some(block.text("request-id")).filter(|name| !name.is_empty()).map(Into::into),
+            trace_context: block.flag("trace-context"),
             http2: http2::limits(block),
         }
     }
@@ -266,9 +301,21 @@ impl Compiler<'_> {
     }
 
     fn servers(&mut self, upstream: &Checked) -> Vec<ServerPlan> {
+        let servers = self.listed(upstream, upstream.all("tls").next().is_some());
+        if upstream.all("server").next().is_none() && upstream.text("servers-from").is_empty() {
+            let message = format!("upstream `{}` has no `server`", upstream.text("name"));
+            let problem = Problem::new("missing-value", &upstream.span, message);
+            self.push(problem.help("server \"127.0.0.1:9090\""));
+        }
+        self.backups(upstream);
+        servers
+    }
+
+    /// All `server` of a block.
+    fn listed(&mut self, block: &Checked, speaks_tls: bool) -> Vec<ServerPlan> {
         let mut seen: Vec<(&str, Span)> = Vec::new();
         let mut servers = Vec::new();
-        for block in upstream.all("server").take(BLOCKS_MAX) {
+        for block in block.all("server").take(BLOCKS_MAX) {
             let name = block.text("address");
             if let Some((_, span)) = seen.iter().find(|(other, _)| !name.is_empty() && *other == name) {
                 let problem =
@@ -278,14 +325,8 @@ impl Compiler<'_> {
                 );
             }
             seen.push((name, block.place("address")));
-            servers.extend(self.server(block, upstream.all("tls").next().is_some()));
+            servers.extend(self.server(block, speaks_tls));
         }
-        if upstream.all("server").next().is_none() {
-            let message = format!("upstream `{}` has no `server`", upstream.text("name"));
-            let problem = Problem::new("missing-value", &upstream.span, message);
-            self.push(problem.help("server \"127.0.0.1:9090\""));
-        }
-        self.backups(upstream);
         servers
     }
 
@@ -323,7 +364,7 @@ impl Compiler<'_> {
     fn backups(&mut self, upstream: &Checked) {
         let backups: Vec<&Checked> = upstream.all("server").filter(|server| server.flag("backup")).collect();
         let [first, others @ ..] = &backups[..] else { return };
-        if backups.len() == upstream.all("server").count() {
+        if backups.len() == upstream.all("server").count() && upstream.text("servers-from").is_empty() {
             let message = format!("all servers of upstream `{}` are backups", upstream.text("name"));
             let problem = Problem::new("conflict", &first.place("backup"), message);
             self.push(problem.help("leave `backup` out where the server is to be used at all times"));
@@ -354,21 +395,12 @@ impl Compiler<'_> {
         let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");
-        match (self.world.resolve)(name) {
-            Ok(Some(address)) => {
-                let plan = ServerPlan::new(name, address);
-                Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
-            }
-            Ok(None) => {
-                self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));
-                None
-            }
-            Err(error) => {
-                let message = format!("`{name}` can't be resolved: {error}");
-                self.push(Problem::new("unresolvable", &block.place("address"), message));
-                None
-            }
-        }
+        let address = name.parse().unwrap_or_else(|_| {
+            self.names.push((name.to_owned(), block.place("address")));
+            UNLOCATED
+        });
+        let plan = ServerPlan::new(name, address);
+        Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
     }
 
     /// How many connections are kept, made for what shares them, and made at all.

@@ -9,11 +9,15 @@ const EXPANDED_MAX: usize = 64 * 1024;
 /// Where values of variables come from; the process environment outside of tests.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The value with its variables replaced.
+/// Options and rules whose values have names of the access log in them, which are known for each request.
+const WITH_NAMES: [&str; 4] = ["format", "set", "add", "value"];
+
+/// The value of `option` with its variables replaced. A name of the access log stays where such names may stand.
 ///
 /// # Errors
 /// What is wrong, for the user: a variable that is not set and has no default, or broken syntax.
-pub(crate) fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
+pub(crate) fn expand(text: &str, option: &str, lookup: Lookup<'_>) -> Result<String, String> {
+    let keeps_names = WITH_NAMES.contains(&option);
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -26,7 +30,10 @@ pub(crate) fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
         out.push_str(&rest[..at]);
         let inside = &rest[at + 2..];
         let close = inside.find('}').ok_or("`${` has no closing brace (write `$${` for a literal `${`)")?;
-        out.push_str(&variable(&inside[..close], lookup)?);
+        match &inside[..close] {
+            name if keeps_names && is_name(name) && lookup(name).is_none() => out.push_str(&format!("${{{name}}}")),
+            name => out.push_str(&variable(name, lookup)?),
+        }
         rest = &inside[close + 1..];
         if out.len() > EXPANDED_MAX {
             return Err(format!("the value is longer than {EXPANDED_MAX} bytes after its variables were expanded"));
@@ -34,6 +41,11 @@ pub(crate) fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// Whether the access log calls something so.
+fn is_name(name: &str) -> bool {
+    Name::of(name).is_some() || name.strip_prefix("http_").is_some_and(|field| !field.is_empty())
 }
 
 /// What stands between the braces: `VAR` or `VAR:-default`.
@@ -53,9 +65,6 @@ fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value),
         (None, Some(default)) => Ok(default.to_owned()),
-        (None, None) if Name::ALL.iter().any(|(_, word, _)| *word == name) => Err(format!(
-            "the variable {name} is not set; what the access log calls so is written `${name}`, or `$${{{name}}}` in front of a letter"
-        )),
         (None, None) => Err(format!("the variable {name} is not set and has no default")),
     }
 }
@@ -80,31 +89,40 @@ mod tests {
 
     #[test]
     fn variables_and_defaults() {
-        assert_eq!(expand("${HOST}:80", &lookup).unwrap(), "10.0.0.1:80");
-        assert_eq!(expand("${NONE:-a}${HOST:-b}${EMPTY:-c}${EMPTY}", &lookup).unwrap(), "a10.0.0.1c");
-        assert_eq!(expand("plain $HOST $", &lookup).unwrap(), "plain $HOST $");
-        assert_eq!(expand("${NONE:-}", &lookup).unwrap(), "");
+        assert_eq!(expand("${HOST}:80", "option", &lookup).unwrap(), "10.0.0.1:80");
+        assert_eq!(expand("${NONE:-a}${HOST:-b}${EMPTY:-c}${EMPTY}", "option", &lookup).unwrap(), "a10.0.0.1c");
+        assert_eq!(expand("plain $HOST $", "option", &lookup).unwrap(), "plain $HOST $");
+        assert_eq!(expand("${NONE:-}", "option", &lookup).unwrap(), "");
     }
 
     #[test]
     fn expanded_data_is_not_expanded_again() {
-        assert_eq!(expand("${TRICK}", &lookup).unwrap(), "${HOST}");
+        assert_eq!(expand("${TRICK}", "option", &lookup).unwrap(), "${HOST}");
     }
 
     #[test]
     fn unset_and_broken_are_errors() {
-        assert!(expand("${NONE}", &lookup).unwrap_err().contains("NONE is not set"));
-        assert!(expand("${HOST", &lookup).unwrap_err().contains("closing brace"));
-        assert!(expand("${a b}", &lookup).is_err());
-        assert!(expand("${}", &lookup).is_err());
-        assert!(expand("${1A}", &lookup).is_err());
+        assert!(expand("${NONE}", "option", &lookup).unwrap_err().contains("NONE is not set"));
+        assert!(expand("${HOST", "option", &lookup).unwrap_err().contains("closing brace"));
+        assert!(expand("${a b}", "option", &lookup).is_err());
+        assert!(expand("${}", "option", &lookup).is_err());
+        assert!(expand("${1A}", "option", &lookup).is_err());
+    }
+
+    #[test]
+    fn names_of_the_access_log_stay_where_they_may_stand() {
+        assert_eq!(expand("${host}x ${http_a}", "set", &lookup).unwrap(), "${host}x ${http_a}");
+        assert_eq!(expand("${HOST} ${status}", "format", &lookup).unwrap(), "10.0.0.1 ${status}");
+        for (text, option) in [("${host}", "path"), ("${hots}", "format"), ("${http_}", "add")] {
+            assert!(expand(text, option, &lookup).unwrap_err().contains("is not set"), "{text}");
+        }
     }
 
     #[test]
     fn a_literal_is_possible_and_escape_reads_back() {
-        assert_eq!(expand("$${HOST}", &lookup).unwrap(), "${HOST}");
+        assert_eq!(expand("$${HOST}", "option", &lookup).unwrap(), "${HOST}");
         for value in ["${HOST}", "a${", "$$", "$${x}", "$", "$$${"] {
-            assert_eq!(expand(&escape(value), &lookup).unwrap(), value, "{value}");
+            assert_eq!(expand(&escape(value), "option", &lookup).unwrap(), value, "{value}");
         }
     }
 }

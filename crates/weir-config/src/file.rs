@@ -63,7 +63,7 @@ pub(crate) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// One byte more than the limit says that there is more.
-fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

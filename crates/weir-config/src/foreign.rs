@@ -27,6 +27,10 @@ const WORDS: [(&str, &[&str]); 3] = [
     ("a Caddyfile", &["reverse_proxy", "file_server", "php_fastcgi", "handle_path", "encode"]),
 ];
 
+/// What `weir import` calls them.
+const PROGRAMS: [(&str, &str); 3] =
+    [("an nginx configuration", "nginx"), ("an HAProxy configuration", "haproxy"), ("a Caddyfile", "caddy")];
+
 /// Whose configuration it is, if it is clearly one of these, and what to write instead.
 pub(crate) fn recognise(text: &str) -> Option<Problem> {
     if text.trim_start().starts_with('{') {
@@ -44,7 +48,12 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     let word = text[span].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
     let label =
         habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; weir says it so: {say}"));
-    Some(problem.label(label).help(crate::START))
+    let program = PROGRAMS.iter().find(|(other, _)| *other == what);
+    let help = program.map_or_else(
+        || crate::START.to_owned(),
+        |(_, program)| format!("`weir import {program} FILE` writes it as one of weir; {}", crate::START),
+    );
+    Some(problem.label(label).help(help))
 }
 
 /// Lines that say something, with the place of what they say.

@@ -4,6 +4,7 @@
 /// Words that begin a line elsewhere, each group with weir's way to say it. Dashes count as underscores.
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
+    (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
     (&["worker_connections", "maxconn", "limit_conn"], "`connections N` in `client`"),
     (&["frontend", "bind", "entrypoints", "entry_points"], "`listen \"ADDRESS:PORT\"` at the top"),
     (
@@ -15,6 +16,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
         "`route { proxy \"NAME\"; }`, and an `upstream \"NAME\"` with the servers",
     ),
     (&["location", "handle_path", "path_prefix", "pathprefix"], "`route path=\"/PATH\" { proxy \"NAME\"; }`"),
+    (
+        &["return", "redir", "http_request", "static_response"],
+        "`redirect \"https://HOST/PATH\"` or `respond 404 \"TEXT\"` in `route`",
+    ),
     (&["server_name", "hosts", "domain"], "`route host=\"NAME\" { proxy \"NAME\"; }`"),
     (&["limit_except"], "`route methods=\"GET,HEAD\" { proxy \"NAME\"; }`"),
     (
@@ -30,7 +35,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["client_header_timeout", "timeout_http_request", "read_header_timeout"], "`head-timeout` in `client`"),
     (&["client_body_timeout", "read_body_timeout"], "`body-timeout` in `client`"),
     (&["send_timeout", "write_timeout"], "`send-timeout` in `client`"),
-    (&["set_real_ip_from", "real_ip_header", "forwardedheaders"], "`trusted-proxies` in `client`"),
+    (
+        &["set_real_ip_from", "real_ip_header", "forwardedheaders", "client_ip_headers"],
+        "`trusted-proxies` and `client-address` in `client`",
+    ),
     (&["proxy_connect_timeout", "timeout_connect", "dial_timeout"], "`connect-timeout` in `upstream`"),
     (
         &["proxy_read_timeout", "proxy_send_timeout", "timeout_server", "response_header_timeout"],

@@ -28,6 +28,23 @@ pub(crate) fn read(text: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) 
     reader.object(&text[whole], 0)
 }
 
+/// Reads an array of objects: an entry of this name for each.
+pub(crate) fn read_list(text: &str, name: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Vec<Entry> {
+    let mut reader = Reader { text, lookup, problems };
+    let whole = text.trim();
+    match serde_json::from_str::<&RawValue>(whole) {
+        Ok(_) if whole.starts_with('[') => reader.array(name, whole, 0),
+        Ok(_) => {
+            reader.push(&reader.span(whole), "a list in JSON is an array of objects");
+            Vec::new()
+        }
+        Err(error) => {
+            reader.syntax_error(whole, &error);
+            Vec::new()
+        }
+    }
+}
+
 struct Reader<'a> {
     text: &'a str,
     lookup: Lookup<'a>,
@@ -70,7 +87,7 @@ impl Reader<'_> {
             Some(b'{') => vec![self.block(name, part, depth)],
             Some(b'[') => self.array(name, part, depth),
             _ => {
-                let values = self.scalar(part).into_iter().collect();
+                let values = self.scalar(part, name).into_iter().collect();
                 vec![self.entry(name, &span, values)]
             }
         }
@@ -95,7 +112,7 @@ impl Reader<'_> {
             self.problems.push(Problem::new("bad-value", &span, message));
             return Vec::new();
         }
-        let values = items.iter().filter_map(|item| self.scalar(item.get())).collect();
+        let values = items.iter().filter_map(|item| self.scalar(item.get(), name)).collect();
         vec![Entry { nothing: items.is_empty(), ..self.entry(name, &span, values) }]
     }
 
@@ -117,7 +134,7 @@ impl Reader<'_> {
         Entry { name: name.to_owned(), name_span, values, ..Entry::default() }
     }
 
-    fn scalar(&mut self, part: &str) -> Option<Value> {
+    fn scalar(&mut self, part: &str, option: &str) -> Option<Value> {
         let span = self.span(part);
         let scalar = match serde_json::from_str::<serde_json::Value>(part) {
             Ok(serde_json::Value::Null) => Scalar::Null,
@@ -127,7 +144,7 @@ impl Reader<'_> {
                 (None, Some(number)) => Scalar::Integer(number.into()),
                 (None, None) => Scalar::Float(number.as_f64().unwrap_or(f64::MAX)),
             },
-            Ok(serde_json::Value::String(text)) => self.expanded(&text, &span),
+            Ok(serde_json::Value::String(text)) => self.expanded(&text, option, &span),
             Ok(_) => {
                 self.push(&span, "a value must stand here");
                 return None;
@@ -140,8 +157,8 @@ impl Reader<'_> {
         Some(Value { scalar, span })
     }
 
-    fn expanded(&mut self, text: &str, span: &Span) -> Scalar {
-        match expand(text, self.lookup) {
+    fn expanded(&mut self, text: &str, option: &str, span: &Span) -> Scalar {
+        match expand(text, option, self.lookup) {
             Ok(text) => Scalar::Text(text),
             Err(message) => {
                 self.problems.push(Problem::new("variable", span, message));

@@ -48,7 +48,8 @@ impl Reader<'_> {
             self.annotation(&name_span);
         }
         for part in node.entries() {
-            let value = self.value(part);
+            let option = part.name().unwrap_or(node.name()).value();
+            let value = self.value(part, option);
             match part.name() {
                 None => entry.values.push(value),
                 Some(name) => entry.entries.push(Entry {
@@ -65,13 +66,13 @@ impl Reader<'_> {
         entry
     }
 
-    fn value(&mut self, part: &KdlEntry) -> Value {
+    fn value(&mut self, part: &KdlEntry, option: &str) -> Value {
         let span = value_span(part);
         if part.ty().is_some() {
             self.annotation(&span);
         }
         let scalar = match part.value() {
-            KdlValue::String(text) => self.expanded(text, &span),
+            KdlValue::String(text) => self.expanded(text, option, &span),
             KdlValue::Integer(number) => Scalar::Integer(*number),
             KdlValue::Float(number) => Scalar::Float(*number),
             KdlValue::Bool(flag) => Scalar::Flag(*flag),
@@ -80,8 +81,8 @@ impl Reader<'_> {
         Value { scalar, span }
     }
 
-    fn expanded(&mut self, text: &str, span: &Span) -> Scalar {
-        match expand(text, self.lookup) {
+    fn expanded(&mut self, text: &str, option: &str, span: &Span) -> Scalar {
+        match expand(text, option, self.lookup) {
             Ok(text) => Scalar::Text(text),
             Err(message) => {
                 self.problems.push(Problem::new("variable", span, message));

@@ -2,8 +2,8 @@
 //!
 //! Text -> tree (`kdl_text`, `json_text`, with `expand` for variables) -> checked tree (`check` with the table in
 //! `options`) -> plan (`compile`); the checked tree prints itself (`print`). All problems are found in one go, each with
-//! its place (`problem`). Called by the command line. semantics: unknown words, values out of range and names that
-//! don't resolve are errors; nothing is applied unless everything is valid.
+//! its place (`problem`). Called by the command line. semantics: unknown words, values out of range and files that
+//! can't be used are errors; nothing is applied unless everything is valid.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -15,6 +15,7 @@ mod foreign;
 mod forward;
 pub mod fuzzing;
 mod habits;
+mod import;
 mod json_text;
 mod kdl_shape;
 mod kdl_text;
@@ -24,22 +25,25 @@ mod problem;
 mod reference;
 mod reverse;
 mod schema;
+mod servers;
 mod texts;
 mod tree;
 mod units;
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{DiscoveryPlan, Plan};
 
 pub use compile::collide;
 pub use file::{FILE_BYTES_MAX, LIST_BYTES_MAX, find_path, load};
 pub use forward::Forward;
+pub use import::{Dialect, Imported, Kind as NoteKind, Note, Outside, import, import_in};
 pub use problem::{Errors, PROBLEMS_MAX, Problem, closest};
 pub use reference::reference;
 pub use reverse::{Common, Reverse};
+pub use servers::parse_servers;
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -128,26 +132,27 @@ impl Tree {
 pub struct World<'a> {
     /// The value of a variable.
     pub variables: &'a dyn Fn(&str) -> Option<String>,
-    /// The address of `host:port`; None when the name has none.
-    pub resolve: &'a dyn Fn(&str) -> io::Result<Option<SocketAddr>>,
     /// What is in a file that the configuration names, at most [`LIST_BYTES_MAX`].
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// Who looks into other files.
     pub experts: Experts<'a>,
 }
 
-/// Who looks into files that it is not the business of this crate to understand.
+/// Who knows what it is not the business of this crate to understand: files, and names of servers.
 #[derive(Clone, Copy)]
 pub struct Experts<'a> {
     /// Whether a file of users is good.
     pub users: CheckUsers<'a>,
     /// Whether files that TLS needs are.
     pub tls: CheckTls<'a>,
+    /// Whether names of servers can be looked up.
+    pub names: CheckNames<'a>,
 }
 
 impl Experts<'static> {
-    /// Nobody looks: all files are good.
-    pub const NOBODY: Experts<'static> = Experts { users: &|_, _| Ok(1), tls: &|_| Ok(Vec::new()) };
+    /// Nobody looks: all files and names are good.
+    pub const NOBODY: Experts<'static> =
+        Experts { users: &|_, _| Ok(1), tls: &|_| Ok(Vec::new()), names: &|_, _| Vec::new() };
 }
 
 /// Files that TLS needs, as far as they belong together.
@@ -189,10 +194,13 @@ pub type CheckTls<'a> = &'a dyn Fn(TlsFiles<'_>) -> Result<Vec<String>, String>;
 /// path and line. Knowing passwords is the business of whoever asks for them.
 pub type CheckUsers<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<usize, Vec<String>>;
 
+/// Looks names of servers up (`host:port`). By name what is wrong with it, if anything is; names at the end that are not spoken of are good.
+pub type CheckNames<'a> = &'a dyn Fn(&DiscoveryPlan, &[&str]) -> Vec<Option<String>>;
+
 /// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
 ///
-/// Variables come from the environment of the process, addresses from the system's resolver, which may block. What is in files
-/// of users and certificates is not looked at.
+/// Variables come from the environment of the process. What is in files of users and certificates is not looked at, and no name is
+/// looked up.
 ///
 /// # Errors
 /// The user's fault: everything that is wrong, with places.
@@ -200,14 +208,13 @@ pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
     parse_with(text, name, Experts::NOBODY)
 }
 
-/// The same with a look into files of users and certificates.
+/// The same with these experts, who may block.
 ///
 /// # Errors
 /// As [`parse`].
 pub fn parse_with(text: &str, name: &str, experts: Experts<'_>) -> Result<Config, Errors> {
     let variables = |variable: &str| std::env::var(variable).ok();
-    let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
-    parse_in(text, name, World { variables: &variables, resolve: &resolve, read: &file::read_list, experts })
+    parse_in(text, name, World { variables: &variables, read: &file::read_list, experts })
 }
 
 /// Like [`parse`], in a world of the caller's making.

@@ -2,10 +2,14 @@
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
 //! `options/route.rs`, `tls` in `options/tls.rs`.
 
+mod discovery;
 mod forward;
 mod route;
 mod shutdown;
 mod tls;
+mod upgrade;
+
+pub(crate) use discovery::SERVERS;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
@@ -70,7 +74,17 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, route::ROUTE, forward::FORWARD, shutdown::SHUTDOWN],
+    blocks: &[
+        LISTEN,
+        CLIENT,
+        ACCESS_LOG,
+        UPSTREAM,
+        route::ROUTE,
+        forward::FORWARD,
+        shutdown::SHUTDOWN,
+        discovery::DISCOVERY,
+        upgrade::UPGRADE,
+    ],
     repeats: false,
     ..BLOCK
 };
@@ -96,6 +110,12 @@ const LISTEN: Block = Block {
             Kind::List("`h2`, `h2c` or `http/1.1`", texts::protocol),
             Default::Absent,
             "What clients may speak, the best first: `h2` is HTTP/2 with TLS, `h2c` HTTP/2 without, by prior knowledge. Without this option `h2` and `http/1.1` with `tls`, else `http/1.1`; a `forward` speaks `http/1.1` only.",
+        ),
+        row(
+            "proxy-protocol",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Clients come through load balancers that say first whose connection it is, by the PROXY protocol, version 1 or 2, in front of TLS as well. Only `trusted-proxies` of `client` may connect, and only so.",
         ),
     ],
     blocks: &[tls::TLS],
@@ -172,7 +192,25 @@ const CLIENT: Block = Block {
             "trusted-proxies",
             Kind::List("an address or a range such as 10.0.0.0/8", texts::network),
             Default::Absent,
-            "Sources whose X-Forwarded-* and Forwarded fields are believed. From all others they are dropped.",
+            "Proxies in front of weir: their X-Forwarded-* and Forwarded fields are believed, also in who the client is (docs/semantics.md §17). From all others they are dropped.",
+        ),
+        row(
+            "client-address",
+            Kind::Word(&["x-forwarded-for", "forwarded"]),
+            Default::Is("x-forwarded-for"),
+            "The field in which `trusted-proxies` say who the client is: the last address in it that is not one of theirs. All of them must set this one.",
+        ),
+        row(
+            "request-id",
+            Kind::Or("off", &Kind::Text("a field name", texts::route::field)),
+            Default::Is("off"),
+            "A field, such as `X-Request-Id`, in which servers get an identifier with each request: that of a trusted proxy, else a new one (UUID version 7). It is `$request_id` in the access log and in rules.",
+        ),
+        row(
+            "trace-context",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Requests belong to a trace (W3C Trace Context): that of their `traceparent`, else a new one, which servers get. It is `$trace_id` in the access log and in rules.",
         ),
     ],
     blocks: &[HTTP2],
@@ -238,7 +276,7 @@ const ACCESS_LOG: Block = Block {
 
 const UPSTREAM: Block = Block {
     name: "upstream",
-    help: "A named group of servers. At least one server each.",
+    help: "A named group of servers: at least one `server` each, or `servers-from`.",
     positional: &[row("name", Kind::Text("a name", texts::upstream_name), Default::Required, "What routes call it.")],
     options: &[
         row(
@@ -246,6 +284,12 @@ const UPSTREAM: Block = Block {
             Kind::Word(POOLS),
             Default::Is("pipelined"),
             "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own.",
+        ),
+        row(
+            "servers-from",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "A file with further servers, which is read again when it has changed: `server` as here, or in a file that ends in `.json` an array such as `[{\"address\": \"10.0.0.1:80\", \"weight\": 20}]` (docs/semantics.md §15).",
         ),
         row(
             "queue-size",
@@ -312,38 +356,7 @@ const UPSTREAM: Block = Block {
             "Strange though legal events (docs/status.md) on one connection; with more it is made anew.",
         ),
     ],
-    blocks: &[SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
-    repeats: true,
-    ..BLOCK
-};
-
-const SERVER: Block = Block {
-    name: "server",
-    help: "One server of an upstream. A name is resolved once, at start.",
-    positional: &[row("address", Kind::Text("HOST:PORT", texts::server_address), Default::Required, "Where it is.")],
-    options: &[
-        row(
-            "connections-min",
-            Kind::Count(0, 65_535),
-            Default::Is("1"),
-            "Connections kept also without traffic. As many as `connections`: all are made at the start and kept.",
-        ),
-        row(
-            "connections",
-            Kind::Count(1, 65_535),
-            Default::Is("32"),
-            "How many requests the server may have to work on at once while nothing holds a connection: so many connections are made, when requests would wait otherwise. As the other two, in total over all workers.",
-        ),
-        row(
-            "connections-max",
-            Kind::Count(1, 65_535),
-            Default::AtLeast("1024", "connections"),
-            "So many are made when others are held by what does not share: uploads that are not complete, large, late or endless answers, POSTs, slow readers. Tunnels are not counted.",
-        ),
-        row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
-        row("backup", Kind::Flag, Default::Is("#false"), "Used only when no server without this can be."),
-    ],
-    blocks: &[],
+    blocks: &[discovery::SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,
     ..BLOCK
 };

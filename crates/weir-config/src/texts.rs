@@ -130,6 +130,9 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Err(in_brackets(text));
     }
+    if is_service(text) {
+        return Ok(text.to_owned());
+    }
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err(format!("the port is missing: write {text}:80 or the port that is meant"));
     };
@@ -420,6 +423,13 @@ pub(crate) fn body_check(text: &str) -> Option<BodyCheck> {
     Some(BodyCheck::Sha256(digest))
 }
 
+/// The name of a service (RFC 2782), such as `_http._tcp.app.internal`.
+fn is_service(name: &str) -> bool {
+    let labels: Vec<&str> = name.splitn(3, '.').collect();
+    matches!(labels[..], [service, protocol, _] if service.starts_with('_') && protocol.starts_with('_'))
+        && is_host_name(name)
+}
+
 fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
@@ -453,11 +463,26 @@ mod tests {
     fn addresses() {
         let good = [("0.0.0.0:80", "0.0.0.0:80"), ("[::]:80", "[::]:80"), ("[0:0::1]:0", "[::1]:0")];
         table(listen_address, &good, &["", ":80", "*:80", "localhost:80", "1.2.3.4", "::1", "1.2.3.4:99999", "a:b"]);
-        let good = [("10.0.0.1:9090", "10.0.0.1:9090"), ("app_1.local:80", "app_1.local:80"), ("[::1]:1", "[::1]:1")];
+        let good = ["10.0.0.1:9090", "app_1.local:80", "[::1]:1", "_http._tcp.app.internal", "_a._b.c"];
         table(
             server_address,
-            &good,
-            &["", "a", ":80", "a:0", "a:x", "http://a:80", "::1:80", "1.2.3.4:0", "a b:80", "a..b:1"],
+            &good.map(|text| (text, text)),
+            &[
+                "",
+                "a",
+                ":80",
+                "a:0",
+                "a:x",
+                "http://a:80",
+                "::1:80",
+                "1.2.3.4:0",
+                "a b:80",
+                "a..b:1",
+                "_http._tcp",
+                "_http.a",
+                "_http._tcp.",
+                "_http._tcp.a b",
+            ],
         );
     }
 

@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use weir_config::fuzzing::assert_reads_back;
 use weir_config::{Experts, TlsFiles, World, parse_in};
+use weir_proxy::plan::DiscoveryPlan;
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -19,12 +19,8 @@ fn variables(name: &str) -> Option<String> {
 }
 
 /// Names below `.test` exist.
-fn resolve(host: &str) -> io::Result<Option<SocketAddr>> {
-    match host.parse() {
-        Ok(address) => Ok(Some(address)),
-        Err(_) if host.contains(".test:") => Ok(Some(SocketAddr::from(([192, 0, 2, 7], 80)))),
-        Err(_) => Err(io::Error::other("name not known")),
-    }
+fn names(_: &DiscoveryPlan, names: &[&str]) -> Vec<Option<String>> {
+    names.iter().map(|name| (!name.contains(".test:")).then(|| "there is no such name".to_owned())).collect()
 }
 
 /// The files that there are.
@@ -36,6 +32,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         Some("/etc/weir/wrong-users") => Ok(b"ann:$argon2id$...\nbob\n\n".to_vec()),
         Some("/etc/weir/nobody") => Ok(Vec::new()),
         Some("/etc/weir/own.pac") => Ok(b"function FindProxyForURL(url, host) { return \"PROXY a:1\"; }\n".to_vec()),
+        Some("/etc/weir/sorry.html") => Ok("<p>We are b\u{e4}ck soon.</p>".into()),
+        Some("/etc/weir/large.html") => Ok(vec![b'x'; (1 << 20) + 1]),
+        Some("/etc/weir/servers.json") => Ok(b"[{\"address\": \"10.0.0.7:80\", \"weight\": 1}]".to_vec()),
+        Some("/etc/weir/wrong-servers.kdl") => Ok(b"server \"10.0.0.7\"\n".to_vec()),
         Some("/var/log/weir") => Err(io::ErrorKind::IsADirectory.into()),
         _ => Err(io::ErrorKind::NotFound.into()),
     }
@@ -85,7 +85,7 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
 }
 
 const WORLD: World<'static> =
-    World { variables: &variables, resolve: &resolve, read: &read, experts: Experts { users: &users, tls: &tls } };
+    World { variables: &variables, read: &read, experts: Experts { users: &users, tls: &tls, names: &names } };
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
@@ -208,8 +208,7 @@ fn examples_of_the_pages_are_valid() {
         let world = World {
             variables: &|_| Some("8080".to_owned()),
             read: &|_| Ok(b"# names\nblocked.example\n".to_vec()),
-            experts: Experts { users: &|_, _| Ok(1), tls: &tls },
-            ..WORLD
+            experts: Experts { users: &|_, _| Ok(1), tls: &tls, names: &|_, _| Vec::new() },
         };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
         assert_reads_back(&config);

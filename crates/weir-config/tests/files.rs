@@ -5,7 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use weir_config::{Experts, FILE_BYTES_MAX, find_path, load, parse};
-use weir_proxy::plan::{ClientPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpstreamPlan};
+use weir_proxy::plan::{
+    ClientPlan, DiscoveryPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpgradePlan, UpstreamPlan,
+};
 
 fn file(name: &str, content: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("weir-config-{}-{name}", std::process::id()));
@@ -58,7 +60,11 @@ fn defaults_of_the_table_are_those_of_the_plan() {
     let probed = parse(&text.replace("\"10.0.0.1:80\";", "\"10.0.0.1:80\"; health;"), "health.kdl").unwrap().plan;
     assert_eq!(probed.upstreams[0].health, Some(HealthPlan::default()));
     assert_eq!(plan.shutdown, ShutdownPlan::default());
+    assert_eq!(plan.discovery, DiscoveryPlan::default());
     let ends = parse(&format!("{text}; shutdown"), "shutdown.kdl").unwrap().plan;
     assert_eq!(ends.shutdown, ShutdownPlan::default());
+    assert_eq!(plan.upgrade, UpgradePlan::default());
+    let gives_way = parse(&format!("{text}; upgrade"), "upgrade.kdl").unwrap().plan;
+    assert_eq!(gives_way.upgrade, UpgradePlan::default());
     assert_eq!(plan.listeners, [ListenerPlan::new("127.0.0.1:80".parse().unwrap())]);
 }

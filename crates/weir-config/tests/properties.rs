@@ -208,12 +208,10 @@ proptest! {
 
     #[test]
     fn printed_configurations_read_back(text in configuration()) {
-        let resolve = |host: &str| Ok(host.parse().ok());
         let read = |_: &std::path::Path| Ok(b"# names\nblocked.example\n".to_vec());
         let world =
             World {
                 variables: &|_| None,
-                resolve: &resolve,
                 read: &read,
                 experts: Experts::NOBODY,
             };

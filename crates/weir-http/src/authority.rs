@@ -48,6 +48,11 @@ pub(crate) fn is_authority(text: &[u8], port: Port) -> bool {
     }
 }
 
+/// Whether this is a host, perhaps with a port, and nothing else: as it may stand in a URL.
+pub fn is_host(text: &[u8]) -> bool {
+    is_authority(text, Port::Optional)
+}
+
 fn ipv6_len(text: &[u8]) -> Option<usize> {
     let close = text.iter().position(|&byte| byte == b']')?;
     let address = std::str::from_utf8(&text[1..close]).ok()?;

@@ -38,6 +38,7 @@ mod span;
 mod syntax;
 mod trailer;
 
+pub use authority::is_host;
 pub use body_reader::{BodyPart, BodyReader};
 pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
 pub use date::{http_date, parse_http_date};

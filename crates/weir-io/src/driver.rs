@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 
@@ -149,6 +150,17 @@ pub trait Driver {
     /// are accepted as before. Later ones get no answer, so that they try again after a second: then they are refused, or find a
     /// successor. For whoever closes the listener soon without losing a client; where the kernel can't do it, nothing changes.
     fn turn_away(&mut self, listener: Socket);
+
+    /// Stops accepting on a listener that another process has as well, and closes it here: who waits there, or comes later, is the
+    /// other's affair. Who was accepted until then is told as before; after the last of them [`Driver::accept_queue`] knows the
+    /// listener no more.
+    fn hand_over(&mut self, listener: Socket);
+
+    /// One more descriptor of a listener, for another process.
+    ///
+    /// # Errors
+    /// The operating system's, when descriptors run out; the listener is closed; there is nothing that a process could have.
+    fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd>;
 
     /// Changes how many connections may wait at a listener to be accepted (listen(2)); the system caps it.
     fn set_backlog(&mut self, listener: Socket, backlog: u32);

@@ -3,18 +3,21 @@
 //! [`Driver`] is the one interface; `uring`, `epoll` and `sim` implement it. All speak completions with owned
 //! buffers, so the code above sees one world. This crate is the only one with unsafe code.
 
+mod announced;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 #[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
 pub mod conformance;
 mod driver;
 mod epoll;
+mod inherited;
 mod local;
 mod net;
 mod options;
 mod outgoing;
 mod pool;
 mod probe;
+mod proxy_header;
 mod relay;
 pub mod sim;
 mod table;
@@ -22,15 +25,18 @@ mod thread;
 mod uring;
 mod wake;
 
+pub use announced::{Announced, Balancers, HEADER_US};
 pub use buffer::RecvBuf;
 pub use driver::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,
     Token, Waker,
 };
 pub use epoll::Epoll;
+pub use inherited::take_inherited;
 pub use local::local_addresses;
-pub use net::{bind_listener, bind_listeners};
+pub use net::{adopt_listener, bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
+pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader};
 pub use thread::{Policy, available_cores, pin_to, policy_of, set_policy};
 pub use uring::Uring;

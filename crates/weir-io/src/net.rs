@@ -53,6 +53,23 @@ fn open_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Makes of a listening TCP socket that another process has opened one as [`bind_listener`] makes it, as far as that can still be
+/// changed.
+///
+/// # Errors
+/// It is not a listening TCP socket, or the operating system's.
+pub fn adopt_listener(socket: OwnedFd, backlog: u32) -> io::Result<TcpListener> {
+    let socket = Socket::from(socket);
+    let is_tcp = socket.r#type()? == Type::STREAM && socket.local_addr()?.as_socket().is_some();
+    if !is_tcp || !socket.is_listener()? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no listening TCP socket"));
+    }
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
 fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     let cause = match error.raw_os_error() {
         Some(libc::EADDRINUSE) => "the port is taken by another program".to_owned(),
@@ -200,6 +217,12 @@ fn tcp_info(fd: RawFd) -> libc::tcp_info {
 pub(crate) fn set_backlog(fd: RawFd, backlog: u32) {
     // SAFETY: no pointers are involved; a descriptor that is not a listening socket gives an error.
     unsafe { libc::listen(fd, i32::try_from(backlog).unwrap_or(i32::MAX)) };
+}
+
+/// One more descriptor of the same file.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's descriptor stays open during the call.
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
 /// Drops the first packet (SYN without ACK, RFC 9293 §3.5) of whoever wants to connect to a listener from now on, by a filter of

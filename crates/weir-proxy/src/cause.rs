@@ -3,12 +3,15 @@
 //!
 //! A cause that is not in [`Cause::all`] can't be made: the list comes from the same lines as the variants.
 
+use std::sync::Arc;
+
 use weir_http::RequestError;
 
 use crate::forward::policy::Refusal;
 use crate::forward::policy::host::HostError;
 use crate::observe::access::{Blame, Party, Stage};
 use crate::observe::kinds::Kinds;
+use crate::request::own_answer::Fixed;
 use crate::retry::poison::REFUSED_US;
 
 /// What follows from a cause.
@@ -87,6 +90,10 @@ causes! {
     Path: "path", 400, Weir, Queue, "";
     /// With it the rules of its route would write more than they may.
     RulesTooLarge: "rules-too-large", 431, Weir, Queue, "";
+    /// It asks for no host, or for one that can't stand in the redirect of its route.
+    RedirectHost: "redirect-host", 400, Weir, Queue, "";
+    /// Its route does not take it from this address.
+    AddressDenied: "address-denied", 403, Weir, Queue, "";
     /// The body is longer than `body-limit`.
     BodyTooLarge: "body-too-large", 413, Weir, Body, "";
     /// The client ended its side within the body.
@@ -233,7 +240,7 @@ impl From<Cause> for Blame {
 }
 
 /// What weir answers by itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Local {
     /// An error.
     Refused(Cause),
@@ -241,6 +248,10 @@ pub enum Local {
     Options,
     /// The PAC file: 200.
     Pac,
+    /// A redirect of a route: its status, and where to.
+    Redirect(u16, Vec<u8>),
+    /// An answer that stands in a route.
+    Fixed(Arc<Fixed>),
 }
 
 impl From<Cause> for Local {

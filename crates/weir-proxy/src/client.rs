@@ -31,6 +31,7 @@ mod messages;
 mod patience;
 mod receive;
 mod relays;
+mod ruling;
 mod sending;
 mod stalls;
 mod timers;
@@ -52,6 +53,7 @@ use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::forward::decide::ForwardProxy;
 use crate::observe::histogram::Histogram;
+use crate::request::identity::Identities;
 
 /// See the module.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ pub(crate) struct Clients {
     answers: Answers,
     forward: ForwardProxy,
     asks: Asks,
+    /// Makes what requests are called.
+    identities: Identities,
     /// Fields of the head that is read; kept for its memory.
     fields: Fields,
     /// The path that is routed; kept for its memory.
@@ -120,6 +124,7 @@ impl Clients {
             answers: Answers::new(latency, cx),
             forward: ForwardProxy::default(),
             asks: Asks::new(secret),
+            identities: Identities::new(secret),
             fields: Fields::default(),
             path: Vec::new(),
             heads: Heads::default(),

@@ -102,7 +102,12 @@ impl Context {
         self.clock.date_s.get_or_insert(i64::MIN);
     }
 
-    /// The clock on the wall, seconds since 1970.
+    /// The clock on the wall, microseconds since 1970.
+    pub(crate) fn wall_us(&self) -> u64 {
+        self.now_us.saturating_add_signed(self.clock.offset_us)
+    }
+
+    /// The same in seconds.
     pub(crate) fn wall_s(&self) -> i64 {
         (self.now_us as i64).saturating_add(self.clock.offset_us) / 1_000_000
     }

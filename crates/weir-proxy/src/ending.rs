@@ -4,6 +4,19 @@ use crate::cross::doubt::Doubt;
 use crate::observe::access::{Blame, Party};
 use crate::observe::kinds::worded;
 
+/// Who of the clients is to go, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Farewell {
+    /// All, for weir ends: after their answers; idle ones soon.
+    All,
+    /// Those that came in by this listener, which is about to go: in the same way, and idle ones have time for another request.
+    Listener(u32),
+    /// All in the same way as those, for a successor takes who is new.
+    Successor,
+    /// All but those whose connection is a tunnel, at once. What one has of an answer does not look whole.
+    AllButTunnels,
+}
+
 worded! {
     /// Why a client's connection ended.
     enum ClientEnd;

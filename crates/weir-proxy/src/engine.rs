@@ -32,7 +32,7 @@ pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
 use crate::cross::router::{Replies, Requests};
 use crate::cross::standing::Order;
-use crate::ending::{ServerTlsFailure, UpstreamEnd};
+use crate::ending::{Farewell, ServerTlsFailure, UpstreamEnd};
 use crate::forward::lookup::{Errand, News};
 use crate::observe::counters::Counters;
 use crate::observe::histogram::Histogram;
@@ -221,10 +221,10 @@ impl Engine {
         self.clients.conns().exchanges()
     }
 
-    /// Finishes what is under way: clients are closed after their answers, idle ones soon. So are those that are accepted from
-    /// now on, who had connected before. `of`: only clients that came in by this listener, which is about to go.
-    pub fn drain(&mut self, of: Option<u32>) {
-        self.clients.drain(of, &mut self.cx);
+    /// Lets clients go. When all are to, so are those that are accepted from now on, who had connected before.
+    pub fn drain(&mut self, who: Farewell) {
+        self.clients.drain(who, &mut self.cx);
+        self.pass_on();
     }
 
     /// Whether draining has come to its end.

@@ -2,10 +2,14 @@
 //!
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
+mod discovery;
 mod entrance;
 mod merge;
+mod network;
+mod server;
 mod shutdown;
 mod slots;
+mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -20,9 +24,13 @@ use crate::placement::sticky::Sticky;
 use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
+pub use discovery::{DiscoveryPlan, Family, Known};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
+pub use network::{AddressField, Network};
+pub use server::{Place, ServerPlan, UNLOCATED};
 pub use shutdown::ShutdownPlan;
+pub use upgrade::UpgradePlan;
 
 /// Everything a worker needs to know.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +49,10 @@ pub struct Plan {
     pub forward: Option<ForwardPlan>,
     /// How weir ends.
     pub shutdown: ShutdownPlan,
+    /// How names of servers are looked up.
+    pub discovery: DiscoveryPlan,
+    /// How it gives way to a new program.
+    pub upgrade: UpgradePlan,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }
@@ -58,6 +70,8 @@ pub struct ListenerPlan {
     pub tls: Option<TlsPlan>,
     /// Which versions of HTTP they may speak.
     pub protocols: Protocols,
+    /// They come through load balancers, trusted proxies, who say by the PROXY protocol who they are. Default: they don't.
+    pub proxy_protocol: bool,
 }
 
 /// How the clients of a listener speak TLS.
@@ -117,8 +131,7 @@ pub struct ServerTlsPlan {
 impl ServerTlsPlan {
     /// The name that the certificate of a server must have: a DNS name, or an IP address, which may stand in brackets.
     pub fn name_of<'a>(&'a self, server: &'a ServerPlan) -> &'a str {
-        let host = server.name.rsplit_once(':').map_or(server.name.as_str(), |(host, _)| host);
-        self.name.as_deref().unwrap_or(host)
+        self.name.as_deref().unwrap_or(server.host())
     }
 }
 
@@ -243,6 +256,12 @@ pub struct ClientPlan {
     pub judged: bool,
     /// Sources whose X-Forwarded-* and Forwarded fields are believed. Default none.
     pub trusted_proxies: Vec<Network>,
+    /// Where they say who the client is. Default [`AddressField::XForwardedFor`].
+    pub address_field: AddressField,
+    /// The field in which requests go to servers with an identifier, a token; None, the default: they have none.
+    pub request_id: Option<Box<str>>,
+    /// Requests belong to a trace (W3C Trace Context), which is begun here where it does not come with them. Default false.
+    pub trace_context: bool,
     /// Limits of a connection of HTTP/2.
     pub http2: Http2Plan,
 }
@@ -265,44 +284,12 @@ impl Default for Http2Plan {
     }
 }
 
-/// Bits in front of the IPv4 address in a mapped one (RFC 4291 §2.5.5.2).
-const MAPPED_BITS: u32 = 96;
-
-/// An address range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// Any address of the range.
-    pub address: IpAddr,
-    /// Leading bits that count: 0-32 or 0-128.
-    pub prefix_bits: u8,
-}
-
-impl Network {
-    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4, in the range (whose bits in front of it
-    /// then don't count) as in what is looked for.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let bits = u32::from(self.prefix_bits);
-        match (self.address, self.address.to_canonical(), address.to_canonical()) {
-            (IpAddr::V6(_), IpAddr::V4(mine), IpAddr::V4(other)) if bits >= MAPPED_BITS => {
-                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits - MAPPED_BITS
-            }
-            (IpAddr::V4(mine), _, IpAddr::V4(other)) => {
-                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(32)
-            }
-            (IpAddr::V6(mine), _, IpAddr::V6(other)) => {
-                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(128)
-            }
-            _ => false,
-        }
-    }
-}
-
 /// A named group of servers.
 #[derive(Debug, Clone)]
 pub struct UpstreamPlan {
     /// As written in the configuration.
     pub name: String,
-    /// At least one.
+    /// At least one; maybe none in a plan that was just compiled, where they are in a file ([`DiscoveryPlan::files`]).
     pub servers: Vec<ServerPlan>,
     /// How connections to them speak TLS; None, the default: they don't.
     pub tls: Option<ServerTlsPlan>,
@@ -463,38 +450,22 @@ pub enum Share {
     Client,
 }
 
-/// One upstream address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerPlan {
-    /// As written, `host:port`.
-    pub name: String,
-    /// What it resolved to at start.
-    pub address: SocketAddr,
-    /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1. As many as
-    /// `connections`: all are made at start, and remade at once. None of the three means anything for a [`Pool::is_private`] one.
-    pub connections_min: u32,
-    /// Connections made for what shares them, in total over all workers, 1-65,535: how many requests the server may have to work
-    /// on at once while nothing holds a connection. Default 32.
-    pub connections: u32,
-    /// Connections made when others are held by what does not share, in total over all workers, `connections` to 65,535: uploads
-    /// that are not complete, answers that are large, late or endless, non-idempotent requests, tunnels, slow readers. Default 1024.
-    pub connections_max: u32,
-    /// Share of requests relative to the other servers, 1-100. Default 50.
-    pub weight: u32,
-    /// What an operator ordered instead of `weight`, 1-100. None, the default: nothing.
-    pub weight_ordered: Option<u32>,
-    /// Used only when no other server can be. Default false.
-    pub backup: bool,
-    /// Its upstream has it no more in the configuration: it gets nothing new. Default false.
-    pub retired: bool,
-    /// The configuration has its upstream no more: no route leads there, what was routed before is finished. Default false.
-    pub orphaned: bool,
-}
-
 /// One second.
 const SECOND_US: u64 = 1_000_000;
 
 impl ClientPlan {
+    /// Whether requests have an identifier or a trace.
+    #[inline]
+    pub(crate) fn names_requests(&self) -> bool {
+        self.request_id.is_some() || self.trace_context
+    }
+
+    /// Whether this is a trusted proxy.
+    #[inline]
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
+
     /// What stands in Via of what leaves.
     pub fn pseudonym(&self) -> Option<weir_http::Pseudonym> {
         self.via.then_some(self.head.pseudonym)
@@ -520,6 +491,9 @@ impl Default for ClientPlan {
             underscores: false,
             judged: false,
             trusted_proxies: Vec::new(),
+            address_field: AddressField::XForwardedFor,
+            request_id: None,
+            trace_context: false,
             http2: Http2Plan::default(),
         }
     }
@@ -560,24 +534,7 @@ impl Default for UpstreamPlan {
 impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse, tls: None, protocols: Protocols::default() }
-    }
-}
-
-impl ServerPlan {
-    /// A server with the default connections and weight.
-    pub fn new(name: &str, address: SocketAddr) -> ServerPlan {
-        ServerPlan {
-            name: name.to_owned(),
-            address,
-            connections_min: 1,
-            connections: 32,
-            connections_max: 1024,
-            weight: 50,
-            weight_ordered: None,
-            backup: false,
-            retired: false,
-            orphaned: false,
-        }
+        let (serves, protocols) = (Serves::Reverse, Protocols::default());
+        ListenerPlan { address, backlog: 65535, serves, tls: None, protocols, proxy_protocol: false }
     }
 }

@@ -1,10 +1,13 @@
 //! A request by itself: what travels with it, which route it takes, whether it may be repeated or followed. Functions of the plan and of
 //! bytes; connections have names here (`ConnId`), and no state.
 
+pub(crate) mod client_address;
 pub(crate) mod destination;
+pub mod identity;
 pub(crate) mod line_end;
 pub mod nonidempotent;
 pub(crate) mod outgoing;
+pub mod own_answer;
 pub(crate) mod pending_request;
 pub mod route;
 pub mod rules;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weir_io::{
@@ -29,6 +30,15 @@ impl<D: Driver> Driver for Sealed<D> {
 
     fn turn_away(&mut self, listener: Socket) {
         self.inner.turn_away(listener);
+    }
+
+    /// Handshakes that have begun go on: they are told while the listener is not closed.
+    fn hand_over(&mut self, listener: Socket) {
+        self.inner.hand_over(listener);
+    }
+
+    fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd> {
+        self.inner.duplicate(listener)
     }
 
     fn set_backlog(&mut self, listener: Socket, backlog: u32) {
@@ -160,8 +170,7 @@ impl<D: Driver> Driver for Sealed<D> {
 
     /// Connections whose handshake is not complete wait to be accepted, too.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
-        let unfinished =
-            self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.unfinished);
+        let unfinished = self.unfinished_of(listener);
         let queue = self.inner.accept_queue(listener)?;
         Some(AcceptQueue { waiting: queue.waiting.saturating_add(unfinished), ..queue })
     }

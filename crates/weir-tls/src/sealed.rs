@@ -147,6 +147,11 @@ impl<D: Driver> Sealed<D> {
         &self.inner
     }
 
+    /// The driver inside, to tell it something of its own.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
     /// What was agreed on an open connection; None when it is not sealed. It is told once.
     pub fn take_facts(&mut self, socket: Socket) -> Option<Facts> {
         self.sessions.get_mut(socket)?.facts.take().map(|facts| *facts)
@@ -178,6 +183,11 @@ impl<D: Driver> Sealed<D> {
     /// Handshakes of accepted connections that are not complete.
     pub fn unfinished(&self) -> u32 {
         self.unfinished
+    }
+
+    /// The same of those that this listener has accepted.
+    pub fn unfinished_of(&self, listener: Socket) -> u32 {
+        self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.unfinished)
     }
 
     /// Whether somebody waits to be accepted at this listener: in its queue, or in a handshake that has begun. Who has said nothing yet

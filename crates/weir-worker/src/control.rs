@@ -3,6 +3,7 @@
 //! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +12,9 @@ use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
 
+use crate::hand_over::Lending;
 use crate::listeners::ListenerChange;
+use crate::opening::Opening;
 use crate::start::ServerSeals;
 
 /// Commands that one worker may have before it carries them out.
@@ -36,6 +39,10 @@ pub enum Command {
     Forgive,
     /// From now on this plan is in force.
     Adopt(Arc<Adoption>),
+    /// Accept on the listeners of the plan.
+    Open(Arc<Opening>),
+    /// Lend the listening sockets, to be given to another process.
+    Lend(Arc<Lending>),
 }
 
 /// A plan that takes the place of the one in force ([`weir_proxy::engine::Engine::adopt`]).
@@ -86,17 +93,36 @@ pub struct Control {
     commands: Mutex<Vec<Command>>,
     /// At most one for each errand that is open.
     news: Mutex<Vec<News>>,
+    /// Listeners that another process has taken over when this one is to drain.
+    taken: Mutex<Vec<SocketAddr>>,
 }
 
 pub(crate) const DRAIN: u8 = 1;
 pub(crate) const STOP: u8 = 2;
 pub(crate) const COMMANDS: u8 = 4;
 pub(crate) const NEWS: u8 = 8;
+pub(crate) const TUNNELS_ONLY: u8 = 16;
+pub(crate) const HAND_OVER: u8 = 32;
 
 impl Control {
     /// Finish what is under way, take nothing new, then end.
     pub fn drain(&self) {
         self.told.fetch_or(DRAIN, Ordering::Release);
+    }
+
+    /// The same while another process accepts on these listeners, named as the plan names them.
+    pub fn hand_over(&self, taken: &[SocketAddr]) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken.to_vec();
+        self.told.fetch_or(HAND_OVER | DRAIN, Ordering::Release);
+    }
+
+    pub(crate) fn taken(&self) -> Vec<SocketAddr> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// In a drain: end all clients but tunnels.
+    pub fn keep_tunnels_only(&self) {
+        self.told.fetch_or(TUNNELS_ONLY, Ordering::Release);
     }
 
     /// End now.

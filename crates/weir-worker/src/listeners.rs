@@ -1,16 +1,18 @@
 //! The listeners of a worker: on which terms they accept, how that changes while it runs, and how they go.
 //!
 //! One that goes takes no new connections ([`Driver::turn_away`]), accepts those that are being made, or were, and is closed when none of
-//! them waits any more. Its clients are finished. Called by the worker's loop and when another plan comes into force. Bounds:
+//! them waits any more. Its clients are finished. One that another process has as well is left to that one at once
+//! ([`Driver::hand_over`]). Called by the worker's loop and when another plan comes into force. Bounds:
 //! [`ACCEPTING_MAX_US`] for the way out of a listener.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_io::{AcceptQueue, Driver, Socket};
+use weir_io::{AcceptQueue, Announced, Balancers, Driver, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::plan::{Entrance, ListenerPlan};
+use weir_proxy::ending::Farewell;
+use weir_proxy::plan::{Entrance, ListenerPlan, Plan};
 
 use crate::start::Sealing;
 use crate::worker::Worker;
@@ -58,16 +60,27 @@ pub(crate) struct Listeners {
     all: Vec<Option<Listener>>,
     /// Numbers of those of the plan, in its order.
     of_plan: Vec<u32>,
-    /// Numbers of those that go, and since when.
-    leaving: Vec<(u32, u64)>,
+    leaving: Vec<Leaver>,
+}
+
+/// A listener that goes.
+#[derive(Debug, Clone, Copy)]
+struct Leaver {
+    number: u32,
+    since_us: u64,
+    /// Who waits there is another process's affair; only those are told of that were accepted here.
+    is_handed_over: bool,
 }
 
 #[derive(Debug)]
 struct Listener {
-    socket: Socket,
+    /// One; or several, or one that other workers have as well, where another process has opened them ([`crate::Inherited`]).
+    sockets: Vec<Socket>,
     /// With the real port where 0 was asked.
     address: SocketAddr,
     plan: ListenerPlan,
+    /// The service manager has the sockets, too, and keeps them.
+    stays_open: bool,
     is_leaving: bool,
 }
 
@@ -85,21 +98,43 @@ impl Listeners {
     pub(crate) fn add<D: Driver>(
         &mut self,
         driver: &mut D,
-        listener: TcpListener,
+        sockets: Vec<TcpListener>,
+        stays_open: bool,
         plan: &ListenerPlan,
     ) -> io::Result<()> {
         let number = self.all.len() as u32;
         self.of_plan.push(number);
         self.all.push(None);
-        let address = listener.local_addr()?;
-        let socket = driver.listen(listener, Token::Listener { index: number }.pack())?;
-        self.all[number as usize] = Some(Listener { socket, address, plan: plan.clone(), is_leaving: false });
+        let address = sockets.first().map_or(Ok(plan.address), TcpListener::local_addr)?;
+        let token = Token::Listener { index: number }.pack();
+        let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;
+        let plan = plan.clone();
+        self.all[number as usize] = Some(Listener { sockets, address, plan, stays_open, is_leaving: false });
         Ok(())
     }
 
-    /// Sockets of the plan's listeners, in its order; None: there is none.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = Option<Socket>> + '_ {
-        self.of_plan.iter().map(|number| self.get(*number).map(|listener| listener.socket))
+    /// Whose clients come through load balancers, which say who they are.
+    pub(crate) fn announce<D: Driver>(&self, driver: &mut Announced<D>, plan: &Arc<Plan>) {
+        for listener in self.of_plan.iter().filter_map(|number| self.get(*number)) {
+            for socket in &listener.sockets {
+                let balancers = listener.plan.proxy_protocol.then(|| -> Balancers {
+                    let plan = Arc::clone(plan);
+                    Arc::new(move |address| plan.client.trusts(address))
+                });
+                driver.announce(*socket, balancers);
+            }
+        }
+    }
+
+    /// Sockets of the plan's listeners, in its order.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &[Socket]> {
+        self.of_plan.iter().map(|number| self.get(*number).map_or(&[][..], |listener| &listener.sockets[..]))
+    }
+
+    /// The plan's listeners that accept: how the plan calls them, their sockets, and whether those stay open.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (SocketAddr, &[Socket], bool)> {
+        let present = self.of_plan.iter().filter_map(|number| self.get(*number));
+        present.map(|listener| (listener.plan.address, &listener.sockets[..], listener.stays_open))
     }
 
     /// What a client comes in by.
@@ -126,19 +161,31 @@ impl Listeners {
     /// What waits at those of the plan.
     pub(crate) fn queues<D: Driver>(&self, driver: &mut D) -> Vec<(SocketAddr, AcceptQueue)> {
         let present = self.of_plan.iter().filter_map(|number| self.get(*number));
-        present.filter_map(|listener| Some((listener.address, driver.accept_queue(listener.socket)?))).collect()
+        let sockets = present.flat_map(|listener| listener.sockets.iter().map(|socket| (listener.address, *socket)));
+        sockets.filter_map(|(address, socket)| Some((address, driver.accept_queue(socket)?))).collect()
     }
 
-    /// It takes nobody new, and is closed soon.
-    fn leave<D: Driver>(&mut self, number: u32, driver: &mut D) {
+    /// It takes nobody new, and is closed soon. `taken`: another process accepts there from now on.
+    fn leave<D: Driver>(&mut self, number: u32, taken: &[SocketAddr], driver: &mut D) {
         let Some(listener) = self.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
         listener.is_leaving = true;
-        driver.turn_away(listener.socket);
-        self.leaving.push((number, driver.now_us()));
+        let is_handed_over = listener.stays_open || taken.contains(&listener.plan.address);
+        for socket in &listener.sockets {
+            if is_handed_over { driver.hand_over(*socket) } else { driver.turn_away(*socket) }
+        }
+        self.leaving.push(Leaver { number, since_us: driver.now_us(), is_handed_over });
     }
 }
 
 impl<D: Driver> Worker<D> {
+    /// Counts clients that no balancer has announced as it should.
+    pub(crate) fn count_unannounced(&mut self) {
+        let refused = self.driver.inner_mut().take_refused();
+        if refused > 0 {
+            self.parts.counters.clients_unannounced.add(refused);
+        }
+    }
+
     /// Takes the listeners of the plan that came into force. What can't be accepted on is told.
     pub(crate) fn change_listeners(&mut self, changes: &[ListenerChange]) -> Vec<io::Error> {
         let (plan, worker) = (Arc::clone(&self.parts.plan), self.parts.worker);
@@ -150,10 +197,10 @@ impl<D: Driver> Worker<D> {
                 self.listeners.of_plan.push(number);
                 self.change_terms(number, plan);
             } else if let Some(socket) = change.take(worker) {
-                failed.extend(self.listeners.add(&mut self.driver, socket, plan).err());
+                failed.extend(self.listeners.add(&mut self.driver, vec![socket], false, plan).err());
             }
-            if let Some(socket) = self.listeners.of_plan.last().and_then(|number| self.listeners.get(*number)) {
-                let socket = socket.socket;
+            let listener = self.listeners.of_plan.last().and_then(|number| self.listeners.get(*number));
+            for socket in listener.map(|listener| listener.sockets.clone()).unwrap_or_default() {
                 match &change.speech {
                     Speech::Same => {}
                     Speech::Plain => self.driver.unseal_listener(socket),
@@ -161,12 +208,13 @@ impl<D: Driver> Worker<D> {
                 }
             }
         }
+        self.listeners.announce(self.driver.inner_mut(), &plan);
         for number in before.into_iter().flatten() {
-            self.listeners.leave(number, &mut self.driver);
-            self.engine.drain(Some(number));
+            self.listeners.leave(number, &[], &mut self.driver);
+            self.engine.drain(Farewell::Listener(number));
         }
         if self.draining {
-            self.stop_accepting();
+            self.stop_accepting(&[]);
         }
         failed
     }
@@ -175,15 +223,15 @@ impl<D: Driver> Worker<D> {
     fn change_terms(&mut self, number: u32, plan: &ListenerPlan) {
         let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if listener.plan.backlog != plan.backlog {
-            self.driver.set_backlog(listener.socket, plan.backlog);
+            listener.sockets.iter().for_each(|socket| self.driver.set_backlog(*socket, plan.backlog));
         }
         listener.plan = plan.clone();
     }
 
-    /// Takes nothing new but those who are connected already.
-    pub(crate) fn stop_accepting(&mut self) {
+    /// Takes nothing new but those who are connected already; where another process has taken over, those who were accepted.
+    pub(crate) fn stop_accepting(&mut self, taken: &[SocketAddr]) {
         for number in std::mem::take(&mut self.listeners.of_plan) {
-            self.listeners.leave(number, &mut self.driver);
+            self.listeners.leave(number, taken, &mut self.driver);
         }
     }
 
@@ -196,15 +244,22 @@ impl<D: Driver> Worker<D> {
     }
 
     /// When a listener that goes is to be closed; later than now: or looked at again.
-    fn leaves_at_us(&mut self, (number, since_us): (u32, u64)) -> u64 {
+    fn leaves_at_us(&mut self, leaver: Leaver) -> u64 {
+        let Leaver { number, since_us, is_handed_over } = leaver;
         let now_us = self.driver.now_us();
         if now_us < since_us + ACCEPTING_US {
             return since_us + ACCEPTING_US;
         }
-        let socket = self.listeners.get(number).map(|listener| listener.socket);
-        let is_awaited =
-            |worker: &mut Self| worker.accepted || socket.is_some_and(|socket| worker.driver.is_awaited(socket));
-        if now_us < since_us + ACCEPTING_MAX_US && is_awaited(self) { now_us + ACCEPTING_LOOK_US } else { now_us }
+        let sockets = self.listeners.get(number).map_or(&[][..], |listener| &listener.sockets[..]);
+        let driver = &mut self.driver;
+        let is_awaited = if is_handed_over {
+            // Until the driver has told of all whom it accepted, and in the time that their handshakes have.
+            sockets.iter().any(|socket| driver.accept_queue(*socket).is_some() || driver.unfinished_of(*socket) > 0)
+        } else {
+            let may_be = now_us < since_us + ACCEPTING_MAX_US;
+            may_be && (self.accepted || sockets.iter().any(|socket| driver.is_awaited(*socket)))
+        };
+        if is_awaited { now_us + ACCEPTING_LOOK_US } else { now_us }
     }
 
     /// Closes the listeners whose time has come.
@@ -213,8 +268,8 @@ impl<D: Driver> Worker<D> {
         for one in leaving {
             if self.leaves_at_us(one) > self.driver.now_us() {
                 self.listeners.leaving.push(one);
-            } else if let Some(listener) = self.listeners.all[one.0 as usize].take() {
-                self.driver.close(listener.socket);
+            } else if let Some(listener) = self.listeners.all[one.number as usize].take() {
+                listener.sockets.into_iter().for_each(|socket| self.driver.close(socket));
             }
         }
     }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, bind_listeners, pin_to};
+use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, pin_to};
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::counters::Counters;
@@ -20,17 +21,21 @@ use weir_tls::Seal;
 
 use crate::control::{Busy, Command, Control};
 use crate::doing::Doing;
-use crate::enquiry::Enquiry;
+use crate::enquiry::{Enquiry, WorkerReport, enquire};
 use crate::errands::Errands;
+use crate::hand_over::{Lending, Lent};
 use crate::log_sink::LogSink;
 use crate::log_writer::{LogWriter, wall_offset_us};
 use crate::mailbox::{Mailbox, mailboxes};
+use crate::opening::{Inherited, Opened, Opening};
 use crate::scheduling::Scheduling;
 use crate::watchdog::Watchdog;
 use crate::worker::Worker;
 
 /// Changes of servers that wait to be told; further ones are lost.
 const EVENTS_MAX: usize = 1024;
+/// How long a worker may take to come to what it is told.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -174,6 +179,25 @@ impl Handle {
         Ok(())
     }
 
+    /// Asks all workers what they are doing, after what they were told before: by worker; None: it did not come to it in time.
+    pub fn enquire(&self, patience: Duration) -> Vec<Option<Arc<WorkerReport>>> {
+        let enquiries: Vec<_> = self.views.iter().map(|view| Arc::clone(&view.enquiry)).collect();
+        enquire(&enquiries, patience)
+    }
+
+    /// Their listening sockets, to be given to another process.
+    ///
+    /// # Errors
+    /// One can't be lent, or a worker does not come to it.
+    pub fn lend(&self) -> io::Result<Vec<Lent>> {
+        let lending = Arc::new(Lending::default());
+        let told = self.command(&Command::Lend(Arc::clone(&lending)));
+        if told.is_err() || self.enquire(PATIENCE).iter().any(Option::is_none) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not come to it"));
+        }
+        lending.take()
+    }
+
     /// Counts for servers as well that were added: by worker, by slot.
     pub fn with_servers(&self, servers: &[Vec<Arc<ServerStats>>]) -> Handle {
         let mut handle = self.clone();
@@ -202,6 +226,8 @@ pub struct Running {
     log: Option<LogWriter>,
     /// Changes of servers.
     events: Mutex<Receiver<Event>>,
+    /// What is to be accepted on; None: it is.
+    opening: Option<Opening>,
 }
 
 /// Binds every listener once for each worker and starts the workers. When it returns, connections are accepted.
@@ -209,18 +235,32 @@ pub struct Running {
 /// # Errors
 /// See [`StartError`]; nothing is left running.
 pub fn start(setup: &Setup) -> Result<Running, StartError> {
+    let mut running = prepare(setup, Vec::new())?;
+    running.accept()?;
+    Ok(running)
+}
+
+/// The same with listening sockets of another process, and nobody is accepted before [`Running::accept`].
+///
+/// # Errors
+/// See [`StartError`]; nothing is left running.
+pub fn prepare(setup: &Setup, inherited: Vec<Inherited>) -> Result<Running, StartError> {
     let workers = setup.workers.max(1);
-    let (sockets, addresses) = bind(&setup.plan, workers)?;
+    let opened = Opened::new(&setup.plan.listeners, usize::from(workers), inherited);
+    let opened = opened.map_err(|(address, error)| StartError::Listen { address, error })?;
+    let Opened { mut opening, addresses, is_shared } = opened;
+    opening.set_seals(setup.seals.clone());
+    let options = Options { shared_listeners: is_shared, ..Options::default() };
     let hints = Arc::new(Hints::new(setup.plan.servers() + SERVERS_SPARE, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
     let (log, mut sinks) = access_log(&setup.plan, &views)?;
     let handle = Handle { views, ..Handle::default() };
     let (events, told) = mpsc::sync_channel(EVENTS_MAX);
-    let events_told = Mutex::new(told);
-    let mut running = Running { threads: Vec::new(), handle, numbers: Vec::new(), addresses, log, events: events_told };
+    let (threads, numbers, events_told) = (Vec::new(), Vec::new(), Mutex::new(told));
+    let mut running = Running { threads, handle, numbers, addresses, log, events: events_told, opening: Some(opening) };
     let (ready, started) = mpsc::channel();
-    for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
+    for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {
         let view = &running.handle.views[number];
         let parts = Parts {
             plan: Arc::clone(&setup.plan),
@@ -238,15 +278,15 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let (ready, events, log) = (ready.clone(), events.clone(), sinks.next());
         let control = Arc::default();
-        let (errands, seals) = (setup.errands.clone(), (setup.seals.clone(), setup.server_seals.clone()));
-        let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events, errands, seals };
+        let (errands, seals) = (setup.errands.clone(), setup.server_seals.clone());
+        let seat = Seat { parts, mailbox, log, ready, control, enquiry, doing, events, errands, seals };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
             let core = core.filter(|core| pin_to(*core));
             match driver {
-                DriverKind::Uring => seat.work(Uring::new(Options::default()), core),
-                DriverKind::Epoll => seat.work(Epoll::new(Options::default()), core),
+                DriverKind::Uring => seat.work(Uring::new(options), core),
+                DriverKind::Epoll => seat.work(Epoll::new(options), core),
             }
         });
         running.threads.push(thread.map_err(StartError::Driver)?);
@@ -266,20 +306,6 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         }
     }
     Ok(running)
-}
-
-/// The sockets of each worker, one for each listener, and the addresses of the listeners.
-fn bind(plan: &Plan, workers: u16) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>), StartError> {
-    let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
-    for listener in &plan.listeners {
-        let failed = |error| StartError::Listen { address: listener.address, error };
-        let (bound, address) =
-            bind_listeners(listener.address, listener.backlog, usize::from(workers)).map_err(failed)?;
-        sockets.iter_mut().zip(bound).for_each(|(list, socket)| list.push(socket));
-        addresses.push(address);
-    }
-    Ok((sockets, addresses))
 }
 
 /// The writer of the access log, if there is to be one, and a sink for each worker.
@@ -304,7 +330,6 @@ fn secret() -> io::Result<[u64; 2]> {
 /// What a worker's thread brings along.
 struct Seat {
     parts: Parts,
-    listeners: Vec<TcpListener>,
     mailbox: Mailbox,
     log: Option<LogSink>,
     /// Told once: the worker runs, or why not.
@@ -314,8 +339,7 @@ struct Seat {
     doing: Arc<Doing>,
     events: SyncSender<Event>,
     errands: Option<Arc<dyn Errands>>,
-    /// Of listeners and of servers.
-    seals: (Vec<Option<Sealing>>, ServerSeals),
+    seals: ServerSeals,
 }
 
 /// Tells at its drop that a worker has ended.
@@ -331,7 +355,7 @@ impl Seat {
     fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
         let made = driver.and_then(|driver| {
             let waker = driver.waker();
-            Worker::new(driver, self.parts, self.listeners, self.mailbox).map(|worker| (worker, waker))
+            Worker::new(driver, self.parts, Vec::new(), self.mailbox).map(|worker| (worker, waker))
         });
         match made {
             Ok((mut worker, waker)) => {
@@ -339,8 +363,7 @@ impl Seat {
                 let _over = Over(Arc::clone(&self.enquiry));
                 worker.set_enquiry(self.enquiry);
                 worker.set_doing(self.doing);
-                worker.set_seals(&self.seals.0);
-                worker.set_server_seals(self.seals.1);
+                worker.set_server_seals(self.seals);
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
@@ -390,6 +413,24 @@ impl Running {
         Scheduling::new(&self.numbers)
     }
 
+    /// Begins to accept; when it returns, connections are accepted.
+    ///
+    /// # Errors
+    /// [`StartError::Driver`]; the workers were told to end then.
+    pub fn accept(&mut self) -> Result<(), StartError> {
+        let Some(opening) = self.opening.take().map(Arc::new) else { return Ok(()) };
+        let told = self.handle.command(&Command::Open(Arc::clone(&opening)));
+        let silent = told.is_err() || self.handle.enquire(PATIENCE).iter().any(Option::is_none);
+        let silent = silent.then(|| io::Error::other("a worker does not come to its listeners"));
+        match opening.take_failed().into_iter().next().or(silent) {
+            None => Ok(()),
+            Some(error) => {
+                self.stop();
+                Err(StartError::Driver(error))
+            }
+        }
+    }
+
     /// Everything goes on; whoever asks is told that it will not for long.
     pub fn leave_soon(&self) {
         self.handle.leaving.store(true, Ordering::Relaxed);
@@ -399,6 +440,22 @@ impl Running {
     pub fn drain(&self) {
         for (control, waker) in &self.handle.controls {
             control.drain();
+            waker.wake();
+        }
+    }
+
+    /// The same while another process accepts on these listeners, named as the plan names them: who is new is its affair.
+    pub fn hand_over(&self, taken: &[SocketAddr]) {
+        for (control, waker) in &self.handle.controls {
+            control.hand_over(taken);
+            waker.wake();
+        }
+    }
+
+    /// In a drain: ends all clients but tunnels.
+    pub fn keep_tunnels_only(&self) {
+        for (control, waker) in &self.handle.controls {
+            control.keep_tunnels_only();
             waker.wake();
         }
     }

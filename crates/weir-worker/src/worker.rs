@@ -3,26 +3,27 @@
 //! [`Worker::perform`] is everything that the proxy can do to the outside.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
+use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
+use weir_proxy::ending::Farewell;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
 
-use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, NEWS, STOP};
+use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, HAND_OVER, NEWS, STOP, TUNNELS_ONLY};
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
-use crate::start::{Sealing, ServerSeals};
+use crate::start::ServerSeals;
 
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
@@ -41,7 +42,7 @@ const MAIL_RETRY_US: u64 = 200;
 
 /// One core's driver and machines.
 pub struct Worker<D: Driver> {
-    pub(crate) driver: Sealed<D>,
+    pub(crate) driver: Sealed<Announced<D>>,
     pub(crate) engine: Engine,
     mailbox: Mailbox,
     completions: Vec<Completion>,
@@ -51,6 +52,8 @@ pub struct Worker<D: Driver> {
     /// The last turn brought new clients.
     pub(crate) accepted: bool,
     drained: bool,
+    /// All clients but tunnels were ended.
+    tunnels_only: bool,
     mail_waits: bool,
     core: Option<usize>,
     doing: Arc<Doing>,
@@ -91,12 +94,13 @@ impl<D: Driver> Worker<D> {
     /// # Errors
     /// The operating system's, when a listener can't be registered.
     pub fn new(driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
-        let mut driver = Sealed::new(driver);
+        let mut driver = Sealed::new(Announced::new(driver));
         mailbox.set_waker(driver.waker());
         let mut open = Listeners::default();
         for (listener, plan) in listeners.into_iter().zip(&parts.plan.listeners) {
-            open.add(&mut driver, listener, plan)?;
+            open.add(&mut driver, vec![listener], false, plan)?;
         }
+        open.announce(driver.inner_mut(), &parts.plan);
         let engine = Engine::new(parts.clone(), driver.now_us());
         Ok(Worker {
             driver,
@@ -107,6 +111,7 @@ impl<D: Driver> Worker<D> {
             draining: false,
             accepted: false,
             drained: false,
+            tunnels_only: false,
             mail_waits: false,
             core: None,
             doing: Arc::default(),
@@ -140,16 +145,6 @@ impl<D: Driver> Worker<D> {
     /// Sets where changes of servers are told. Nobody waits: what finds no room is counted.
     pub fn set_events(&mut self, events: SyncSender<ServerEvent>) {
         self.events = Some(events);
-    }
-
-    /// Tells which listeners speak TLS, in their order.
-    pub fn set_seals(&mut self, seals: &[Option<Sealing>]) {
-        let sockets: Vec<_> = self.listeners.sockets().collect();
-        for (socket, sealing) in sockets.into_iter().zip(seals) {
-            if let (Some(socket), Some(sealing)) = (socket, sealing) {
-                self.seal(socket, sealing);
-            }
-        }
     }
 
     /// Sets who runs errands; without that they fail.
@@ -186,8 +181,13 @@ impl<D: Driver> Worker<D> {
             self.obey(control);
             self.hear(control);
             if told & DRAIN != 0 {
-                if !self.draining {
+                if !self.draining && told & HAND_OVER != 0 {
+                    self.hand_over(&control.taken());
+                } else if !self.draining {
                     self.drain();
+                }
+                if told & TUNNELS_ONLY != 0 && !std::mem::replace(&mut self.tunnels_only, true) {
+                    self.keep_tunnels_only();
                 }
                 if self.is_drained() {
                     if !std::mem::replace(&mut self.drained, true) {
@@ -219,6 +219,8 @@ impl<D: Driver> Worker<D> {
                     Command::Clear { server } => worker.engine.clear_surplus(server),
                     Command::Forgive => worker.engine.forgive_suspects(),
                     Command::Adopt(adoption) => worker.adopt(&adoption),
+                    Command::Open(opening) => worker.open(&opening),
+                    Command::Lend(lending) => worker.lend(&lending),
                 }
             }
             worker.engine.settle();
@@ -257,9 +259,9 @@ impl<D: Driver> Worker<D> {
     /// Finishes what is under way, and takes nothing new but those who are connected already.
     pub fn drain(&mut self) {
         self.draining = true;
-        self.stop_accepting();
+        self.stop_accepting(&[]);
         self.survive(|worker| {
-            worker.engine.drain(None);
+            worker.engine.drain(Farewell::All);
             worker.act();
         });
     }
@@ -304,7 +306,7 @@ impl<D: Driver> Worker<D> {
 
     /// The driver, for inspection.
     pub fn driver(&self) -> &D {
-        self.driver.inner()
+        self.driver.inner().inner()
     }
 
     /// One turn, waiting at most `wait_max_us` (None: until something happens or is due).
@@ -318,6 +320,7 @@ impl<D: Driver> Worker<D> {
         self.doing.set(Step::Driving);
         self.driver.turn(wait_us, &mut completions)?;
         self.count_tls();
+        self.count_unannounced();
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
@@ -351,7 +354,7 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Lets the machines work. When they panic, the worker begins anew; when that happens again and again, the panic goes on.
-    fn survive(&mut self, work: impl FnOnce(&mut Self)) {
+    pub(crate) fn survive(&mut self, work: impl FnOnce(&mut Self)) {
         // Nothing that the panic may have left half-done is used afterwards but the driver and the mailbox, whose methods
         // are complete in themselves.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
@@ -376,7 +379,7 @@ impl<D: Driver> Worker<D> {
         self.clock_us = 0;
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
         if self.draining {
-            self.engine.drain(None);
+            self.engine.drain(Farewell::All);
         }
         self.act();
     }
@@ -406,6 +409,8 @@ impl<D: Driver> Worker<D> {
             }
             Event::Accepted { socket, peer } => {
                 self.accepted = true;
+                // A socket of the service manager may take IPv4 as well (ipv6(7), IPV6_V6ONLY).
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 let mut entrance = self.listeners.entrance(token);
                 let facts = self.driver.take_facts(socket);
                 if let Some(facts) = &facts {
@@ -471,7 +476,7 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Does what the machines want, then hands out mail.
-    fn act(&mut self) {
+    pub(crate) fn act(&mut self) {
         while let Some(action) = self.engine.poll_action() {
             self.perform(action);
         }

@@ -19,13 +19,17 @@ mod window;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::task::LocalSet;
 use weir_config::AdminChoice;
 use weir_proxy::plan::Plan;
@@ -33,37 +37,58 @@ use weir_worker::Handle;
 
 use crate::reload::Desk;
 use crate::run;
+use crate::upgrade::Heritage;
 use place::Place;
 use reading::{MARK, Reader, TICK};
 use routes::{Door, Routes};
 pub(crate) use status::Facts;
 
+/// How long the control thread may take to stop accepting.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
 /// What is listened on, before anything runs.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     admin: Option<(UnixListener, Place)>,
-    metrics: Option<TcpListener>,
+    /// By its name in the configuration.
+    metrics: Option<(SocketAddr, TcpListener)>,
     /// What the operator should know.
     pub(crate) note: Option<String>,
+}
+
+/// The same sockets once more, for another process.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    /// The admin socket and its place.
+    pub(crate) admin: Option<(PathBuf, OwnedFd)>,
+    /// The metrics listener, by its name in the configuration.
+    pub(crate) metrics: Option<(SocketAddr, OwnedFd)>,
 }
 
 /// Running. Ends with its drop, and its socket with it.
 #[derive(Debug)]
 pub(crate) struct Admin {
     place: Option<Place>,
+    /// Of the admin socket and the metrics listener: says that the door is another process's.
+    stops: [Option<oneshot::Sender<SyncSender<()>>>; 2],
     /// Dropped: the end.
     end: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Doors {
-    /// Opens what the configuration wants. A default place that can't be had is noted, one that was asked for is an error.
+    /// Opens what the configuration wants, or takes it out of the heritage. A default place that can't be had is noted, one that was
+    /// asked for is an error.
     ///
     /// # Errors
     /// What can't be listened on, with the way out.
-    pub(crate) fn open(admin: &AdminChoice, metrics: Option<SocketAddr>) -> Result<Doors, io::Error> {
+    pub(crate) fn open(
+        admin: &AdminChoice,
+        metrics: Option<SocketAddr>,
+        heritage: &mut Heritage,
+    ) -> Result<Doors, io::Error> {
         let mut doors = Doors::default();
-        match place::bind(admin) {
+        match place::bind(admin, heritage.admin.take()) {
             Ok(bound) => doors.admin = bound,
             Err(place::Refused(text)) if *admin == AdminChoice::Auto => {
                 doors.note = Some(format!("no admin socket, `weir status` won't work: {text}"));
@@ -79,17 +104,41 @@ impl Doors {
                 };
                 io::Error::new(error.kind(), format!("cannot serve metrics on {address}: {why}"))
             };
-            let listener = run::patiently(|| TcpListener::bind(address).map_err(failed))?;
+            let given = heritage.metrics.take().filter(|(name, _)| *name == address);
+            let listener = match given {
+                Some((_, socket)) => TcpListener::from(socket),
+                None => run::patiently(|| TcpListener::bind(address).map_err(failed))?,
+            };
             listener.set_nonblocking(true).map_err(failed)?;
-            doors.metrics = Some(listener);
+            doors.metrics = Some((address, listener));
         }
         Ok(doors)
     }
 
     /// Where metrics are served, with the real port where 0 was asked.
     pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+        self.metrics.as_ref().and_then(|(_, listener)| listener.local_addr().ok())
     }
+
+    /// For a program that takes over.
+    ///
+    /// # Errors
+    /// Descriptors run out.
+    pub(crate) fn lend(&self) -> io::Result<Lent> {
+        let admin = self
+            .admin
+            .as_ref()
+            .map(|(listener, place)| listener.try_clone().map(|socket| (place.path().to_owned(), socket.into())));
+        let metrics = self.metrics.as_ref();
+        let metrics = metrics.map(|(name, listener)| listener.try_clone().map(|socket| (*name, socket.into())));
+        Ok(Lent { admin: admin.transpose()?, metrics: metrics.transpose()? })
+    }
+}
+
+/// Why this weir should get no traffic yet: a word, and what it is about. None: it should.
+pub(crate) fn unready(plan: &Arc<Plan>, handle: &Handle) -> Option<String> {
+    let unready = Reader::new(Arc::clone(plan), handle.clone()).read().unready(plan);
+    unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned())
 }
 
 /// Starts the control thread. None: nothing is listened on.
@@ -110,19 +159,25 @@ pub(crate) fn start(
     }
     let (listener, place) = doors.admin.unzip();
     let (end, ended) = oneshot::channel();
+    let (stop_admin, admin_stops) = oneshot::channel();
+    let (stop_metrics, metrics_stops) = oneshot::channel();
+    let metrics = doors.metrics.map(|(_, listener)| listener);
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let started = Instant::now();
     let thread = std::thread::Builder::new().name("weir-admin".to_owned()).spawn(move || {
         let routes = Routes::new(Reader::new(plan, handle), facts, desk, started);
-        LocalSet::new().block_on(&runtime, work(listener, doors.metrics, &routes, ended));
+        LocalSet::new().block_on(&runtime, work((listener, admin_stops), (metrics, metrics_stops), &routes, ended));
     })?;
-    Ok(Some(Admin { place, end: Some(end), thread: Some(thread) }))
+    Ok(Some(Admin { place, stops: [Some(stop_admin), Some(stop_metrics)], end: Some(end), thread: Some(thread) }))
 }
+
+/// Says that a door is another process's; who says it hears when nobody is accepted there any more.
+type Stops = oneshot::Receiver<SyncSender<()>>;
 
 /// Until the other end of `ended` is dropped.
 async fn work(
-    admin: Option<UnixListener>,
-    metrics: Option<TcpListener>,
+    (admin, admin_stops): (Option<UnixListener>, Stops),
+    (metrics, metrics_stops): (Option<TcpListener>, Stops),
     routes: &Rc<Routes>,
     ended: oneshot::Receiver<()>,
 ) {
@@ -132,10 +187,10 @@ async fn work(
     };
     // Both are non-blocking, so tokio takes them; if it doesn't, there is no control plane and the proxy goes on.
     if let Some(listener) = admin.and_then(|listener| tokio::net::UnixListener::from_std(listener).ok()) {
-        tokio::task::spawn_local(serve::serve(listener, respond(Door::Admin)));
+        stop(tokio::task::spawn_local(serve::serve(listener, respond(Door::Admin))), admin_stops);
     }
     if let Some(listener) = metrics.and_then(|listener| tokio::net::TcpListener::from_std(listener).ok()) {
-        tokio::task::spawn_local(serve::serve(listener, respond(Door::Metrics)));
+        stop(tokio::task::spawn_local(serve::serve(listener, respond(Door::Metrics))), metrics_stops);
     }
     let ticking = Rc::clone(routes);
     tokio::task::spawn_local(async move {
@@ -154,7 +209,35 @@ async fn work(
     let _ = ended.await;
 }
 
+/// Ends a task when that is said. Exchanges that have begun are tasks of their own.
+fn stop(task: JoinHandle<()>, stops: Stops) {
+    tokio::task::spawn_local(async move {
+        if let Ok(told) = stops.await {
+            task.abort();
+            let _ = task.await;
+            // Who asked may have lost patience.
+            let _ = told.try_send(());
+        }
+    });
+}
+
 impl Admin {
+    /// Another process answers at these doors from now on: returns when nobody is accepted here any more.
+    pub(crate) fn hand_over(&mut self, admin: bool, metrics: bool) {
+        let (told, stopped) = sync_channel(2);
+        for (stop, _) in self.stops.iter_mut().zip([admin, metrics]).filter(|(_, is_meant)| *is_meant) {
+            if let Some(stop) = stop.take() {
+                let _ = stop.send(told.clone());
+            }
+        }
+        drop(told);
+        let end = Instant::now() + STOP_MAX;
+        while stopped.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok() {}
+        if let Some(place) = self.place.take_if(|_| admin) {
+            place.leave();
+        }
+    }
+
     /// Whether there is a socket for `weir status`.
     pub(crate) fn has_socket(&self) -> bool {
         self.place.is_some()

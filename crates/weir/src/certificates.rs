@@ -290,22 +290,29 @@ impl Watcher {
         }
     }
 
-    /// What makes connections to the servers of a plan speak TLS, from this slot on.
+    /// What makes connections to the servers of a plan speak TLS, by slot. `seals` are those of its first servers, some of whose slots
+    /// are `given` to others. All addresses of a name have the same.
     ///
     /// # Errors
     /// A file is bad: the text is complete.
-    pub(crate) fn seals(&self, plan: &Plan, first: usize) -> Result<ServerSeals, String> {
-        let mut seals = ServerSeals::new();
+    pub(crate) fn seals(&self, plan: &Plan, mut seals: ServerSeals, given: &[usize]) -> Result<ServerSeals, String> {
         let mut all = Vec::new();
-        for (upstream, server) in (first..plan.servers()).filter_map(|slot| plan.server(slot)) {
-            let Some(tls) = &upstream.tls else {
-                seals.push(None);
-                continue;
+        given.iter().for_each(|slot| seals[*slot] = None);
+        let added = seals.len()..plan.servers();
+        seals.resize(plan.servers().max(seals.len()), None);
+        for slot in given.iter().copied().chain(added) {
+            let Some((upstream, server)) = plan.server(slot) else { break };
+            let Some(tls) = &upstream.tls else { continue };
+            let is_twin = |other: &usize| {
+                plan.server(*other).is_some_and(|(of, one)| std::ptr::eq(of, upstream) && one.written == server.written)
             };
-            let alone = UpstreamPlan { servers: vec![server.clone()], ..upstream.clone() };
-            let servers = Servers::open(&alone, tls).map_err(|text| format!("weir: {text}\n"))?;
-            seals.extend(servers.seals());
-            all.push(servers);
+            seals[slot] = (0..seals.len()).filter(is_twin).find_map(|twin| seals[twin].clone());
+            if seals[slot].is_none() {
+                let alone = UpstreamPlan { servers: vec![server.clone()], ..upstream.clone() };
+                let servers = Servers::open(&alone, tls).map_err(|text| format!("weir: {text}\n"))?;
+                seals[slot] = servers.seals().next().flatten();
+                all.push(servers);
+            }
         }
         all.into_iter().for_each(|servers| self.tell(Wish::Add(Box::new(servers))));
         Ok(seals)

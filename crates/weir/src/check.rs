@@ -1,5 +1,5 @@
-//! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no socket; names
-//! of servers are resolved.
+//! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no listener; names
+//! of servers are looked up, unless that is not wanted.
 
 use std::io::IsTerminal as _;
 
@@ -7,17 +7,19 @@ use weir_config::{Config, Errors, Experts, find_path, load};
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::{certificates, side, terminal};
+use crate::{certificates, discovery, side, terminal};
 
 /// Who looks into the files that a configuration names.
-const EXPERTS: Experts<'static> = Experts { users: &side::users::check, tls: &certificates::check };
+const EXPERTS: Experts<'static> =
+    Experts { users: &side::users::check, tls: &certificates::check, names: &discovery::check };
 
 /// Does the verb.
 ///
 /// # Errors
 /// The configuration is wrong or can't be read.
 pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
-    let loaded = find_path(arguments.config.path()).and_then(|path| Ok((load(&path, EXPERTS)?, path)));
+    let experts = if arguments.no_resolve { Experts { names: Experts::NOBODY.names, ..EXPERTS } } else { EXPERTS };
+    let loaded = find_path(arguments.config.path()).and_then(|path| Ok((load(&path, experts)?, path)));
     match loaded {
         Ok((config, path)) => {
             if let Some(warnings) = config.warnings.as_ref().filter(|_| !arguments.json) {

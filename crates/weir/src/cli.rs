@@ -36,12 +36,16 @@ pub(crate) enum Verb {
     /// Say everything that is wrong with a configuration, or show it with all defaults
     #[command(aliases = ["validate", "configtest"])]
     Check(CheckArgs),
+    /// Write the configuration of nginx, HAProxy or Caddy as one of weir
+    Import(crate::import::ImportArgs),
     /// Show how a running weir is doing
     Status(crate::status::StatusArgs),
     /// Have a running weir read its configuration anew
     Reload(crate::server::ReloadArgs),
     /// Drain, disable or enable a server of a running weir, weigh it, or trust it again
     Server(crate::server::ServerArgs),
+    /// Have a running weir give way to the program that lies where it was started from, without losing a request
+    Upgrade(crate::server::UpgradeArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),
     /// Run a forward proxy without a configuration file
@@ -58,6 +62,10 @@ pub(crate) enum Verb {
     Bomb(Box<crate::bomb::BombArgs>),
     /// Measure weir against no proxy, nginx and HAProxy
     Bench(crate::bench::BenchArgs),
+    /// Write what a shell completes weir's words by
+    Completion(crate::manual::CompletionArgs),
+    /// Write man pages
+    Man(crate::manual::ManArgs),
 }
 
 /// Where the configuration is.
@@ -125,7 +133,7 @@ pub(crate) enum Io {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 SIGTERM or SIGQUIT lets requests finish for up to 30 s, then ends; a second one, or SIGINT, ends at once. SIGHUP reads the \
-configuration anew, as `weir reload`.
+configuration anew, as `weir reload`; SIGUSR2 has a new program take over, as `weir upgrade`.
 
 Example:
   weir run -c /etc/weir/weir.kdl --workers 4")]
@@ -155,6 +163,9 @@ pub(crate) struct CheckArgs {
     /// Print JSON: the errors, or with --print the effective configuration
     #[arg(long)]
     pub(crate) json: bool,
+    /// Don't look up names of servers
+    #[arg(long)]
+    pub(crate) no_resolve: bool,
 }
 
 /// `weir reverse`.

@@ -14,14 +14,16 @@ use weir_config::{AdminChoice, parse};
 use weir_lab::certificate::{Certificate, KeyKind};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
-use weir_proxy::plan::SERVERS_SPARE;
-use weir_worker::{Running, Sealing, Setup, StartError};
+use weir_proxy::plan::{Plan, SERVERS_SPARE};
+use weir_worker::{Running, Sealing, Setup};
 
 use crate::admin::{Doors, Facts};
 use crate::certificates::Watcher;
 use crate::cli::Io;
+use crate::discovery::Discovery;
 use crate::failure::Failure;
-use crate::reload::{Fixed, Reloader, Workers};
+use crate::reload::{Fixed, Reloader, Workers, Written};
+use crate::upgrade::Heritage;
 use crate::{admin, machine, run, terminal};
 use load::{Comparison, Load, WAYS};
 
@@ -164,18 +166,16 @@ fn start(
         seals: vec![seal],
         server_seals: Vec::new(),
     };
-    let running = weir_worker::start(&setup).map_err(|error| match error {
-        StartError::Listen { error, .. } => Failure::binding(&error),
-        StartError::AccessLog(error) => run::failed("can't open the access log", &error),
-        StartError::Driver(error) => run::failed("can't start a worker", &error),
-    })?;
+    let running = weir_worker::start(&setup).map_err(run::not_started)?;
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
-    let doors = Doors::open(&choice, config.metrics).map_err(|error| run::failed("admin", &error))?;
+    let doors = Doors::open(&choice, config.metrics, &mut Heritage::default());
+    let doors = doors.map_err(|error| run::failed("admin", &error))?;
     let page = doors.metrics_address();
     let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Watcher::default());
-    reloader.start(config.tree, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
+    let written = Written { tree: config.tree, plan: Plan::clone(&plan), discovery: Discovery::default() };
+    reloader.start(written, fixed, None, workers, None).map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
     Ok((running, admin, page))

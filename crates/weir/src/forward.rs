@@ -5,13 +5,14 @@ use weir_config::{Forward, parse_with};
 
 use crate::cli::ForwardArgs;
 use crate::failure::Failure;
+use crate::upgrade::Heritage;
 use crate::{run, terminal};
 
 /// Does the verb; returns when the proxy has ended.
 ///
 /// # Errors
 /// Wrong flags, or what [`run::serve`] says.
-pub(crate) fn forward(arguments: ForwardArgs) -> Result<(), Failure> {
+pub(crate) fn forward(arguments: ForwardArgs, heritage: Heritage) -> Result<(), Failure> {
     let text = Forward {
         listen: arguments.listen,
         users: arguments.users,
@@ -35,5 +36,5 @@ pub(crate) fn forward(arguments: ForwardArgs) -> Result<(), Failure> {
     if let Some(warnings) = &config.warnings {
         eprint!("{}", terminal::render(warnings));
     }
-    run::serve(config)
+    run::serve(config, heritage)
 }

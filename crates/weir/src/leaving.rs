@@ -1,13 +1,15 @@
-//! How a running weir ends: it is not ready any more, then takes nobody new, then what was asked is answered. Called by `run`, which
-//! brings signals and looks again and again. Bounds: `delay` and `drain` of `shutdown` (docs/semantics.md §12).
+//! How a running weir ends: it is not ready any more, then takes nobody new, then what was asked is answered. Or it has a successor: then
+//! who is new is that one's, and tunnels may stay longer. Called by `run`, which brings signals and looks again and again. Bounds: `delay`
+//! and `drain` of `shutdown` (docs/semantics.md §12), `tunnels` of `upgrade` (docs/semantics.md §16).
 
 use std::time::{Duration, Instant};
 
-use weir_proxy::plan::ShutdownPlan;
+use weir_proxy::plan::{Plan, ShutdownPlan};
 use weir_worker::Running;
 
 use crate::notify;
 use crate::terminal::{tell, warn};
+use crate::upgrade::Handed;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -22,6 +24,10 @@ enum Step {
     Delay { until: Instant, drain: Duration },
     /// What was asked is answered, until then.
     Drain { since: Instant, until: Instant },
+    /// The same beside a successor; tunnels have more time.
+    Beside { since: Instant, until: Instant, tunnels_until: Instant },
+    /// Only tunnels are left, until then.
+    Tunnels { since: Instant, until: Instant },
     /// At once.
     End,
 }
@@ -32,8 +38,33 @@ impl Leaving {
         !matches!(self.0, Step::No)
     }
 
+    /// There is a successor.
+    pub(crate) fn is_beside(&self) -> bool {
+        matches!(self.0, Step::Beside { .. } | Step::Tunnels { .. })
+    }
+
+    /// A successor accepts clients.
+    pub(crate) fn hand_over(&mut self, running: &Running, plan: &Plan, handed: &Handed) {
+        let now = Instant::now();
+        let (drain, tunnels) = (plan.shutdown.drain_us, plan.upgrade.tunnels_us);
+        let [drain, tunnels] = [drain, tunnels].map(Duration::from_micros);
+        let (pid, clients) = (handed.pid, clients(running));
+        tell(format_args!(
+            "upgraded: process {pid} takes who is new; clients have {drain:?} here ({clients} connected), tunnels {tunnels:?}"
+        ));
+        self.0 = Step::Beside { since: now, until: now + drain, tunnels_until: now + tunnels };
+        running.leave_soon();
+        running.hand_over(&handed.listeners);
+    }
+
     /// Begins.
     pub(crate) fn begin(&mut self, running: &Running, plan: &ShutdownPlan) {
+        if self.is_beside() {
+            let (now, drain) = (Instant::now(), Duration::from_micros(plan.drain_us));
+            tell(format_args!("told to end: clients and tunnels have {drain:?}"));
+            self.0 = Step::Drain { since: now, until: now + drain };
+            return;
+        }
         notify::stopping();
         running.leave_soon();
         let delay = Duration::from_micros(plan.delay_us);
@@ -65,6 +96,15 @@ impl Leaving {
                 ));
                 self.end(running);
             }
+            Step::Beside { since, until, tunnels_until } if now >= until => {
+                tell(format_args!("clients that are still here are ended after {:?}, but for tunnels", until - since));
+                running.keep_tunnels_only();
+                self.0 = Step::Tunnels { since, until: tunnels_until.max(now) };
+            }
+            Step::Tunnels { until, since } if now >= until => {
+                warn(format_args!("tunnels are still there after {:?}; ending them", until - since));
+                self.end(running);
+            }
             _ => {}
         }
     }
@@ -77,7 +117,7 @@ impl Leaving {
 
     /// The workers have ended.
     pub(crate) fn is_over(&self) {
-        if let Step::Drain { since, .. } = self.0 {
+        if let Step::Drain { since, .. } | Step::Beside { since, .. } | Step::Tunnels { since, .. } = self.0 {
             tell(format_args!("drained in {:.1?}; ended", since.elapsed()));
         }
     }

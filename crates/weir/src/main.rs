@@ -8,11 +8,14 @@ mod check;
 mod cli;
 mod client;
 mod demo;
+mod discovery;
 mod failure;
 mod forward;
+mod import;
 mod journal;
 mod leaving;
 mod machine;
+mod manual;
 mod names;
 mod notify;
 mod origin;
@@ -26,6 +29,7 @@ mod server;
 mod side;
 mod status;
 mod terminal;
+mod upgrade;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -39,20 +43,27 @@ use cli::{Cli, Verb};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = upgrade::start_again() {
+        return code;
+    }
     let outcome = match Cli::parse_from(cli::words(std::env::args_os())).verb {
-        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Run(arguments) => upgrade::inheriting(|heritage| run::run(&arguments, heritage)),
         Verb::Check(arguments) => check::check(&arguments),
+        Verb::Import(arguments) => import::import(&arguments),
         Verb::Status(arguments) => status::status(&arguments),
         Verb::Reload(arguments) => server::reload(&arguments),
+        Verb::Upgrade(arguments) => server::upgrade(&arguments),
         Verb::Server(arguments) => server::server(&arguments),
-        Verb::Reverse(arguments) => reverse::reverse(arguments),
-        Verb::Forward(arguments) => forward::forward(*arguments),
+        Verb::Reverse(arguments) => upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage)),
+        Verb::Forward(arguments) => upgrade::inheriting(|heritage| forward::forward(*arguments, heritage)),
         Verb::Passwd(arguments) => passwd::passwd(&arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Probe(arguments) => probe::probe(arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Bomb(arguments) => bomb::bomb(*arguments),
         Verb::Bench(arguments) => bench::bench(arguments),
+        Verb::Completion(arguments) => manual::completion(&arguments),
+        Verb::Man(arguments) => manual::man(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,6 +15,11 @@ pub(crate) fn reloading() {
     let _ = sd_notify::notify(&[NotifyState::Reloading, NotifyState::MonotonicUsec(now_us)]);
 }
 
+/// A new program is in charge, which is not the service manager's child. It believes that only of the one before it.
+pub(crate) fn succeeded_by(pid: u32) {
+    let _ = sd_notify::notify(&[NotifyState::MainPid(pid), NotifyState::Ready]);
+}
+
 /// Nothing new is accepted.
 pub(crate) fn stopping() {
     let _ = sd_notify::notify(&[NotifyState::Stopping]);

@@ -1,28 +1,34 @@
-//! Another configuration while weir runs: `weir reload`, SIGHUP, and `weir server weight` (docs/semantics.md §13).
+//! Another configuration while weir runs: `weir reload`, SIGHUP, `weir server weight` (docs/semantics.md §13), and names of servers that have
+//! other addresses (docs/semantics.md §15). Another program is a job like these, so that nothing else is done meanwhile: [`Upgrader`].
 //!
 //! One thread does one job after another: reads and checks the file whole, compares it with what is in force, asks [`restart`] whether a
 //! running weir can do it, and has [`hand_over`] tell the workers. Whatever goes wrong leaves in force what was. `run` (signals) and the
 //! control thread put jobs on the [`Desk`] and look there for what came of them; nobody waits for this thread. Bounds: [`JOBS_MAX`] jobs
 //! that wait, [`OUTCOMES_MAX`] outcomes that are remembered.
 
+mod found;
 mod hand_over;
 mod listeners;
 mod restart;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use weir_config::{Config, Tree};
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
 
+use crate::discovery::{Discovery, RELOAD_PATIENCE};
 use crate::failure::Failure;
 use crate::names::meant;
+use crate::run;
 use crate::terminal::{tell, warn};
+use crate::upgrade::{Handed, Upgrader};
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
 
@@ -30,6 +36,8 @@ pub(crate) use restart::Fixed;
 const JOBS_MAX: usize = 16;
 /// Outcomes that are remembered for whoever asks.
 const OUTCOMES_MAX: usize = 64;
+/// How long the main thread may take to stop accepting.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 /// Lines of a difference that go to the log.
 const LINES_MAX: usize = 50;
 
@@ -40,6 +48,10 @@ pub(crate) enum Job {
     Reload,
     /// Say what would be different.
     DryRun,
+    /// Names of servers have other addresses: take them into force.
+    Found,
+    /// Have a new program take over.
+    Upgrade,
     /// Give a server another weight, 1-100; None: that of the configuration.
     Weigh {
         /// Its upstream.
@@ -95,6 +107,23 @@ struct State {
     told: Told,
     asked: u64,
     outcomes: VecDeque<(u64, Outcome)>,
+    /// The job that is or was the last: nothing is taken behind it.
+    upgrade: Option<u64>,
+    /// The new program may accept clients: what is done to listeners now is done to its own.
+    is_committed: bool,
+    /// This program ends: no new one may take over.
+    is_ending: bool,
+    /// A new program accepts clients; whoever is told when this one has stopped to.
+    handed: Option<(Handed, SyncSender<()>)>,
+}
+
+/// Why a job is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwanted {
+    /// There are too many.
+    Busy,
+    /// A new program takes over, or has.
+    Upgrading,
 }
 
 /// Where jobs are put, and what came of them is found.
@@ -102,6 +131,25 @@ struct State {
 pub(crate) struct Desk {
     state: Arc<Mutex<State>>,
     jobs: SyncSender<(u64, Job)>,
+}
+
+impl Unwanted {
+    /// For programs.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Unwanted::Busy => "busy",
+            Unwanted::Upgrading => "upgrading",
+        }
+    }
+}
+
+impl fmt::Display for Unwanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unwanted::Busy => "too many reloads and weights wait already; try again",
+            Unwanted::Upgrading => "a new program is taking over; ask that one when it has",
+        })
+    }
 }
 
 /// What has become of a job.
@@ -118,6 +166,16 @@ pub(crate) enum Answer {
 /// Reads the configuration anew.
 pub(crate) type Read = Box<dyn Fn() -> Result<Config, Failure> + Send>;
 
+/// What is in force, as it is written.
+pub(crate) struct Written {
+    /// With all defaults.
+    pub(crate) tree: Tree,
+    /// Compiled, before any name was looked up.
+    pub(crate) plan: Plan,
+    /// Who looks them up.
+    pub(crate) discovery: Discovery,
+}
+
 /// What the thread begins with.
 pub(crate) struct Reloader {
     desk: Desk,
@@ -125,13 +183,48 @@ pub(crate) struct Reloader {
 }
 
 impl Desk {
-    /// Puts a job there. Its number is for [`Desk::answer`]; None: there are too many.
-    pub(crate) fn ask(&self, job: Job) -> Option<u64> {
+    /// Puts a job there. Its number is for [`Desk::answer`].
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub(crate) fn ask(&self, job: Job) -> Result<u64, Unwanted> {
         let mut state = self.lock();
+        if state.upgrade.is_some() {
+            return Err(Unwanted::Upgrading);
+        }
         let number = state.asked + 1;
-        self.jobs.try_send((number, job)).ok()?;
+        let is_upgrade = job == Job::Upgrade;
+        self.jobs.try_send((number, job)).map_err(|_| Unwanted::Busy)?;
         state.asked = number;
-        Some(number)
+        state.upgrade = is_upgrade.then_some(number);
+        Ok(number)
+    }
+
+    /// This program is about to end. False: not yet, for a new one is beginning to accept clients.
+    pub(crate) fn may_end(&self) -> bool {
+        let mut state = self.lock();
+        state.is_ending |= !state.is_committed;
+        state.is_ending
+    }
+
+    /// A new program is about to accept clients. False: this one ends.
+    fn may_commit(&self) -> bool {
+        let mut state = self.lock();
+        state.is_committed = !state.is_ending;
+        state.is_committed
+    }
+
+    /// What a new program has taken over, once. Whoever takes it says so on the channel when nothing of it is accepted any more.
+    pub(crate) fn take_handed(&self) -> Option<(Handed, SyncSender<()>)> {
+        self.lock().handed.take()
+    }
+
+    /// Has the main thread stop accepting, and waits for that.
+    fn hand_over(&self, handed: Handed) {
+        let (done, stopped) = sync_channel(1);
+        self.lock().handed = Some((handed, done));
+        // It looks every 50 ms; if it does not, it is ending.
+        let _ = stopped.recv_timeout(HAND_OVER_MAX);
     }
 
     /// What has become of a job.
@@ -177,8 +270,27 @@ impl Reloader {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let told = Told { generation: 1, last: None, listeners };
         let current = Current { number: 0, plan, servers };
-        let state = State { current, told, asked: 0, outcomes: VecDeque::new() };
+        let state = State {
+            current,
+            told,
+            asked: 0,
+            outcomes: VecDeque::new(),
+            upgrade: None,
+            is_committed: false,
+            is_ending: false,
+            handed: None,
+        };
         Reloader { desk: Desk { state: Arc::new(Mutex::new(state)), jobs: sender }, jobs }
+    }
+
+    /// The same for a program that is what came of this job of its predecessor: so whoever asked that one finds it done here.
+    pub(crate) fn after(self, job: Option<u64>) -> Reloader {
+        if let Some(job) = job {
+            let mut state = self.desk.lock();
+            state.asked = job;
+            state.outcomes.push_back((job, Outcome::default()));
+        }
+        self
     }
 
     /// Where to put jobs.
@@ -186,14 +298,22 @@ impl Reloader {
         self.desk.clone()
     }
 
-    /// Starts the thread, which lives as long as the process. `tree` is what is in force, `read` None where that does not come from a
-    /// file.
+    /// Starts the thread, which lives as long as the process. `written` is what is in force, `read` None where that does not come from a
+    /// file; `upgrader` None where no new program can take over.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn start(self, tree: Tree, fixed: Fixed, read: Option<Read>, workers: Workers) -> io::Result<()> {
+    pub(crate) fn start(
+        self,
+        written: Written,
+        fixed: Fixed,
+        read: Option<Read>,
+        workers: Workers,
+        upgrader: Option<Upgrader>,
+    ) -> io::Result<()> {
         let Reloader { desk, jobs } = self;
-        let mut clerk = Clerk { desk, tree, fixed, read, workers };
+        written.discovery.tell(desk.clone());
+        let mut clerk = Clerk { desk, written, fixed, read, workers, not_found: String::new(), upgrader };
         std::thread::Builder::new().name("weir-reload".to_owned()).spawn(move || {
             for (number, job) in jobs {
                 clerk.work(number, &job);
@@ -206,10 +326,14 @@ impl Reloader {
 /// The thread.
 struct Clerk {
     desk: Desk,
-    tree: Tree,
+    written: Written,
     fixed: Fixed,
+    /// None where the configuration does not come from a file.
     read: Option<Read>,
     workers: Workers,
+    /// Why addresses that were found last could not be taken into force; empty: they were.
+    not_found: String,
+    upgrader: Option<Upgrader>,
 }
 
 impl Clerk {
@@ -217,6 +341,8 @@ impl Clerk {
         let done = match job {
             Job::Reload => self.reload(),
             Job::DryRun => self.look().map(|(_, lines)| text(&lines)),
+            Job::Found => self.found(),
+            Job::Upgrade => self.upgrade(number),
             Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
         };
         let outcome = match done {
@@ -228,6 +354,9 @@ impl Clerk {
             let error = (outcome.code != 0).then(|| outcome.text.clone());
             state.told.generation += u64::from(error.is_none());
             state.told.last = Some(Last { at: SystemTime::now(), error });
+        }
+        if state.upgrade == Some(number) && outcome.code != 0 {
+            (state.upgrade, state.is_committed) = (None, false);
         }
         state.outcomes.push_back((number, outcome));
         if state.outcomes.len() > OUTCOMES_MAX {
@@ -248,24 +377,23 @@ impl Clerk {
             return Err(Failure::Configuration(restart::report(&refused)));
         }
         listeners::check(&plan.listeners, &config.plan.listeners)?;
-        let mut lines = self.tree.difference(&config.tree);
-        lines.extend(moved(&plan, &config.plan));
+        let lines = self.written.tree.difference(&config.tree);
         // Whether there is room for it.
-        self.workers.merged(&plan, config.plan.clone())?;
+        self.workers.merged(&plan, config.plan.located(&self.written.discovery.known()))?;
         Ok((config, lines))
     }
 
     fn reload(&mut self) -> Result<String, Failure> {
         // Whatever comes of the configuration: they would be looked at soon anyway.
         self.workers.look_at_files();
-        let done = self.look().and_then(|(config, lines)| self.apply(config).map(|()| lines));
+        let done = self.look().and_then(|(config, mut lines)| {
+            lines.extend(self.apply(config)?);
+            Ok(lines)
+        });
         match &done {
             Ok(lines) => {
                 tell(format_args!("reloaded: {} changes", lines.len()));
-                lines.iter().take(LINES_MAX).for_each(tell);
-                if lines.len() > LINES_MAX {
-                    tell(format_args!("and {} more", lines.len() - LINES_MAX));
-                }
+                tell_lines(lines);
             }
             Err(failure) => {
                 warn("not reloaded, what was in force stays so:");
@@ -275,15 +403,66 @@ impl Clerk {
         done.map(|_| String::new())
     }
 
-    fn apply(&mut self, mut config: Config) -> Result<(), Failure> {
+    /// What comes of names is returned.
+    fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Failure> {
         if let Some(forward) = &mut config.plan.forward {
             let failed = |error| Failure::Running(format!("weir: can't list the addresses of this machine: {error}\n"));
             forward.policy.add_local(&weir_io::local_addresses().map_err(failed)?);
         }
-        let next = self.workers.merged(&self.plan(), config.plan)?;
-        self.workers.hand_over(&self.desk, next)?;
-        self.tree = config.tree;
-        Ok(())
+        let failed = |error| run::failed("can't look names up", &error);
+        // Nothing of what is in force is forgotten before it is not any more.
+        self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
+        let (plan, wanted) = (self.plan(), config.plan.located(&self.written.discovery.known()));
+        let lines = found::lines(&plan, &wanted);
+        let done = self.take_over(&plan, wanted);
+        if done.is_ok() {
+            (self.written.tree, self.written.plan) = (config.tree, config.plan);
+        }
+        self.written.discovery.keep(&self.written.plan).map_err(failed)?;
+        done.map(|()| lines)
+    }
+
+    /// Names have other addresses.
+    fn found(&mut self) -> Result<String, Failure> {
+        let (plan, wanted) = (self.plan(), self.written.plan.located(&self.written.discovery.known()));
+        let lines = found::lines(&plan, &wanted);
+        if lines.is_empty() {
+            // A job before it has done that.
+            return Ok(String::new());
+        }
+        let done = self.take_over(&plan, wanted);
+        let why = done.as_ref().err().map_or_else(String::new, ToString::to_string);
+        match &done {
+            Ok(()) => tell_lines(&lines),
+            Err(_) => self.written.discovery.again(),
+        }
+        if !why.is_empty() && why != self.not_found {
+            warn("not all servers that were found are in force:");
+            why.lines().for_each(warn);
+        }
+        self.not_found = why;
+        done.map(|()| String::new())
+    }
+
+    fn take_over(&mut self, plan: &Plan, wanted: Plan) -> Result<(), Failure> {
+        let next = self.workers.merged(plan, wanted)?;
+        self.workers.hand_over(&self.desk, next)
+    }
+
+    fn upgrade(&mut self, number: u64) -> Result<String, Failure> {
+        let plan = self.plan();
+        let Some(upgrader) = &mut self.upgrader else {
+            return Err(Failure::Running(
+                "weir: not upgraded: no new program can take over from this one\n".to_owned(),
+            ));
+        };
+        let (desk, workers) = (&self.desk, self.workers.handle());
+        let done = upgrader.upgrade(number, workers, &plan, || desk.may_commit(), |handed| desk.hand_over(handed));
+        if let Err(failure) = &done {
+            warn("no new program has taken over, this one goes on:");
+            failure.to_string().lines().for_each(warn);
+        }
+        done.map(|()| String::new())
     }
 
     fn weigh(&mut self, upstream: &str, server: &str, weight: Option<u32>) -> Result<String, Failure> {
@@ -318,24 +497,11 @@ pub(crate) fn slot(plan: &Plan, upstream: &str, server: &str) -> Result<usize, (
     slot.ok_or_else(|| ("unknown-server", meant("server", server, found.present().map(|plan| plan.name.as_str()))))
 }
 
-/// Servers whose names mean other addresses now.
-fn moved(old: &Plan, new: &Plan) -> Vec<String> {
-    let mut lines = Vec::new();
-    for plan in &new.upstreams {
-        let Some(before) = old.upstreams.iter().find(|old| !old.is_retired() && old.name == plan.name) else {
-            continue;
-        };
-        for server in &plan.servers {
-            if let Some(other) = before.present().find(|one| one.name == server.name && one.address != server.address) {
-                let (name, upstream) = (&server.name, &plan.name);
-                lines.push(format!(
-                    "upstream \"{upstream}\": ~ server \"{name}\" resolves to {} -> {}",
-                    other.address, server.address
-                ));
-            }
-        }
+fn tell_lines(lines: &[String]) {
+    lines.iter().take(LINES_MAX).for_each(tell);
+    if lines.len() > LINES_MAX {
+        tell(format_args!("and {} more", lines.len() - LINES_MAX));
     }
-    lines
 }
 
 fn text(lines: &[String]) -> String {

@@ -5,13 +5,14 @@ use weir_config::{Reverse, parse_with};
 
 use crate::cli::ReverseArgs;
 use crate::failure::Failure;
+use crate::upgrade::Heritage;
 use crate::{run, terminal};
 
 /// Does the verb; returns when the proxy has ended.
 ///
 /// # Errors
 /// Wrong flags, or what [`run::serve`] says.
-pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
+pub(crate) fn reverse(arguments: ReverseArgs, heritage: Heritage) -> Result<(), Failure> {
     let text = Reverse {
         listen: arguments.listen,
         cert: arguments.cert,
@@ -32,5 +33,5 @@ pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
         terminal::print(&text);
         return Ok(());
     }
-    run::serve(config)
+    run::serve(config, heritage)
 }

@@ -2,8 +2,8 @@
 //!
 //! SIGTERM and SIGQUIT have it leave in peace ([`crate::leaving`]). A second one, or
 //! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. SIGHUP reads the configuration anew, on a thread of its own
-//! ([`crate::reload`]). SIGUSR2, which means upgrade to other servers, is answered with a line that says that weir can't do that. Workers
-//! are told through their control; the service manager by `notify`.
+//! ([`crate::reload`]). SIGUSR2 has a new program take over ([`crate::upgrade`]); this is also where one begins that does. Workers are told
+//! through their control; the service manager by `notify`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,20 +14,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use weir_config::{AdminChoice, Config, Experts, find_path, load};
+use weir_config::{AdminChoice, Config, Errors, Experts, find_path, load};
 use weir_http::Pseudonym;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::SERVERS_SPARE;
+use weir_proxy::plan::{Plan, SERVERS_SPARE};
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
-use crate::admin::{Doors, Facts};
+use crate::admin::{Admin, Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
+use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::notify;
-use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers};
+use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
 use crate::terminal::{alarm, tell, warn};
+use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
 use crate::{admin, certificates, machine, side};
 
 /// How long a port that is taken is tried again, and how often.
@@ -38,7 +40,8 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Who looks into files for whoever runs.
-pub(crate) const EXPERTS: Experts<'static> = Experts { users: &side::users::check, tls: &certificates::check_to_run };
+pub(crate) const EXPERTS: Experts<'static> =
+    Experts { users: &side::users::check, tls: &certificates::check_to_run, ..Experts::NOBODY };
 
 /// What a running proxy reacts to.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
@@ -47,13 +50,13 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 ///
 /// # Errors
 /// What is wrong with the configuration, or what [`serve`] says.
-pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure> {
     let path = find_path(arguments.config.path())?;
     // The working directory stays what it is, but its name may go.
     let path = std::path::absolute(&path).unwrap_or(path);
     let config = read(&path, &arguments.engine)?;
     let engine = arguments.engine.clone();
-    serve_from(config, Some(Box::new(move || read(&path, &engine))))
+    serve_from(config, Some(Box::new(move || read(&path, &engine))), heritage)
 }
 
 /// The configuration as it is in its file now, with what the command line says over it.
@@ -68,33 +71,34 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Runs a configuration that is in no file until a signal ends it.
+/// Runs a configuration that is in no file until a signal ends it, with the sockets that this process was given.
 ///
 /// # Errors
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
-pub(crate) fn serve(config: Config) -> Result<(), Failure> {
-    serve_from(config, None)
+pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
+    serve_from(config, None, heritage)
 }
 
 /// The same; `again` reads the configuration anew.
-fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
+fn serve_from(mut config: Config, again: Option<Read>, mut heritage: Heritage) -> Result<(), Failure> {
+    let program = Program::of_this();
     // Before anything else, so that a signal during the start is not lost.
     let signals = watch_signals(&SIGNALS).map_err(|error| failed("signals", &error))?;
     machine::raise_descriptors();
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
-    for listener in &config.plan.listeners {
+    for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(listener.address)) {
         patiently(|| check_free(listener.address)).map_err(|error| Failure::binding(&error))?;
     }
-    if let Some(forward) = &mut config.plan.forward {
-        let local = weir_io::local_addresses();
-        forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
-    }
-    let client = &mut config.plan.client;
-    client.head.pseudonym = client.via_name.unwrap_or_else(random_name);
+    complete(&mut config.plan)?;
     let fixed = Fixed::of(&config);
-    let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
+    let given = heritage.doors();
+    let doors = Doors::open(&config.admin, config.metrics, &mut heritage);
+    let doors = doors.map_err(|error| Failure::binding(&error))?;
+    let lent = doors.lend().map_err(|error| failed("can't keep the admin socket", &error))?;
+    let takes = given.of(&lent);
     let workers = config.workers.unwrap_or_else(machine::workers);
-    let plan = Arc::new(config.plan);
+    let (discovery, plan) = find(&config.plan)?;
+    let plan = Arc::new(heritage.weigh(plan));
     let opened = plan.forward.as_ref().map(side::open).transpose()?;
     let certificates = certificates::open(&plan)?;
     let setup = Setup {
@@ -107,44 +111,99 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
         seals: certificates.seals(),
         server_seals: certificates.server_seals(),
     };
-    let running = weir_worker::start(&setup).map_err(|error| match error {
-        StartError::Listen { error, .. } => Failure::binding(&error),
-        StartError::AccessLog(error) => failed("can't open the access log", &error),
-        StartError::Driver(error) => failed("can't start a worker", &error),
-    })?;
+    let inherited = heritage.take_listeners(&plan.listeners)?;
+    let mut running = weir_worker::prepare(&setup, inherited).map_err(not_started)?;
     let noun = if workers == 1 { "worker" } else { "workers" };
     tell(format_args!("{probe}; {workers} {noun}; listening on {}", list(running.addresses())));
-    if let Some(warnings) = &config.warnings {
-        warnings.to_string().lines().for_each(warn);
-    }
     let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note)];
-    for note in notes.into_iter().flatten() {
-        warn(note);
-    }
+    warn_of(config.warnings.as_ref(), notes);
     let side = opened.map(|opened| opened.start(running.handle())).transpose();
     let _side = side.map_err(|error| {
         running.stop();
         failed("can't start the thread for names and passwords", &error)
     })?;
-    let facts = Facts { certificates: certificates.board(), ..Facts::of(&probe) };
+    let facts = Facts { certificates: certificates.board(), names: discovery.board(), ..Facts::of(&probe) };
     let seals = certificates.server_seals();
     let certificates = certificates.start().map_err(|error| {
         running.stop();
         failed("can't start the thread for certificates", &error)
     })?;
+    heritage.carry_out_orders(&plan, &running.handle());
+    let predecessor = heritage.predecessor;
     let reloader = Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
+    let reloader = reloader.after(predecessor.as_ref().map(|predecessor| predecessor.job));
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.watcher());
-    reloader.start(config.tree, fixed, again, workers).map_err(|error| {
+    let written = Written { tree: config.tree, plan: config.plan, discovery };
+    reloader.start(written, fixed, again, workers, Some(Upgrader::new(program, lent))).map_err(|error| {
         running.stop();
         failed("can't start the thread for reloads", &error)
     })?;
+    accept(&mut running, predecessor.as_ref(), takes, &plan)?;
     // Without it the proxy runs as well; its socket goes when this function ends.
-    let _admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
+    let admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
         warn(format_args!("no admin socket and no metrics: {error}"));
         None
     });
-    supervise(running, &signals, Journal::new(setup.plan), &desk)
+    if predecessor.is_none() {
+        notify::ready();
+    }
+    supervise(running, &signals, Journal::new(setup.plan), &desk, admin)
+}
+
+/// What of a plan is known only where it is run.
+fn complete(plan: &mut Plan) -> Result<(), Failure> {
+    if let Some(forward) = &mut plan.forward {
+        let local = weir_io::local_addresses();
+        forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
+    }
+    plan.client.head.pseudonym = plan.client.via_name.unwrap_or_else(random_name);
+    Ok(())
+}
+
+/// Tells what the operator should know.
+fn warn_of(warnings: Option<&Errors>, notes: [&Option<String>; 2]) {
+    if let Some(warnings) = warnings {
+        warnings.to_string().lines().for_each(warn);
+    }
+    notes.into_iter().flatten().for_each(warn);
+}
+
+/// Has workers that are ready accept clients; where there is a predecessor, when it says so.
+fn accept(
+    running: &mut Running,
+    predecessor: Option<&Predecessor>,
+    takes: Taken,
+    plan: &Arc<Plan>,
+) -> Result<(), Failure> {
+    if let Some(predecessor) = predecessor {
+        let handle = running.handle();
+        predecessor.wait_for_turn(takes, || admin::unready(plan, &handle))?;
+    }
+    running.accept().map_err(not_started)?;
+    if let Some(predecessor) = predecessor {
+        predecessor.take_over()?;
+        tell(format_args!("process {} has handed over its listeners", predecessor.pid));
+    }
+    Ok(())
+}
+
+/// Why workers did not start.
+pub(crate) fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Listen { error, .. } => Failure::binding(&error),
+        StartError::AccessLog(error) => failed("can't open the access log", &error),
+        StartError::Driver(error) => failed("can't start a worker", &error),
+    }
+}
+
+/// Looks servers up by their names; with what is known of them then, the plan that workers begin with.
+fn find(written: &Plan) -> Result<(Discovery, Plan), Failure> {
+    let mut discovery = Discovery::default();
+    let done = discovery.want(&[written], START_PATIENCE);
+    done.map_err(|error| failed("can't start the thread for names", &error))?;
+    let plan = written.located(&discovery.known());
+    Ok((discovery, plan))
 }
 
 /// What the workers count of each server.
@@ -238,9 +297,16 @@ impl Bugs {
 }
 
 /// Waits for the end, by signal or by failure.
-fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal, desk: &Desk) -> Result<(), Failure> {
-    notify::ready();
+fn supervise(
+    running: Running,
+    signals: &Receiver<i32>,
+    mut journal: Journal,
+    desk: &Desk,
+    mut admin: Option<Admin>,
+) -> Result<(), Failure> {
     let mut reload: Option<u64> = None;
+    // It is told to end.
+    let mut ends = false;
     let mut leaving = Leaving::default();
     let mut bugs = Bugs::new(&running);
     let mut scheduling = running.scheduling();
@@ -259,21 +325,40 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal, de
             reload = None;
             notify::ready();
         }
+        if let Some((handed, done)) = desk.take_handed() {
+            leaving.hand_over(&running, journal.plan(), &handed);
+            if let Some(admin) = &mut admin {
+                admin.hand_over(handed.admin, handed.metrics);
+            }
+            notify::succeeded_by(handed.pid);
+            // The thread that waits for it may have lost patience.
+            let _ = done.try_send(());
+        }
         match signals.recv_timeout(LOOK_EVERY) {
-            Ok(SIGTERM | SIGQUIT) if !leaving.has_begun() => leaving.begin(&running, &journal.plan().shutdown),
+            Ok(SIGTERM | SIGQUIT) if !leaving.has_begun() || leaving.is_beside() => ends = true,
             Ok(SIGUSR1) => running.reopen_log(),
             Ok(SIGHUP) => {
                 notify::reloading();
-                reload = desk.ask(Job::Reload);
-                if reload.is_none() {
-                    warn("SIGHUP: too many reloads wait already");
-                    notify::ready();
+                match desk.ask(Job::Reload) {
+                    Ok(job) => reload = Some(job),
+                    Err(unwanted) => {
+                        warn(format_args!("SIGHUP: {unwanted}"));
+                        notify::ready();
+                    }
                 }
             }
-            Ok(SIGUSR2) => warn("SIGUSR2: a running weir can't hand over to a new one yet; it goes on as before"),
+            Ok(SIGUSR2) => {
+                if let Err(unwanted) = desk.ask(Job::Upgrade) {
+                    warn(format_args!("SIGUSR2: {unwanted}"));
+                }
+            }
             Ok(_) => leaving.end(&running),
             // A timeout; the sender lives as long as the process.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        if ends && (leaving.is_beside() || desk.may_end()) {
+            ends = false;
+            leaving.begin(&running, &journal.plan().shutdown);
         }
         leaving.go_on(&running);
     }

@@ -1,5 +1,5 @@
 //! `weir server`: drains, disables and enables a server of a running weir, gives it another weight, and lets it earn trust again. And
-//! `weir reload`, which is asked of it in the same way.
+//! `weir reload` and `weir upgrade`, which are asked of it in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -131,6 +131,28 @@ pub(crate) struct ReloadArgs {
 pub(crate) fn reload(arguments: &ReloadArgs) -> Result<(), Failure> {
     let client = Client::new(arguments.place.admin.as_deref());
     job(&client, if arguments.dry_run { "/v1/reload/dry-run" } else { "/v1/reload" })
+}
+
+/// `weir upgrade`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The new program is started as the old one was, and gets its listening sockets. When it is ready the old one finishes its clients and \
+ends; when it is not, code 78 for its configuration or 1, and the old one goes on.
+
+Example:
+  weir check && weir upgrade")]
+pub(crate) struct UpgradeArgs {
+    /// Where the admin socket is.
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// Does the verb `upgrade`: returns when the new program is in charge.
+///
+/// # Errors
+/// Nobody answers, or the new program is not ready in time.
+pub(crate) fn upgrade(arguments: &UpgradeArgs) -> Result<(), Failure> {
+    job(&Client::new(arguments.place.admin.as_deref()), "/v1/upgrade")
 }
 
 /// Has a job done, and waits for it: a file may name many servers, whose names are asked for.

@@ -8,12 +8,13 @@ pub(crate) mod hash;
 pub(crate) mod stamp;
 pub(crate) mod users;
 
+pub(crate) mod dns;
+pub(crate) mod hosts;
+pub(crate) mod order;
+
 mod cache;
-mod dns;
-mod hosts;
 mod lanes;
 mod names;
-mod order;
 mod turns;
 mod verify;
 
@@ -33,7 +34,7 @@ use weir_worker::{Errands, Handle};
 use crate::failure::Failure;
 use crate::machine;
 use dns::Dns;
-use hosts::Hosts;
+use hosts::{HOSTS, Hosts};
 use names::{Limits, Names};
 use users::Source;
 use verify::{Times, Verifier};
@@ -45,8 +46,6 @@ pub(crate) type Tell = Rc<dyn Fn(u16, News)>;
 const CORES_EACH: usize = 4;
 /// Descriptors that a name takes while nobody answers: two kinds of addresses, each asked of two name servers three times.
 const DESCRIPTORS_EACH: u64 = 12;
-/// The table of the system.
-const HOSTS: &str = "/etc/hosts";
 
 /// What is needed to start, before anything runs.
 #[derive(Debug)]

@@ -66,6 +66,7 @@ fn help_texts_are_as_stored() {
         "",
         "run",
         "check",
+        "import",
         "status",
         "status server",
         "server",
@@ -79,6 +80,8 @@ fn help_texts_are_as_stored() {
         "demo",
         "bomb",
         "bench",
+        "completion",
+        "man",
     ] {
         let arguments: Vec<&str> = verb.split(' ').chain(["--help"]).filter(|word| !word.is_empty()).collect();
         let shown = output(&arguments);
@@ -144,6 +147,38 @@ fn check_is_done_by_the_words_of_others() {
     }
     let twice = output(&["run", good.path(), "-c", good.path()]);
     assert!(code(&twice) == 2 && stderr(&twice).contains("cannot be used with"), "{}", stderr(&twice));
+}
+
+#[test]
+fn import_writes_what_check_takes_and_says_what_it_has_not() {
+    let nginx = "server {\n listen 127.0.0.1:8090;\n gzip on;\n location / { proxy_pass http://127.0.0.1:9; }\n location /in/ { deny all; }\n}\n";
+    let file = Scratch::new("import.conf", nginx);
+    let imported = output(&["import", "nginx", file.path()]);
+    assert_eq!(code(&imported), 0);
+    let ours = Scratch::new("imported.kdl", &stdout(&imported));
+    let checked = output(&["check", "-c", ours.path()]);
+    assert_eq!((code(&checked), stderr(&checked)), (0, String::new()), "{}", stdout(&imported));
+    let told = stderr(&imported);
+    for part in [
+        ":3: not carried over: `gzip on`: weir can't compress",
+        ":5: closed: `deny all`: ",
+        "weir: 1 not carried over, 0 different, 1 closed\n",
+    ] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    // Wrong words, another program's file, one that ends too early, one that is not there.
+    assert_eq!(code(&output(&["import", "apache", file.path()])), 2);
+    for (program, text, hint) in [
+        ("haproxy", nginx, ":1:1"),
+        ("nginx", "server {\n", "never closed"),
+        ("nginx", "events { }\n", "nothing in it could be carried over"),
+    ] {
+        let file = Scratch::new("import-bad.conf", text);
+        let refused = output(&["import", program, file.path()]);
+        assert_eq!((code(&refused), stdout(&refused)), (78, String::new()), "{hint}");
+        assert!(stderr(&refused).contains(hint), "{}", stderr(&refused));
+    }
+    assert!(stderr(&output(&["import", "caddy", "/nowhere/Caddyfile"])).contains("/nowhere/Caddyfile"));
 }
 
 #[test]

@@ -28,7 +28,6 @@ on_both_drivers!(
     sigterm_lets_answers_finish,
     sigquit_lets_answers_finish,
     sigterm_answers_those_who_had_connected,
-    sigusr2_changes_nothing,
     it_needs_nobody_who_reads_what_it_says,
     e19_a_killer_request_is_refused_and_its_neighbours_are_answered,
     a_revived_server_has_requests_within_a_second,
@@ -237,19 +236,6 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
         client.end();
     }
     assert_eq!(weir.wait().code(), Some(0), "{}", weir.said());
-    server.finish();
-}
-
-fn sigusr2_changes_nothing(io: Io) {
-    let server = Server::start(Honest);
-    let weir = Weir::start(io, 1, &app(&server, 1, ""));
-    let mut client = Client::connect(weir.address);
-    weir.signal("USR2");
-    eventually("it says so", || weir.said().contains("weir: SIGUSR2: "));
-    let nonce = nonce();
-    client.get(&format!("/after?n={nonce}"));
-    check_honest(&nonce, &client.reply()).unwrap();
-    weir.stop();
     server.finish();
 }
 

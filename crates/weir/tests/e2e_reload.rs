@@ -31,6 +31,7 @@ on_both_drivers!(
     listeners_come_and_go_under_load,
     a_port_that_is_taken_changes_nothing,
     a_listener_changes_what_is_spoken,
+    servers_come_and_go_for_ever,
 );
 
 fn request(client: &mut Client) {
@@ -449,6 +450,31 @@ fn a_listener_changes_what_is_spoken(io: Io) {
     weir.rewrite(&with("tls { certificate \"/nonexistent.pem\" key=\"/nonexistent.key\" }"));
     assert!(refused(&weir, &["reload"], 78).contains("nonexistent.pem"));
     request(&mut Client::connect(address));
+    weir.stop();
+    server.finish();
+}
+
+/// More servers than a process has room for, one after the other: places of those that are gone are used again.
+fn servers_come_and_go_for_ever(io: Io) {
+    const AT_ONCE: u32 = 20;
+    let server = Server::start(Honest);
+    let weir = Weir::start(io, 2, &of(&[(&server, 50)]));
+    weir.answer(&["status", "--wait"]);
+    let mut client = Client::connect(weir.address);
+    for round in 0..70 {
+        // Nobody is there.
+        let line = |n: u32| format!("server \"{}:1\" backup=#true\n", std::net::Ipv4Addr::from_bits(0x7f80_0000 + n));
+        let others: String = (round * AT_ONCE..(round + 1) * AT_ONCE).map(line).collect();
+        let address = server.address;
+        weir.rewrite(&format!(
+            "upstream \"app\" {{\nserver \"{address}\" connections-min=2 connections=2 connections-max=2\n{others}}}\nroute {{ proxy \"app\" }}\n"
+        ));
+        weir.answer(&["reload"]);
+        request(&mut client);
+    }
+    let told = status(&weir);
+    assert_eq!(told["upstreams"][0]["servers"].as_array().map(Vec::len), Some(1 + AT_ONCE as usize));
+    assert_eq!(server.log().accepted, 2, "who stays is not touched");
     weir.stop();
     server.finish();
 }

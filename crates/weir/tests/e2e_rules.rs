@@ -1,16 +1,27 @@
 //! Proves: the rules of routes hold for clients of HTTP/1.1 and HTTP/2, with the real binary, and hostile values change nothing but
-//! themselves; another configuration changes them without a restart. How: a configuration with rules of each kind, requests by both
-//! protocols, and what the server and the client see of them, judged by the strict grammar. docs/semantics.md §14.
+//! themselves; another configuration changes them without a restart; what a route answers itself needs no server. How: a configuration with
+//! rules of each kind, requests by both protocols, and what the server and the client see of them, judged by the strict grammar.
+//! docs/semantics.md §14.
 
 mod kit;
 
 use std::net::SocketAddr;
 
 use kit::http2::Http2Client;
-use kit::{Client, Honest, Io, Server, Weir, free_port, nonce, on_both_drivers};
+use kit::tls::{bridge, certificate};
+use kit::{Client, Honest, Io, Scratch, Server, Weir, free_port, nonce, on_both_drivers};
 use weir_check::Request;
 
-on_both_drivers!(rules_of_routes, rules_change);
+on_both_drivers!(
+    rules_of_routes,
+    rules_change,
+    own_answers,
+    plain_clients_are_led_to_tls,
+    some_are_refused,
+    trusted_proxies_say_who_asks,
+    requests_have_names,
+    errors_have_pages,
+);
 
 /// Routes by field, cookie and query to two servers, the first with rules of each kind.
 fn routes(servers: [&Server; 2], answer: &str) -> String {
@@ -88,4 +99,161 @@ fn rules_change(io: Io) {
     }
     weir.stop();
     servers.into_iter().for_each(|server| drop(asked(server)));
+}
+
+fn own_answers(io: Io) {
+    let scratch = Scratch::new();
+    let page = |fill: &str| format!("<p>{}</p>", fill.repeat(500_000)).into_bytes();
+    let file = scratch.write("sorry.html", &page("a"));
+    let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let text = format!(
+        "listen \"{h2c}\" {{ protocols \"h2c\" }}\nroute path=\"/sorry\" {{ respond 503 file=\"{}\"; answer {{ set \"Retry-After\" \"60\"; }} }}\n\
+         route path=\"/ping\" {{ respond 204; }}\nroute path=\"/to\" {{ strip-prefix \"/to\"; redirect \"https://$host:8443$request_uri\" status=301; }}\n",
+        file.display()
+    );
+    let weir = Weir::start(io, 2, &text);
+    let mut client = Client::connect(weir.address);
+    for (method, target) in [("GET", "/sorry"), ("HEAD", "/sorry"), ("GET", "/ping"), ("GET", "/to/a%20b?c")] {
+        client.request(method, target, "", b"");
+    }
+    let [get, head, ping, to] = [0; 4].map(|_| client.reply());
+    assert_eq!((get.status, get.body.length, get.fields.all("retry-after")), (503, 500_007, vec!["60"]));
+    assert_eq!((head.body.length, head.fields.all("content-length")), (0, vec!["500007"]));
+    assert_eq!(get.fields.all("content-type"), ["text/html; charset=utf-8"]);
+    assert_eq!((ping.status, ping.fields.has("content-type")), (204, false));
+    assert_eq!((to.status, to.fields.all("location")), (301, vec!["https://a:8443/a%20b?c"]));
+    // More than is taken in: the client gets the answer all the same.
+    client.ask("POST", false);
+    client.send(b"POST /to HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    client.try_send(&vec![b'x'; 100_000]);
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.closes), (301, true));
+    let mut client = Http2Client::connect(h2c, &[]);
+    for (path, status, bytes) in [("/sorry", 503, 500_007), ("/to/x", 301, 0), ("/ping", 204, 0)] {
+        let (request, stream) = client.request("GET", path, &[], false);
+        client.send(&request);
+        let answer = client.answer(stream);
+        assert_eq!((answer.statuses.as_slice(), answer.body.len()), ([status].as_slice(), bytes));
+    }
+    // What is in the file is read again, although the configuration says the same.
+    std::fs::write(&file, page("bc")).expect("a writable file");
+    weir.answer(&["reload"]);
+    let mut client = Client::connect(weir.address);
+    client.get("/sorry");
+    assert_eq!(client.reply().body.length, 1_000_007);
+    weir.stop();
+}
+
+/// The usual redirect: all that comes without TLS is led to where it comes with TLS, whichever host has routes of its own.
+fn plain_clients_are_led_to_tls(io: Io) {
+    let scratch = Scratch::new();
+    let files = certificate(&scratch, "ec", &["a"], 30);
+    let sealed = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let server = Server::start(Honest);
+    let text = format!(
+        "listen \"{sealed}\" {{ tls {{ {} }} }}\nupstream \"app\" {{ server \"{}\"; }}\n\
+         route host=\"a\" {{ proxy \"app\"; }}\nroute scheme=\"http\" {{ redirect \"https://$host:{}$request_uri\"; }}\n",
+        files.row().trim_end(),
+        server.address,
+        sealed.port()
+    );
+    let weir = Weir::start(io, 1, &text);
+    let target = format!("/x?n={}", nonce());
+    let mut client = Client::connect(weir.address);
+    client.get(&target);
+    let reply = client.reply();
+    assert_eq!(
+        (reply.status, reply.fields.all("location")),
+        (308, vec![&*format!("https://a:{}{target}", sealed.port())])
+    );
+    let mut client = Client::connect(bridge(sealed));
+    client.get(&target);
+    assert_eq!(client.reply().status, 200);
+    weir.stop();
+    drop(asked(server));
+}
+
+fn some_are_refused(io: Io) {
+    let server = Server::start(Honest);
+    let of = |lines: &str| {
+        format!("upstream \"app\" {{ server \"{}\"; }}\nroute {{ {lines}; proxy \"app\"; }}\n", server.address)
+    };
+    let weir = Weir::start(io, 2, &of("deny \"127.0.0.2\""));
+    let mut clients = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+    let mut statuses = || {
+        clients.each_mut().map(|client| {
+            client.get(&format!("/?n={}", nonce()));
+            client.reply().status
+        })
+    };
+    assert_eq!(statuses(), [200, 403]);
+    weir.rewrite(&of("allow \"127.0.0.2/31\"; deny \"all\""));
+    weir.answer(&["reload"]);
+    assert_eq!(statuses(), [403, 200]);
+    weir.stop();
+    drop(asked(server));
+}
+
+fn trusted_proxies_say_who_asks(io: Io) {
+    let server = Server::start(Honest);
+    let scratch = Scratch::new();
+    let log = scratch.path("access.log");
+    let text = format!(
+        "access-log \"{}\" format=\"$remote_addr $realip_remote_addr $status\"\nclient {{ trusted-proxies \"127.0.0.1\"; }}\n\
+         upstream \"app\" {{ server \"{}\"; }}\nroute {{ deny \"192.0.2.7\"; request {{ set \"X-Who\" \"$remote_addr\"; }}; proxy \"app\"; }}\n",
+        log.display(),
+        server.address
+    );
+    let weir = Weir::start(io, 1, &text);
+    let [mut proxy, mut stranger] = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+    let field = "X-Forwarded-For: 203.0.113.9, 192.0.2.7\r\n";
+    for (client, expected) in [(&mut proxy, 403), (&mut stranger, 200)] {
+        client.request("GET", &format!("/?n={}", nonce()), field, b"");
+        assert_eq!(client.reply().status, expected);
+    }
+    weir.stop();
+    assert_eq!(std::fs::read_to_string(&log).expect("a log"), "192.0.2.7 127.0.0.1 403\n127.0.0.2 127.0.0.2 200\n");
+    assert_eq!(asked(server)[0].fields.all("x-who"), ["127.0.0.2"]);
+}
+
+fn requests_have_names(io: Io) {
+    let server = Server::start(Honest);
+    let text = format!(
+        "client {{ request-id \"X-Request-Id\"; trace-context #true; trusted-proxies \"127.0.0.1\"; }}\n\
+         upstream \"app\" {{ server \"{}\"; }}\nroute {{ answer {{ set \"X-Request-Id\" \"$request_id\"; }}; proxy \"app\"; }}\n",
+        server.address
+    );
+    let weir = Weir::start(io, 2, &text);
+    let clients = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+    let answers = clients.map(|mut client| {
+        client.request("GET", &format!("/?n={}", nonce()), "X-Request-Id: mine-1\r\n", b"");
+        client.reply().fields.first("x-request-id").expect("an identifier").to_owned()
+    });
+    weir.stop();
+    let asked = asked(server);
+    for (answer, request) in answers.iter().zip(&asked) {
+        assert_eq!(request.fields.all("x-request-id"), [answer]);
+        assert_eq!(request.fields.all("traceparent").len(), 1);
+    }
+    assert!(answers[0] == "mine-1" && answers[1].len() == 36, "{answers:?}");
+    assert_ne!(asked[0].fields.all("traceparent"), asked[1].fields.all("traceparent"));
+}
+
+fn errors_have_pages(io: Io) {
+    let scratch = Scratch::new();
+    let file = scratch.write("sorry.html", b"<p>Back soon.</p>");
+    let nobody = free_port();
+    let text = format!(
+        "upstream \"app\" {{ server \"127.0.0.1:{nobody}\"; connect-retries 1; }}\n\
+         route {{ error-page 502 file=\"{}\"; answer {{ set \"Retry-After\" \"5\"; }}; proxy \"app\"; }}\n",
+        file.display()
+    );
+    let weir = Weir::start(io, 1, &text);
+    let mut client = Client::connect(weir.address);
+    client.get("/");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.body.text().as_str()), (502, "<p>Back soon.</p>"));
+    assert_eq!(reply.fields.all("content-type"), ["text/html; charset=utf-8"]);
+    assert_eq!(reply.fields.all("retry-after"), ["5"]);
+    weir.stop();
 }

@@ -1,23 +1,26 @@
-//! `route`: which requests it is for, where they go, and the rules for them. Called by [`super::compile`].
+//! `route`: which requests it is for, where they go, and the rules for them; what weir answers itself is in `own_answer`. Called by
+//! [`super::compile`].
 
 use std::sync::Arc;
 
 use weir_proxy::plan::UpstreamPlan;
 use weir_proxy::request::nonidempotent::TargetMatch;
-use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{HostMatch, Route, RouteTable, Scheme, Target};
 use weir_proxy::request::rules::RouteRules;
+use weir_proxy::request::rules::access::{Access, NETWORKS_MAX};
 use weir_proxy::request::rules::edits::{EDITS_MAX, Edit, FieldEdits, Side, refusal};
 use weir_proxy::request::rules::matching::{Condition, Subject};
 use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
 
-use super::{BLOCKS_MAX, Compiler, pool, target_match};
+use super::own_answer::no_single_goal;
+use super::{BLOCKS_MAX, Compiler, network, pool, target_match};
 use crate::check::Checked;
 use crate::problem::{Problem, Span, nearest};
 use crate::texts;
 
-/// Conditions of one route, rewrites of one, edits of one block.
-const RULES_MAX: usize = 100;
+/// Conditions of one route, rewrites of one, lines of `allow` and `deny` of one, pages of one, edits of one block.
+pub(super) const RULES_MAX: usize = 100;
 
 impl Compiler<'_> {
     /// Those with a pool of their own get an upstream of their own, behind all others.
@@ -25,19 +28,22 @@ impl Compiler<'_> {
         let names: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
         let mut routes: Vec<(Route, Span)> = Vec::new();
         for block in document.all("route").take(BLOCKS_MAX) {
-            let Some(target) = self.target(block, &names) else { continue };
-            let target = match pool::pool(block.word("pool")) {
-                Some(pool) => pool::derived(upstreams, target, pool),
-                None => target,
-            };
+            let Some(target) = self.target(block, &names, upstreams) else { continue };
+            let upstream = target.upstream().map(|target| &upstreams[target]);
+            let rules = self.rules(block, upstream);
             let methods = block.texts("methods");
             let route = Route {
+                scheme: match block.word("scheme") {
+                    "http" => Some(Scheme::Http),
+                    "https" => Some(Scheme::Https),
+                    _ => None,
+                },
                 host: host_match(block.text("host")),
                 path: block.text("path").to_owned(),
                 conditions: self.conditions(block),
                 methods: (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
                 target,
-                rules: self.rules(block, &upstreams[target]),
+                rules,
             };
             if let Some((_, span)) = routes.iter().find(|(other, _)| hides(other, &route)) {
                 let message = "this route is never reached: an earlier one takes the same host, path and methods";
@@ -48,7 +54,23 @@ impl Compiler<'_> {
         RouteTable::new(routes.into_iter().map(|(route, _)| route).collect())
     }
 
-    fn target(&mut self, block: &Checked, names: &[&str]) -> Option<usize> {
+    /// What answers. None: it was wrong, which has been reported.
+    fn target(&mut self, block: &Checked, names: &[&str], upstreams: &mut Vec<UpstreamPlan>) -> Option<Target> {
+        if let Some(problem) = no_single_goal(block) {
+            self.push(problem);
+            return None;
+        }
+        if block.chosen("proxy").is_none() {
+            return self.own_answer(block).map(|own| Target::Here(Arc::new(own)));
+        }
+        let target = self.upstream_of(block, names)?;
+        Some(Target::Upstream(match pool::pool(block.word("pool")) {
+            Some(pool) => pool::derived(upstreams, target, pool),
+            None => target,
+        }))
+    }
+
+    fn upstream_of(&mut self, block: &Checked, names: &[&str]) -> Option<usize> {
         let name = block.text("proxy");
         let target = names.iter().position(|other| *other == name);
         // A missing or wrong name has been reported already.
@@ -91,22 +113,51 @@ impl Compiler<'_> {
         Some(Condition { subject, value, not: block.flag("not") })
     }
 
-    /// What a route changes.
-    fn rules(&mut self, route: &Checked, upstream: &UpstreamPlan) -> Option<Arc<RouteRules>> {
+    /// What a route changes. `upstream`: where it leads, if it does.
+    fn rules(&mut self, route: &Checked, upstream: Option<&UpstreamPlan>) -> Option<Arc<RouteRules>> {
         let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
         let rules = RouteRules {
+            access: self.access(route),
             path: self.path_rules(route),
             host: host.map(|host| host.as_bytes().into()),
             request: request.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),
             answer: answer.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Answer)),
+            pages: self.error_pages(route),
         };
-        if let (Some(block), Some(echo)) = (request, upstream.echo.as_ref().filter(|echo| rules.request.names(echo))) {
+        let echo = upstream.and_then(|upstream| upstream.echo.as_ref()).filter(|echo| rules.request.names(echo));
+        if let (Some(block), Some(echo)) = (request, echo) {
             let message =
                 format!("`{echo}` is what `pipeline` has for `echo`: weir sets it to find answers that are not meant");
             self.push(Problem::new("conflict", &block.span, message));
         }
         (!rules.is_empty()).then(|| Arc::new(rules))
+    }
+
+    /// Whose requests a route takes.
+    fn access(&mut self, route: &Checked) -> Access {
+        self.at_most(route, "access");
+        let mut access = Access::default();
+        let mut denies = false;
+        for block in route.all("access").take(RULES_MAX) {
+            let allows = block.word("verdict") == "allow";
+            denies |= !allows;
+            for address in block.texts("address") {
+                // What is no range is `all`.
+                access.push(allows, network(address));
+            }
+            if access.len() > NETWORKS_MAX {
+                let message = format!("more than {NETWORKS_MAX} addresses in the lines of a route");
+                self.push(Problem::new("too-many", &block.span, message));
+                break;
+            }
+        }
+        if let (Some(block), false) = (route.all("access").next(), denies) {
+            let message = "`allow` alone keeps nobody away: whom no line has may come";
+            let problem = Problem::new("conflict", &block.span, message);
+            self.push(problem.help("write `deny \"all\"` as the last line"));
+        }
+        access
     }
 
     /// The block of this name, of which there may be one.
@@ -119,7 +170,7 @@ impl Compiler<'_> {
         Some(first)
     }
 
-    fn at_most(&mut self, block: &Checked, name: &str) {
+    pub(super) fn at_most(&mut self, block: &Checked, name: &str) {
         if let Some(extra) = block.all(name).nth(RULES_MAX) {
             self.push(Problem::new("too-many", &extra.span, format!("more than {RULES_MAX} of `{name}` in one block")));
         }
@@ -183,7 +234,7 @@ impl Compiler<'_> {
 }
 
 /// Why no route can go by a field of requests; None: it can.
-fn unseen(name: &str) -> Option<String> {
+pub(crate) fn unseen(name: &str) -> Option<String> {
     if let Err(why) = texts::route::field(name) {
         return Some(why);
     }
@@ -217,6 +268,7 @@ fn hides(earlier: &Route, later: &Route) -> bool {
     methods
         && earlier.conditions.is_empty()
         && later.conditions.is_empty()
+        && earlier.scheme == later.scheme
         && earlier.host == later.host
         && earlier.path == later.path
 }

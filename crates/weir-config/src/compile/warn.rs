@@ -1,5 +1,5 @@
-//! What is allowed, and hardly meant: upstreams that nothing leads to, a log in a folder that is not there. Called by `compile`;
-//! makes warnings.
+//! What is allowed, and hardly meant: upstreams that nothing leads to, redirects to where a client is, a log in a folder that is not there.
+//! Called by `compile`; makes warnings.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -22,6 +22,8 @@ impl Compiler<'_> {
             let help = format!("add a route, such as: route path=\"/{name}\" {{ proxy \"{name}\"; }}");
             self.warnings.push(Problem::new("unused", &upstream.place("name"), message).help(help));
         }
+        let speaks_tls = document.all("listen").any(|listen| listen.all("tls").next().is_some());
+        self.warnings.extend(document.all("route").filter(|_| speaks_tls).filter_map(circle));
         if let Some(log) = document.all("access-log").next() {
             self.check_folder(log);
         }
@@ -40,4 +42,13 @@ impl Compiler<'_> {
             self.warnings.push(Problem::new("no-folder", &log.place("destination"), message).help(help));
         }
     }
+}
+
+/// A redirect to the same over TLS, also for those that speak TLS.
+fn circle(route: &Checked) -> Option<Problem> {
+    let redirect = route.all("redirect").next().filter(|_| route.chosen("scheme").is_none())?;
+    let is_circle = redirect.text("to") == "https://$host$request_uri";
+    let message = "clients that speak TLS are led to where they are already, again and again";
+    let help = "write scheme=\"http\" behind `route`, so that it is for the others only";
+    is_circle.then(|| Problem::new("circle", &redirect.place("to"), message).help(help))
 }

@@ -6,9 +6,15 @@ use crate::texts;
 
 pub(super) const ROUTE: Block = Block {
     name: "route",
-    help: "Which requests of clients of `listen` go where. The most specific wins: host, then longest path, then method, then the number of `header`, `query` and `cookie`.",
+    help: "Which requests of clients of `listen` go where: to an upstream (`proxy`), elsewhere (`redirect`), or nowhere, because weir answers them itself (`respond`); one of these must stand. The most specific wins: scheme, then host, then longest path, then method, then the number of `header`, `query` and `cookie`.",
     positional: &[],
     options: &[
+        row(
+            "scheme",
+            Kind::Word(&["http", "https"]),
+            Default::Absent,
+            "Only clients that speak to weir without TLS (`http`), or with it. Such a route comes before all without `scheme`, whatever their hosts.",
+        ),
         row(
             "host",
             Kind::Text("`*`, a host name, or `*.` and a domain", texts::host_pattern),
@@ -25,7 +31,7 @@ pub(super) const ROUTE: Block = Block {
         row(
             "proxy",
             Kind::Text("the name of an upstream", texts::upstream_name),
-            Default::Required,
+            Default::Absent,
             "The upstream that answers.",
         ),
         row(
@@ -41,8 +47,55 @@ pub(super) const ROUTE: Block = Block {
             "Taken off the beginning of paths before they go to servers. The route's `path` begins with it.",
         ),
     ],
-    blocks: &[CONDITION, REWRITE, REQUEST, ANSWER],
+    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, REWRITE, REQUEST, ANSWER, ERROR_PAGE],
     repeats: true,
+    ..BLOCK
+};
+
+const REDIRECT: Block = Block {
+    name: "redirect",
+    help: "Clients are to ask elsewhere.",
+    positional: &[row(
+        "to",
+        Kind::Text("a URL or a path with `$names`", texts::route::location),
+        Default::Required,
+        "Where, as `https://$host$request_uri` (docs/semantics.md §14). `$request_uri` is path and query as `strip-prefix` and `rewrite` leave them.",
+    )],
+    options: &[row(
+        "status",
+        Kind::Text("301, 302, 303, 307 or 308", texts::route::redirect_status),
+        Default::Is("308"),
+        "308 and 301 for good, 307 and 302 for now; with 308 and 307 the same method again, with 303 GET.",
+    )],
+    ..BLOCK
+};
+
+const RESPOND: Block = Block {
+    name: "respond",
+    help: "Weir answers by itself, the same to everybody.",
+    positional: &[
+        row(
+            "status",
+            Kind::Count(200, 599),
+            Default::Required,
+            "The status of the answer. With 204, 205 and 304 there is no content.",
+        ),
+        row("text", Kind::Text("a text", texts::route::content), Default::Absent, "The content."),
+    ],
+    options: &[
+        row(
+            "file",
+            Kind::Text("a path", texts::route::file),
+            Default::Absent,
+            "A file with the content instead, of at most 1 MiB, read at start and at each reload.",
+        ),
+        row(
+            "type",
+            Kind::Or("auto", &Kind::Text("a media type", texts::route::media_type)),
+            Default::Is("auto"),
+            "Content-Type. `auto`: `text/plain` for a text, and for a file by the end of its name.",
+        ),
+    ],
     ..BLOCK
 };
 
@@ -74,6 +127,23 @@ const CONDITION: Block = Block {
             "One of its values contains a match; `^` and `$` for all of it.",
         ),
         row("not", Kind::Flag, Default::Is("#false"), "The opposite: none of its values is so, or it is not there."),
+    ],
+    repeats: true,
+    by_word: true,
+    ..BLOCK
+};
+
+const ACCESS: Block = Block {
+    name: "access",
+    help: "Whose requests the route takes, by the address of the client. The first line decides that has it; whom none has may come. Others get 403. In JSON: `\"access\": [{\"verdict\": \"allow\", \"address\": [\"10.0.0.0/8\"]}]`.",
+    positional: &[
+        row("verdict", Kind::Word(&["allow", "deny"]), Default::Required, "The word that begins it."),
+        row(
+            "address",
+            Kind::List("an address, a range such as 10.0.0.0/8, or `all`", texts::route::address),
+            Default::Required,
+            "Whom; `all`: everybody.",
+        ),
     ],
     repeats: true,
     by_word: true,
@@ -119,6 +189,33 @@ const ANSWER: Block = Block {
     name: "answer",
     help: "What clients see otherwise than servers have sent it, in final answers, also those that weir makes itself. One at most.",
     blocks: &[EDIT],
+    repeats: true,
+    ..BLOCK
+};
+
+const ERROR_PAGE: Block = Block {
+    name: "error-page",
+    help: "What clients see of errors that weir answers with, in place of its line of text; answers of servers pass as they are. The first that has the status counts. In JSON: `\"error-page\": [{\"status\": [\"502\"], \"file\": \"/etc/weir/502.html\"}]`.",
+    positional: &[row(
+        "status",
+        Kind::List("a status such as 503, or 5xx", texts::codes),
+        Default::Required,
+        "For which statuses.",
+    )],
+    options: &[
+        row(
+            "file",
+            Kind::Text("a path", texts::route::file),
+            Default::Required,
+            "A file with the content, of at most 1 MiB, read at start and at each reload.",
+        ),
+        row(
+            "type",
+            Kind::Or("auto", &Kind::Text("a media type", texts::route::media_type)),
+            Default::Is("auto"),
+            "Content-Type. `auto`: by the end of the file's name.",
+        ),
+    ],
     repeats: true,
     ..BLOCK
 };

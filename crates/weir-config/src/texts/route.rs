@@ -1,6 +1,8 @@
 //! Checks of text values of `route`: names and texts of its rules.
 
 use weir_proxy::observe::access::TemplateError;
+use weir_proxy::request::own_answer::{CONTENT_BYTES_MAX, REDIRECTS};
+use weir_proxy::request::rules::location::{Location, LocationError};
 use weir_proxy::request::rules::path::Replacement;
 use weir_proxy::request::rules::text::{KNOWN, Text, TextError};
 
@@ -54,6 +56,54 @@ fn unknown(name: &str) -> String {
             format!("nothing is called `${name}`; there are {all} and $http_NAME for any request field")
         }
     }
+}
+
+/// Addresses that a route takes requests from, or does not.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    if text == "all" { Ok(text.to_owned()) } else { super::network(text) }
+}
+
+/// Where a redirect leads.
+pub(crate) fn location(text: &str) -> Result<String, String> {
+    match Location::compile(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(LocationError::Text(TextError::Template(TemplateError::Unknown(name)))) => Err(unknown(&name)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The status of a redirect.
+pub(crate) fn redirect_status(text: &str) -> Result<String, String> {
+    if REDIRECTS.iter().any(|status| status.to_string() == text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`{text}` is no redirect: write 301, 302, 303, 307 or 308"))
+}
+
+/// The content of an answer.
+pub(crate) fn content(text: &str) -> Result<String, String> {
+    if text.len() > CONTENT_BYTES_MAX {
+        return Err(format!("a content has at most {CONTENT_BYTES_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The path of a file with content.
+pub(crate) fn file(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(char::is_control) {
+        return Err("a path is not empty and has no control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A media type, RFC 9110 §8.3.1.
+pub(crate) fn media_type(text: &str) -> Result<String, String> {
+    let kind = text.split(';').next().unwrap_or_default().trim_end();
+    let is_type = kind.split_once('/').is_some_and(|(one, other)| is_token(one) && is_token(other));
+    if is_type && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`{text}` is no media type, such as `text/html` or `text/plain; charset=utf-8`"))
 }
 
 /// What becomes of a part of a path.

@@ -181,6 +181,50 @@ pub fn turning_away<S: Subject>(subject: &S) {
     driver.turn_away(listener);
 }
 
+/// A listener goes from one driver to another, as from process to process: whoever connects before, meanwhile and after is told by one
+/// of them, once, and the first one keeps those of whom the kernel told it.
+pub fn handing_over<S: Subject>(subject: &S) {
+    for (before, between) in [(0, 1), (1, 0), (3, 2), (20, 20)] {
+        let mut drivers = [subject.driver(Options::default()), subject.driver(Options::default())];
+        let listener = bind_listener(([127, 0, 0, 1], 0).into(), 64).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (mut completions, mut accepted) = (Vec::new(), Vec::new());
+        let first = drivers[0].listen(listener, 1).expect("a listener");
+        drivers[0].turn(Some(0), &mut completions).expect("a turn");
+        let copy = drivers[0].duplicate(first).expect("a descriptor");
+        drivers[1].listen(copy.into(), 1).expect("a listener");
+        drivers[1].turn(Some(0), &mut completions).expect("a turn");
+        let connect = |count: usize| -> Vec<TcpStream> {
+            (0..count).map(|_| TcpStream::connect(address).expect("room in the queue")).collect()
+        };
+        let mut clients = connect(before);
+        drivers[0].hand_over(first);
+        clients.extend(connect(between));
+        let start = Instant::now();
+        while accepted.len() < clients.len() && start.elapsed() < PATIENCE {
+            for driver in &mut drivers {
+                driver.turn(Some(1_000), &mut completions).expect("a turn");
+                accepted.extend(completions.drain(..).filter_map(|completion| match completion.event {
+                    Event::Accepted { peer, .. } => Some(peer.port()),
+                    _ => None,
+                }));
+            }
+        }
+        let mut expected: Vec<u16> = clients.iter().map(|it| it.local_addr().expect("an address").port()).collect();
+        expected.sort_unstable();
+        accepted.sort_unstable();
+        assert_eq!(accepted, expected, "{before} before, {between} between");
+        assert_eq!(drivers[0].accept_queue(first), None, "it is closed when all are told");
+        drivers[0].duplicate(first).expect_err("it is closed");
+        let _late = connect(1);
+        drivers[1].turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+        assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
+        let calls = drivers[0].stats().accepts;
+        drivers[0].turn(Some(0), &mut completions).expect("a turn");
+        assert_eq!((completions.len(), drivers[0].stats().accepts), (1, calls), "the first one hears nothing of it");
+    }
+}
+
 /// Of two drivers that share a listener, the one that turns gets the connection, whichever was told of the listener first.
 pub fn shared_listener<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
@@ -374,6 +418,7 @@ suite!(
     accept_queue,
     shared_listener,
     turning_away,
+    handing_over,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,
     dropped_in_full_flight,

@@ -12,12 +12,12 @@ mod work;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, delivery, linger_zero, outgoing_socket, receiving_core, set_backlog,
-    shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, close_fd, delivery, duplicate, linger_zero, outgoing_socket, receiving_core,
+    set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -287,6 +287,18 @@ impl Driver for Epoll {
         }
     }
 
+    fn hand_over(&mut self, listener: Socket) {
+        // Accepting is done in one piece here, so nobody is on the way.
+        if self.table.named(listener).is_some_and(|slot| slot.has(table::LISTENER)) {
+            self.close(listener);
+        }
+    }
+
+    fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd> {
+        let slot = self.table.named(listener).filter(|slot| slot.has(table::LISTENER));
+        slot.map_or_else(|| Err(io::ErrorKind::NotFound.into()), |slot| duplicate(slot.fd))
+    }
+
     fn set_backlog(&mut self, listener: Socket, backlog: u32) {
         if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
             set_backlog(slot.fd, backlog);
@@ -383,7 +395,10 @@ impl Driver for Epoll {
             self.sends.remove(slot.send);
             slot.send = NO_SEND;
         }
-        // Closing the only descriptor of a file also ends its registration.
+        // Closing the only descriptor of a file also ends its registration. A listener may have others, in other processes.
+        if slot.has(table::LISTENER) {
+            self.poller.remove(slot.fd);
+        }
         close_fd(slot.fd);
         self.table.remove(socket.index);
         self.pending.retain(|completion| completion.socket != socket);

@@ -59,6 +59,13 @@ impl Poller {
         self.control(libc::EPOLL_CTL_MOD, fd, data, WATCH | OUT)
     }
 
+    /// Watches a descriptor no more. For what is open elsewhere as well: the kernel forgets a file by itself only with its last
+    /// descriptor.
+    pub(super) fn remove(&self, fd: RawFd) {
+        // It fails only when it was not watched.
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
     fn control(&self, operation: i32, fd: RawFd, data: u64, events: u32) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: data };
         // SAFETY: `event` is valid for the call, which copies it.
@@ -93,15 +100,16 @@ impl Poller {
     }
 
     fn wait_us(&mut self, us: u64) -> io::Result<i32> {
-        let timeout = libc::timespec {
-            tv_sec: (us / 1_000_000) as libc::time_t,
-            tv_nsec: (us % 1_000_000) as libc::c_long * 1_000,
+        let timeout =
+            libc::timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as libc::c_long * 1_000 };
+        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast::<libc::epoll_event>());
+        let mask = std::ptr::null::<libc::sigset_t>();
+        // musl has no function for it.
+        // SAFETY: `events` has room for EVENTS_MAX events; `timeout` outlives the call; no signal mask is given, whose size does not count then.
+        let result = unsafe {
+            libc::syscall(libc::SYS_epoll_pwait2, epoll, events, EVENTS_MAX as i32, &raw const timeout, mask, 0_usize)
         };
-        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast());
-        let mask = std::ptr::null();
-        // SAFETY: `events` has room for EVENTS_MAX events; `timeout` outlives the call; no signal mask is given.
-        let result = unsafe { libc::epoll_pwait2(epoll, events, EVENTS_MAX as i32, &raw const timeout, mask) };
-        match check(result) {
+        match check(result as i32) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 self.milliseconds = true;
                 self.wait_once(Wait::Us(us))

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -100,6 +101,15 @@ impl Driver for SimDriver {
 
     fn turn_away(&mut self, listener: Socket) {
         self.command(|world, driver| world.driver_turn_away(driver, listener));
+    }
+
+    /// There is no other process in the simulated network: who waits is reset.
+    fn hand_over(&mut self, listener: Socket) {
+        self.close(listener);
+    }
+
+    fn duplicate(&mut self, _: Socket) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Nobody has to wait in the simulated network for want of room.

@@ -16,14 +16,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, delivery, linger_zero, outgoing_socket, receiving_core, set_backlog,
-    shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, delivery, duplicate, linger_zero, outgoing_socket, receiving_core,
+    set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
@@ -54,6 +54,8 @@ const FED: u32 = 1 << (OWN_BITS + 5);
 
 /// A poll for a relay is in flight.
 const POLLING: u32 = 1 << (OWN_BITS + 6);
+/// A listener that is another process's from now on; it is closed when its accept is over.
+const HANDED_OVER: u32 = 1 << (OWN_BITS + 7);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -225,6 +227,21 @@ impl Driver for Uring {
         if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
             turn_away(slot.fd);
         }
+    }
+
+    fn hand_over(&mut self, listener: Socket) {
+        let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) else { return };
+        slot.set(HANDED_OVER);
+        if slot.has(ACCEPTING) {
+            self.cancel_ignored(Kind::Accept, listener);
+        } else {
+            self.close(listener);
+        }
+    }
+
+    fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd> {
+        let slot = self.table.named(listener).filter(|slot| slot.has(table::LISTENER));
+        slot.map_or_else(|| Err(io::ErrorKind::NotFound.into()), |slot| duplicate(slot.fd))
     }
 
     fn set_backlog(&mut self, listener: Socket, backlog: u32) {

@@ -4,14 +4,14 @@
 
 use std::io;
 
-use crate::net::{accept, close_fd, concerns_one_connection, peer_address};
+use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, peer_address};
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, POLLING, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, HANDED_OVER, POLLING, Uring};
 
 impl Uring {
     /// Handles what the kernel has posted, up to the limit of a turn; returns how many.
@@ -235,6 +235,7 @@ impl Uring {
             slot.clear(ACCEPTING);
         }
         let (fd, token, closing) = (slot.fd, slot.token, slot.has(table::CLOSING));
+        let handed_over = slot.has(HANDED_OVER) && !closing;
         let mut code = -entry.result;
         if entry.result >= 0 && !self.options.shared_listeners {
             self.on_connection(listener, entry.result, token, closing, into);
@@ -242,10 +243,17 @@ impl Uring {
             code = self.accept_some(listener, fd, token, into);
         }
         if entry.more() {
+            if handed_over {
+                self.cancel_ignored(Kind::Accept, listener);
+            }
             return;
         }
         if closing {
             return self.release(listener.index);
+        }
+        if handed_over {
+            self.accept_rest(listener, fd, token, into);
+            return self.close(listener);
         }
         if code <= 0 || concerns_one_connection(code) {
             return self.arm_accept(listener);
@@ -268,6 +276,17 @@ impl Uring {
             }
         }
         0
+    }
+
+    /// Takes from a listener that is handed over what waits there. The kernel tells one process of a connection (io_uring accepts in
+    /// turn): one that it has told this process of, and not the other, would wait until another one comes.
+    fn accept_rest(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) {
+        let waiting = accept_queue(fd).map_or(0, |queue| queue.waiting);
+        for _ in 0..waiting {
+            self.stats.syscalls += 1;
+            let Ok((accepted, _)) = accept(fd, false) else { return };
+            self.on_connection(listener, accepted, token, false, into);
+        }
     }
 
     fn on_connection(&mut self, listener: Socket, fd: i32, token: Token, closing: bool, into: &mut Vec<Completion>) {

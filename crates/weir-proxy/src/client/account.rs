@@ -4,7 +4,7 @@
 //! worker that owns the client has the record; what the worker of the upstream connection knows comes to it with
 //! [`Mail::Placed`](crate::cross::mail::Mail::Placed).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_http::{Fields, RequestHead};
@@ -19,6 +19,8 @@ use crate::forward::state::ForwardState;
 use crate::observe::access::{Access, Blame, Placed, Record, Stage};
 use crate::observe::secured::Secured;
 use crate::plan::{ClientPlan, Plan};
+use crate::request::client_address::client_address;
+use crate::request::identity::Identity;
 
 /// The records of exchanges under way, if there is an access log.
 #[derive(Debug)]
@@ -152,12 +154,31 @@ impl Records {
         }
     }
 
-    /// A request is new.
+    /// A request is new. `peer`: the other end of its connection, which may be a trusted proxy.
     #[inline]
-    pub(super) fn begin(&mut self, slot: ExchangeKey, head: &RequestHead, fields: &Fields, bytes: &[u8], cx: &Context) {
+    pub(super) fn begin(
+        &mut self,
+        slot: ExchangeKey,
+        peer: Option<IpAddr>,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        cx: &Context,
+    ) {
         if let Some(access) = &mut self.access {
             let (record, names) = access.begin(slot, cx.now_us);
             record.keep_request(bytes, head, fields, names);
+            let client = peer.map(|peer| client_address(peer, fields, bytes, &cx.plan.client));
+            if let Some(client) = client.filter(|client| Some(*client) != peer) {
+                record.keep_client(client);
+            }
+        }
+    }
+
+    /// What a request is called.
+    pub(super) fn called(&mut self, slot: ExchangeKey, identity: Option<&Identity>) {
+        if let (Some(record), Some(identity)) = (self.of(slot), identity) {
+            record.keep_identity(identity);
         }
     }
 

@@ -262,12 +262,16 @@ impl Answers {
         let proxied = self.conns.at(self.conns.exchange(slot).conn).flags.proxied;
         let proxy_fields = if proxied { proxy_fields(cause, &cx.plan) } else { Vec::new() };
         let seconds = retry_after_s.map(|seconds| seconds.to_string());
-        let mut fields = vec![SERVER, TEXT];
+        let ruled = self.conns.exchange(slot).ruled.as_deref();
+        let page = ruled.and_then(|ruled| ruled.page(cause.status())).map(Arc::clone);
+        let media_type = page.as_ref().map_or(TEXT.1, |page| &page.media_type);
+        let mut fields = vec![SERVER, (TEXT.0, media_type)];
         fields.extend(seconds.iter().map(|seconds| (&b"Retry-After"[..], seconds.as_bytes())));
         fields.extend(proxy_fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         fields.extend((cause.status() == 405).then_some(ALLOW));
         let text = weir_http::error_text(cause.status(), cause.word());
-        self.answer_here(slot, cause.status(), &fields, Piece::Borrowed(&text), cx);
+        let content = page.as_ref().map_or(Piece::Borrowed(&text), |page| Piece::Kept(page.content.clone()));
+        self.answer_here(slot, cause.status(), &fields, content, cx);
     }
 
     /// The request gets an answer of weir's own.
@@ -282,6 +286,14 @@ impl Answers {
                 let pac = cx.plan.forward.as_ref().and_then(|forward| forward.pac.clone());
                 let Some(pac) = pac else { return self.fail_exchange(slot, Cause::NoPac, cx) };
                 self.answer_here(slot, 200, &[SERVER, (b"Content-Type", PAC_TYPE)], Piece::Kept(pac), cx);
+            }
+            Local::Redirect(status, to) => {
+                self.answer_here(slot, status, &[SERVER, (b"Location", &to)], Piece::Borrowed(b""), cx);
+            }
+            Local::Fixed(fixed) => {
+                let media_type = fixed.media_type.as_deref().map(|media_type| (&b"Content-Type"[..], media_type));
+                let fields: Vec<_> = std::iter::once(SERVER).chain(media_type).collect();
+                self.answer_here(slot, fixed.status, &fields, Piece::Kept(fixed.content.clone()), cx);
             }
         }
     }
@@ -299,15 +311,17 @@ impl Answers {
         // It says nothing of keep-alive, without which HTTP/1.0 ends here.
         exchange.want.close |= exchange.want.old || exchange.want.connect;
         let length = content.len() as u64;
-        let is_head = exchange.want.head;
+        // RFC 9110 §8.6: nothing is said of a length with 204, nor with 304, whose content would be that of a 200.
+        let has_length = !matches!(status, 204 | 304);
+        let is_bodyless = exchange.want.head || !has_length;
         let head = AnswerHead {
             parts: ReplyParts::made(status, fields),
-            body: if is_head { ReplyBody::None } else { ReplyBody::Length(length) },
-            declared_length: Some(length),
+            body: if is_bodyless { ReplyBody::None } else { ReplyBody::Length(length) },
+            declared_length: has_length.then_some(length),
             upgrade: None,
         };
         self.answer_begin(slot, Source::Here, &head, cx);
-        if !is_head {
+        if !is_bodyless {
             // It is whole already: nobody can be told to stop.
             self.answer_body(slot, content, cx);
         }

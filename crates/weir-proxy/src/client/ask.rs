@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_http::{FieldName, Fields, Framing, RequestHead};
+use weir_http::{Fields, Framing, RequestHead};
 
 use super::answer::Answers;
 use super::connections::Connections;
@@ -21,13 +21,11 @@ use crate::cross::router::Requests;
 use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
-use crate::plan::{ClientPlan, Plan};
+use crate::plan::Plan;
+use crate::request::client_address::client_address;
 use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
-
-/// X-Forwarded-For in more lines than this is not read further; one line is usual.
-const FORWARDED_LINES_MAX: usize = 8;
 
 /// Forwards requests, and gives each what it is known by.
 #[derive(Debug)]
@@ -212,26 +210,4 @@ fn balance_key(
         Key::Header(name) => fields.get(bytes, name.as_bytes()).map(hash_key),
         Key::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).next().map(hash_key),
     }
-}
-
-/// The client, or whom a trusted proxy speaks for: X-Forwarded-For is read from right to left as far as it comes from
-/// trusted ones.
-fn client_address(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> IpAddr {
-    let trusted = |address: IpAddr| plan.trusted_proxies.iter().any(|one| one.contains(address));
-    let mut address = peer;
-    if !trusted(address) {
-        return address;
-    }
-    let mut lines: [&[u8]; FORWARDED_LINES_MAX] = [b""; FORWARDED_LINES_MAX];
-    let found = fields.all(FieldName::XForwardedFor).zip(&mut lines);
-    let count = found.map(|(field, line)| *line = field.value.of(bytes)).count();
-    for text in lines[..count].iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
-        let text = std::str::from_utf8(text.trim_ascii()).ok();
-        let Some(before) = text.and_then(|text| text.parse::<IpAddr>().ok()) else { return address };
-        address = before.to_canonical();
-        if !trusted(address) {
-            return address;
-        }
-    }
-    address
 }

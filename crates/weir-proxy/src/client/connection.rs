@@ -21,7 +21,7 @@ use crate::observe::accounting::Account;
 use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::pending_request::ConnId;
-use crate::request::route::Routed;
+use crate::request::route::{Routed, Target};
 use crate::request::rules::Ruled;
 
 /// Where a client connection is in reading.
@@ -352,8 +352,8 @@ impl ClientConn {
     pub(super) fn decided(&self, plan: &Plan) -> Result<Routed, Local> {
         let decision = self.proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
         match (decision, &plan.forward) {
-            (Some(Ok(_)), Some(forward)) => Ok(Routed { upstream: forward.upstream, rules: None }),
-            (Some(Err(refused)), _) => Err(*refused),
+            (Some(Ok(_)), Some(forward)) => Ok(Routed { target: Target::Upstream(forward.upstream), rules: None }),
+            (Some(Err(refused)), _) => Err(refused.clone()),
             _ => Err(Cause::NotDecided.into()),
         }
     }

@@ -5,6 +5,7 @@
 //! often as something happened to it in a turn.
 
 mod audit;
+mod leaving;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,7 +13,6 @@ use std::net::SocketAddr;
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::http2::streams::Carriers;
-use super::patience::{DRAIN_IDLE_US, LEAVE_IDLE_US};
 use super::stalls;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -48,6 +48,8 @@ pub(crate) struct Connections {
     draining: bool,
     /// When those end that are to go and ask nothing more.
     leaves_us: u64,
+    /// How long one has that becomes idle later.
+    idle_us: u64,
 }
 
 impl Connections {
@@ -212,9 +214,6 @@ impl Connections {
         }
         // It connected before that began: it may ask once.
         let leaves = self.draining || entrance.is_leaving;
-        if leaves {
-            self.leaves_us = self.leaves_us.max(cx.now_us + DRAIN_IDLE_US);
-        }
         cx.counters.accepted.add(1);
         cx.counters.client_connections.add(1);
         let (index, _) = self.conns.insert(ClientConn::new(socket, peer, cx.now_us));
@@ -235,43 +234,6 @@ impl Connections {
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
         self.draining
-    }
-
-    /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
-    pub(super) fn drain(&mut self, of: Option<u32>, cx: &mut Context) {
-        let all = of.is_none();
-        if all && std::mem::replace(&mut self.draining, true) {
-            return;
-        }
-        self.leaves_us = cx.now_us + if all { DRAIN_IDLE_US } else { LEAVE_IDLE_US };
-        let is_of = |index: &ClientKey| all || of == Some(self.conns.at(*index).listener);
-        let leaving: Vec<ClientKey> = self.conns.keys().filter(is_of).collect();
-        for index in leaving {
-            self.drain_one(index, cx);
-        }
-    }
-
-    /// A client is closed after what it asked, an idle one at `leaves_us`.
-    fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
-        self.conns.at_mut(index).flags.leaves = true;
-        if let Some(streams) = self.carriers.get_mut(index) {
-            streams.mux.drain(cx.now_us);
-            self.mark(index);
-            return self.arm(index, cx);
-        }
-        let conn = self.conns.at_mut(index);
-        if conn.reading() == Reading::Tunnel || conn.stream.is_some() {
-            return;
-        }
-        let begun = conn.has_begun_request();
-        if conn.has_sent_all() && !begun {
-            self.arm(index, cx);
-        } else if let Some(last) = conn.codec.newest() {
-            conn.take_no_more();
-            self.exchanges.at_mut(last).want.close = true;
-        } else if !begun {
-            conn.flags.close = true;
-        }
     }
 
     /// Takes nothing more from a connection behind what it asked last, and ends it after that.
@@ -481,8 +443,7 @@ impl Connections {
         if conn.reading() == Reading::Frames {
             return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client));
         }
-        let leaves_us = conn.flags.leaves.then_some(self.leaves_us);
-        conn.deadline(self.current(conn), || self.inward(conn), leaves_us, &cx.plan.client)
+        conn.deadline(self.current(conn), || self.inward(conn), self.leaves_us(conn), &cx.plan.client)
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one

@@ -7,7 +7,7 @@ use crate::plan::ClientPlan;
 
 /// How long an answer that ends a connection is given to be read before the connection is closed.
 const LINGER_US: u64 = 2_000_000;
-/// How long an idle client stays when draining begins: what it has sent by then may be on the way, and closing on a request
+/// How long an idle client stays when draining begins, or it becomes idle then: what it has sent by then may be on the way, and closing on a request
 /// would lose it. Longer than a round trip nearly everywhere.
 pub(super) const DRAIN_IDLE_US: u64 = 100_000;
 /// The same when only the listener goes that it came in by: nobody waits for the end of it, so there is time for the next request, whose

@@ -11,17 +11,21 @@ use crate::cause::{Cause, Local};
 use crate::client::connection::{ClientConn, ReadBuffer, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
-use crate::ending::ClientEnd;
+use crate::ending::{ClientEnd, Farewell};
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
 use crate::plan::Plan;
 use crate::request::route::{Asked, Routed};
-use crate::request::rules::{Known, Ruled};
+use crate::request::rules::Ruled;
 
 impl Clients {
-    /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
-    pub(crate) fn drain(&mut self, of: Option<u32>, cx: &mut Context) {
-        self.answers.conns.drain(of, cx);
+    /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain).
+    pub(crate) fn drain(&mut self, who: Farewell, cx: &mut Context) {
+        for index in self.answers.conns.drain(who, cx) {
+            let conn = self.conn_mut(index);
+            conn.flags.reset |= conn.codec.current().is_some();
+            self.answers.close_conn(index, ClientEnd::Drained, cx);
+        }
     }
 
     /// A client sent bytes.
@@ -298,7 +302,8 @@ impl Clients {
                 } else {
                     None
                 };
-                head.upgrade.is_some() || to.is_some_and(|to| cx.is_private(to.upstream as u16))
+                let upstream = to.and_then(|to| to.target.upstream());
+                head.upgrade.is_some() || upstream.is_some_and(|upstream| cx.is_private(upstream as u16))
             }
         }
     }
@@ -316,17 +321,15 @@ impl Clients {
     ) {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
-        let (upstream, ruled) = match self.routed(index, head, fields, bytes, cx) {
-            Ok(routed) => routed,
-            Err(local) => return self.answer_locally(index, head, fields, bytes, local, cx),
+        let (goal, ruled) = self.routed(index, head, fields, bytes, cx);
+        let upstream = match goal {
+            Ok(_) if self.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
+                return self.answer_locally(index, head, fields, bytes, Cause::Grpc.into(), ruled, cx);
+            }
+            Ok(upstream) => upstream,
+            Err(local) => return self.answer_locally(index, head, fields, bytes, local, ruled, cx),
         };
-        if self.conn(index).stream.is_some() && is_grpc(fields, bytes) {
-            return self.answer_locally(index, head, fields, bytes, Local::Refused(Cause::Grpc), cx);
-        }
-        let exchange = self.add_exchange(index, head, fields, bytes, cx);
-        if ruled.is_some() {
-            self.answers.conns.exchange_mut(exchange).ruled = ruled;
-        }
+        let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
         if self.answers.needs_http1(index, exchange, upstream, cx) {
             return;
         }
@@ -353,26 +356,8 @@ impl Clients {
         }
     }
 
-    /// The upstream for a request and what the rules of its route make of it, or what weir answers by itself.
-    #[inline]
-    fn routed(
-        &mut self,
-        index: ClientKey,
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        cx: &Context,
-    ) -> Result<(usize, Option<Box<Ruled>>), Local> {
-        let conn = self.answers.conns.at(index);
-        let Routed { upstream, rules } = route(conn, head, fields, bytes, &cx.plan, &mut self.path)?;
-        let Some(rules) = rules else { return Ok((upstream, None)) };
-        let name = &cx.plan.upstreams[upstream].name;
-        let known = Known { head, fields, bytes, client: conn.peer, sealed: conn.flags.sealed, upstream: name };
-        let ruled = Ruled::new(&rules, &known).map_err(Cause::from)?;
-        Ok((upstream, Some(ruled)))
-    }
-
     /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
+    /// `ruled`: what its route makes of it, if it has one.
     fn answer_locally(
         &mut self,
         index: ClientKey,
@@ -380,9 +365,10 @@ impl Clients {
         fields: &Fields,
         bytes: &[u8],
         local: Local,
+        ruled: Option<Box<Ruled>>,
         cx: &mut Context,
     ) {
-        let exchange = self.add_exchange(index, head, fields, bytes, cx);
+        let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.answers.conns.exchange_mut(exchange);
         slot.want.close |= has_more;
@@ -394,13 +380,14 @@ impl Clients {
         self.answers.answer_local(exchange, local, cx);
     }
 
-    /// Appends an exchange for a request to its connection's list.
+    /// Appends an exchange for a request to its connection's list. `ruled`: what its route makes of it, if anything.
     fn add_exchange(
         &mut self,
         index: ClientKey,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
+        ruled: Option<Box<Ruled>>,
         cx: &Context,
     ) -> ExchangeKey {
         let want = ReplyConstraints {
@@ -412,7 +399,14 @@ impl Clients {
             ..ReplyConstraints::default()
         };
         let exchange = self.answers.conns.push(index, want, cx);
-        self.answers.records.begin(exchange, head, fields, bytes, cx);
+        let conn = self.answers.conns.at(index);
+        // Clients of a forward proxy speak for themselves.
+        let peer = Some(conn.peer).filter(|_| !conn.flags.proxied);
+        self.answers.records.begin(exchange, peer, head, fields, bytes, cx);
+        if let Some(ruled) = ruled {
+            self.answers.records.called(exchange, ruled.identity());
+            self.answers.conns.exchange_mut(exchange).ruled = Some(ruled);
+        }
         if self.conn(index).flags.proxied {
             let client = self.answers.conns.at(index).proxied.as_deref();
             self.answers.records.asked_by(exchange, client);
@@ -514,7 +508,8 @@ pub(super) fn route(
     }
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };
-    let asked = Asked { host: head.authority.of(bytes), path, method: head.method_span.of(bytes), fields, bytes };
+    let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
+    let asked = Asked { sealed: conn.flags.sealed, host, path, method, fields, bytes };
     match plan.routes.find(&asked, scratch) {
         Ok(Some(routed)) => Ok(routed.clone()),
         Ok(None) => Err(Cause::NoRoute.into()),

@@ -64,8 +64,8 @@ impl Answers {
         if more || !conn.flags.close && !conn.flags.ended {
             if conn.reading() == Reading::Head && !conn.has_begun_request() {
                 conn.since_us = now_us;
-                // The patience with a server may be longer than the one with an idle client.
-                if conn.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
+                // The patience with a server may be longer than the one with an idle client, or with one that is to go.
+                if conn.flags.leaves || conn.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
                     self.conns.arm(index, cx);
                 }
             }

@@ -48,6 +48,16 @@ impl Hints {
         }
     }
 
+    /// Another server has this slot now, of which nothing is known. Only while no worker uses either.
+    pub(crate) fn forget(&self, server: ServerIndex) {
+        self.lasting[server.index()].forget();
+        self.set_order(server, Order::default());
+        self.set_trial(server, u64::MAX);
+        self.set_proved(server, 0);
+        self.places[server.index()].forget();
+        self.shared.forget(server);
+    }
+
     /// How many servers it has room for.
     pub fn servers(&self) -> usize {
         self.orders.len()

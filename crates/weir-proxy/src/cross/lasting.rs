@@ -41,6 +41,11 @@ impl Lasting {
         }
     }
 
+    /// It is another server.
+    pub(crate) fn forget(&self) {
+        self.set(0);
+    }
+
     fn set(&self, word: u8) {
         if self.0.load(Ordering::Relaxed) != word {
             self.0.store(word, Ordering::Relaxed);

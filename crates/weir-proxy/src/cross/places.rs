@@ -70,6 +70,14 @@ impl Default for Places {
 }
 
 impl Places {
+    /// It is another server.
+    pub(crate) fn forget(&self) {
+        let all = [&self.tried_us, &self.waited_us, &self.closed_us, &self.helped_us];
+        all.into_iter().for_each(|time| time.store(0, Ordering::Relaxed));
+        self.patience_us.store(LATE_US, Ordering::Relaxed);
+        [&self.tries, &self.proofs].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
     /// How long a first answer may take before others make room.
     pub(crate) fn patience_us(&self, now_us: u64) -> u64 {
         let tried_us = self.tried_us.load(Ordering::Relaxed);

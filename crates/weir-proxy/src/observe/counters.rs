@@ -131,6 +131,8 @@ counters! {
     connections_refused: Total,
     /// Accepts that the operating system refused (descriptors, memory).
     accept_failures: Total,
+    /// Client connections that were closed because no load balancer said as it should whose they are (`proxy-protocol`).
+    clients_unannounced: Total,
     /// TLS handshakes with clients that were completed.
     tls_handshakes: Total,
     /// Those of them that resumed an earlier session.

@@ -83,6 +83,8 @@ pub struct ServerReport {
     pub aside: u32,
     /// Connections joined with a client after 101.
     pub tunnels: u32,
+    /// Nothing is left there: no request, no connection, no probe.
+    pub vacant: bool,
     /// Failed connects in a row.
     pub failures: u32,
     /// Whether it may be pipelined.

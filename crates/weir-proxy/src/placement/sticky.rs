@@ -47,7 +47,11 @@ pub struct Cookie {
 /// The cookie of one upstream.
 #[derive(Debug, Clone)]
 pub struct Sticky {
-    name: String,
+    cookie: Cookie,
+    /// The upstream.
+    upstream: String,
+    /// Made of the secret.
+    key: [u64; 2],
     /// A session whose server can't be used goes to another one and is bound to that. Default true.
     pub allow_failover: bool,
     /// By server; None: no session is bound to it.
@@ -59,27 +63,31 @@ impl Sticky {
     /// For an upstream and its servers of these names. A secret may be any text; `""` is a public one.
     pub fn new(cookie: &Cookie, allow_failover: bool, secret: &str, upstream: &str, servers: &[&str]) -> Sticky {
         let key = SECRET_KEYS.map(|key| siphash(key, secret.as_bytes()));
-        let stamp = |server: &&str| hex(siphash(key, &[upstream.as_bytes(), b"\0", server.as_bytes()].concat()));
-        let stamps: Vec<Stamp> = servers.iter().map(stamp).collect();
-        let cookies = stamps.iter().map(|stamp| Some(Bytes::from(cookie.value(stamp)))).collect();
-        let stamps = stamps.into_iter().map(Some).collect();
-        Sticky { name: cookie.name.clone(), allow_failover, stamps, cookies }
+        let (cookie, upstream) = (cookie.clone(), upstream.to_owned());
+        Sticky { cookie, upstream, key, allow_failover, stamps: Vec::new(), cookies: Vec::new() }.of(servers)
+    }
+
+    /// The same for servers of other names.
+    pub(crate) fn of(&self, servers: &[&str]) -> Sticky {
+        let text = |server: &str| [self.upstream.as_bytes(), b"\0", server.as_bytes()].concat();
+        let stamps: Vec<Stamp> = servers.iter().map(|server| hex(siphash(self.key, &text(server)))).collect();
+        let cookies = stamps.iter().map(|stamp| Some(Bytes::from(self.cookie.value(stamp)))).collect();
+        Sticky { stamps: stamps.into_iter().map(Some).collect(), cookies, ..self.clone() }
     }
 
     /// The same for servers in another order: which one of these has each place. None: nobody, no session is bound there.
     pub(crate) fn ordered(&self, order: &[Option<usize>]) -> Sticky {
         Sticky {
-            name: self.name.clone(),
-            allow_failover: self.allow_failover,
             stamps: order.iter().map(|from| from.and_then(|from| self.stamps[from])).collect(),
             cookies: order.iter().map(|from| from.and_then(|from| self.cookies[from].clone())).collect(),
+            ..self.clone()
         }
     }
 
     /// The server to which the request's cookie binds it: the first of that name which names one. `input` is what was parsed.
     pub fn server(&self, fields: &Fields, input: &[u8]) -> Option<u16> {
         let known = |value: &[u8]| self.stamps.iter().position(|stamp| stamp.is_some_and(|stamp| stamp[..] == *value));
-        cookie::values(fields, input, self.name.as_bytes()).find_map(known).map(|at| at as u16)
+        cookie::values(fields, input, self.cookie.name.as_bytes()).find_map(known).map(|at| at as u16)
     }
 
     /// The value of Set-Cookie that binds a session to a server; None for a server that is not there.

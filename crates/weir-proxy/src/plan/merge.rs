@@ -2,10 +2,12 @@
 //!
 //! An upstream is known by its name, a server by its name, its address and how many connections it may have. Who is in both
 //! configurations keeps index and slot, and with them all that is known, counted and under way; who is new comes behind all others; who
-//! is missing stays as a tombstone (`retired`), which gets nothing new and takes its place again when it comes back. Some options of an
-//! upstream are part of what its connections and its requests are: with others of those it is a new one that takes the name over
+//! is missing stays as a tombstone (`retired`), which gets nothing new and takes its place again when it comes back, unless nothing is
+//! left there and another one of its upstream has been given it. Some options of an upstream are part of what its connections and its
+//! requests are: with others of those it is a new one that takes the name over
 //! ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of slots, for what was ever there. docs/semantics.md §13.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
@@ -40,11 +42,12 @@ pub fn kept(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Option<usize>> {
 
 impl Plan {
     /// What `wanted`, which was just compiled, says, with everybody in their place. Listeners and the access log are those of `wanted`:
-    /// whether a running worker can do with them is the caller's affair ([`kept`]).
+    /// whether a running worker can do with them is the caller's affair ([`kept`]). `vacant` are slots of servers that are gone, at
+    /// which no worker has anything left: others of the same upstream may have them.
     ///
     /// # Errors
     /// [`Full`]: more than `slots_max` servers, those that are gone included.
-    pub fn merged(&self, mut wanted: Plan, slots_max: usize) -> Result<Plan, Full> {
+    pub fn merged(&self, mut wanted: Plan, slots_max: usize, vacant: &BTreeSet<usize>) -> Result<Plan, Full> {
         let full = Full { slots: slots_max };
         let plans = std::mem::take(&mut wanted.upstreams);
         let mut next = Plan {
@@ -52,6 +55,7 @@ impl Plan {
             slots: self.places(),
             ..wanted
         };
+        let vacant: BTreeSet<(u16, u16)> = vacant.iter().filter_map(|slot| next.slots.get(*slot).copied()).collect();
         let mut targets = Vec::new();
         for plan in plans {
             let known = |old: &UpstreamPlan| old.name == plan.name && old.fits(&plan);
@@ -59,7 +63,8 @@ impl Plan {
             let at = living.or_else(|| self.upstreams.iter().position(known)).unwrap_or(next.upstreams.len());
             let old = self.upstreams.get(at).map_or(&[][..], |old| &old.servers);
             let namesake = self.upstreams.iter().find(|old| !old.is_retired() && old.name == plan.name);
-            let plan = plan.following(old, namesake);
+            let free = |index: &usize| old[*index].retired && vacant.contains(&(at as u16, *index as u16));
+            let plan = plan.following(old, namesake, (0..old.len()).filter(free).collect());
             let added = old.len()..plan.servers.len();
             if added.end > usize::from(u16::MAX) || at >= usize::from(u16::MAX) {
                 return Err(full);
@@ -85,7 +90,8 @@ impl Plan {
     }
 
     /// The same with the upstreams and servers of its successor, to which nothing leads yet, and without taking any away: what each worker
-    /// has to know before the first of them has the successor itself, because they tell each other of servers by their slots.
+    /// has to know before the first of them has the successor itself, because they tell each other of servers by their slots. Who has
+    /// been given the slot of another is not there yet: what is known of that one is forgotten in this step.
     pub fn widened(&self, next: &Plan) -> Plan {
         let mut wide = Plan { upstreams: next.upstreams.clone(), slots: next.slots.clone(), ..self.clone() };
         for (old, plan) in self.upstreams.iter().zip(&mut wide.upstreams) {
@@ -93,10 +99,16 @@ impl Plan {
             plan.servers.iter_mut().for_each(|server| server.orphaned &= was_retired);
             plan.sticky.clone_from(&old.sticky);
             for (old, server) in old.servers.iter().zip(&mut plan.servers) {
-                server.retired &= old.retired;
+                server.retired = old.retired && (server.retired || !server.is_same(old));
             }
         }
         wide
+    }
+
+    /// Whether a slot has another server in a successor than here: it was vacant.
+    pub fn is_given_away(&self, slot: usize, next: &Plan) -> bool {
+        let servers = self.server(slot).zip(next.server(slot));
+        servers.is_some_and(|((_, old), (_, new))| !old.is_same(new))
     }
 
     /// The same with another weight of a server, or with that of the configuration again.
@@ -132,16 +144,22 @@ impl UpstreamPlan {
             && self.balance.statistic() == other.balance.statistic()
     }
 
-    /// This one, with its servers where those of `old` are that are the same. `namesake` had the name until now.
-    fn following(mut self, old: &[ServerPlan], namesake: Option<&UpstreamPlan>) -> UpstreamPlan {
+    /// This one, with its servers where those of `old` are that are the same, and of the others the first in the places that are
+    /// `free`. `namesake` had the name until now.
+    fn following(mut self, old: &[ServerPlan], namesake: Option<&UpstreamPlan>, mut free: Vec<usize>) -> UpstreamPlan {
         let mut servers: Vec<ServerPlan> =
             old.iter().map(|old| ServerPlan { retired: true, orphaned: false, ..old.clone() }).collect();
         let mut order: Vec<Option<usize>> = vec![None; old.len()];
+        free.retain(|at| !self.servers.iter().any(|server| old[*at].is_same(server)));
+        let mut free = free.into_iter();
         for (index, mut server) in self.servers.into_iter().enumerate() {
             let before = namesake.and_then(|plan| plan.present().find(|one| one.name == server.name));
             let before = before.filter(|one| one.weight == server.weight);
             server.weight_ordered = before.and_then(|one| one.weight_ordered);
-            let Some(at) = old.iter().position(|old| old.is_same(&server)) else {
+            // One that takes a name over has what is behind it, as who is new.
+            let is_new = |server: &ServerPlan| old.iter().all(|old| old.name != server.name);
+            let known = old.iter().position(|old| old.is_same(&server));
+            let Some(at) = known.or_else(|| is_new(&server).then(|| free.next()).flatten()) else {
                 servers.push(server);
                 order.push(Some(index));
                 continue;
@@ -156,7 +174,7 @@ impl UpstreamPlan {
 
 impl ServerPlan {
     /// Whether it is the same server, whose connections may stay.
-    fn is_same(&self, other: &ServerPlan) -> bool {
+    pub(crate) fn is_same(&self, other: &ServerPlan) -> bool {
         let numbers = |one: &ServerPlan| (one.connections_min, one.connections, one.connections_max);
         self.name == other.name && self.address == other.address && numbers(self) == numbers(other)
     }

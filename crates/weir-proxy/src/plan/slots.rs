@@ -1,7 +1,7 @@
-//! Which number a server has over all upstreams: its slot, which it keeps for as long as the process lives.
+//! Which number a server has over all upstreams: its slot, which it keeps for as long as anything of it is left.
 //!
 //! A plan that was just compiled numbers them upstream after upstream. A successor ([`Plan::merged`]) leaves everybody where they are and
-//! appends, so that what is shared by all workers, counted or under way never has to be numbered anew.
+//! appends, or gives a slot away that is vacant, so that what is shared by all workers, counted or under way never has to be numbered anew.
 
 use super::{Plan, ServerPlan, UpstreamPlan};
 

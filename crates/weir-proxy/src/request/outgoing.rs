@@ -12,7 +12,7 @@ use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Pool, UpstreamPlan};
 use crate::request::line_end::carries_line_end;
 use crate::request::pending_request::RequestFlags;
-use crate::request::rules::{Changes, Ruled};
+use crate::request::rules::Ruled;
 
 /// Whom a request comes from.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ pub(crate) struct From<'a> {
 #[inline]
 fn asked_host<'a>(upstream: &'a UpstreamPlan, head: &RequestHead, bytes: &'a [u8]) -> &'a [u8] {
     let authority = head.authority.of(bytes);
-    if authority.is_empty() { upstream.servers[0].name.as_bytes() } else { authority }
+    if authority.is_empty() { upstream.servers[0].authority().as_bytes() } else { authority }
 }
 
 /// A request of a client and how it is forwarded.
@@ -127,7 +127,8 @@ impl<'a> Outgoing<'a> {
             extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
-        let (removed, added) = self.ruled.map_or_else(Changes::default, Ruled::request_fields);
+        let ruled = self.ruled.map(|ruled| ruled.request_fields(self.client));
+        let (removed, added) = ruled.unwrap_or_default();
         let edits = RequestEdits {
             path: self.path,
             host: self.host,
@@ -143,7 +144,7 @@ impl<'a> Outgoing<'a> {
                 client: peer,
                 proto: if sealed { b"https" } else { b"http" },
                 host: asked_host(self.upstream, self.head, self.bytes),
-                trusted: self.client.trusted_proxies.iter().any(|network| network.contains(peer)),
+                trusted: self.client.trusts(peer),
             }),
             extra: &extra[..extras],
             removed: &removed,

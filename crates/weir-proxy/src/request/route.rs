@@ -1,4 +1,4 @@
-//! Which upstream serves a request: host, path and method against a compiled table.
+//! Which upstream serves a request, or that weir answers it itself: scheme, host, path and method against a compiled table.
 //!
 //! Built by weir-config, read by the engine for each request (never remembered between two requests of a connection,
 //! docs/hostile.md C5). Calls [`path`] for the normalised form of unusual paths. Bound: one pass over the path, then one
@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use path::PathError;
 use weir_http::Fields;
 
+use crate::request::own_answer::OwnAnswer;
 use crate::request::rules::RouteRules;
 use crate::request::rules::matching::Condition;
 
@@ -32,9 +33,39 @@ pub enum HostMatch {
     Suffix(String),
 }
 
+/// What clients speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP without TLS.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+/// What answers a request.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The upstream of this index in the plan.
+    Upstream(usize),
+    /// Weir itself.
+    Here(Arc<OwnAnswer>),
+}
+
+impl Target {
+    /// The index of the upstream, if it is one.
+    pub fn upstream(&self) -> Option<usize> {
+        match self {
+            Target::Upstream(upstream) => Some(*upstream),
+            Target::Here(_) => None,
+        }
+    }
+}
+
 /// One line of the configuration.
 #[derive(Debug, Clone)]
 pub struct Route {
+    /// Which clients, by what they speak to weir; None: all.
+    pub scheme: Option<Scheme>,
     /// Which hosts. Compared without case and without a final dot.
     pub host: HostMatch,
     /// A prefix on a segment boundary: `/a` matches `/a`, `/a/x`, `/a?x`, not `/ab`; `/` matches all. Written decoded
@@ -44,8 +75,8 @@ pub struct Route {
     pub methods: Option<Vec<String>>,
     /// What else a request has to have: all of it.
     pub conditions: Vec<Condition>,
-    /// Index of the upstream in the plan.
-    pub target: usize,
+    /// What answers.
+    pub target: Target,
     /// What is changed in its requests and their answers; None: nothing.
     pub rules: Option<Arc<RouteRules>>,
 }
@@ -54,13 +85,16 @@ impl Default for Route {
     /// Everything goes to the first upstream.
     fn default() -> Route {
         let (host, path) = (HostMatch::Any, "/".to_owned());
-        Route { host, path, methods: None, conditions: Vec::new(), target: 0, rules: None }
+        let target = Target::Upstream(0);
+        Route { scheme: None, host, path, methods: None, conditions: Vec::new(), target, rules: None }
     }
 }
 
 /// What a request is routed by.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
+    /// Its client speaks TLS.
+    pub sealed: bool,
     /// The authority: any case, maybe with a port.
     pub host: &'a [u8],
     /// Path and query as received; an asterisk or nothing counts as `/`.
@@ -76,26 +110,35 @@ pub struct Asked<'a> {
 /// Where a request goes.
 #[derive(Debug, Clone)]
 pub struct Routed {
-    /// Index of the upstream in the plan.
-    pub upstream: usize,
+    /// What answers.
+    pub target: Target,
     /// What is changed in it and in its answer; None: nothing.
     pub rules: Option<Arc<RouteRules>>,
 }
 
 /// All routes, compiled for lookup.
 ///
-/// The most specific route wins: exact host before longest suffix before any; then the longest path; then one with
-/// methods before one without; then the one with more conditions; then the first in order. A route of a more specific host that
-/// doesn't match otherwise leaves the request to less specific hosts.
+/// The most specific route wins: one for the client's scheme before those for any; then exact host before longest suffix before any; then
+/// the longest path; then one with methods before one without; then the one with more conditions; then the first in order. A route of
+/// a more specific host that doesn't match otherwise leaves the request to less specific hosts, and one of its scheme to those of any.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
+    /// For all clients.
+    all: Hosts,
+    /// Only for those without TLS, and for those with.
+    of_scheme: [Hosts; 2],
+    /// Where it leads, when the table is a single route for everything.
+    only: Option<Routed>,
+}
+
+/// The routes of one scheme.
+#[derive(Debug, Clone, Default)]
+struct Hosts {
     /// Sorted by name.
     exact: Vec<(Box<[u8]>, Group)>,
     /// With the leading dot, longest first.
     suffixes: Vec<(Box<[u8]>, Group)>,
     any: Group,
-    /// Where it leads, when the table is a single route for everything.
-    only: Option<Routed>,
 }
 
 /// The routes of one host.
@@ -120,19 +163,22 @@ impl RouteTable {
     pub fn new(routes: Vec<Route>) -> RouteTable {
         let mut table = RouteTable::default();
         for route in routes {
-            table.group_mut(&route.host).entries.push(Entry {
+            let hosts = match route.scheme {
+                None => &mut table.all,
+                Some(scheme) => &mut table.of_scheme[scheme as usize],
+            };
+            hosts.group_mut(&route.host).entries.push(Entry {
                 path: route.path.into_bytes().into(),
                 methods: route.methods.map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
                 conditions: route.conditions,
-                to: Routed { upstream: route.target, rules: route.rules },
+                to: Routed { target: route.target, rules: route.rules },
             });
         }
-        table.exact.sort_by(|a, b| a.0.cmp(&b.0));
-        table.suffixes.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
-        let groups = table.exact.iter_mut().chain(&mut table.suffixes).map(|(_, group)| group);
-        groups.chain([&mut table.any]).for_each(Group::compile);
-        table.only = match (&table.any.entries[..], table.has_hosts()) {
-            ([entry], false) if entry.takes_everything() => Some(entry.to.clone()),
+        table.hosts_mut().for_each(Hosts::compile);
+        table.only = match (&table.all.any.entries[..], table.all.has_hosts()) {
+            ([entry], false) if entry.takes_everything() && table.of_scheme.iter().all(Hosts::is_empty) => {
+                Some(entry.to.clone())
+            }
             _ => None,
         };
         table
@@ -140,14 +186,23 @@ impl RouteTable {
 
     /// Whether no route exists.
     pub fn is_empty(&self) -> bool {
-        self.any.entries.is_empty() && !self.has_hosts()
+        self.all.is_empty() && self.of_scheme.iter().all(Hosts::is_empty)
     }
 
-    /// Replaces each target by what stands in its place in this list.
-    pub fn retarget(&mut self, targets: &[usize]) {
-        let groups = self.exact.iter_mut().chain(&mut self.suffixes).map(|(_, group)| group).chain([&mut self.any]);
-        let all = groups.flat_map(|group| &mut group.entries).map(|entry| &mut entry.to).chain(&mut self.only);
-        all.for_each(|to| to.upstream = targets[to.upstream]);
+    /// Replaces each upstream by what stands in its place in this list.
+    pub fn retarget(&mut self, upstreams: &[usize]) {
+        let renumber = |to: &mut Routed| {
+            if let Target::Upstream(upstream) = &mut to.target {
+                *upstream = upstreams[*upstream];
+            }
+        };
+        let entries = self.hosts_mut().flat_map(Hosts::groups_mut).flat_map(|group| &mut group.entries);
+        entries.map(|entry| &mut entry.to).for_each(renumber);
+        self.only.iter_mut().for_each(renumber);
+    }
+
+    fn hosts_mut(&mut self) -> impl Iterator<Item = &mut Hosts> {
+        std::iter::once(&mut self.all).chain(&mut self.of_scheme)
     }
 
     /// Where the most specific route leads, or None. `scratch` is reused between calls for paths that need normalising.
@@ -160,15 +215,37 @@ impl RouteTable {
             return Ok(self.only.as_ref());
         }
         let path = path::normalised(asked.path, scratch)?;
+        let of_scheme = &self.of_scheme[usize::from(asked.sealed)];
+        Ok(of_scheme.find(path, asked).or_else(|| self.all.find(path, asked)))
+    }
+}
+
+impl Hosts {
+    fn compile(&mut self) {
+        self.exact.sort_by(|a, b| a.0.cmp(&b.0));
+        self.suffixes.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        self.groups_mut().for_each(Group::compile);
+    }
+
+    fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.exact.iter_mut().chain(&mut self.suffixes).map(|(_, group)| group).chain([&mut self.any])
+    }
+
+    fn is_empty(&self) -> bool {
+        self.any.entries.is_empty() && !self.has_hosts()
+    }
+
+    /// Where the most specific route leads. The path is normalised.
+    fn find(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         if self.has_hosts() {
             let mut buffer = [0; HOST_BYTES_MAX];
             if let Some(host) = bare_host(asked.host, &mut buffer)
                 && let Some(to) = self.find_by_host(host, path, asked)
             {
-                return Ok(Some(to));
+                return Some(to);
             }
         }
-        Ok(self.any.find(path, asked))
+        self.any.find(path, asked)
     }
 
     fn has_hosts(&self) -> bool {

@@ -1,11 +1,13 @@
-//! Rules of a route: what is changed in its requests and in their answers.
+//! Rules of a route: whose requests it takes, and what is changed in them and in their answers.
 //!
 //! Compiled by weir-config; held by the route, and by each request ([`Ruled`]) from when it was routed until it is answered, so that it is
 //! finished by the rules that it began with. All texts are made when it is routed; [`Outgoing`](crate::request::outgoing::Outgoing) writes
 //! those of requests, `Answers::answer_begin` (`client/answer.rs`) those of answers. Pure: functions of the rules and of the bytes of a head. The order in which they are applied is
 //! fixed: docs/semantics.md §14. Bound: [`RENDERED_BYTES_MAX`] of text a request.
 
+pub mod access;
 pub mod edits;
+pub mod location;
 pub mod matching;
 pub mod path;
 pub mod text;
@@ -16,16 +18,22 @@ use std::sync::Arc;
 use weir_http::{Fields, ReplyParts, RequestHead};
 
 use crate::cause::Cause;
+use crate::plan::ClientPlan;
+use crate::request::identity::Identity;
 use crate::request::line_end::carries_line_end;
+use crate::request::own_answer::ErrorPage;
+use access::Access;
 use edits::{FieldEdits, Rendered};
 use path::PathRules;
 
 /// Bytes of all that rules write for one request, and for its answer; with more the request is refused.
 pub const RENDERED_BYTES_MAX: usize = 64 * 1024;
 
-/// What a route changes. The default is nothing.
+/// Whom a route refuses, and what it changes. The default is nobody and nothing.
 #[derive(Debug, Clone, Default)]
 pub struct RouteRules {
+    /// Whose requests it takes.
+    pub access: Access,
     /// The path that its server sees.
     pub path: PathRules,
     /// The Host that its server sees; None: the client's.
@@ -34,6 +42,8 @@ pub struct RouteRules {
     pub request: FieldEdits,
     /// Fields of final answers.
     pub answer: FieldEdits,
+    /// Pages for errors; the first counts that has the status.
+    pub pages: Vec<Arc<ErrorPage>>,
 }
 
 /// What is known of a request when rules are applied. Spans of `head` and `fields` point into `bytes`.
@@ -45,11 +55,15 @@ pub struct Known<'a> {
     pub fields: &'a Fields,
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// The client.
+    /// The client, as trusted proxies have told it.
     pub client: IpAddr,
+    /// The other end of its connection.
+    pub peer: IpAddr,
     /// It speaks TLS.
     pub sealed: bool,
-    /// Name of the upstream that it goes to.
+    /// What it is called; None: nothing.
+    pub identity: Option<&'a Identity>,
+    /// Name of the upstream that it goes to; empty: weir answers it.
     pub upstream: &'a str,
 }
 
@@ -60,12 +74,23 @@ pub enum RuleFault {
     Path,
     /// More than [`RENDERED_BYTES_MAX`].
     TooLarge,
+    /// The host that it asks for can't stand in a redirect, or it asks for none.
+    Host,
 }
 
 impl RouteRules {
-    /// Whether nothing is changed.
+    /// Whether nobody is refused, and nothing is changed.
     pub fn is_empty(&self) -> bool {
-        self.path.is_empty() && self.host.is_none() && self.request.is_empty() && self.answer.is_empty()
+        self.access.is_empty() && self.changes_nothing()
+    }
+
+    /// Whether nothing is changed.
+    pub(crate) fn changes_nothing(&self) -> bool {
+        self.path.is_empty()
+            && self.host.is_none()
+            && self.request.is_empty()
+            && self.answer.is_empty()
+            && self.pages.is_empty()
     }
 }
 
@@ -74,14 +99,17 @@ impl From<RuleFault> for Cause {
         match fault {
             RuleFault::Path => Cause::Path,
             RuleFault::TooLarge => Cause::RulesTooLarge,
+            RuleFault::Host => Cause::RedirectHost,
         }
     }
 }
 
-/// The rules of a request's route, and what they make of it: from when it is routed until it is answered.
-#[derive(Debug)]
+/// The rules of a request's route, and what they make of it, and what it is called: from when it is routed until it is answered.
+#[derive(Debug, Default)]
 pub(crate) struct Ruled {
     rules: Arc<RouteRules>,
+    /// What it is called; None: nothing.
+    identity: Option<Identity>,
     /// Path and query for the server; None: as they came.
     path: Option<Vec<u8>>,
     /// Values of fields of the request.
@@ -101,7 +129,23 @@ impl Ruled {
         if path.as_ref().is_some_and(|path| path.len() > RENDERED_BYTES_MAX) {
             return Err(RuleFault::TooLarge);
         }
-        Ok(Box::new(Ruled { rules: Arc::clone(rules), path, request, answer }))
+        Ok(Box::new(Ruled { rules: Arc::clone(rules), identity: None, path, request, answer }))
+    }
+
+    /// No rules, but a name.
+    pub(crate) fn only_named(identity: Identity) -> Box<Ruled> {
+        Box::new(Ruled { identity: Some(identity), ..Ruled::default() })
+    }
+
+    /// The same request, called so.
+    pub(crate) fn named(mut self: Box<Self>, identity: Option<Identity>) -> Box<Ruled> {
+        self.identity = identity;
+        self
+    }
+
+    /// What it is called.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
     }
 
     /// Path and query for the server, if they are not those that came.
@@ -120,8 +164,16 @@ impl Ruled {
     }
 
     /// Names of the request's fields that don't pass, and fields that come on top.
-    pub(crate) fn request_fields(&self) -> Changes<'_> {
-        (self.rules.request.removed(), self.rules.request.lines(&self.request).collect())
+    pub(crate) fn request_fields<'a>(&'a self, plan: &'a ClientPlan) -> Changes<'a> {
+        let (mut removed, lines) = (self.rules.request.removed(), self.rules.request.lines(&self.request));
+        let Some(identity) = &self.identity else { return (removed, lines.collect()) };
+        removed.extend(identity.removed(plan));
+        (removed, identity.lines(plan).chain(lines).collect())
+    }
+
+    /// What its client sees of an error with this status; None: weir's own text.
+    pub(crate) fn page(&self, status: u16) -> Option<&Arc<ErrorPage>> {
+        self.rules.pages.iter().find(|page| page.statuses.iter().any(|codes| codes.contain(status)))
     }
 
     /// The request was written: only its answer needs rules now.

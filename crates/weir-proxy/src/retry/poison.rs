@@ -183,6 +183,11 @@ impl Suspects {
         self.keys.is_empty()
     }
 
+    /// Another server has the place of this one.
+    pub(crate) fn forget_server(&mut self, server: usize) {
+        self.vitals[server] = Vital::default();
+    }
+
     /// A server has answered something.
     #[inline]
     pub(crate) fn on_life(&mut self, server: usize) {

@@ -2,17 +2,22 @@
 //!
 //! The caller has put the successor into the context ([`Plan::merged`](crate::plan::Plan::merged)): everybody who was there has the same
 //! place. Here those who are new get their machines, and those who are different or gone hear of it; nobody else is touched. A server
-//! that is gone is left like one that is disabled: what is in flight is finished, what waits goes elsewhere, its connections are closed. An
-//! upstream that is gone goes on with what was routed to it, repetitions included, and lets its connections rest until they are closed:
+//! that is gone is left like one that is disabled: what is in flight is finished, what waits goes elsewhere, its connections are closed; when
+//! nothing of it is left on any worker, its slot may be given to another, which is new in every respect. An upstream that is gone goes on
+//! with what was routed to it, repetitions included, and lets its connections rest until they are closed:
 //! no route leads to it any more.
 
 use std::sync::Arc;
 
 use super::Upstreams;
+use super::agenda::Ending;
+use super::connection::ConnState;
 use super::server::Limits;
+use super::start::machine as machine_of;
 use super::timers::Then;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
+use crate::ending::UpstreamEnd;
 use crate::observe::server_stats::ServerStats;
 use crate::plan::{Plan, UpstreamPlan};
 
@@ -29,6 +34,9 @@ impl Upstreams {
             let (upstream, index) = (usize::from(*upstream), usize::from(*index));
             let Some(before) = old.upstreams.get(upstream) else { continue };
             let now = &plan.upstreams[upstream];
+            if old.is_given_away(slot, &plan) {
+                replace_server(self, ServerIndex::new(slot as u32), stats.get(slot).cloned().unwrap_or_default(), cx);
+            }
             adopt_server(self, ServerIndex::new(slot as u32), [before, now], index, cx);
         }
     }
@@ -55,6 +63,31 @@ pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerS
         }
         all.health.begin(server, &all.pool, cx);
     }
+}
+
+/// Another server has the slot of one that is gone. It is not there before the next step.
+fn replace_server(all: &mut Upstreams, server: ServerIndex, stats: Arc<ServerStats>, cx: &mut Context) {
+    for position in 0..all.pool.servers[server].conns.len() {
+        let conn = all.pool.servers[server].conns[position];
+        // No worker has told of any that is up.
+        if !matches!(all.pool.conns.at(conn).state(), ConnState::Down { .. }) {
+            all.agenda.end(conn, Ending::ours(UpstreamEnd::Disabled), &all.pool);
+        }
+    }
+    all.work_off(cx);
+    let machine = &all.pool.servers[server];
+    if machine.standing.suspension().is_some() {
+        all.groups[usize::from(machine.upstream)].suspended -= 1;
+    }
+    all.pool.hints.forget(server);
+    all.isolation.forget_server(server);
+    let place = [machine.upstream, machine.index].map(usize::from);
+    for conn in std::mem::take(&mut all.pool.servers[server].conns) {
+        all.pool.conns.remove(conn);
+    }
+    all.pool.servers[server] = machine_of(server, place, stats, &all.pool.hints, cx);
+    all.pool.publish(server, cx);
+    all.health.renew(server, &all.pool, cx);
 }
 
 /// A server was there before: what is different of it and its upstream.

@@ -318,6 +318,11 @@ impl Isolation {
         self.leave(ask, cx);
     }
 
+    /// Another server has this slot.
+    pub(super) fn forget_server(&mut self, server: ServerIndex) {
+        self.suspects.forget_server(server.index());
+    }
+
     /// A server has answered.
     #[inline]
     pub(super) fn on_life(&mut self, server: ServerIndex) {

@@ -58,8 +58,13 @@ impl Health {
 
     /// One more server, of this upstream.
     pub(super) fn add_server(&mut self, plan: &UpstreamPlan) {
-        let windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
-        self.judged.push(Judged { windows, trials: 0, resumed_us: 0, kept_out_until_us: 0, prober: None });
+        self.judged.push(Judged::new(plan));
+    }
+
+    /// Another server has the place of this one.
+    pub(super) fn forget(&mut self, server: ServerIndex, plan: &UpstreamPlan) {
+        let prober = self.judged[server].prober.take();
+        self.judged[server] = Judged { prober, ..Judged::new(plan) };
     }
 
     /// A client got what a probe would have got.
@@ -129,6 +134,12 @@ impl Health {
 }
 
 impl Judged {
+    /// Nothing speaks against it, by the rules of its upstream.
+    fn new(plan: &UpstreamPlan) -> Judged {
+        let windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
+        Judged { windows, trials: 0, resumed_us: 0, kept_out_until_us: 0, prober: None }
+    }
+
     /// How often a rule has now found the same server bad again soon after it was taken back.
     fn relapses(&self, cause: SuspensionCause, plan: &UpstreamPlan, now_us: u64) -> u32 {
         let (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }) = cause else { return 0 };

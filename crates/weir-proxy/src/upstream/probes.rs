@@ -83,7 +83,8 @@ impl Health {
     fn begin_probing(&mut self, server: ServerIndex, plan: &HealthPlan, cx: &mut Context) {
         let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
         if judge_of(server, cx) == cx.worker {
-            self.judged[server].prober = Some(prober);
+            // That of a server whose place this one has goes on, so that nothing late is taken for a timer or an answer of this one's.
+            self.judged[server].prober.get_or_insert(prober).forget_streak();
         }
         let delay_us = mix(self.seed ^ u64::from(server.number())) % plan.interval_us.min(SOON_US);
         self.arm_prober(server, cx.now_us + delay_us, cx);
@@ -162,7 +163,7 @@ impl Health {
         let socket = self.prober(server).and_then(|prober| prober.socket);
         let (Some(socket), Some(plan)) = (socket, health_of(machine, cx)) else { return false };
         let servers = &cx.plan.upstreams[usize::from(machine.upstream)].servers;
-        let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
+        let out = Out::Owned(request(plan, servers[usize::from(machine.index)].authority()));
         cx.actions.push_back(Action::SendUpstream { socket, out });
         cx.actions.push_back(Action::ReceiveUpstream { socket });
         true
@@ -247,6 +248,18 @@ impl Health {
 }
 
 impl Health {
+    /// Whether a probe of a server is under way.
+    pub(super) fn is_probing(&self, server: ServerIndex) -> bool {
+        self.judged[server].prober.as_ref().is_some_and(|prober| prober.probe.is_some())
+    }
+
+    /// Another server has the place of this one.
+    pub(super) fn renew(&mut self, server: ServerIndex, pool: &Pool, cx: &mut Context) {
+        let plan = Arc::clone(&cx.plan);
+        self.forget(server, &plan.upstreams[usize::from(pool.servers[server].upstream)]);
+        self.begin(server, pool, cx);
+    }
+
     /// Begins to probe a server, if this worker judges it.
     pub(super) fn begin(&mut self, server: ServerIndex, pool: &Pool, cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);

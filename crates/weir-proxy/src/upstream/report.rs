@@ -18,15 +18,22 @@ impl Upstreams {
     /// All servers, in the order of the plan. `relays`: tunnels by server whose bytes the driver moves. Visits every connection once.
     pub(crate) fn report(&self, relays: Vec<u32>, cx: &Context) -> Vec<ServerReport> {
         let mut tunnels = relays;
+        let mut used: Vec<bool> = self.pool.servers.keys().iter().map(|at| self.health.is_probing(at)).collect();
         for index in self.pool.conns.keys() {
             let conn = self.pool.conns.at(index);
             tunnels[conn.server.index()] += u32::from(conn.state() == ConnState::Tunnel);
+            used[conn.server.index()] |= !matches!(conn.state(), ConnState::Down { .. });
         }
         let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
         self.private.attempts().for_each(|approach| waiting[approach.server.index()] += 1);
         let view = self.groups.view(&self.pool, cx);
-        let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
-        servers.map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..view.report_server(at) }).collect()
+        let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting).zip(used));
+        servers
+            .map(|(at, ((tunnels, waiting), used))| {
+                let vacant = !used && tunnels == 0 && waiting == 0;
+                ServerReport { tunnels, waiting, vacant, ..view.report_server(at) }
+            })
+            .collect()
     }
 }
 
@@ -86,6 +93,7 @@ impl View<'_> {
             capacity: server.capacity,
             aside: server.positions.stalled(),
             tunnels: 0,
+            vacant: false,
             failures: server.contact.failures,
             trust,
             penalty_us,

@@ -18,7 +18,7 @@ use super::send::Outbox;
 use super::server::{Limits, Reach, Server};
 use super::server_state::ServerState;
 use super::slow_answer::SlowDetector;
-use crate::base::keys::Key;
+use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::observe::server_stats::ServerStats;
@@ -79,32 +79,9 @@ impl Upstreams {
 impl Pool {
     /// A server with the connections that are kept to it.
     pub(super) fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
-        let plan = &cx.plan.upstreams[upstream];
         let server = self.servers.next();
-        let (limits, total) = match plan.pool.is_private() {
-            true => (Limits::default(), 0),
-            false => {
-                let server_plan = &plan.servers[index];
-                (Limits::of(server_plan, server, cx.worker, cx.workers), server_plan.connections)
-            }
-        };
-        let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
-        machine.standing = ServerState::new(self.hints.order(server));
-        machine.mode.anywhere = cx.is_anywhere(upstream as u16);
-        machine.learned.usual = SlowDetector::new(plan.escape);
-        machine.learned.lasting = self.hints.lasting[server.index()].clone();
-        machine.notable_from = plan.notable_from();
-        machine.measure_by(plan.balance.statistic().filter(|_| plan.servers.len() > 1));
-        machine.standing.retire(plan.servers[index].retired);
-        if plan.is_retired() {
-            machine.limits.min = 0;
-            machine.contact.retired = true;
-        }
+        let machine = machine(server, [upstream, index], stats, &self.hints, cx);
         let kept = if machine.standing.keeps_connections() { machine.limits.min } else { 0 };
-        if plan.servers[index].connections_min == 0 {
-            // Nobody finds out before a request needs it.
-            machine.contact.reach = Reach::Proven;
-        }
         self.servers.push(machine);
         for _ in 0..kept {
             let conn = self.add_position(server, cx);
@@ -112,4 +89,39 @@ impl Pool {
         }
         self.publish(server, cx);
     }
+}
+
+/// What the plan says of a server, without connections.
+pub(super) fn machine(
+    server: ServerIndex,
+    [upstream, index]: [usize; 2],
+    stats: Arc<ServerStats>,
+    hints: &Hints,
+    cx: &Context,
+) -> Server {
+    let plan = &cx.plan.upstreams[upstream];
+    let (limits, total) = match plan.pool.is_private() {
+        true => (Limits::default(), 0),
+        false => {
+            let server_plan = &plan.servers[index];
+            (Limits::of(server_plan, server, cx.worker, cx.workers), server_plan.connections)
+        }
+    };
+    let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
+    machine.standing = ServerState::new(hints.order(server));
+    machine.mode.anywhere = cx.is_anywhere(upstream as u16);
+    machine.learned.usual = SlowDetector::new(plan.escape);
+    machine.learned.lasting = hints.lasting[server.index()].clone();
+    machine.notable_from = plan.notable_from();
+    machine.measure_by(plan.balance.statistic().filter(|_| plan.servers.len() > 1));
+    machine.standing.retire(plan.servers[index].retired);
+    if plan.is_retired() {
+        machine.limits.min = 0;
+        machine.contact.retired = true;
+    }
+    if plan.servers[index].connections_min == 0 {
+        // Nobody finds out before a request needs it.
+        machine.contact.reach = Reach::Proven;
+    }
+    machine
 }

@@ -3,6 +3,7 @@
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
+use weir_proxy::ending::Farewell;
 use weir_proxy::plan::{Entrance, PipelineMode};
 
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
@@ -555,7 +556,7 @@ fn draining_finishes_what_is_under_way() {
     world.get(double, "00000002");
     world.get(double, "00000003");
     world.settle();
-    world.nodes[0].engine.drain(None);
+    world.nodes[0].engine.drain(Farewell::All);
     world.run_for(90 * 1000);
     assert!(!world.clients[idle].closed, "a request of it may be on its way");
     world.get(crossing, "00000005");
@@ -576,6 +577,26 @@ fn draining_finishes_what_is_under_way() {
     world.finish();
 }
 
+/// An answer that did not say that the connection ends is on its way when draining begins: what its client asks next may be, too.
+#[test]
+fn draining_waits_for_who_is_being_answered() {
+    let mut world = World::simple(2);
+    world.serve(|seen| Some(vec![Do::Answer(answer(seen.request))]));
+    let client = world.client();
+    world.stall(client, true);
+    world.get(client, "00000001");
+    world.settle();
+    world.nodes[0].engine.drain(Farewell::All);
+    world.run_for(SECOND);
+    world.stall(client, false);
+    world.get(client, "00000002");
+    world.run_for(SECOND);
+    assert_eq!(world.clients[client].statuses(), [200, 200]);
+    assert!(!world.clients[client].replies[0].closes && world.clients[client].replies[1].closes);
+    assert!(world.clients[client].closed && world.nodes[0].engine.is_drained());
+    world.finish();
+}
+
 /// A listener goes: its clients are answered with a close, or are closed when they have asked nothing for 5 s; those of others stay.
 #[test]
 fn clients_of_a_listener_that_goes_are_finished() {
@@ -587,7 +608,7 @@ fn clients_of_a_listener_that_goes_are_finished() {
     });
     world.get(busy, "00000001");
     world.settle();
-    world.nodes[0].engine.drain(Some(7));
+    world.nodes[0].engine.drain(Farewell::Listener(7));
     world.run_for(4 * SECOND);
     world.get(late, "00000002");
     world.run_for(2 * SECOND);
@@ -600,6 +621,52 @@ fn clients_of_a_listener_that_goes_are_finished() {
     world.get(stays, "00000003");
     world.run_for(2 * SECOND);
     assert!(!world.clients[stays].closed && !world.clients[stays].replies[0].closes);
+    world.finish();
+}
+
+/// A successor takes who is new: as above, for all clients, so that one that asks seldom is told before its connection ends.
+#[test]
+fn clients_of_a_retired_weir_are_finished() {
+    let mut world = World::simple(2);
+    world.serve(|seen| Some(vec![Do::Delay(SECOND), Do::Answer(answer(seen.request))]));
+    let [idle, busy, late] = [(); 3].map(|()| world.client());
+    world.get(busy, "00000001");
+    world.settle();
+    world.nodes[0].engine.drain(Farewell::Successor);
+    world.run_for(3 * SECOND);
+    assert!(!world.clients[idle].closed && world.clients[busy].closed);
+    // It was accepted before that, and its handshake took its time.
+    let later = world.client();
+    world.run_for(SECOND);
+    world.get(late, "00000002");
+    world.run_for(3 * SECOND);
+    assert!(world.clients[idle].closed && world.clients[idle].replies.is_empty());
+    world.get(later, "00000003");
+    world.run_for(2 * SECOND);
+    for asked in [busy, late, later] {
+        assert_eq!(world.clients[asked].statuses(), [200]);
+        assert!(world.clients[asked].replies[0].closes && world.clients[asked].closed);
+    }
+    assert!(world.nodes[0].engine.is_drained());
+    world.finish();
+}
+
+/// The time of a retired weir's requests is over: who has a part of an answer sees that it is not whole.
+#[test]
+fn clients_that_take_too_long_are_ended() {
+    let mut world = World::simple(2);
+    world.serve(|seen| Some(vec![Do::Delay(100 * SECOND), Do::Answer(answer(seen.request))]));
+    let (idle, busy) = (world.client(), world.client());
+    world.get(busy, "00000001");
+    world.settle();
+    world.nodes[0].engine.drain(Farewell::Successor);
+    world.run_for(SECOND);
+    assert!(!world.clients[idle].closed && !world.clients[busy].closed);
+    world.nodes[0].engine.drain(Farewell::AllButTunnels);
+    world.run_for(SECOND);
+    assert!(world.clients[idle].closed && world.clients[busy].closed && world.clients[busy].replies.is_empty());
+    assert!(world.nodes[0].engine.is_drained());
+    world.run_for(200 * SECOND);
     world.finish();
 }
 

@@ -20,6 +20,7 @@ mod limits;
 mod losses;
 mod misframing;
 mod overlooked;
+mod own_answers;
 mod pipelining;
 mod pools;
 mod pressure;

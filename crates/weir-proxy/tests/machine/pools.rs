@@ -292,7 +292,7 @@ fn tunnels_and_large_bodies() {
 /// Two upstreams: a client has a connection to each.
 #[test]
 fn a_connection_for_each_upstream() {
-    use weir_proxy::request::route::{Route, RouteTable};
+    use weir_proxy::request::route::{Route, RouteTable, Target};
     let mut plan = pool(Pool::Pinned, 1, 8);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9001));
     let second = weir_proxy::plan::UpstreamPlan {
@@ -302,7 +302,8 @@ fn a_connection_for_each_upstream() {
         ..weir_proxy::plan::UpstreamPlan::default()
     };
     plan.upstreams.push(second);
-    let route = |path: &str, target| Route { path: path.to_owned(), target, ..Route::default() };
+    let route =
+        |path: &str, target| Route { path: path.to_owned(), target: Target::Upstream(target), ..Route::default() };
     plan.routes = RouteTable::new(vec![route("/v", 0), route("/p", 1)]);
     let mut world = World::started(plan, 1, 1);
     let client = world.client();

@@ -2,10 +2,14 @@
 //! is new gets its share, and no request is lost whatever is under way. How: reloads in the middle of everything, on one engine and on
 //! two that take them one after the other. docs/semantics.md §13.
 
+use std::collections::BTreeSet;
+
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
-use weir_proxy::request::route::{Route, RouteTable};
+use weir_proxy::plan::{HealthPlan, Plan, ServerPlan, UpstreamPlan};
+use weir_proxy::request::route::{Route, RouteTable, Target};
+use weir_proxy::upstream::server_state::State;
+use weir_proxy::upstream::trust::TrustState;
 
 use crate::tunnels::SWITCH;
 use crate::world::{Do, Rng, World, access_log, answer, honest, plan};
@@ -35,7 +39,11 @@ fn apart(names: &[&str]) -> Plan {
         servers: vec![server],
         ..UpstreamPlan::default()
     };
-    let route = |(target, name): (usize, &&str)| Route { path: format!("/{name}"), target, ..Route::default() };
+    let route = |(target, name): (usize, &&str)| Route {
+        path: format!("/{name}"),
+        target: Target::Upstream(target),
+        ..Route::default()
+    };
     Plan {
         upstreams: names.iter().zip(servers).map(upstream).collect(),
         routes: RouteTable::new(names.iter().enumerate().map(route).collect()),
@@ -260,7 +268,7 @@ fn engines_may_be_a_step_apart() {
     world.run_for(100_000);
     let clients = [world.client_of(0), world.client_of(1)];
     for (round, servers) in [[1, 2], [0, 2], [0, 1], [2, 1]].into_iter().enumerate() {
-        let (wide, next) = world.successor(only(3, 1, &servers));
+        let (wide, next) = world.successor(only(3, 1, &servers), &BTreeSet::new());
         let tag = format!("{round}");
         world.adopt(1, &wide);
         asked(&mut world, &clients, &format!("{tag}a"), 5);
@@ -273,6 +281,65 @@ fn engines_may_be_a_step_apart() {
         assert!(asked(&mut world, &clients, &format!("{tag}d"), 5).iter().all(|server| servers.contains(server)));
     }
     world.finish();
+}
+
+/// Slots at which no engine has anything left.
+fn vacant(world: &World) -> BTreeSet<usize> {
+    let reports: Vec<_> = world.nodes.iter().map(|node| node.engine.report()).collect();
+    let slots = 0..reports[0].servers.len();
+    slots.filter(|slot| reports.iter().all(|report| report.servers[*slot].vacant)).collect()
+}
+
+/// Whatever it has been: nothing of a server is left with whom has its slot.
+#[test]
+fn a_slot_is_given_away_when_nothing_is_left_there() {
+    for workers in [1, 2] {
+        let mut started = plan(3, 2);
+        started.upstreams[0].health = Some(HealthPlan::default());
+        let with = |servers: &[usize]| Plan {
+            upstreams: vec![UpstreamPlan {
+                servers: only(3, 2, servers).upstreams[0].servers.clone(),
+                ..started.upstreams[0].clone()
+            }],
+            ..started.clone()
+        };
+        let mut world = World::new(with(&[0, 1, 2]), workers, 1);
+        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        world.run_for(100_000);
+        asked(&mut world, &clients, "a", 100);
+        world.serve(|seen| seen.complete.then(|| vec![Do::Delay(1_000_000), Do::Answer(answer(seen.request))]));
+        let late: Vec<usize> = (0..9).map(|n| world.client_of(n % usize::from(workers))).collect();
+        for (n, client) in late.iter().enumerate() {
+            world.get(*client, &format!("b000000{n}"));
+        }
+        world.run_for(10_000);
+        world.order(0, Order::Drain);
+        world.reload(with(&[1]));
+        assert_eq!(vacant(&world), BTreeSet::from([2]), "requests are under way at the first");
+        world.run_for(3_000_000);
+        late.iter().for_each(|client| assert_eq!(world.clients[*client].statuses(), [200]));
+        assert_eq!(vacant(&world), BTreeSet::from([0, 2]));
+        let mut wanted = with(&[1, 2]);
+        wanted.upstreams[0].servers[1].name = "another".to_owned();
+        world.serve(honest);
+        world.reload_into(wanted, &vacant(&world));
+        world.run_for(100_000);
+        for node in &world.nodes {
+            let servers = node.engine.report().servers;
+            assert_eq!((servers.len(), servers[0].standing), (3, State::Active), "the order was for another");
+            assert!(!matches!(servers[0].trust, TrustState::Trusted), "and so was the trust");
+        }
+        assert_eq!([0, 1, 2].map(|server| open_at(&world, server)), [0, 2, 2]);
+        let servers = asked(&mut world, &clients, "c", 100);
+        assert!(servers.contains(&1) && servers.contains(&2) && !servers.contains(&0), "{servers:?}");
+        // And back again.
+        world.reload_into(with(&[0, 1, 2]), &BTreeSet::new());
+        world.run_for(100_000);
+        assert_eq!([0, 1, 2].map(|server| open_at(&world, server)), [2; 3]);
+        let servers = asked(&mut world, &clients, "d", 100);
+        assert!((0..3).all(|server| servers.contains(&server)), "{servers:?}");
+        world.finish();
+    }
 }
 
 /// A line says what it was begun to say.

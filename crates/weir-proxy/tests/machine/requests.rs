@@ -260,12 +260,16 @@ fn a18_pipelined_client() {
 /// C5: each request of a connection is routed anew.
 #[test]
 fn c5_routes_are_not_inherited() {
-    use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+    use weir_proxy::request::route::{HostMatch, Route, RouteTable, Target};
     let mut both = plan(1, 1);
     let mut other = plan(2, 1).upstreams.remove(0);
     other.servers.remove(0);
     both.upstreams.push(other);
-    let route = |host: &str, target| Route { host: HostMatch::Exact(host.to_owned()), target, ..Route::default() };
+    let route = |host: &str, target| Route {
+        host: HostMatch::Exact(host.to_owned()),
+        target: Target::Upstream(target),
+        ..Route::default()
+    };
     both.routes = RouteTable::new(vec![route("a", 0), route("b", 1)]);
     let mut world = World::started(both, 1, 1);
     let client = world.client();

@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_check::{Reply, Request};
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{ClientPlan, Network, Plan};
+use weir_proxy::request::own_answer::ErrorPage;
 use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::request::rules::RouteRules;
+use weir_proxy::request::rules::access::Access;
 use weir_proxy::request::rules::edits::{Edit, FieldEdits};
 use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
+use weir_proxy::upstream::health::Codes;
 
-use crate::world::{Do, World, answer, plan};
+use crate::world::{Do, World, access_log, answer, plan};
 
 /// Edits by verb, name and value.
 fn edits(all: &[(&str, &str, &str)]) -> FieldEdits {
@@ -48,6 +51,7 @@ fn ruled(rules: RouteRules) -> Plan {
 /// Rules of each kind.
 fn all_kinds() -> RouteRules {
     RouteRules {
+        access: Access::default(),
         path: PathRules { strip: Some(b"/api"[..].into()), rewrites: vec![rewrite("^/old/(.*)$", "/new/$1")] },
         host: Some(b"app.internal:8080"[..].into()),
         request: edits(&[
@@ -62,6 +66,7 @@ fn all_kinds() -> RouteRules {
             ("add", "X-Asked", "[$http_x_asked]"),
             ("remove", "X-Powered-By", ""),
         ]),
+        pages: Vec::new(),
     }
 }
 
@@ -138,6 +143,44 @@ fn errors_have_the_rules_of_their_route() {
     world.finish();
 }
 
+/// A page stands in for weir's own text, whoever's fault it is, and never for what a server says.
+#[test]
+fn errors_have_pages() {
+    let page = |first, last, content: &'static str| {
+        let statuses = vec![Codes { first: 599, last: 599 }, Codes { first, last }];
+        Arc::new(ErrorPage { statuses, media_type: b"text/html"[..].into(), content: content.into() })
+    };
+    let mut access = Access::default();
+    access.push(false, Some(Network { address: "203.0.113.5".parse().expect("an address"), prefix_bits: 32 }));
+    let pages = vec![page(502, 502, "<p>Back soon.</p>"), page(400, 599, "<p>No.</p>")];
+    let mut world = World::started(ruled(RouteRules { access, pages, ..RouteRules::default() }), 1, 1);
+    world.serve(|seen| {
+        let text = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nmine".to_vec();
+        let is_own = seen.request.target.starts_with("/own");
+        Some(if is_own { vec![Do::Answer(text)] } else { vec![Do::Answer(b"nonsense\r\n\r\n".to_vec())] })
+    });
+    let client = world.client();
+    world.peer = "203.0.113.5".parse().expect("an address");
+    let stranger = world.client();
+    for (client, method, target) in
+        [(client, "GET", "/own"), (client, "POST", "/a"), (client, "HEAD", "/a"), (stranger, "GET", "/a")]
+    {
+        world.ask(client, method, target, "");
+        world.run_for(1_000_000);
+    }
+    let all: Vec<_> = [client, stranger].iter().flat_map(|client| &world.clients[*client].replies).collect();
+    assert_eq!(all.iter().map(|reply| reply.status).collect::<Vec<_>>(), [502, 502, 502, 403]);
+    let bodies = all.iter().map(|reply| reply.body.text()).collect::<Vec<_>>();
+    assert_eq!(bodies, ["mine", "<p>Back soon.</p>", "", "<p>No.</p>"]);
+    for (reply, length) in all[1..].iter().zip(["17", "17", "10"]) {
+        assert_eq!(
+            (reply.fields.all("content-type"), reply.fields.all("content-length")),
+            (vec!["text/html"], vec![length])
+        );
+    }
+    world.finish();
+}
+
 /// What was sent again is the same request, and its answer has each line once.
 #[test]
 fn a_repetition_has_the_same_rules() {
@@ -183,6 +226,117 @@ fn a_reload_in_the_middle() {
             assert!(!old.fields.has("x-now"));
             assert_eq!((new.fields.all("x-now"), new.fields.all("x-powered-by")), (vec!["new"], vec!["a", "b"]));
         }
+        world.finish();
+    }
+}
+
+/// Who is refused is told so, with the rules of the route, and others are served.
+#[test]
+fn some_addresses_are_refused() {
+    let mut access = Access::default();
+    access.push(true, Some(Network { address: "192.0.2.0".parse().expect("an address"), prefix_bits: 25 }));
+    access.push(false, None);
+    let only = RouteRules { access: access.clone(), ..RouteRules::default() };
+    for rules in [RouteRules { access, ..all_kinds() }, only] {
+        let has_more = !rules.answer.is_empty();
+        let mut world = World::started(ruled(rules), 1, 1);
+        let near = world.client();
+        world.peer = "192.0.2.200".parse().expect("an address");
+        let far = world.client();
+        for client in [near, far] {
+            world.ask(client, "GET", "/api/a?n=00000001", "X-Asked: me\r\n");
+            world.settle();
+        }
+        let [near, far] = [near, far].map(|client| world.clients[client].replies[0].clone());
+        assert_eq!((near.status, far.status, far.body.text().as_str()), (200, 403, "403 Forbidden: address-denied\n"));
+        assert_eq!((far.fields.has("strict-transport-security"), far.closes), (has_more, false));
+        assert_eq!(world.requests().count(), 1);
+        assert!(world.lines[1].contains(" weir head address-denied "), "{:?}", world.lines);
+        world.finish();
+    }
+}
+
+/// A trusted proxy says who asks: to rules, to the log, and to nobody else's harm.
+#[test]
+fn trusted_proxies_are_believed() {
+    let mut access = Access::default();
+    access.push(false, Some(Network { address: "198.51.100.9".parse().expect("an address"), prefix_bits: 32 }));
+    let request = edits(&[("set", "X-Who", "$remote_addr by $realip_remote_addr")]);
+    let format = "$remote_addr $remote_port $realip_remote_addr $realip_remote_port $status";
+    let plan = ruled(RouteRules { access, request, ..RouteRules::default() });
+    let mut plan = Plan { access_log: Some(access_log(format)), ..plan };
+    plan.client.trusted_proxies = vec![Network { address: "192.0.2.0".parse().expect("an address"), prefix_bits: 24 }];
+    let mut world = World::started(plan, 1, 1);
+    let proxy = world.client();
+    world.peer = "203.0.113.5".parse().expect("an address");
+    let stranger = world.client();
+    for (client, line, status) in [
+        (proxy, "X-Forwarded-For: 198.51.100.9, 198.51.100.1\r\n", 200),
+        (proxy, "X-Forwarded-For: 198.51.100.1, 198.51.100.9\r\n", 403),
+        (proxy, "", 200),
+        (stranger, "X-Forwarded-For: 198.51.100.9\r\n", 200),
+    ] {
+        world.ask(client, "GET", "/?n=00000001", line);
+        world.settle();
+        assert_eq!(world.clients[client].replies.last().map(|reply| reply.status), Some(status), "{line}");
+    }
+    let who: Vec<_> = world.requests().flat_map(|request| request.fields.all("x-who")).collect();
+    assert_eq!(who, ["198.51.100.1 by 192.0.2.1", "192.0.2.1 by 192.0.2.1", "203.0.113.5 by 203.0.113.5"],);
+    let ports = [proxy, stranger].map(|client| world.clients[client].port);
+    assert_eq!(
+        world.lines,
+        [
+            format!("198.51.100.1 - 192.0.2.1 {} 200", ports[0]),
+            format!("198.51.100.9 - 192.0.2.1 {} 403", ports[0]),
+            format!("192.0.2.1 {0} 192.0.2.1 {0} 200", ports[0]),
+            format!("203.0.113.5 {0} 203.0.113.5 {0} 200", ports[1]),
+        ]
+    );
+    world.finish();
+}
+
+/// What a request is called: to its server, also when it is sent again; to its client, whoever has answered; and in the log.
+#[test]
+fn requests_have_names() {
+    let rules = RouteRules { answer: edits(&[("set", "X-Id", "$request_id/$trace_id")]), ..RouteRules::default() };
+    for workers in [1, 2] {
+        let plan = Plan { access_log: Some(access_log("$request_id $trace_id $status")), ..ruled(rules.clone()) };
+        let client = ClientPlan { request_id: Some("X-Request-Id".into()), trace_context: true, ..plan.client.clone() };
+        let mut world = World::started(Plan { client, ..plan }, workers, 1);
+        let mut lost = 0;
+        world.serve(move |seen| {
+            if seen.complete && lost < 1 {
+                lost += 1;
+                return Some(vec![Do::Rst]);
+            }
+            seen.complete.then(|| vec![Do::Answer(answer(seen.request))])
+        });
+        let client = world.client();
+        world.ask(client, "GET", "/?n=00000001", "X-Request-Id: forged\r\ntracestate: a=b\r\n");
+        world.run_for(10_000_000);
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let parent = format!("00-{trace}-00f067aa0ba902b7-00");
+        world.expect(client, "POST", false, false);
+        let head = format!("POST /?n=00000002 HTTP/1.1\r\nHost: a\r\nTraceparent: {parent}\r\ntracestate: a=b\r\n");
+        world.send(client, format!("{head}Content-Length: 5\r\n\r\n").as_bytes());
+        world.settle();
+        world.send(client, b"hello");
+        world.ask(client, "GET", "/a%2F..%2Fb", "");
+        world.settle();
+        assert_eq!(world.clients[client].statuses(), [200, 200, 400]);
+        let asked: Vec<_> = world.requests().map(|request| &request.fields).collect();
+        assert_eq!(asked.len(), 3, "the first was sent again");
+        assert_eq!(asked[0].all("x-request-id"), asked[1].all("x-request-id"));
+        assert_eq!((asked[0].all("traceparent"), asked[0].has("tracestate")), (asked[1].all("traceparent"), false));
+        assert_eq!((asked[2].all("traceparent"), asked[2].all("tracestate")), (vec![&*parent], vec!["a=b"]));
+        for (at, fields) in [(0, asked[0]), (1, asked[2])] {
+            let [id] = fields.all("x-request-id")[..] else { panic!("one identifier") };
+            let trace = &fields.all("traceparent")[0][3..35];
+            assert!(id.len() == 36 && id != "forged", "{id}");
+            assert_eq!(world.clients[client].replies[at].fields.all("x-id"), [format!("{id}/{trace}")]);
+            assert_eq!(world.lines[at], format!("{id} {trace} 200"));
+        }
+        assert!(world.lines[2].len() == 36 + 1 + 32 + 4 && world.lines[2].ends_with(" 400"), "{}", world.lines[2]);
         world.finish();
     }
 }
@@ -269,7 +423,6 @@ proptest! {
     ) {
         let rules = RouteRules {
             path: PathRules { strip: None, rewrites: vec![rewrite("^/(.*)([a-z])(.*)$", "/$3$2$1")] },
-            host: None,
             request: edits(&[
                 ("set", "X-Out", "$http_x_a$http_x_b"),
                 ("add", "X-Out", "$http_x_c $request_uri"),
@@ -277,6 +430,7 @@ proptest! {
                 ("set", "X-Cookie", "$http_cookie;$http_content_length;$http_connection"),
             ]),
             answer: edits(&[("set", "X-Back", "$http_x_a"), ("add", "X-Back", "  $http_x_b$request_uri$http_x_c  ")]),
+            ..RouteRules::default()
         };
         let mut world = World::started(ruled(rules), 1, 1);
         let client = world.client();

@@ -298,7 +298,8 @@ pub struct World {
 }
 
 /// What lines of the access log say unless a test wants something else; [`World::finish`] judges them.
-pub const LINE: &str = "$remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
+pub const LINE: &str =
+    "$realip_remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
 
 /// An access log of this format.
 pub fn access_log(format: &str) -> AccessPlan {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::plan::{PipelineMode, ServerPlan, UpstreamPlan};
-use weir_proxy::request::route::{Route, RouteTable};
+use weir_proxy::request::route::{Route, RouteTable, Target};
 use weir_proxy::retry::budget::{BURST_MIN, FLOOR_PER_SECOND};
 
 use super::book::{Asked, Book, Outcome};
@@ -72,7 +72,8 @@ fn scenario(seed: u64, is_deaf: bool) -> Scenario {
     set_connections(server, 1 + (seed % 3) as u32);
     let other = ServerPlan { connections_min: 0, ..ServerPlan::new("other", server_address(1)) };
     plan.upstreams.push(UpstreamPlan { name: "other".to_owned(), servers: vec![other], ..UpstreamPlan::default() });
-    let route = |path: &str, target| Route { path: path.to_owned(), target, ..Route::default() };
+    let route =
+        |path: &str, target| Route { path: path.to_owned(), target: Target::Upstream(target), ..Route::default() };
     plan.routes = RouteTable::new(vec![route("/other", 1), route("/", 0)]);
     scenario
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -98,6 +99,14 @@ impl Driver for Fused {
 
     fn turn_away(&mut self, listener: Socket) {
         self.inner.turn_away(listener);
+    }
+
+    fn hand_over(&mut self, listener: Socket) {
+        self.inner.hand_over(listener);
+    }
+
+    fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd> {
+        self.inner.duplicate(listener)
     }
 
     fn set_backlog(&mut self, listener: Socket, backlog: u32) {

@@ -30,6 +30,10 @@ pub(crate) struct Status {
     pub(crate) certificates: Vec<Certificate>,
     /// Other files that TLS needs, each once.
     pub(crate) tls_files: Vec<TlsFile>,
+    /// Names that are written in place of addresses of servers.
+    pub(crate) names: Vec<Name>,
+    /// Files with servers.
+    pub(crate) server_files: Vec<ServerFile>,
     pub(crate) reload: Reload,
     pub(crate) window_seconds: u64,
     pub(crate) clients: Clients,
@@ -93,6 +97,29 @@ pub(crate) struct Certificate {
 pub(crate) struct TlsFile {
     pub(crate) file: String,
     /// Why it could not be used as it is now.
+    pub(crate) problem: Option<String>,
+}
+
+/// A name that is written in place of addresses of servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Name {
+    /// With its port.
+    pub(crate) name: String,
+    /// Those that are in use.
+    pub(crate) addresses: Vec<String>,
+    /// Why it could not be looked up the last time.
+    pub(crate) problem: Option<String>,
+}
+
+/// A file with servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServerFile {
+    pub(crate) file: String,
+    /// Servers of it that are in use, as they are written.
+    pub(crate) servers: usize,
+    /// Why it is not used as it is now.
     pub(crate) problem: Option<String>,
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn metrics(
     reloads(&mut text, reading, told);
     clients(&mut text, reading);
     certificates(&mut text, facts);
+    names(&mut text, facts);
     workers(&mut text, reading);
     workers_now(&mut text, reading);
     upstreams(&mut text, reading, plan);
@@ -101,6 +102,28 @@ fn certificates(text: &mut Exposition, facts: &Facts) {
     text.family("certificate_current", Type::Gauge, help);
     for shown in &all {
         text.sample(&[("file", &shown.file)], u8::from(shown.problem.is_none()));
+    }
+}
+
+fn names(text: &mut Exposition, facts: &Facts) {
+    let (all, lists) = (facts.names.shown(), facts.names.lists());
+    if !lists.is_empty() {
+        let help = "Whether a file with servers could be used as it is now.";
+        text.family("server_file_current", Type::Gauge, help);
+    }
+    for shown in &lists {
+        text.sample(&[("file", &shown.file)], u8::from(shown.problem.is_none()));
+    }
+    if all.is_empty() {
+        return;
+    }
+    text.family("name_addresses", Type::Gauge, "Addresses in use of a name that is written in place of servers.");
+    for shown in &all {
+        text.sample(&[("name", &shown.name)], shown.addresses.len());
+    }
+    text.family("name_current", Type::Gauge, "Whether the last look-up of the name had an answer.");
+    for shown in &all {
+        text.sample(&[("name", &shown.name)], u8::from(shown.problem.is_none()));
     }
 }
 

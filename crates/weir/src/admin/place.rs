@@ -55,14 +55,22 @@ pub(crate) fn candidates() -> Vec<PathBuf> {
     directories.map(|directory| directory.join(NAME)).collect()
 }
 
-/// Makes the socket. None: it is off.
+/// Makes the socket, or takes over the one that is `given` with its place, if that is where it is to be. None: it is off.
 ///
 /// # Errors
 /// Why there can't be one, with the way out.
-pub(crate) fn bind(choice: &AdminChoice) -> Result<Option<(UnixListener, Place)>, Refused> {
+pub(crate) fn bind(
+    choice: &AdminChoice,
+    given: Option<(PathBuf, UnixListener)>,
+) -> Result<Option<(UnixListener, Place)>, Refused> {
+    let bind_at = |path: &Path| {
+        let given = given.filter(|(at, _)| at == path);
+        let adopted = given.and_then(|(_, listener)| Some((listener, Place::of(path).ok()?)));
+        adopted.map_or_else(|| bind_at(path), Ok).map(Some)
+    };
     match choice {
         AdminChoice::Off => Ok(None),
-        AdminChoice::At(path) => bind_at(path).map(Some),
+        AdminChoice::At(path) => bind_at(path),
         AdminChoice::Auto => {
             let path = candidates().into_iter().find(|path| path.parent().is_some_and(usable));
             let path = path.ok_or_else(|| {
@@ -70,7 +78,7 @@ pub(crate) fn bind(choice: &AdminChoice) -> Result<Option<(UnixListener, Place)>
                     "neither {SYSTEM} nor $XDG_RUNTIME_DIR can be written to; name a place with --admin PATH, or say --admin off"
                 ))
             })?;
-            bind_at(&path).map(Some)
+            bind_at(&path)
         }
     }
 }
@@ -92,9 +100,8 @@ fn bind_at(path: &Path) -> Result<(UnixListener, Place), Refused> {
     })?;
     make_way(path)?;
     let listener = listen(path).map_err(refused)?;
-    let found = fs::symlink_metadata(path).map_err(refused)?;
-    let place = Place { path: path.to_owned(), identity: Identity::of(&found) };
-    if found.mode() & 0o177 != 0 {
+    let place = Place::of(path).map_err(refused)?;
+    if fs::symlink_metadata(path).map_err(refused)?.mode() & 0o177 != 0 {
         return Err(Refused(format!("{}: this file system gives everybody access to it", path.display())));
     }
     Ok((listener, place))
@@ -182,6 +189,27 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
+impl Place {
+    /// What is there now.
+    fn of(path: &Path) -> io::Result<Place> {
+        let found = fs::symlink_metadata(path)?;
+        if !found.file_type().is_socket() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        Ok(Place { path: path.to_owned(), identity: Identity::of(&found) })
+    }
+
+    /// Its name.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It belongs to another process from now on, and is not removed here.
+    pub(crate) fn leave(mut self) {
+        self.path = PathBuf::new();
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let _lock = self.path.parent().and_then(|directory| lock(directory).ok());
@@ -215,7 +243,7 @@ mod tests {
         }
 
         fn bind(&self) -> Result<(UnixListener, Place), Refused> {
-            bind(&AdminChoice::At(self.socket())).map(|bound| bound.expect("it is not off"))
+            bind(&AdminChoice::At(self.socket()), None).map(|bound| bound.expect("it is not off"))
         }
     }
 
@@ -264,8 +292,25 @@ mod tests {
         assert!(text.contains("no socket"), "{text}");
         assert_eq!(fs::read_to_string(directory.socket()).unwrap(), "mine");
         let missing = AdminChoice::At(directory.0.join("no/s"));
-        let Refused(text) = bind(&missing).unwrap_err();
+        let Refused(text) = bind(&missing, None).unwrap_err();
         assert!(text.contains("make that directory"), "{text}");
-        assert!(bind(&AdminChoice::Off).unwrap().is_none());
+        assert!(bind(&AdminChoice::Off, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn one_that_is_given_is_taken_over_and_left_by_its_owner() {
+        let directory = Directory::new("given");
+        let (listener, place) = directory.bind().unwrap();
+        let take = |at: PathBuf| {
+            let given = Some((at, listener.try_clone().unwrap()));
+            bind(&AdminChoice::At(directory.socket()), given).map(Option::unwrap)
+        };
+        // It would have to be made way for elsewhere.
+        take(directory.0.join("elsewhere")).unwrap_err();
+        let (_taken, successor) = take(place.path().to_owned()).unwrap();
+        place.leave();
+        assert!(directory.socket().exists());
+        drop(successor);
+        assert!(!directory.socket().exists());
     }
 }

@@ -17,7 +17,7 @@ use weir_proxy::observe::report::{ConnectionReport, ServerReport};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
-use weir_worker::{Handle, View, WorkerReport, enquire};
+use weir_worker::{Handle, View, WorkerReport};
 
 use super::history::{History, Sample};
 use super::window::{Counts, Past};
@@ -157,9 +157,12 @@ impl Reader {
     pub(crate) fn follow(&mut self, desk: &Desk) {
         let Some(current) = desk.news(self.number) else { return };
         self.number = current.number;
-        self.plan = current.plan;
+        let old = std::mem::replace(&mut self.plan, current.plan);
         self.handle = self.handle.with_servers(&current.servers);
         let now = Instant::now();
+        for at in (0..self.servers.len()).filter(|at| old.is_given_away(*at, &self.plan)) {
+            self.servers[at] = Past::new(now);
+        }
         for at in self.servers.len()..self.plan.servers() {
             // One that took a name over has counts already, which are not of the present.
             let (totals, latency) = of_server(self.handle.views(), at);
@@ -232,8 +235,7 @@ impl Reader {
     fn look(&self, patience: Duration) -> Reading {
         let at = Instant::now();
         let views = self.handle.views();
-        let enquiries: Vec<_> = views.iter().map(|view| Arc::clone(&view.enquiry)).collect();
-        let reports = enquire(&enquiries, patience);
+        let reports = self.handle.enquire(patience);
         let (totals, latency) = of_clients(views);
         let lately = self.all.lately(at, Counts::of(&totals), &latency);
         let workers: Vec<_> =

@@ -127,6 +127,7 @@ impl Routes {
                 post(method, || self.weigh(upstream, server, weight))
             }
             (Door::Admin, ["v1", "reload"]) => post(method, || self.job(Job::Reload)),
+            (Door::Admin, ["v1", "upgrade"]) => post(method, || self.job(Job::Upgrade)),
             (Door::Admin, ["v1", "reload", "dry-run"]) => post(method, || self.job(Job::DryRun)),
             (Door::Admin, ["v1", "jobs", number]) => read(method, || self.outcome(number)),
             (Door::Admin, ["v1", "suspects", "forgive"]) => post(method, || {
@@ -195,10 +196,10 @@ impl Routes {
 
     /// Puts a job on the desk, and answers with its number.
     fn job(&self, job: Job) -> Outcome {
-        let number = self.desk.ask(job).ok_or_else(|| {
-            let message = "too many reloads and weights wait already; try again";
-            refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
-        })?;
+        let number = self
+            .desk
+            .ask(job)
+            .map_err(|unwanted| refusal(StatusCode::SERVICE_UNAVAILABLE, unwanted.word(), unwanted.to_string()))?;
         Ok(json(StatusCode::OK, &JobStatus { version: VERSION, number, ..JobStatus::default() }))
     }
 
@@ -276,7 +277,7 @@ fn known(door: Door) -> &'static str {
         Door::Metrics => "here are: / (the live page), /live.json, /metrics, /healthz, /readyz",
         Door::Admin => {
             "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear or /weight/N for POST, \
-             /v1/reload and /v1/reload/dry-run for POST, /v1/jobs/NUMBER, \
+             /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }
     }

@@ -13,10 +13,11 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Certificate, Clients, Connections, Latency, Problem, Reload, Row, Server, ServerStatus, Status, Suspect, TlsFile,
-    Upstream, VERSION, Window, Worker,
+    Certificate, Clients, Connections, Latency, Name, Problem, Reload, Row, Server, ServerFile, ServerStatus, Status,
+    Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
 use crate::certificates::{Board, FileShown, Shown};
+use crate::discovery;
 use crate::reload::Told;
 
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
@@ -36,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) metrics: Option<String>,
     /// Where the certificates in force are to be seen.
     pub(crate) certificates: Arc<Board>,
+    /// Where names of servers are.
+    pub(crate) names: Arc<discovery::Board>,
 }
 
 impl Facts {
@@ -67,6 +70,8 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         metrics: facts.metrics.clone(),
         certificates: certificates(facts),
         tls_files: facts.certificates.files().into_iter().map(tls_file).collect(),
+        names: facts.names.shown().into_iter().map(name).collect(),
+        server_files: facts.names.lists().into_iter().map(server_file).collect(),
         reload: reload(told, reading.leaving),
         window_seconds: WINDOW.as_secs(),
         clients: clients(reading),
@@ -117,6 +122,15 @@ fn certificates(facts: &Facts) -> Vec<Certificate> {
 
 fn tls_file(shown: FileShown) -> TlsFile {
     TlsFile { file: shown.file, problem: shown.problem }
+}
+
+fn name(shown: discovery::Shown) -> Name {
+    let addresses = shown.addresses.iter().map(ToString::to_string).collect();
+    Name { name: shown.name, addresses, problem: shown.problem.map(str::to_owned) }
+}
+
+fn server_file(shown: discovery::ListShown) -> ServerFile {
+    ServerFile { file: shown.file, servers: shown.servers, problem: shown.problem }
 }
 
 /// Everything about one server.

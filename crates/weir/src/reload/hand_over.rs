@@ -1,12 +1,13 @@
 //! Telling all workers of another plan, in two steps: first each learns who is new, then what leads to them, so that no mail between
 //! workers speaks of somebody whom its reader does not know.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
-use weir_worker::{Adoption, Command, Handle, ServerSeals, enquire};
+use weir_worker::{Adoption, Command, Handle, ServerSeals, WorkerReport};
 
 use super::listeners::Opened;
 use super::{Desk, listeners};
@@ -24,12 +25,19 @@ pub(crate) struct Workers {
     slots_max: usize,
     seals: ServerSeals,
     watcher: Watcher,
+    /// Slots of servers that are gone at which nothing was left when the workers last told.
+    vacant: BTreeSet<usize>,
 }
 
 impl Workers {
     /// Of a weir that has just been started with room for so many servers.
     pub(crate) fn new(handle: Handle, slots_max: usize, seals: ServerSeals, watcher: Watcher) -> Workers {
-        Workers { handle, slots_max, seals, watcher }
+        Workers { handle, slots_max, seals, watcher, vacant: BTreeSet::new() }
+    }
+
+    /// Who they are.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Has the files of certificates looked at; returns when what is new in them is in force.
@@ -37,10 +45,15 @@ impl Workers {
         self.watcher.look();
     }
 
-    /// What comes after a plan.
+    /// What comes after a plan. A slot is given to another server when nothing was left at it after the plan before, and nothing is now:
+    /// so no mail that speaks of it can be under way.
     pub(super) fn merged(&self, plan: &Plan, wanted: Plan) -> Result<Plan, Failure> {
+        let mut vacant = BTreeSet::new();
+        if !self.vacant.is_empty() {
+            vacant.extend(vacated(plan, &self.handle.enquire(PATIENCE)).intersection(&self.vacant));
+        }
         let needs_restart = |full| Failure::Configuration(format!("weir: {full}\n  help: restart weir\n"));
-        plan.merged(wanted, self.slots_max).map_err(needs_restart)
+        plan.merged(wanted, self.slots_max, &vacant).map_err(needs_restart)
     }
 
     /// Has all workers take a plan into force. What is on the desk then is what they have, or will have as soon as they come to it.
@@ -53,22 +66,24 @@ impl Workers {
         let mut renewed = Watcher::renewed(&old.listeners, &next.listeners).map_err(Failure::Configuration)?;
         let (workers, speech) = (self.handle.views().len(), std::mem::take(&mut renewed.speech));
         let opened = listeners::open(&old.listeners, &addresses, &next.listeners, workers, speech)?;
-        let seals = self.watcher.seals(&next, old.servers()).map_err(Failure::Configuration)?;
-        self.seals.resize(old.servers(), None);
-        self.seals.extend(seals);
+        let given: Vec<usize> = (0..old.servers()).filter(|slot| old.is_given_away(*slot, &next)).collect();
+        let mut seals = self.seals.clone();
+        seals.resize(old.servers(), None);
+        self.seals = self.watcher.seals(&next, seals, &given).map_err(Failure::Configuration)?;
         if next.servers() > old.servers()
+            || !given.is_empty()
             || next.upstreams.iter().zip(&old.upstreams).any(|(new, old)| old.is_retired() && !new.is_retired())
         {
-            self.tell(desk, Arc::new(old.widened(&next)), &servers, None)?;
+            self.tell(desk, &Arc::new(old.widened(&next)), &servers, None)?;
         }
-        self.tell(desk, Arc::new(next), &servers, Some((opened, renewed)))
+        self.tell(desk, &Arc::new(next), &servers, Some((opened, renewed)))
     }
 
     /// One step: returns when all workers have taken it.
     fn tell(
-        &self,
+        &mut self,
         desk: &Desk,
-        plan: Arc<Plan>,
+        plan: &Arc<Plan>,
         servers: &[Vec<Arc<ServerStats>>],
         listeners: Option<(Opened, Renewed)>,
     ) -> Result<(), Failure> {
@@ -77,18 +92,19 @@ impl Workers {
             return Err(failed("this weir is ending"));
         }
         let server_seals = self.seals.clone();
-        let adoption = Adoption::new(Arc::clone(&plan), servers.to_vec(), server_seals);
+        let adoption = Adoption::new(Arc::clone(plan), servers.to_vec(), server_seals);
         let (listeners, renewed) = listeners.unzip();
         let (changes, addresses) = listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
         let adoption = Arc::new(adoption.with_listeners(changes));
         let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
         told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
-        desk.set_current(plan, servers.to_vec(), addresses);
+        desk.set_current(Arc::clone(plan), servers.to_vec(), addresses);
         if let Some(renewed) = renewed {
             self.watcher.take_over(renewed);
         }
-        let enquiries: Vec<_> = self.handle.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
-        let silent = enquire(&enquiries, PATIENCE).iter().position(Option::is_none);
+        let reports = self.handle.enquire(PATIENCE);
+        self.vacant = vacated(plan, &reports);
+        let silent = reports.iter().position(Option::is_none);
         for error in adoption.take_failed() {
             warn(format_args!("a worker can't accept on a listener, the others do: {error}"));
         }
@@ -99,9 +115,23 @@ impl Workers {
     }
 }
 
-/// What each worker counts of each server of the next plan. One that takes the name of another over goes on with its counts.
+/// Slots of servers that are gone, at which no worker has anything left.
+fn vacated(plan: &Plan, reports: &[Option<Arc<WorkerReport>>]) -> BTreeSet<usize> {
+    let is_left = |slot: usize, report: &Option<Arc<WorkerReport>>| {
+        let server = report.as_ref().and_then(|report| report.machines.servers.get(slot));
+        server.is_some_and(|server| server.vacant)
+    };
+    let slots = (0..plan.servers()).filter(|slot| plan.is_retired(*slot));
+    slots.filter(|slot| reports.iter().all(|report| is_left(*slot, report))).collect()
+}
+
+/// What each worker counts of each server of the next plan. One that takes the name of another over goes on with its counts; one that
+/// has the slot of another begins anew.
 fn counted(now: &[Vec<Arc<ServerStats>>], old: &Plan, next: &Plan) -> Vec<Vec<Arc<ServerStats>>> {
     let mut all = now.to_vec();
+    for slot in (0..old.servers()).filter(|slot| old.is_given_away(*slot, next)) {
+        all.iter_mut().for_each(|servers| servers[slot] = Arc::default());
+    }
     for slot in old.servers()..next.servers() {
         let before = next.predecessor(slot);
         for servers in &mut all {

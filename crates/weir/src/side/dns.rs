@@ -1,7 +1,9 @@
-//! One question to name servers: the addresses of one kind of a name, by hickory-resolver. Called by `names`.
+//! One question to name servers: the addresses of one kind of a name, by hickory-resolver. Called by `names`
+//! and by `discovery`.
 //!
-//! Names are absolute: no search domain of resolv.conf is appended, so that nobody's `intranet` becomes somebody else's. Aliases
-//! (CNAME) are followed, at most [`ALIASES_MAX`] of them. What is kept, and for how long, is decided by `names`; nothing is kept here.
+//! Names of the forward proxy are absolute: no search domain of resolv.conf is appended, so that nobody's `intranet` becomes somebody else's.
+//! Those of servers are looked for in them, as by any program of the host ([`Dns::searching`]). Aliases
+//! (CNAME) are followed, at most [`ALIASES_MAX`] of them. What is kept, and for how long, is decided by who asks; nothing is kept here.
 //!
 //! Bounds: a datagram is sent again after a third of a second, up to three times, within [`PATIENCE`]; then once more to
 //! whoever else there is.
@@ -16,6 +18,7 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts,
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
 
@@ -38,6 +41,10 @@ const AT_ONCE_MAX: usize = 1024;
 pub(crate) struct Dns {
     /// Given ones stay; those of the system are read again when they have changed.
     is_system: bool,
+    /// Names that are not absolute are looked for in the search domains of the system.
+    searches: bool,
+    /// Addresses of a name that are told.
+    list_max: usize,
     servers: RefCell<Servers>,
 }
 
@@ -61,10 +68,22 @@ impl Dns {
     /// # Errors
     /// What hickory-resolver has against them.
     pub(crate) fn new(given: &[SocketAddr]) -> Result<Dns, NetError> {
+        Dns::of(given, false, LIST_MAX)
+    }
+
+    /// The same for names that need not be absolute, of which so many addresses are told.
+    ///
+    /// # Errors
+    /// As [`Dns::new`].
+    pub(crate) fn searching(given: &[SocketAddr], list_max: usize) -> Result<Dns, NetError> {
+        Dns::of(given, true, list_max)
+    }
+
+    fn of(given: &[SocketAddr], searches: bool, list_max: usize) -> Result<Dns, NetError> {
         let stamp = Stamp::at(Path::new(RESOLV_CONF)).ok();
-        let config = if given.is_empty() { system() } else { of(given) };
-        let servers = Servers { resolver: resolver(config)?, stamp, looked: Instant::now() };
-        Ok(Dns { is_system: given.is_empty(), servers: RefCell::new(servers) })
+        let resolver = if given.is_empty() { system(searches) } else { resolver(of(given), None) }?;
+        let servers = RefCell::new(Servers { resolver, stamp, looked: Instant::now() });
+        Ok(Dns { is_system: given.is_empty(), searches, list_max, servers })
     }
 
     /// Asks for the addresses of one kind that a name has.
@@ -75,9 +94,27 @@ impl Dns {
         };
         let resolver = self.resolver();
         match resolver.lookup(name.clone(), record_type).await {
-            Ok(lookup) => select(name, lookup.answers()).ok_or(Missing::Kind(None)),
+            Ok(lookup) => {
+                let asked = lookup.answers().iter().map(|record| &record.name).find(|owner| begins(owner, name));
+                let found = asked.and_then(|asked| select(asked, lookup.answers(), self.list_max));
+                found.ok_or(Missing::Kind(None))
+            }
             Err(error) => Err(missing(&error)),
         }
+    }
+
+    /// Asks who gives a service (RFC 2782).
+    pub(crate) async fn ask_service(&self, name: &Name) -> Result<(Vec<SRV>, Duration), Missing> {
+        let lookup = self.resolver().lookup(name.clone(), RecordType::SRV).await.map_err(|error| missing(&error))?;
+        let (mut services, mut ttl) = (Vec::new(), Duration::MAX);
+        for record in lookup.answers() {
+            if let RData::SRV(service) = &record.data {
+                ttl = ttl.min(Duration::from_secs(record.ttl.into()));
+                services.push(service.clone());
+            }
+        }
+        services.truncate(self.list_max);
+        if services.is_empty() { Err(Missing::Kind(None)) } else { Ok((services, ttl)) }
     }
 
     /// Whom to ask now.
@@ -88,7 +125,7 @@ impl Dns {
             let stamp = Stamp::at(Path::new(RESOLV_CONF)).ok();
             // A file that is being replaced is looked at again.
             if stamp != servers.stamp
-                && let Ok(resolver) = resolver(system())
+                && let Ok(resolver) = system(self.searches)
             {
                 (servers.resolver, servers.stamp) = (resolver, stamp);
             }
@@ -98,10 +135,11 @@ impl Dns {
 }
 
 /// Name servers of the system; without any the one on this host (resolv.conf(5)).
-fn system() -> ResolverConfig {
+fn system(searches: bool) -> Result<TokioResolver, NetError> {
     match read_system_conf() {
-        Ok((config, _)) => ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec()),
-        Err(_) => of(&[SocketAddr::from(([127, 0, 0, 1], 53))]),
+        Ok((config, options)) if searches => resolver(config, Some(options.ndots)),
+        Ok((config, _)) => resolver(ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec()), None),
+        Err(_) => resolver(of(&[SocketAddr::from(([127, 0, 0, 1], 53))]), None),
     }
 }
 
@@ -114,8 +152,10 @@ fn of(servers: &[SocketAddr]) -> ResolverConfig {
     ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(config).collect())
 }
 
-fn resolver(config: ResolverConfig) -> Result<TokioResolver, NetError> {
+/// `ndots`: so many dots a name needs to be asked for as it is before search domains are appended.
+fn resolver(config: ResolverConfig, ndots: Option<usize>) -> Result<TokioResolver, NetError> {
     let mut options = ResolverOpts::default();
+    options.ndots = ndots.unwrap_or(options.ndots);
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.preserve_intermediates = true;
@@ -125,8 +165,15 @@ fn resolver(config: ResolverConfig) -> Result<TokioResolver, NetError> {
     TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
 }
 
+/// Whether a name is another one, or that in a search domain if it is not absolute.
+fn begins(owner: &Name, asked: &Name) -> bool {
+    let (mut owner_labels, is_absolute) = (owner.iter(), asked.is_fqdn());
+    let begins = asked.iter().all(|label| owner_labels.next().is_some_and(|other| other.eq_ignore_ascii_case(label)));
+    begins && (!is_absolute || owner_labels.next().is_none())
+}
+
 /// The addresses that belong to a name by the aliases of an answer, and the shortest time of all that leads to them.
-fn select(name: &Name, answers: &[Record]) -> Option<Found> {
+fn select(name: &Name, answers: &[Record], list_max: usize) -> Option<Found> {
     let mut found = Found { list: Vec::new(), ttl: Duration::MAX };
     let mut owner = name;
     for _ in 0..=ALIASES_MAX {
@@ -138,7 +185,7 @@ fn select(name: &Name, answers: &[Record]) -> Option<Found> {
                 _ => continue,
             };
             found.ttl = found.ttl.min(Duration::from_secs(record.ttl.into()));
-            if found.list.len() < LIST_MAX {
+            if found.list.len() < list_max {
                 found.list.push(address);
             }
         }
@@ -169,6 +216,14 @@ fn missing(error: &NetError) -> Missing {
         NetError::Timeout => Missing::TimedOut,
         _ => Missing::Failed,
     }
+}
+
+/// A name that need not be absolute, unless it has a dot at its end; None: there can't be such a name.
+pub(crate) fn relative(text: &str) -> Option<Name> {
+    let is_absolute = text.ends_with('.');
+    let mut name = absolute(text.strip_suffix('.').unwrap_or(text))?;
+    name.set_fqdn(is_absolute);
+    Some(name)
 }
 
 /// A name as DNS has it; None: there can't be such a name. The text is in lower case and without a dot at its end.
@@ -238,11 +293,23 @@ mod tests {
             alias("cdn.net", "edge.net", 40),
             a("edge.net", 1, 60),
         ];
-        let found = select(&name("www.org"), &chain).unwrap();
+        let found = select(&name("www.org"), &chain, LIST_MAX).unwrap();
         assert_eq!((found.list.len(), found.ttl), (1, Duration::from_secs(40)));
         assert_eq!(found.list[0], IpAddr::from([192, 0, 2, 1]));
-        assert_eq!(select(&name("other.org"), &chain), None);
+        assert_eq!(select(&name("other.org"), &chain, LIST_MAX), None);
+        let relative = |text: &str| relative(text).unwrap();
+        for (owner, asked, is_it) in [
+            (name("www.org"), name("www.org"), true),
+            (name("WWW.org"), name("www.org"), true),
+            (name("www.org.test"), name("www.org"), false),
+            (name("www.org.test"), relative("www.org"), true),
+            (name("www.org"), relative("www.org"), true),
+            (name("ww.org"), relative("www"), false),
+            (name("www.org.test"), relative("www.org."), false),
+        ] {
+            assert_eq!(begins(&owner, &asked), is_it, "{owner} {asked}");
+        }
         let circle = [alias("a.org", "b.org", 1), alias("b.org", "a.org", 1)];
-        assert_eq!(select(&name("a.org"), &circle), None);
+        assert_eq!(select(&name("a.org"), &circle, LIST_MAX), None);
     }
 }

@@ -1,5 +1,5 @@
 //! The table of the system: `/etc/hosts` (hosts(5)). A name that stands in it is not asked of any name server, for neither kind of
-//! address. Called by `names` for each name that isn't known yet.
+//! address. Called by `names` for each name that isn't known yet, and by `discovery`.
 //!
 //! Bounds: the first [`BYTES_MAX`] of the file; it is read again when it has changed, looked at once in [`LOOK_EVERY`].
 
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::stamp::Stamp;
 
+/// Where it is.
+pub(crate) const HOSTS: &str = "/etc/hosts";
 /// Bytes of the file that are read.
 const BYTES_MAX: u64 = 4 << 20;
 /// How often it is looked at.

@@ -160,6 +160,15 @@ fn shortened(name: &str, characters_max: usize) -> String {
 pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     let mut all = super::tls::troubles(status);
     let mut add = |text: String, tone: Tone| all.push(Cell { text, tone });
+    for name in &status.names {
+        if let Some(problem) = &name.problem {
+            let stays = if name.addresses.is_empty() { "it has no server" } else { "what is known stays in use" };
+            add(format!("{} can't be looked up: {problem}; {stays}", name.name), Tone::Bad);
+        }
+    }
+    for problem in status.server_files.iter().filter_map(|file| file.problem.as_ref()) {
+        add(format!("{problem}; servers that were read before stay"), Tone::Bad);
+    }
     if status.reload.ok == Some(false) {
         let error = status.reload.error.as_deref().unwrap_or_default();
         let first = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
@@ -194,7 +203,7 @@ fn sentence(unready: &str) -> String {
 fn heading(upstream: &Upstream, look: Look) -> String {
     let usable = upstream.servers.iter().filter(|server| server.usable).count();
     let all = upstream.servers.len();
-    let tone = if usable == all { Tone::Plain } else { Tone::Bad };
+    let tone = if usable == all && all > 0 { Tone::Plain } else { Tone::Bad };
     format!("{}  {}\n", upstream.name, tone.paint(&format!("{usable} of {all} servers up"), look.colour))
 }
 

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::{Message, Query, ResponseCode};
-use hickory_proto::rr::rdata::{CNAME, SOA};
+use hickory_proto::rr::rdata::{CNAME, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 /// How long any single event may take before the test fails.
@@ -24,6 +24,8 @@ pub enum Kind {
     A,
     /// IPv6 addresses.
     Aaaa,
+    /// Who gives a service.
+    Srv,
 }
 
 /// One answer.
@@ -31,6 +33,8 @@ pub enum Kind {
 pub enum Reply {
     /// These addresses, for so many seconds.
     Addresses(Vec<IpAddr>, u32),
+    /// Priority, weight, port and host of each who gives a service, for so many seconds.
+    Services(Vec<(u16, u16, u16, &'static str)>, u32),
     /// Another name has them, for so many seconds; with what is known of that, if it is told at once.
     Alias(&'static str, u32, Option<Box<Reply>>),
     /// There is no such name, for so many seconds.
@@ -174,11 +178,13 @@ impl Shared {
         let kind = match query.query_type() {
             RecordType::A => Kind::A,
             RecordType::AAAA => Kind::Aaaa,
+            RecordType::SRV => Kind::Srv,
             _ => return,
         };
         let mut state = self.state();
         let is_new = state.asked.entry((name.clone(), kind)).or_default().insert(question.metadata.id);
-        let is_known = [Kind::A, Kind::Aaaa].iter().any(|kind| state.scripts.contains_key(&(name.clone(), *kind)));
+        let is_known =
+            [Kind::A, Kind::Aaaa, Kind::Srv].iter().any(|kind| state.scripts.contains_key(&(name.clone(), *kind)));
         let reply = match state.scripts.get_mut(&(name.clone(), kind)) {
             Some(replies) if replies.len() > 1 && is_new => replies.pop_front(),
             Some(replies) => replies.front().cloned(),
@@ -219,6 +225,13 @@ impl Shared {
                 nothing(message, *ttl_s);
             }
             Reply::Addresses(list, ttl_s) => addresses(message, query.name(), list, *ttl_s),
+            Reply::Services(list, ttl_s) => {
+                for (priority, weight, port, target) in list {
+                    let target = Name::from_ascii(format!("{target}.")).expect("a name");
+                    let data = RData::SRV(SRV::new(*priority, *weight, *port, target));
+                    message.add_answer(Record::from_rdata(query.name().clone(), *ttl_s, data));
+                }
+            }
             Reply::Alias(target, ttl_s, then) => {
                 let target = Name::from_ascii(format!("{target}.")).expect("a name");
                 let alias = RData::CNAME(CNAME(target.clone()));

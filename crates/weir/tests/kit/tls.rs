@@ -135,14 +135,20 @@ pub fn handshake(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) ->
 /// Accepts plain connections and makes each a TLS connection to `to`; gives the address. What ends in order on one side does on the
 /// other; what breaks off is reset.
 pub fn bridge(to: SocketAddr) -> SocketAddr {
+    bridge_behind(to, Vec::new())
+}
+
+/// The same with these bytes in front of each TLS connection.
+pub fn bridge_behind(to: SocketAddr, header: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let config = config();
     std::thread::spawn(move || {
         for near in listener.incoming().flatten() {
-            let connection = connection(&config, "bridge.test");
+            let (connection, header) = (connection(&config, "bridge.test"), header.clone());
             std::thread::spawn(move || {
-                let far = TcpStream::connect(to).expect("weir accepts");
+                let mut far = TcpStream::connect(to).expect("weir accepts");
+                far.write_all(&header).expect("weir reads");
                 if cross(&near, &far, connection.into(), true).is_err() {
                     // Both ends learn that it broke off.
                     for stream in [&near, &far] {

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -39,6 +39,8 @@ pub struct Weir {
     /// Where it listens.
     pub address: SocketAddr,
     child: Child,
+    /// The process that has taken over; 0: none.
+    in_charge: AtomicU32,
     said: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
     scratch: Scratch,
@@ -94,7 +96,8 @@ impl Weir {
         Weir::start_by(io, workers, rest, shell)
     }
 
-    fn start_by(io: Io, workers: u32, rest: &str, mut command: Command) -> Weir {
+    /// The same by this command, to which the arguments are added.
+    pub fn start_by(io: Io, workers: u32, rest: &str, mut command: Command) -> Weir {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let scratch = Scratch::new();
         // Catalogues of hostile requests know this name.
@@ -125,7 +128,8 @@ impl Weir {
         let pipes: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
         let readers = pipes.map(|pipe| collect(pipe, Arc::clone(&said))).into();
-        let mut weir = Weir { address: listeners[0], child, said, readers, scratch };
+        let in_charge = AtomicU32::new(0);
+        let mut weir = Weir { address: listeners[0], child, in_charge, said, readers, scratch };
         listeners.iter().for_each(|address| weir.wait_until_it_accepts(*address));
         weir
     }
@@ -144,9 +148,41 @@ impl Weir {
         self.said.lock().expect("no reader panicked").clone()
     }
 
-    /// Its process id.
+    /// Its process id; after an upgrade that of the program in charge.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        match self.in_charge.load(Ordering::Relaxed) {
+            0 => self.child.id(),
+            pid => pid,
+        }
+    }
+
+    /// Has a new program take over, and waits until it has. The number of the one before.
+    pub fn upgrade(&self) -> u32 {
+        let before = self.pid();
+        assert!(self.answer(&["upgrade"]).is_empty(), "nothing is to be said of success");
+        assert_ne!(self.follow(), before, "another process is in charge");
+        before
+    }
+
+    /// The number of the process that is in charge now, which is [`Weir::pid`] from now on.
+    pub fn follow(&self) -> u32 {
+        let status: serde_json::Value = serde_json::from_str(&self.answer(&["status", "--json"])).expect("JSON");
+        let pid = status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a number");
+        self.in_charge.store(pid, Ordering::Relaxed);
+        pid
+    }
+
+    /// All processes that run its configuration: old ones, the one in charge, and new ones that are not yet.
+    pub fn processes(&self) -> Vec<u32> {
+        let directory = self.scratch.path("").to_string_lossy().into_owned();
+        let runs_it = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&directory)
+        };
+        let all = fs::read_dir("/proc")
+            .expect("it is there")
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        all.filter(runs_it).collect()
     }
 
     /// Open descriptors.
@@ -190,6 +226,7 @@ impl Weir {
     /// Ends it as an operator does, and checks that it ended well.
     pub fn stop(mut self) {
         self.signal("TERM");
+        eventually("only clients of before an upgrade are there", || !self.processes().contains(&self.pid()));
         let status = self.wait();
         let said = self.said();
         assert!(!said.contains("panicked"), "weir panicked:\n{said}");
@@ -245,7 +282,7 @@ impl Weir {
     }
 }
 
-/// Ends a weir whose test failed, and shows what it said.
+/// Ends a weir whose test failed, with whatever was started in its place, and shows what it said.
 impl Drop for Weir {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -254,6 +291,9 @@ impl Drop for Weir {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
             let _ = self.child.wait();
+        }
+        for pid in self.processes() {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
         }
     }
 }

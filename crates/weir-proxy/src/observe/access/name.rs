@@ -28,10 +28,14 @@ names! {
     Msec = "msec",
     /// When the request's head was complete, in seconds since 1970.
     StartMsec = "start_msec",
-    /// The client's address.
+    /// The client's address: that of the connection, or the one for which a trusted proxy has passed the request on.
     RemoteAddr = "remote_addr",
-    /// The client's port.
+    /// The client's port; `-` where a trusted proxy has told the address.
     RemotePort = "remote_port",
+    /// The address of the other end of the connection, which may be a trusted proxy.
+    RealipRemoteAddr = "realip_remote_addr",
+    /// The port of the other end of the connection.
+    RealipRemotePort = "realip_remote_port",
     /// The user of the forward proxy, as verified; otherwise `-`: a name that nobody checked is no fact.
     RemoteUser = "remote_user",
     /// The request line; of a refused request the first line as it came.
@@ -56,6 +60,10 @@ names! {
     TlsClientSubject = "tls_client_subject",
     /// The host that was asked for, in small letters, without port.
     Host = "host",
+    /// The identifier that servers get with `request-id` of `client`.
+    RequestId = "request_id",
+    /// The trace that the request belongs to, with `trace-context` of `client`.
+    TraceId = "trace_id",
     /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that the client sent.
     RequestLength = "request_length",
     /// Status of the answer; 499: the client left before it began; 444: the connection ended before it began.

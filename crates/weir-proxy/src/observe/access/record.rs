@@ -3,11 +3,12 @@
 //! Filled by `client/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request line, [`VALUE_BYTES_MAX`]
 //! of each field that the format names.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use weir_http::{Fields, RequestHead, Version};
 
+use crate::request::identity::Identity;
 use crate::request::pending_request::ConnId;
 
 /// Bytes of a request line that are kept; the default of `line-limit`, so that usually all of it is.
@@ -119,6 +120,16 @@ struct Kept {
     values: Vec<Range<u32>>,
 }
 
+/// Who asks, and what the request is called: in its text.
+#[derive(Debug, Default)]
+struct Who {
+    /// The client, where a trusted proxy has told another one than the other end of the connection.
+    client: Option<IpAddr>,
+    user: Range<u32>,
+    id: Range<u32>,
+    trace: Range<u32>,
+}
+
 /// One exchange. All times are microseconds; None has not happened.
 #[derive(Debug, Default)]
 pub struct Record {
@@ -129,7 +140,7 @@ pub struct Record {
     pub(super) method_bytes: Option<u32>,
     pub(super) version: Option<Version>,
     host: Range<u32>,
-    user: Range<u32>,
+    who: Who,
     fields: Kept,
     pub(crate) received_us: u64,
     /// A body was announced.
@@ -216,6 +227,20 @@ impl Record {
         start..self.text.len() as u32
     }
 
+    fn kept(&self, range: &Range<u32>) -> &[u8] {
+        &self.text[range.start as usize..range.end as usize]
+    }
+
+    /// Notes that a trusted proxy has told this client.
+    pub(crate) fn keep_client(&mut self, client: IpAddr) {
+        self.who.client = Some(client);
+    }
+
+    /// The client that a trusted proxy has told, if it has.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        self.who.client
+    }
+
     /// Memory that it keeps.
     pub(super) fn text_capacity(&self) -> usize {
         self.text.capacity()
@@ -228,25 +253,38 @@ impl Record {
 
     /// The host; empty when there was none.
     pub(super) fn host(&self) -> &[u8] {
-        &self.text[self.host.start as usize..self.host.end as usize]
+        self.kept(&self.host)
     }
 
     /// Notes who asks, as was verified.
     pub(crate) fn keep_user(&mut self, name: &[u8]) {
-        self.user = self.keep(name, VALUE_BYTES_MAX);
+        self.who.user = self.keep(name, VALUE_BYTES_MAX);
     }
 
     /// Who asks; empty when nobody had to say.
     pub(super) fn user(&self) -> &[u8] {
-        &self.text[self.user.start as usize..self.user.end as usize]
+        self.kept(&self.who.user)
+    }
+
+    /// Notes what it is called.
+    pub(crate) fn keep_identity(&mut self, identity: &Identity) {
+        self.who.id = self.keep(identity.id(), VALUE_BYTES_MAX);
+        self.who.trace = self.keep(identity.trace(), VALUE_BYTES_MAX);
+    }
+
+    /// Its identifier; empty when it has none.
+    pub(super) fn id(&self) -> &[u8] {
+        self.kept(&self.who.id)
+    }
+
+    /// Its trace; empty when there is none.
+    pub(super) fn trace(&self) -> &[u8] {
+        self.kept(&self.who.trace)
     }
 
     /// A field of the request; empty when absent.
     pub(super) fn field(&self, place: u16) -> &[u8] {
-        self.fields
-            .values
-            .get(usize::from(place))
-            .map_or(&[], |range| &self.text[range.start as usize..range.end as usize])
+        self.fields.values.get(usize::from(place)).map_or(&[], |range| self.kept(range))
     }
 
     /// Notes why it ends before its time; the first reason is the one that counts.

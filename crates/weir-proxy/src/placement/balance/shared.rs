@@ -55,6 +55,15 @@ impl Shared {
         }
     }
 
+    /// Another server has this slot.
+    pub(crate) fn forget(&self, server: ServerIndex) {
+        for cell in self.cells.iter().skip(server.index()).step_by(self.servers.max(1)) {
+            cell.load.store(0, Relaxed);
+            cell.samples.store(0, Relaxed);
+        }
+        self.set_recovered(server, 0);
+    }
+
     /// When a server last came back, as any worker found; 0: it never was away.
     pub fn recovered_us(&self, server: ServerIndex) -> u64 {
         self.recovered_us[server.index()].load(Relaxed)

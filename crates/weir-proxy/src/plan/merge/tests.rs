@@ -8,7 +8,7 @@ use weir_http::Fields;
 use super::*;
 use crate::placement::sticky::{Cookie, Sticky};
 use crate::plan::Pool;
-use crate::request::route::{Asked, HostMatch, Route, RouteTable};
+use crate::request::route::{Asked, HostMatch, Route, RouteTable, Target};
 
 /// A few upstreams of a few names, each with a few servers of a few names and weights, and a route to each.
 fn plan() -> impl Strategy<Value = Plan> {
@@ -19,7 +19,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             upstreams.into_iter().map(|(name, (servers, shared))| upstream_of(name, &servers, shared)).collect();
         let route = |(target, plan): (usize, &UpstreamPlan)| Route {
             host: HostMatch::Exact(plan.name.clone()),
-            target,
+            target: Target::Upstream(target),
             ..Route::default()
         };
         let routes = RouteTable::new(upstreams.iter().enumerate().map(route).collect());
@@ -76,10 +76,11 @@ fn said(plan: &Plan) -> Vec<Said> {
 }
 
 fn target(plan: &Plan, name: &str) -> Option<String> {
-    let asked = Asked { host: name.as_bytes(), path: b"/", method: b"GET", fields: &Fields::default(), bytes: b"" };
+    let (host, fields) = (name.as_bytes(), &Fields::default());
+    let asked = Asked { sealed: false, host, path: b"/", method: b"GET", fields, bytes: b"" };
     let found = plan.routes.find(&asked, &mut Vec::new()).expect("a path");
     found.map(|to| {
-        let at = to.upstream;
+        let at = to.target.upstream().expect("an upstream");
         assert!(!plan.upstreams[at].is_retired(), "a route leads to what is gone");
         plan.upstreams[at].name.clone()
     })
@@ -91,7 +92,7 @@ proptest! {
         let mut chain = chain.into_iter();
         let mut now = chain.next().expect("a first one");
         for wanted in chain {
-            let next = now.merged(wanted.clone(), usize::MAX).expect("room");
+            let next = now.merged(wanted.clone(), usize::MAX, &BTreeSet::new()).expect("room");
             prop_assert_eq!(said(&next), said(&wanted));
             for name in 0..5 {
                 let name = format!("u{name}");
@@ -120,10 +121,36 @@ proptest! {
         }
     }
 
+    /// Slots that are vacant are given to others before new ones are made, and the step before that takes everybody away from them.
+    #[test]
+    fn vacant_slots_are_given_away(chain in prop::collection::vec(plan(), 2..20)) {
+        let mut chain = chain.into_iter();
+        let mut now = chain.next().expect("a first one");
+        for wanted in chain {
+            let gone = |plan: &Plan| (0..plan.servers()).filter(|slot| plan.is_retired(*slot)).collect::<BTreeSet<_>>();
+            let next = now.merged(wanted.clone(), usize::MAX, &gone(&now)).expect("room");
+            let wide = now.widened(&next);
+            prop_assert_eq!(said(&next), said(&wanted));
+            prop_assert_eq!(wide.places(), next.places());
+            for slot in 0..now.servers() {
+                prop_assert_eq!(wide.is_given_away(slot, &next), false);
+                if now.is_given_away(slot, &next) {
+                    prop_assert!(now.is_retired(slot) && wide.is_retired(slot));
+                    prop_assert_eq!(next.server(slot).map(|(upstream, _)| &upstream.name), now.server(slot).map(|(upstream, _)| &upstream.name));
+                }
+            }
+            for (slot, upstream, server) in living(&now) {
+                let after = living(&next).into_iter().find(|(_, u, s)| (u, s) == (&upstream, &server));
+                prop_assert!(after.is_none() || next.server(slot).is_some_and(|(u, s)| (&u.name, &s.name) == (&upstream, &server)));
+            }
+            now = next;
+        }
+    }
+
     /// Between the two nobody is missing whom either knows, and nothing leads to whom only the second has.
     #[test]
     fn the_step_between_has_all_of_both(first in plan(), wanted in plan()) {
-        let next = first.merged(wanted, usize::MAX).expect("room");
+        let next = first.merged(wanted, usize::MAX, &BTreeSet::new()).expect("room");
         let wide = first.widened(&next);
         prop_assert_eq!(wide.places(), next.places());
         for slot in 0..wide.servers() {
@@ -139,7 +166,7 @@ proptest! {
     /// Nothing changes where nothing is different.
     #[test]
     fn the_same_again_is_the_same(first in plan()) {
-        let next = first.merged(first.clone(), first.servers()).expect("room");
+        let next = first.merged(first.clone(), first.servers(), &BTreeSet::new()).expect("room");
         prop_assert_eq!(next.places(), first.places());
         prop_assert_eq!(living(&next), living(&first));
     }
@@ -150,26 +177,41 @@ fn a_weight_that_was_ordered_stays_until_it_is_written_anew() {
     let plan =
         |weight| Plan { upstreams: vec![upstream_of(1, &[(1, weight, 1), (2, 1, 1)], false)], ..Plan::default() };
     let ordered = plan(2).weighted(0, Some(70));
-    let same = ordered.merged(plan(2), 2).unwrap();
+    let same = ordered.merged(plan(2), 2, &BTreeSet::new()).unwrap();
     assert_eq!((same.upstreams[0].servers[0].weight_now(), same.upstreams[0].servers[1].weight_now()), (70, 1));
     let mut other = plan(2);
     other.upstreams[0].queue_size = 7;
-    let other = ordered.merged(other, 4).unwrap();
+    let other = ordered.merged(other, 4, &BTreeSet::new()).unwrap();
     assert_eq!(
         (other.server(2).unwrap().1.weight_now(), other.predecessor(2), other.predecessor(3)),
         (70, Some(0), Some(1))
     );
     assert_eq!(same.weighted(0, None).upstreams[0].servers[0].weight_now(), 2);
-    assert_eq!(same.merged(plan(3), 2).unwrap().upstreams[0].servers[0].weight_now(), 3);
+    assert_eq!(same.merged(plan(3), 2, &BTreeSet::new()).unwrap().upstreams[0].servers[0].weight_now(), 3);
 }
 
 #[test]
 fn what_is_gone_counts_until_it_comes_back() {
     let plan = |server| Plan { upstreams: vec![upstream_of(1, &[(server, 1, 1)], false)], ..Plan::default() };
-    let second = plan(1).merged(plan(2), 2).unwrap();
-    let third = second.merged(plan(1), 2).unwrap();
+    let second = plan(1).merged(plan(2), 2, &BTreeSet::new()).unwrap();
+    let third = second.merged(plan(1), 2, &BTreeSet::new()).unwrap();
     assert_eq!(living(&third), [(0, "u1".to_owned(), "s1".to_owned())]);
-    assert_eq!(third.merged(plan(3), 2).unwrap_err(), Full { slots: 2 });
+    assert_eq!(third.merged(plan(3), 2, &BTreeSet::new()).unwrap_err(), Full { slots: 2 });
+}
+
+/// Servers of one upstream that come and go for ever need no more slots than there are at a time, and who is to come.
+#[test]
+fn an_upstream_that_changes_for_ever_stays_small() {
+    let plan = |first: u8| {
+        let servers: Vec<_> = (first..first + 3).map(|server| (server, 1, 1)).collect();
+        Plan { upstreams: vec![upstream_of(1, &servers, false)], ..Plan::default() }
+    };
+    let mut now = plan(0);
+    for first in 1..200 {
+        let gone = (0..now.servers()).filter(|slot| now.is_retired(*slot)).collect();
+        now = now.merged(plan(first), 6, &gone).expect("room");
+    }
+    assert!(now.servers() <= 4, "{}", now.servers());
 }
 
 /// A listener is known by its address alone; of several at port 0 each is found once.

@@ -7,6 +7,7 @@ use super::*;
 
 fn route(host: HostMatch, path: &str, methods: Option<&[&str]>, target: usize) -> Route {
     let methods = methods.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+    let target = Target::Upstream(target);
     Route { host, path: path.to_owned(), methods, target, ..Route::default() }
 }
 
@@ -42,6 +43,35 @@ fn conditions_choose_among_the_same_paths() {
     }
 }
 
+/// A route for one scheme comes before all others, whatever their hosts; what it does not take is left to them.
+#[test]
+fn schemes_come_first() {
+    let of = |scheme, route: Route| Route { scheme: Some(scheme), ..route };
+    let table = RouteTable::new(vec![
+        route(exact("a"), "/", None, 1),
+        of(Scheme::Http, route(HostMatch::Any, "/x", None, 2)),
+        of(Scheme::Http, route(exact("b"), "/x/y", None, 3)),
+        of(Scheme::Https, route(exact("a"), "/z", None, 4)),
+        route(HostMatch::Any, "/", None, 5),
+    ]);
+    for (sealed, host, path, expected) in [
+        (false, "a", "/x", 2),
+        (true, "a", "/x", 1),
+        (false, "b", "/x/y", 3),
+        (false, "a", "/x/y", 2),
+        (false, "a", "/z", 1),
+        (true, "a", "/z", 4),
+        (true, "b", "/z", 5),
+    ] {
+        let found = look_by(&table, sealed, host.as_bytes(), path.as_bytes(), b"GET");
+        assert_eq!(found, Ok(Some(expected)), "{sealed} {host} {path}");
+    }
+    let only = RouteTable::new(vec![of(Scheme::Http, route(HostMatch::Any, "/", None, 0))]);
+    assert!(!only.is_empty());
+    assert_eq!(look_by(&only, false, b"", b"/", b"GET"), Ok(Some(0)));
+    assert_eq!(look_by(&only, true, b"", b"/", b"GET"), Ok(None));
+}
+
 fn exact(name: &str) -> HostMatch {
     HostMatch::Exact(name.to_owned())
 }
@@ -50,11 +80,22 @@ fn suffix(name: &str) -> HostMatch {
     HostMatch::Suffix(name.to_owned())
 }
 
+/// The same for a client that speaks TLS, or does not.
+fn look_by(
+    table: &RouteTable,
+    sealed: bool,
+    host: &[u8],
+    path: &[u8],
+    method: &[u8],
+) -> Result<Option<usize>, PathError> {
+    let asked = Asked { sealed, host, path, method, fields: &Fields::default(), bytes: b"" };
+    Ok(table.find(&asked, &mut Vec::new())?.and_then(|to| to.target.upstream()))
+}
+
 /// Which upstream a request without fields goes to.
 fn look(table: &RouteTable, host: &str, path: &str, method: &str) -> Result<Option<usize>, PathError> {
     let [host, path, method] = [host, path, method].map(str::as_bytes);
-    let asked = Asked { host, path, method, fields: &Fields::default(), bytes: b"" };
-    Ok(table.find(&asked, &mut Vec::new())?.map(|to| to.upstream))
+    look_by(table, false, host, path, method)
 }
 
 fn find(table: &RouteTable, host: &str, path: &str) -> Option<usize> {

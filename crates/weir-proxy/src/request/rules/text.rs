@@ -10,20 +10,24 @@ use weir_http::Version;
 
 use super::Known;
 use crate::observe::access::{Name, TEMPLATE_BYTES_MAX, TemplateError, pieces};
+use crate::request::identity::Identity;
 use crate::request::route::bare_host;
 
 /// Names in one text.
 pub const TEXT_NAMES_MAX: usize = 32;
 
 /// The names of the access log that rules know, besides `$http_NAME`.
-pub const KNOWN: [Name; 7] = [
+pub const KNOWN: [Name; 10] = [
     Name::RemoteAddr,
+    Name::RealipRemoteAddr,
     Name::RequestMethod,
     Name::RequestUri,
     Name::ServerProtocol,
     Name::Scheme,
     Name::Host,
     Name::UpstreamName,
+    Name::RequestId,
+    Name::TraceId,
 ];
 
 /// A compiled text.
@@ -35,8 +39,9 @@ pub struct Text {
     tail: Box<[u8]>,
 }
 
+/// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Item {
+pub(super) enum Item {
     /// One of [`KNOWN`].
     Named(Name),
     /// A field of the request, in small letters.
@@ -105,7 +110,11 @@ impl Text {
 }
 
 impl Item {
-    fn of(name: &str) -> Result<Item, TextError> {
+    /// What this name stands for.
+    ///
+    /// # Errors
+    /// There is nothing of this name, or it is not known in time.
+    pub(super) fn of(name: &str) -> Result<Item, TextError> {
         if let Some(known) = Name::of(name) {
             return if KNOWN.contains(&known) { Ok(Item::Named(known)) } else { Err(TextError::Late(known)) };
         }
@@ -114,12 +123,14 @@ impl Item {
         Ok(Item::Field(field.to_ascii_lowercase().replace('_', "-").into_bytes().into()))
     }
 
-    fn write(&self, out: &mut Vec<u8>, known: &Known<'_>) {
+    /// Appends its value.
+    pub(super) fn write(&self, out: &mut Vec<u8>, known: &Known<'_>) {
         let Known { head, fields, bytes, .. } = known;
         let text: &[u8] = match self {
-            Item::Named(Name::RemoteAddr) => {
+            Item::Named(name @ (Name::RemoteAddr | Name::RealipRemoteAddr)) => {
+                let address = if *name == Name::RemoteAddr { known.client } else { known.peer };
                 // Writing to a vector can't fail.
-                let _ = write!(out, "{}", known.client.to_canonical());
+                let _ = write!(out, "{}", address.to_canonical());
                 return;
             }
             Item::Named(Name::RequestMethod) => head.method_span.of(bytes),
@@ -141,6 +152,8 @@ impl Item {
                 out.extend_from_slice(bare_host(head.authority.of(bytes), &mut buffer).unwrap_or_default());
                 return;
             }
+            Item::Named(Name::RequestId) => known.identity.map(Identity::id).unwrap_or_default(),
+            Item::Named(Name::TraceId) => known.identity.map(Identity::trace).unwrap_or_default(),
             Item::Named(_) => known.upstream.as_bytes(),
             // In absolute-form what the Host field says does not count (RFC 9112 §3.2.2).
             Item::Field(name) if **name == *b"host" => head.authority.of(bytes),
@@ -167,7 +180,9 @@ mod tests {
             fields: &fields,
             bytes,
             client: client.parse().unwrap(),
+            peer: "192.0.2.9".parse().unwrap(),
             sealed: false,
+            identity: None,
             upstream: "app",
         };
         let mut out = b"before".to_vec();
@@ -187,7 +202,7 @@ mod tests {
             ("$request_method $request_uri $server_protocol", "GET http://B.Example:81/a?b HTTP/1.1"),
             ("$scheme://$host", "http://b.example"),
             ("$http_host", "B.Example:81"),
-            ("$upstream_name$remote_addr", "app10.0.0.9"),
+            ("$upstream_name$remote_addr $realip_remote_addr", "app10.0.0.9 192.0.2.9"),
         ] {
             assert_eq!(written(text, request, "::ffff:10.0.0.9"), expected, "{text}");
         }

@@ -1,5 +1,6 @@
 //! Time in the world: turns of the engines as the worker's loop makes them, and the only place where actions are done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,16 +37,21 @@ impl World {
     /// One turn of everything.
     /// Another configuration takes the place of the one in force, on all engines, as the binary has it.
     pub fn reload(&mut self, wanted: Plan) {
-        let (wide, next) = self.successor(wanted);
+        self.reload_into(wanted, &BTreeSet::new());
+    }
+
+    /// The same, in which others may have these slots.
+    pub fn reload_into(&mut self, wanted: Plan, vacant: &BTreeSet<usize>) {
+        let (wide, next) = self.successor(wanted, vacant);
         for plan in [wide, next] {
             (0..self.nodes.len()).for_each(|node| self.adopt(node, &plan));
         }
     }
 
     /// What comes after the plan in force, with the step before it.
-    pub fn successor(&self, wanted: Plan) -> (Arc<Plan>, Arc<Plan>) {
+    pub fn successor(&self, wanted: Plan, vacant: &BTreeSet<usize>) -> (Arc<Plan>, Arc<Plan>) {
         let old = &self.nodes[0].parts.plan;
-        let next = old.merged(wanted, self.nodes[0].parts.hints.servers()).expect("room");
+        let next = old.merged(wanted, self.nodes[0].parts.hints.servers(), vacant).expect("room");
         (Arc::new(old.widened(&next)), Arc::new(next))
     }
 

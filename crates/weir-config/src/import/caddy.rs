@@ -1,0 +1,386 @@
+//! Caddy: sites become listeners and routes, each `reverse_proxy` an upstream. Called by `import`.
+//!
+//! Directives of a site have an order of their own, in which those that refuse come first and `reverse_proxy` last, more special paths before
+//! others; `order` makes weir's of it. Matchers are in `caddy/matcher.rs`, `reverse_proxy` is in `caddy/proxy.rs`, all else in `caddy/fate.rs`.
+
+mod fate;
+mod matcher;
+mod proxy;
+mod read;
+
+use std::collections::HashMap;
+
+use weir_proxy::request::rules::edits::Side;
+
+use super::cases::{Case, Effect, Term, and_all, refused, said};
+use super::draft::{Draft, ListenTls, Route, To};
+use super::missing::Missing;
+use super::notes::Kind;
+use super::order::{RULES_MAX, by_specificity, covers_path};
+use super::tree::{Node, ROOT, Tree};
+use crate::problem::Errors;
+use crate::reverse::literal;
+use crate::texts;
+
+/// Directives that hold requests together.
+const BLOCKS: [&str; 3] = ["handle", "handle_path", "route"];
+/// Directives that keep some out.
+const GUARDS: [&str; 8] =
+    ["basic_auth", "basicauth", "forward_auth", "authorize", "authenticate", "jwtauth", "abort", "error"];
+
+/// Puts all of it into the draft.
+pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
+    let tree = read::read(draft)?;
+    let mut caddy = Caddy { tree: &tree, draft, ports: (80, 443), auto_https: true, upstreams: HashMap::new() };
+    for (at, node) in tree.children(ROOT) {
+        match node.name() {
+            "" => caddy.global(at),
+            name if name.starts_with("&(") => caddy.draft.lost(node, "weir has no routes to call by name"),
+            _ => caddy.site(at),
+        }
+    }
+    caddy.draft.keep_names_apart();
+    Ok(())
+}
+
+/// What all parts need.
+struct Caddy<'t, 'd, 'a> {
+    tree: &'t Tree,
+    draft: &'d mut Draft<'a>,
+    /// Of HTTP and of HTTPS.
+    ports: (u16, u16),
+    auto_https: bool,
+    /// Upstreams by all that is said of them; None: there is none that works.
+    upstreams: HashMap<String, Option<usize>>,
+}
+
+/// An address of a site.
+#[derive(Debug, PartialEq, Eq)]
+struct Address {
+    /// Empty: all.
+    host: String,
+    port: u16,
+    over_tls: bool,
+}
+
+/// Requests that a block of directives is for, and what is changed in them.
+#[derive(Clone, Default)]
+struct Scope {
+    cases: Vec<Case>,
+    changes: Route,
+}
+
+impl<'t> Caddy<'t, '_, '_> {
+    fn site(&mut self, at: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let group = self.draft.group(node.place, &node.shown());
+        let addresses: Vec<Address> = node
+            .words
+            .iter()
+            .flat_map(|word| word.split(','))
+            .filter(|word| !word.is_empty())
+            .filter_map(|word| {
+                let found = self.address(word, tree.last(at, "tls").is_some());
+                if found.is_none() {
+                    self.draft.lost(node, format!("`{word}` is no address that weir could listen at"));
+                }
+                found
+            })
+            .collect();
+        for address in &addresses {
+            self.listen(at, group, address);
+        }
+        let hosts: Vec<Term> = vec![Term {
+            not: false,
+            any: addresses
+                .iter()
+                .map(
+                    |address| if address.host.is_empty() { Effect::Always } else { Effect::Host(address.host.clone()) },
+                )
+                .collect(),
+        }];
+        let cases = if addresses.is_empty() { None } else { and_all(vec![Case::default()], &hosts) };
+        let rules = self.rules(group, at, Scope { cases: cases.unwrap_or_default(), ..Scope::default() });
+        let is_long = rules.len() > RULES_MAX;
+        let ordered = by_specificity(rules);
+        if is_long || !ordered.complete {
+            self.draft.lost(node, "its rules are too many to be put in weir's order; some requests may go elsewhere");
+        }
+        for route in ordered.unreached {
+            self.draft.note(
+                route.place,
+                Kind::Lost,
+                &route.what,
+                "no request reaches this: what stands in front takes them all",
+            );
+        }
+        ordered.routes.into_iter().for_each(|route| self.draft.route(route));
+    }
+
+    /// `example.com:8443`, `http://example.com`, `:80`, `localhost`.
+    fn address(&self, word: &str, has_tls: bool) -> Option<Address> {
+        let (scheme, rest) = word.split_once("://").unwrap_or(("", word));
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let port_at = rest.rfind(':').filter(|at| !rest[*at..].contains(']'));
+        let (host, port) = port_at.map_or((rest, ""), |at| (&rest[..at], &rest[at + 1..]));
+        let (http, https) = self.ports;
+        let port = match (port, scheme) {
+            ("", "http") => http,
+            ("", _) => https,
+            (port, _) => port.parse().ok()?,
+        };
+        let named = !host.is_empty() && self.auto_https && port != http;
+        let over_tls = match scheme {
+            "http" => false,
+            "https" => true,
+            "" => named || has_tls || port == https,
+            _ => return None,
+        };
+        let host = if host.is_empty() || host == "*" { String::new() } else { texts::host_pattern(host).ok()? };
+        Some(Address { host, port, over_tls })
+    }
+
+    fn listen(&mut self, at: usize, group: usize, address: &Address) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let mut tls = None;
+        if address.over_tls {
+            let Some(found) = self.tls(at, &address.host) else { return };
+            tls = Some(found);
+        }
+        let ips: Vec<&str> = tree.last(at, "bind").map_or_else(|| vec!["0.0.0.0"], |bind| bind.arguments().collect());
+        if ips == ["0.0.0.0"] {
+            self.draft
+                .different_once(node, "weir listens for IPv4 here; write a second `listen \"[::]:PORT\"` for IPv6");
+        }
+        for ip in ips {
+            let ip = if ip.contains(':') && !ip.starts_with('[') { format!("[{ip}]") } else { ip.to_owned() };
+            self.draft.listen(group, node, &format!("{ip}:{}", address.port), tls.clone());
+        }
+    }
+
+    /// The certificate that `tls` names, or the place where one is to be put; None: it asks something of clients that weir can't.
+    fn tls(&mut self, at: usize, host: &str) -> Option<ListenTls> {
+        let tree = self.tree;
+        let mut tls = ListenTls::default();
+        for (inside, line) in tree.indices(at, "tls").iter().flat_map(|tls| tree.children(*tls)) {
+            match line.name() {
+                "client_auth" => self.client_auth(inside, line, &mut tls)?,
+                "protocols" if line.argument(1) == "tls1.3" => {
+                    tls.options.insert("min-version", "\"1.3\"".to_owned());
+                }
+                _ => self.draft.missing(line, Missing::Nothing),
+            }
+        }
+        if let Some(line) = tree.last(at, "tls").filter(|line| line.words.len() > 2) {
+            let [certificate, key] = [1, 2].map(|word| self.draft.file(line, line.argument(word)));
+            tls.certificates.push((certificate?, Some(key?)));
+        } else {
+            let name = match host.strip_prefix("*.") {
+                Some(domain) => format!("wildcard.{domain}"),
+                None if host.is_empty() => "default".to_owned(),
+                None => host.trim_matches(['[', ']']).replace(':', "-"),
+            };
+            let path = format!("/etc/weir/certificates/{name}.pem");
+            let node = tree.last(at, "tls").unwrap_or(&tree.nodes[at]);
+            self.draft.different(
+                node,
+                format!("{}: the certificate with its key is expected in {path}", Missing::Acme.why()),
+            );
+            tls.certificates.push((path, None));
+        }
+        if self.auto_https && !host.is_empty() {
+            let what = "http:// of the same names";
+            self.draft.note(tree.nodes[at].place, Kind::Lost, what, Missing::Redirect.why());
+        }
+        Some(tls)
+    }
+
+    /// Which certificates clients must show; None: weir can't ask for them, and the address is left out.
+    fn client_auth(&mut self, at: usize, node: &Node, tls: &mut ListenTls) -> Option<()> {
+        let tree = self.tree;
+        let mut authority = None;
+        for (_, line) in tree.children(at) {
+            authority = match (line.name(), line.argument(1)) {
+                ("trusted_ca_cert_file", path) => Some(path),
+                ("trust_pool", "file") => Some(line.argument(2)),
+                _ => authority,
+            };
+        }
+        let Some(authority) = authority.filter(|path| !path.is_empty()) else {
+            self.draft.lost(node, "weir asks clients for certificates of CAs in a file; the address is left out");
+            return None;
+        };
+        let mode = tree.last(at, "mode").map_or("", |mode| mode.argument(1));
+        let auth = if matches!(mode, "request" | "verify_if_given") { "optional" } else { "require" };
+        tls.options.insert("client-auth", literal(auth));
+        tls.options.insert("client-ca", literal(&self.draft.file(node, authority)?));
+        Some(())
+    }
+
+    /// The rules of a site in the order in which they hold.
+    fn rules(&mut self, group: usize, site: usize, scope: Scope) -> Vec<Route> {
+        let tree = self.tree;
+        let mut rules = Vec::new();
+        // Blocks and directives to come, the next one last.
+        let mut rest: Vec<(usize, Scope)> = self.inside(site, scope);
+        while let Some((at, scope)) = rest.pop() {
+            if rules.len() > RULES_MAX {
+                break;
+            }
+            let node = &tree.nodes[at];
+            let Some(cases) = self.matched(at, &scope.cases) else { continue };
+            let scope = Scope { cases, ..scope };
+            if BLOCKS.contains(&node.name()) {
+                let inside = self.block(at, scope);
+                rest.extend(inside);
+                continue;
+            }
+            let to = if node.name() == "reverse_proxy" { self.proxy(at) } else { self.guard(at) };
+            let (cases, lost) = if to == Some(To::Closed) { refused(scope.cases) } else { said(scope.cases) };
+            let Some(to) = to else { continue };
+            if lost {
+                let why = Missing::Criteria.why();
+                let opens = if to == To::Closed { ": what it kept out is let in now" } else { "" };
+                self.draft.lost(node, format!("{why}{opens}"));
+            }
+            if to == To::Closed && !cases.is_empty() {
+                let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
+                self.draft.note(node.place, Kind::Closed, &node.shown(), why);
+            }
+            let mut changes = scope.changes;
+            if to != To::Closed {
+                self.proxy_fields(at, &mut changes);
+            }
+            rules.extend(cases.into_iter().map(|case| Route {
+                group,
+                place: node.place,
+                what: node.shown(),
+                host: case.host(),
+                path: case.path(),
+                exact: case.exact,
+                methods: case.methods,
+                conditions: case.conditions,
+                to,
+                ..changes.clone()
+            }));
+        }
+        rules
+    }
+
+    /// What is inside a `handle` and the like; a path that is taken off is taken off.
+    fn block(&mut self, at: usize, mut scope: Scope) -> Vec<(usize, Scope)> {
+        let node = &self.tree.nodes[at];
+        if node.name() == "handle_path" {
+            let prefix = node.argument(1).trim_end_matches('*').trim_end_matches('/');
+            if !prefix.is_empty() {
+                scope.changes.strip = Some(prefix.to_owned());
+            }
+        }
+        self.inside(at, scope)
+    }
+
+    /// The directives inside a block that lead somewhere, the first one last, each with what the others change.
+    fn inside(&mut self, block: usize, mut scope: Scope) -> Vec<(usize, Scope)> {
+        let tree = self.tree;
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        for (at, node) in tree.children(block) {
+            match node.name() {
+                "reverse_proxy" => found.push((3, at)),
+                "handle" | "handle_path" => found.push((1, at)),
+                "route" => found.push((2, at)),
+                name if GUARDS.contains(&name) || name == "respond" && is_refusal(node) => found.push((0, at)),
+                _ => self.tell(at, &mut scope),
+            }
+        }
+        // Longer paths first, those without one last; else as they are written.
+        let length =
+            |at: usize| if tree.nodes[at].argument(1).starts_with('/') { tree.nodes[at].argument(1).len() } else { 0 };
+        found.sort_by_key(|(kind, at)| (*kind, std::cmp::Reverse(length(*at))));
+        found.into_iter().rev().map(|(_, at)| (at, scope.clone())).collect()
+    }
+
+    /// Whether a directive refuses; None: it does something else.
+    fn guard(&mut self, at: usize) -> Option<To> {
+        let node = &self.tree.nodes[at];
+        (GUARDS.contains(&node.name()) || node.name() == "respond").then_some(To::Closed)
+    }
+
+    /// The cases of a directive in its block; None: its matcher is nothing.
+    fn matched(&mut self, at: usize, within: &[Case]) -> Option<Vec<Case>> {
+        let terms = self.matcher(at)?;
+        let cases = and_all(within.to_vec(), &terms);
+        if cases.is_none() {
+            self.draft.lost(&self.tree.nodes[at], "its matcher has too many cases");
+        }
+        cases
+    }
+
+    /// Fields that a block changes in all of its answers or requests.
+    fn field_line(&mut self, at: usize, side: Side, scope: &mut Scope) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let (path, words) = match node.argument(1) {
+            first if first.starts_with('/') => (first, &node.words[2..]),
+            "*" => ("", &node.words[2..]),
+            _ => ("", node.words.get(1..).unwrap_or_default()),
+        };
+        let prefix = path.trim_end_matches('*');
+        let is_whole =
+            path.is_empty() || path.ends_with('*') && scope.cases.iter().all(|case| covers_path(prefix, &case.path()));
+        if !is_whole || node.argument(1).starts_with('@') {
+            return self
+                .draft
+                .lost(node, "weir changes fields of all that a route takes; write a route for these requests");
+        }
+        let mut lines: Vec<&[String]> = tree.children(at).map(|(_, line)| &line.words[..]).collect();
+        if !words.is_empty() {
+            lines.push(words);
+        }
+        for line in lines {
+            let edit = self.field(node, side, line);
+            match side {
+                Side::Request => scope.changes.request.extend(edit),
+                Side::Answer => scope.changes.answer.extend(edit),
+            }
+        }
+    }
+}
+
+/// `respond 403` and the like.
+fn is_refusal(node: &Node) -> bool {
+    let code = node.arguments().find(|word| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()));
+    code.is_some_and(|code| code.starts_with('4'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::Outside;
+    use crate::import::tree::Sources;
+
+    #[test]
+    fn addresses_of_sites() {
+        let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
+        let sources = Sources::open("Caddyfile".as_ref(), outside).unwrap();
+        let (tree, mut draft) = (Tree::new(), Draft::new(sources));
+        let caddy =
+            Caddy { tree: &tree, draft: &mut draft, ports: (80, 443), auto_https: true, upstreams: HashMap::new() };
+        for (word, host, port, over_tls) in [
+            ("example.com", "example.com", 443, true),
+            ("http://example.com", "example.com", 80, false),
+            ("example.com:80", "example.com", 80, false),
+            (":8080", "", 8080, false),
+            (":443", "", 443, true),
+            ("localhost:8443", "localhost", 8443, true),
+            ("https://*.a.test/", "*.a.test", 443, true),
+            ("[::1]:81", "[::1]", 81, true),
+        ] {
+            assert_eq!(caddy.address(word, false), Some(Address { host: host.to_owned(), port, over_tls }), "{word}");
+        }
+        for word in ["ftp://a", "a:x", "a/b", "a:70000"] {
+            assert_eq!(caddy.address(word, false), None, "{word}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What becomes of each directive of Caddy that leads nowhere by itself, and of the global options.
+
+use weir_proxy::request::rules::edits::Side;
+
+use super::super::missing::Missing;
+use super::super::tree::Node;
+use super::{Caddy, Scope};
+use crate::reverse::literal;
+use crate::texts;
+use crate::units::parse_time;
+
+/// What `private_ranges` stands for.
+const PRIVATE: [&str; 6] = ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
+
+/// Why there is no second change of a path.
+const ONCE: &str = "weir changes a path once, by the first `rewrite` that matches";
+
+impl Caddy<'_, '_, '_> {
+    /// A directive of a site or a block.
+    pub(super) fn tell(&mut self, at: usize, scope: &mut Scope) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        match node.name() {
+            "header" => self.field_line(at, Side::Answer, scope),
+            "request_header" => self.field_line(at, Side::Request, scope),
+            "uri" => self.uri(node, scope),
+            "rewrite" => self.rewrite(node, scope),
+            "request_body" => self.body(at),
+            "log" => self.log(at),
+            "redir" => self.draft.missing(node, Missing::Redirect),
+            "respond" => self.draft.missing(node, Missing::Respond),
+            "encode" => self.draft.missing(node, Missing::Compress),
+            "file_server" | "root" | "try_files" | "templates" | "push" => self.draft.missing(node, Missing::Files),
+            "php_fastcgi" => self.draft.missing(node, Missing::Gateway),
+            "cache" => self.draft.missing(node, Missing::Cache),
+            "rate_limit" => self.draft.missing(node, Missing::Rates),
+            "handle_errors" => self.draft.lost(node, "weir has no pages for errors yet"),
+            "metrics" => self.draft.lost(node, "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
+            "tls" | "bind" => {}
+            name if name.starts_with('@') => {}
+            _ => self.draft.missing(node, Missing::Nothing),
+        }
+    }
+
+    fn uri(&mut self, node: &Node, scope: &mut Scope) {
+        if !scope.changes.rewrites.is_empty() {
+            return self.draft.lost(node, ONCE);
+        }
+        match (node.argument(1), &node.words[..]) {
+            ("strip_prefix", [_, _, prefix]) if texts::route_path(prefix).is_ok() => {
+                let prefix = prefix.trim_end_matches('/');
+                let is_below = scope.cases.iter().all(|case| super::covers_path(prefix, &case.path()));
+                if is_below && !prefix.is_empty() {
+                    scope.changes.strip = Some(prefix.to_owned());
+                } else {
+                    scope.changes.rewrites.push((format!("^{}/?", regex::escape(prefix)), "/".to_owned()));
+                }
+            }
+            ("path_regexp", [_, _, regex, to]) => scope.changes.rewrites.push((regex.clone(), groups(to))),
+            _ => self.draft.lost(node, "weir has `strip-prefix`, and `rewrite` by expression"),
+        }
+    }
+
+    /// `rewrite * /prefix{uri}`.
+    fn rewrite(&mut self, node: &Node, scope: &mut Scope) {
+        if !scope.changes.rewrites.is_empty() {
+            return self.draft.lost(node, ONCE);
+        }
+        let words: Vec<&str> = node.arguments().filter(|word| *word != "*").collect();
+        let prefix = match words[..] {
+            [to] => to.strip_suffix("{uri}").or_else(|| to.strip_suffix("{path}")),
+            _ => None,
+        };
+        match prefix.filter(|prefix| texts::route_path(prefix).is_ok()) {
+            Some(prefix) => scope
+                .changes
+                .rewrites
+                .push(("^/".to_owned(), format!("{}/", prefix.trim_end_matches('/').replace('$', "$$")))),
+            None => self.draft.lost(node, "weir's `rewrite` has an expression and a path"),
+        }
+    }
+
+    fn body(&mut self, at: usize) {
+        let tree = self.tree;
+        for (_, line) in tree.children(at) {
+            match (line.name(), size(line.argument(1))) {
+                ("max_size", Some(bytes)) => self.draft.amount(None, line, "body-limit", bytes),
+                _ => self.draft.lost(line, "weir has `body-limit` in `client`"),
+            }
+        }
+    }
+
+    /// Weir has one log.
+    fn log(&mut self, at: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let path = match tree.last(at, "output").map(|output| (output.argument(1), output.argument(2))) {
+            Some(("file", path)) => path,
+            Some(("discard", _)) => return self.draft.unneeded("log"),
+            Some(("net", _)) => return self.draft.missing(node, Missing::Syslog),
+            _ => "stdout",
+        };
+        for (_, line) in tree.children(at).filter(|(_, line)| !matches!(line.name(), "output" | "level")) {
+            if line.shown() != "format json" {
+                self.draft.different(line, "lines are weir's `json`; docs/access-log.md has other formats");
+            }
+        }
+        self.draft.access_log(node, path, " format=json");
+    }
+
+    /// The global options.
+    pub(super) fn global(&mut self, at: usize) {
+        let tree = self.tree;
+        for (inside, line) in tree.children(at) {
+            let port = line.argument(1).parse();
+            match (line.name(), port) {
+                ("http_port", Ok(port)) => self.ports.0 = port,
+                ("https_port", Ok(port)) => self.ports.1 = port,
+                ("auto_https", _) => self.auto_https = line.argument(1) != "off",
+                ("grace_period", _) => self.global_time(line, "drain"),
+                ("shutdown_delay", _) => self.global_time(line, "delay"),
+                ("servers", _) => self.servers(inside),
+                (
+                    "email" | "acme_ca" | "acme_ca_root" | "acme_eab" | "acme_dns" | "cert_issuer" | "local_certs"
+                    | "on_demand_tls" | "key_type",
+                    _,
+                ) => {
+                    self.draft.missing(line, Missing::Acme);
+                }
+                ("admin" | "debug" | "log" | "order" | "storage" | "persist_config" | "skip_install_trust", _) => {
+                    self.draft.unneeded(line.name());
+                }
+                _ => self.draft.missing(line, Missing::Nothing),
+            }
+        }
+    }
+
+    fn global_time(&mut self, line: &Node, name: &'static str) {
+        match parse_time(line.argument(1)) {
+            Ok(us) => self.draft.amount(None, line, name, us),
+            Err(why) => self.draft.lost(line, why),
+        }
+    }
+
+    fn servers(&mut self, at: usize) {
+        let tree = self.tree;
+        for (inside, line) in tree.children(at) {
+            match line.name() {
+                "trusted_proxies" => self.trusted(line),
+                "timeouts" => {
+                    for (_, line) in tree.children(inside) {
+                        match line.name() {
+                            "read_header" => self.global_time(line, "head-timeout"),
+                            "read_body" => self.global_time(line, "body-timeout"),
+                            "write" => self.global_time(line, "send-timeout"),
+                            "idle" => self.global_time(line, "idle-timeout"),
+                            _ => self.draft.missing(line, Missing::Nothing),
+                        }
+                    }
+                }
+                "max_header_size" => match size(line.argument(1)) {
+                    Some(bytes) => self.draft.amount(None, line, "head-limit", bytes),
+                    None => self.draft.lost(line, "this is no size"),
+                },
+                "listener_wrappers" => self.draft.missing(line, Missing::ProxyProtocol),
+                "protocols"
+                | "metrics"
+                | "name"
+                | "keepalive_interval"
+                | "trusted_proxies_strict"
+                | "strict_sni_host"
+                | "client_ip_headers" => self.draft.unneeded(line.name()),
+                _ => self.draft.missing(line, Missing::Nothing),
+            }
+        }
+    }
+
+    fn trusted(&mut self, line: &Node) {
+        if line.argument(1) != "static" {
+            return self.draft.lost(line, "weir's `trusted-proxies` are addresses");
+        }
+        let mut ranges = Vec::new();
+        for word in line.arguments().skip(1) {
+            let words = if word == "private_ranges" { PRIVATE.to_vec() } else { vec![word] };
+            for word in words {
+                match texts::network(word) {
+                    Ok(range) => ranges.push(literal(&range)),
+                    Err(why) => self.draft.lost(line, why),
+                }
+            }
+        }
+        if !ranges.is_empty() {
+            let text = format!("trusted-proxies {}", ranges.join(" "));
+            self.draft.client_lines.insert("trusted-proxies", (text, line.place));
+        }
+    }
+}
+
+/// Groups of an expression, `$1` and `${1}` there; a `$` of another kind stays one.
+fn groups(to: &str) -> String {
+    let mut out = String::new();
+    let mut rest = to;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let bare = rest.strip_prefix('{').and_then(|inside| inside.split_once('}')).filter(|(name, _)| name.len() == 1);
+        match bare {
+            Some((digit, behind)) if digit.bytes().all(|byte| byte.is_ascii_digit()) => {
+                out.push_str(&format!("${digit}"));
+                rest = behind;
+            }
+            _ if rest.starts_with(|c: char| c.is_ascii_digit()) => out.push('$'),
+            _ => out.push_str("$$"),
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A size of Caddy, `10MB` or `10MiB`: bytes.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let scale = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_groups() {
+        assert_eq!(["10MB", "1 KiB", "5", "x", "1tb"].map(size), [Some(10_000_000), Some(1024), Some(5), None, None]);
+        assert_eq!(groups("/a/$1/${2}$x$"), "/a/$1/$2$$x$$");
+    }
+}

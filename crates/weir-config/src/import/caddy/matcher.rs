@@ -1,0 +1,131 @@
+//! Matchers of Caddy: `*`, a path, or `@name` with its definition.
+
+use super::super::cases::{Effect, Term};
+use super::super::draft::Condition;
+use super::super::missing::{EXACT, SEGMENTS};
+use super::super::tree::Node;
+use super::Caddy;
+
+impl Caddy<'_, '_, '_> {
+    /// What a directive is for; none: all. None: it names a matcher that is not there.
+    pub(super) fn matcher(&mut self, at: usize) -> Option<Vec<Term>> {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        match node.argument(1) {
+            path if path.starts_with('/') => Some(vec![Term { not: false, any: vec![self.path(node, path)] }]),
+            name if name.starts_with('@') => self.named(at, name),
+            _ => Some(Vec::new()),
+        }
+    }
+
+    /// The definition of a name, in the block of the directive or one around it.
+    fn named(&mut self, at: usize, name: &str) -> Option<Vec<Term>> {
+        let tree = self.tree;
+        let mut block = at;
+        while block != 0 {
+            block = tree.nodes[block].parent;
+            let Some(found) = tree.indices(block, name).last() else { continue };
+            let node = &tree.nodes[*found];
+            if !node.is_block {
+                return Some(self.line(node, &node.words[1..], false).into_iter().collect());
+            }
+            let mut terms: Vec<Term> = Vec::new();
+            let mut seen: Vec<&str> = Vec::new();
+            for (inside, line) in tree.children(*found) {
+                // Several lines of one kind are one set.
+                let kind = line.name();
+                let again = seen.iter().position(|other| *other == kind && matches!(kind, "path" | "host" | "method"));
+                if kind == "not" && line.is_block {
+                    let lines = tree
+                        .children(inside)
+                        .flat_map(|(_, line)| self.line(line, &line.words, true))
+                        .collect::<Vec<_>>();
+                    // Not all of several is nothing that one case can say.
+                    let one =
+                        if lines.len() == 1 { lines } else { vec![Term { not: true, any: vec![Effect::Unsaid] }] };
+                    terms.extend(one);
+                    seen.push(kind);
+                } else if let Some(term) = self.line(line, &line.words, false) {
+                    match again {
+                        Some(first) if first < terms.len() => terms[first].any.extend(term.any),
+                        _ => {
+                            terms.push(term);
+                            seen.push(kind);
+                        }
+                    }
+                }
+            }
+            return Some(terms);
+        }
+        self.draft.lost(&tree.nodes[at], format!("there is no matcher {name}"));
+        None
+    }
+
+    /// One line of a definition.
+    fn line(&mut self, node: &Node, words: &[String], not: bool) -> Option<Term> {
+        let (kind, values) = words.split_first()?;
+        if kind == "not" {
+            return self.simple(node, values).map(|term| Term { not: !not, ..term });
+        }
+        self.simple(node, words).map(|term| Term { not, ..term })
+    }
+
+    fn simple(&mut self, node: &Node, words: &[String]) -> Option<Term> {
+        let (kind, values) = words.split_first()?;
+        let any = match (kind.as_str(), values) {
+            ("path", values) => values.iter().map(|path| self.path(node, path)).collect(),
+            ("host", values) => values.iter().map(|host| Effect::Host(host.to_ascii_lowercase())).collect(),
+            ("method", values) => {
+                vec![Effect::Methods(values.iter().map(|method| method.to_ascii_uppercase()).collect())]
+            }
+            ("header", [name]) => vec![header(name, None)],
+            ("header", [name, value]) => vec![header(name, Some(value))],
+            ("header_regexp", [.., name, regex]) => vec![condition("header", name, Some(("regex", regex.clone())))],
+            ("query", values) => values.iter().map(|pair| query(pair)).collect(),
+            _ => vec![Effect::Unsaid],
+        };
+        Some(Term { not: false, any })
+    }
+
+    /// A path, whose `*` may stand at its end.
+    fn path(&mut self, node: &Node, path: &str) -> Effect {
+        let prefix = path.strip_suffix('*').unwrap_or(path);
+        if prefix.contains(['*', '{', '%']) || !prefix.starts_with('/') {
+            return Effect::Unsaid;
+        }
+        if prefix == path && !path.ends_with('/') {
+            return Effect::Exactly(path.to_owned());
+        }
+        if prefix == path {
+            self.draft.different(node, EXACT);
+        } else if !prefix.ends_with('/') {
+            self.draft.different_once(node, SEGMENTS);
+        }
+        Effect::Path(prefix.to_owned())
+    }
+}
+
+fn condition(subject: &'static str, name: &str, matches: Option<(&'static str, String)>) -> Effect {
+    Effect::Condition(Condition { subject, name: name.to_owned(), matches, not: false })
+}
+
+/// A field, whose value may begin or end with `*`; `!` in front: it is not there.
+fn header(name: &str, value: Option<&str>) -> Effect {
+    let Some(value) = value else {
+        let Some(absent) = name.strip_prefix('!') else { return condition("header", name, None) };
+        return Effect::Condition(Condition { subject: "header", name: absent.to_owned(), matches: None, not: true });
+    };
+    let matches = match (value.strip_prefix('*'), value.strip_suffix('*')) {
+        (Some(""), _) => None,
+        (Some(rest), Some(_)) => Some(("regex", regex::escape(rest.trim_end_matches('*')))),
+        (Some(suffix), None) => Some(("suffix", suffix.to_owned())),
+        (None, Some(prefix)) => Some(("prefix", prefix.to_owned())),
+        (None, None) => Some(("eq", value.to_owned())),
+    };
+    condition("header", name, matches)
+}
+
+fn query(pair: &str) -> Effect {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, "*"));
+    condition("query", name, (value != "*").then(|| ("eq", value.to_owned())))
+}

@@ -1,0 +1,364 @@
+//! The grammar of a Caddyfile: a directive a line, `{` at the end of one and `}` alone on another; quotes, backticks, heredocs; `{$VAR}`;
+//! `import` of snippets and files.
+//!
+//! Bounds: those of `tree`, and [`IMPORTS_MAX`]; each byte is looked at once for each import.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::vec::IntoIter;
+
+use super::super::draft::Draft;
+use super::super::notes::{Kind, short};
+use super::super::tree::{INCLUDES_MAX, NESTING_MAX, Place, ROOT, Tree};
+use crate::problem::Errors;
+
+/// Uses of `import`.
+const IMPORTS_MAX: usize = 10_000;
+
+/// A line, with what its last word and its first one mean.
+#[derive(Debug, Clone)]
+struct Line {
+    place: Place,
+    words: Vec<String>,
+    opens: bool,
+    closes: bool,
+}
+
+/// Why a line is none, with what to do.
+type Wrong = (usize, &'static str, &'static str);
+
+/// Reads all files into a tree.
+pub(super) fn read(draft: &mut Draft<'_>) -> Result<Tree, Errors> {
+    let lines = lines(draft, 0)?;
+    let mut reader = Reader {
+        draft,
+        tree: Tree::new(),
+        open: Vec::new(),
+        stack: vec![(lines.into_iter(), 0)],
+        snippets: HashMap::new(),
+        imports: 0,
+        site: None,
+    };
+    while reader.step()? {}
+    Ok(reader.tree)
+}
+
+struct Reader<'d, 'a> {
+    draft: &'d mut Draft<'a>,
+    tree: Tree,
+    /// Open blocks.
+    open: Vec<usize>,
+    /// Lines to come, the next ones last, each with the number of blocks that were open before them.
+    stack: Vec<(IntoIter<Line>, usize)>,
+    snippets: HashMap<String, Rc<Vec<Line>>>,
+    imports: usize,
+    /// The only site of a file without braces around it.
+    site: Option<usize>,
+}
+
+impl Reader<'_, '_> {
+    fn wrong(&self, place: Place, message: impl Into<String>, help: &str) -> Errors {
+        self.draft.sources.error(place.file, &self.draft.sources.line(place), message, help)
+    }
+
+    /// One line; false: all is read.
+    fn step(&mut self) -> Result<bool, Errors> {
+        let Some((lines, depth)) = self.stack.last_mut() else { return Ok(false) };
+        let depth = *depth;
+        let Some(line) = lines.next() else {
+            if self.open.len() > depth {
+                let place = self.open.last().map_or_else(Place::default, |at| self.tree.nodes[*at].place);
+                return Err(self.wrong(
+                    place,
+                    "the brace of this line is never closed",
+                    "close it with `}` on a line of its own",
+                ));
+            }
+            self.stack.pop();
+            return Ok(true);
+        };
+        if line.closes {
+            if self.open.len() <= depth {
+                return Err(self.wrong(line.place, "this brace closes nothing", "take it out"));
+            }
+            self.open.pop();
+            return Ok(true);
+        }
+        let is_top = self.open.is_empty();
+        match line.words.first().map(String::as_str) {
+            Some("import") if !line.opens => self.import(&line)?,
+            Some(name) if is_top && line.opens && name.starts_with('(') && name.ends_with(')') => {
+                self.snippet(&line)?
+            }
+            _ => self.directive(line, is_top)?,
+        }
+        Ok(true)
+    }
+
+    fn directive(&mut self, mut line: Line, is_top: bool) -> Result<(), Errors> {
+        // Addresses of a site may go on in the next line.
+        while is_top && !line.opens && line.words.last().is_some_and(|word| word.ends_with(',')) {
+            let Some(next) = self.stack.last_mut().and_then(|(lines, _)| lines.next()).filter(|next| !next.closes)
+            else {
+                return Err(self.wrong(
+                    line.place,
+                    "an address is missing behind the comma",
+                    "write it, or take the comma out",
+                ));
+            };
+            line.words.extend(next.words);
+            line.opens = next.opens;
+        }
+        if self.open.len() > NESTING_MAX {
+            return Err(self.wrong(
+                line.place,
+                "blocks are nested too deep here",
+                "Caddy knows no directive that needs so many around it",
+            ));
+        }
+        let parent = self.open.last().copied().or(self.site).unwrap_or(ROOT);
+        let node = self.tree.add(&self.draft.sources, parent, line.place, line.words)?;
+        self.tree.nodes[node].is_block = line.opens;
+        if line.opens {
+            self.open.push(node);
+        } else if parent == ROOT {
+            // The first line of a file without braces: addresses.
+            self.tree.nodes[node].is_block = true;
+            self.site = Some(node);
+        }
+        Ok(())
+    }
+
+    /// Keeps the lines up to the brace that closes it.
+    fn snippet(&mut self, head: &Line) -> Result<(), Errors> {
+        let (mut kept, mut depth) = (Vec::new(), 1);
+        while let Some(line) = self.stack.last_mut().and_then(|(lines, _)| lines.next()) {
+            depth = depth + usize::from(line.opens) - usize::from(line.closes);
+            if depth == 0 {
+                let name = head.words[0].trim_matches(['(', ')']).to_owned();
+                self.snippets.insert(name, kept.into());
+                return Ok(());
+            }
+            kept.push(line);
+        }
+        Err(self.wrong(head.place, "the brace of this line is never closed", "close it with `}` on a line of its own"))
+    }
+
+    /// Puts the lines of a snippet or of files in place of the line.
+    fn import(&mut self, line: &Line) -> Result<(), Errors> {
+        self.imports += 1;
+        if self.stack.len() >= INCLUDES_MAX || self.imports > IMPORTS_MAX {
+            return Err(self.wrong(
+                line.place,
+                "there are too many imports within imports",
+                "does something import itself?",
+            ));
+        }
+        let Some((name, arguments)) = line.words[1..].split_first() else {
+            return Err(self.wrong(line.place, "`import` has nothing behind it", "name a snippet or a file"));
+        };
+        if let Some(snippet) = self.snippets.get(name) {
+            let lines: Vec<Line> = snippet.iter().map(|line| with_arguments(line, arguments)).collect();
+            self.stack.push((lines.into_iter(), self.open.len()));
+            return Ok(());
+        }
+        let paths = match self.draft.sources.matching(name) {
+            Ok(paths) => paths,
+            Err(error) => {
+                self.draft.note(line.place, Kind::Lost, &line.words.join(" "), format!("can't be read: {error}"));
+                return Ok(());
+            }
+        };
+        for path in paths.iter().rev() {
+            match self.draft.sources.include(path)? {
+                Ok(file) => {
+                    let lines = lines(self.draft, file)?;
+                    self.stack.push((lines.into_iter(), self.open.len()));
+                }
+                Err(error) => {
+                    let why = format!("no snippet has this name, and {} can't be read: {error}", path.display());
+                    self.draft.note(line.place, Kind::Lost, &line.words.join(" "), why);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A line of a snippet with what stands behind `import NAME`.
+fn with_arguments(line: &Line, arguments: &[String]) -> Line {
+    let mut line = line.clone();
+    for word in line.words.iter_mut().filter(|word| word.contains("{args")) {
+        for (at, argument) in arguments.iter().enumerate() {
+            *word = word.replace(&format!("{{args[{at}]}}"), argument).replace(&format!("{{args.{at}}}"), argument);
+        }
+    }
+    line
+}
+
+/// The lines of a file.
+fn lines(draft: &mut Draft<'_>, file: usize) -> Result<Vec<Line>, Errors> {
+    let text = draft.sources.text(file);
+    let mut lexer = Lexer { rest: &text, line: 1, unset: Vec::new(), variables: draft.sources.outside.variables };
+    let mut lines = Vec::new();
+    while !lexer.rest.is_empty() {
+        let place = Place { file, line: lexer.line };
+        let line = lexer.read(place).map_err(|(line, message, help)| {
+            let place = Place { file, line };
+            draft.sources.error(file, &draft.sources.line(place), message, help)
+        })?;
+        for name in std::mem::take(&mut lexer.unset) {
+            let why = "this variable is not set here: set it, and import again";
+            draft.note(place, Kind::Lost, &short(&format!("{{${name}}}")), why);
+        }
+        lines.extend(line);
+    }
+    Ok(lines)
+}
+
+struct Lexer<'t> {
+    rest: &'t str,
+    line: usize,
+    unset: Vec<String>,
+    variables: &'t dyn Fn(&str) -> Option<String>,
+}
+
+impl Lexer<'_> {
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        self.rest = &self.rest[c.len_utf8()..];
+        self.line += usize::from(c == '\n');
+        Some(c)
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    /// One line; None: nothing stands there.
+    fn read(&mut self, place: Place) -> Result<Option<Line>, Wrong> {
+        let mut words: Vec<(String, bool)> = Vec::new();
+        while let Some(c) = self.peek() {
+            match c {
+                '\n' => {
+                    self.next();
+                    break;
+                }
+                '\\' if self.rest.starts_with("\\\n") || self.rest.starts_with("\\\r\n") => {
+                    while self.next().is_some_and(|c| c != '\n') {}
+                }
+                '#' => {
+                    while self.peek().is_some_and(|c| c != '\n') {
+                        self.next();
+                    }
+                }
+                '"' | '`' => {
+                    let line = self.line;
+                    let word = self.quoted(c).ok_or((
+                        line,
+                        "a quote of this line is never closed",
+                        "close it with the same quote",
+                    ))?;
+                    words.push((word, true));
+                }
+                _ if c.is_whitespace() || c == '\u{feff}' => drop(self.next()),
+                '<' if self.rest.starts_with("<<") => words.push((self.heredoc()?, true)),
+                _ => words.push((self.bare(), false)),
+            }
+        }
+        let is = |word: Option<&(String, bool)>, what: &str| word.is_some_and(|(text, quoted)| !quoted && text == what);
+        let (opens, closes) = (is(words.last(), "{"), is(words.first(), "}"));
+        if words.iter().any(|(text, quoted)| !quoted && text == "}") && words.len() > 1 {
+            return Err((place.line, "a closing brace stands alone on its line", "put it on one"));
+        }
+        if opens {
+            words.pop();
+        }
+        if words.is_empty() && !opens {
+            return Ok(None);
+        }
+        Ok(Some(Line { place, words: words.into_iter().map(|(text, _)| text).collect(), opens, closes }))
+    }
+
+    fn quoted(&mut self, quote: char) -> Option<String> {
+        self.next();
+        let mut out = String::new();
+        loop {
+            if quote == '"' && self.rest.starts_with("{$") {
+                self.variable(&mut out);
+                continue;
+            }
+            match self.next()? {
+                c if c == quote => return Some(out),
+                '\\' if quote == '"' && self.peek() == Some('"') => out.extend(self.next()),
+                c => out.push(c),
+            }
+        }
+    }
+
+    fn bare(&mut self) -> String {
+        let mut out = String::new();
+        while let Some(c) = self.peek() {
+            if c.is_whitespace() {
+                break;
+            }
+            if self.rest.starts_with("{$") {
+                self.variable(&mut out);
+            } else {
+                self.next();
+                out.push(c);
+            }
+        }
+        out
+    }
+
+    /// `{$NAME}` or `{$NAME:default}`.
+    fn variable(&mut self, out: &mut String) {
+        let Some(end) = self.rest.find('}').filter(|end| !self.rest[..*end].contains('\n')) else {
+            out.extend(self.next());
+            return;
+        };
+        let inside = &self.rest[2..end];
+        self.rest = &self.rest[end + 1..];
+        let (name, default) = inside.split_once(':').map_or((inside, None), |(name, default)| (name, Some(default)));
+        match ((self.variables)(name), default) {
+            (Some(value), _) => out.push_str(&value),
+            (None, Some(default)) => out.push_str(default),
+            (None, None) => self.unset.push(name.to_owned()),
+        }
+    }
+
+    /// `<<MARK`, and all lines up to one that begins with the mark.
+    fn heredoc(&mut self) -> Result<String, Wrong> {
+        let line = self.line;
+        let (head, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+        let mark = head[2..].trim_end().to_owned();
+        for _ in head.chars() {
+            self.next();
+        }
+        self.next();
+        let mut out = String::new();
+        while !self.rest.is_empty() {
+            let (text, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+            let behind = text.trim_start().strip_prefix(mark.as_str());
+            if behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
+                let indent = text.find(|c: char| !c.is_whitespace()).unwrap_or(0);
+                for _ in 0..text[..indent].chars().count() + mark.chars().count() {
+                    self.next();
+                }
+                return Ok(out);
+            }
+            out.push_str(text);
+            out.push('\n');
+            for _ in text.chars() {
+                self.next();
+            }
+            self.next();
+        }
+        Err((
+            line,
+            "the text that begins in this line never ends",
+            "end it with a line that begins with the word behind <<",
+        ))
+    }
+}

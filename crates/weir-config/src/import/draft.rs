@@ -1,0 +1,592 @@
+//! The configuration that comes of an import, as far as it is known: what each dialect fills, and `write` writes.
+//!
+//! Every value is checked by the functions of the option table when it comes in; what they refuse becomes a note with their reason. So
+//! what is written is valid. Weir's routes hold for each of its listeners; what follows from that is settled in [`Draft::finish`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use weir_proxy::request::rules::edits::{Side, refusal};
+use weir_proxy::request::rules::path::Replacement;
+
+use super::missing::Missing;
+use super::notes::{Draw, Kind, NOTES_MAX, Note, short};
+use super::tree::{Node, Place, Sources};
+use super::{Dialect, write};
+use crate::compile::{collide, unseen};
+use crate::reverse::literal;
+use crate::texts;
+use crate::units::{size_text, time_text};
+
+/// Listeners, groups of servers, servers of one, routes: the compiler takes no more.
+const BLOCKS_MAX: usize = 10_000;
+
+/// A set of addresses with what is served there: a `server` of nginx, a frontend, a site.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) place: Place,
+    pub(super) what: String,
+    /// Indices of [`Draft::listens`].
+    pub(super) listens: Vec<usize>,
+    /// Who comes without TLS is only sent to where there is TLS.
+    pub(super) only_tls: bool,
+}
+
+/// An address that clients connect to.
+#[derive(Debug)]
+pub(super) struct Listen {
+    pub(super) place: Place,
+    pub(super) address: SocketAddr,
+    pub(super) tls: Option<ListenTls>,
+}
+
+/// How its clients speak TLS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ListenTls {
+    /// Certificate and key.
+    pub(super) certificates: Vec<(String, Option<String>)>,
+    /// Other options, as they are written.
+    pub(super) options: BTreeMap<&'static str, String>,
+}
+
+/// A group of servers.
+#[derive(Debug, Default)]
+pub(super) struct Upstream {
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) amounts: Amounts,
+    /// Other lines, as they are written.
+    pub(super) lines: Vec<String>,
+    /// Options of `tls`, as they are written; None: no TLS.
+    pub(super) tls: Option<BTreeMap<&'static str, String>>,
+    pub(super) servers: Vec<Server>,
+}
+
+/// A server.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) place: Place,
+    pub(super) address: String,
+    /// As the dialect counts; 0: not said.
+    pub(super) weight: u64,
+    pub(super) backup: bool,
+    /// Most connections.
+    pub(super) connections: Option<u64>,
+}
+
+/// Where a route leads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum To {
+    /// Nowhere.
+    #[default]
+    Closed,
+    /// An index of [`Draft::upstreams`].
+    Upstream(usize),
+}
+
+/// A route.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Route {
+    pub(super) group: usize,
+    pub(super) place: Place,
+    pub(super) what: String,
+    pub(super) host: String,
+    pub(super) path: String,
+    /// The path alone, and none below it.
+    pub(super) exact: bool,
+    pub(super) methods: Vec<String>,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) to: To,
+    pub(super) strip: Option<String>,
+    pub(super) rewrites: Vec<(String, String)>,
+    /// The Host that servers see.
+    pub(super) server_host: Option<String>,
+    pub(super) request: Vec<Edit>,
+    pub(super) answer: Vec<Edit>,
+}
+
+/// What else a request must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    /// `header`, `query` or `cookie`.
+    pub(super) subject: &'static str,
+    pub(super) name: String,
+    /// `eq` and so on, with its text; None: it is there.
+    pub(super) matches: Option<(&'static str, String)>,
+    pub(super) not: bool,
+}
+
+/// A change of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Edit {
+    /// `set`, `add` or `remove`.
+    pub(super) verb: &'static str,
+    pub(super) name: String,
+    /// Empty with `remove`.
+    pub(super) value: String,
+}
+
+/// Times (microseconds) and sizes (bytes) of `client` or an upstream. Of several the largest holds, as others have one for each place.
+#[derive(Debug, Default)]
+pub(super) struct Amounts(BTreeMap<&'static str, (u64, Place)>);
+
+impl Amounts {
+    /// As they are written, with where they are from.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (String, Place)> {
+        self.0.iter().map(|(name, (amount, place))| {
+            let text = match (is_size(name), *amount) {
+                (true, u64::MAX) => "unlimited".to_owned(),
+                (true, bytes) => size_text(bytes),
+                (false, us) => time_text(us),
+            };
+            (format!("{name} \"{text}\""), *place)
+        })
+    }
+}
+
+fn is_size(name: &str) -> bool {
+    matches!(name, "body-limit" | "line-limit" | "head-limit")
+}
+
+/// What the option table allows.
+fn range(name: &str) -> (u64, u64) {
+    match name {
+        "body-limit" => (0, 1 << 40),
+        "line-limit" => (64, 1 << 20),
+        "head-limit" => (256, 1 << 20),
+        "delay" => (0, 3_600_000_000),
+        "drain" => (0, 86_400_000_000),
+        _ => (1_000, 86_400_000_000),
+    }
+}
+
+/// All of it.
+pub(super) struct Draft<'a> {
+    pub(super) sources: Sources<'a>,
+    pub(super) groups: Vec<Group>,
+    pub(super) listens: Vec<Listen>,
+    pub(super) upstreams: Vec<Upstream>,
+    pub(super) routes: Vec<Route>,
+    /// `client`.
+    pub(super) client: Amounts,
+    /// `shutdown`.
+    pub(super) shutdown: Amounts,
+    /// Other lines of `client`, as they are written.
+    pub(super) client_lines: BTreeMap<&'static str, (String, Place)>,
+    /// `access-log`, as it is written.
+    pub(super) log: Option<(String, Place)>,
+    /// Names of upstreams, each with the last number that one like it has got.
+    names: BTreeMap<String, u64>,
+    draws: Vec<Draw>,
+    dropped: usize,
+    unneeded: BTreeSet<String>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(sources: Sources<'a>) -> Draft<'a> {
+        Draft {
+            sources,
+            groups: Vec::new(),
+            listens: Vec::new(),
+            upstreams: Vec::new(),
+            routes: Vec::new(),
+            client: Amounts::default(),
+            shutdown: Amounts::default(),
+            client_lines: BTreeMap::new(),
+            log: None,
+            names: BTreeMap::new(),
+            draws: Vec::new(),
+            dropped: 0,
+            unneeded: BTreeSet::new(),
+        }
+    }
+
+    /// Says something of a directive.
+    pub(super) fn note(&mut self, place: Place, kind: Kind, what: &str, why: impl Into<String>) {
+        let draw = Draw { place, kind, what: short(what), why: why.into() };
+        if self.draws.contains(&draw) {
+            return;
+        }
+        if self.draws.len() < NOTES_MAX { self.draws.push(draw) } else { self.dropped += 1 }
+    }
+
+    /// A directive that is not there any more.
+    pub(super) fn lost(&mut self, node: &Node, why: impl Into<String>) {
+        self.note(node.place, Kind::Lost, &node.shown(), why);
+    }
+
+    pub(super) fn missing(&mut self, node: &Node, what: Missing) {
+        self.lost(node, what.why());
+    }
+
+    pub(super) fn different(&mut self, node: &Node, why: impl Into<String>) {
+        self.note(node.place, Kind::Different, &node.shown(), why);
+    }
+
+    /// The same for what can stand in many places and is said once.
+    pub(super) fn different_once(&mut self, node: &Node, why: &str) {
+        if !self.draws.iter().any(|draw| draw.why == why) {
+            self.different(node, why);
+        }
+    }
+
+    /// A directive that weir does the sense of without being told.
+    pub(super) fn unneeded(&mut self, name: &str) {
+        if self.unneeded.len() < NOTES_MAX {
+            self.unneeded.insert(short(name));
+        }
+    }
+
+    /// Where lines of the access log go; weir has one.
+    pub(super) fn access_log(&mut self, node: &Node, path: &str, options: &str) {
+        let path = match path {
+            "stdout" => path.to_owned(),
+            path => self.sources.beside(path),
+        };
+        let path = match texts::log_destination(&path) {
+            Ok(path) => path,
+            Err(why) => return self.lost(node, why),
+        };
+        let log = format!("access-log {}{options}", literal(&path));
+        match &self.log {
+            None => self.log = Some((log, node.place)),
+            Some((other, _)) if *other == log => {}
+            Some(_) => self.lost(node, "weir has one log, for all requests; the first one is taken"),
+        }
+    }
+
+    pub(super) fn group(&mut self, place: Place, what: &str) -> usize {
+        self.groups.push(Group { place, what: what.to_owned(), ..Group::default() });
+        self.groups.len() - 1
+    }
+
+    /// An address of a group; joined with what is already there at the same one.
+    pub(super) fn listen(&mut self, group: usize, node: &Node, address: &str, tls: Option<ListenTls>) {
+        let address = match texts::listen_address(address).map(|text| text.parse::<SocketAddr>()) {
+            Ok(Ok(address)) => address,
+            Ok(Err(_)) => return,
+            Err(why) => return self.lost(node, why),
+        };
+        let other = self.listens.iter().position(|other| collide(other.address, address));
+        let Some(at) = other else {
+            if self.listens.len() >= BLOCKS_MAX {
+                return self.lost(node, format!("weir takes at most {BLOCKS_MAX} listeners"));
+            }
+            self.listens.push(Listen { place: node.place, address, tls });
+            self.groups[group].listens.push(self.listens.len() - 1);
+            return;
+        };
+        let listen = &mut self.listens[at];
+        let mut conflict = None;
+        if listen.address != address {
+            conflict = Some(format!("`{}` and `{address}` become one listener in weir", listen.address));
+            if address.ip().is_unspecified() {
+                listen.address = address;
+            }
+        }
+        match (&mut listen.tls, tls) {
+            (Some(ours), Some(theirs)) => {
+                ours.certificates.extend(theirs.certificates);
+                let mut seen = BTreeSet::new();
+                ours.certificates.retain(|pair| seen.insert(pair.clone()));
+                // Who must show a certificate to one name must do so to all: the other way it would be nobody.
+                if ours.options.get("client-auth") != theirs.options.get("client-auth") {
+                    conflict = Some(
+                        "all clients of an address are asked for certificates in weir, or none; now all are".to_owned(),
+                    );
+                    if theirs.options.get("client-auth").is_some_and(|auth| auth.contains("require")) {
+                        ours.options.extend(theirs.options.clone());
+                    }
+                }
+                for (name, value) in theirs.options {
+                    if ours.options.entry(name).or_insert_with(|| value.clone()) != &value {
+                        conflict =
+                            Some(format!("`{name}` holds for all names of an address in weir; the first one is taken"));
+                    }
+                }
+            }
+            (None, None) => {}
+            (ours, theirs) => {
+                conflict = Some(format!("`{address}` is there with TLS and without; weir takes it with"));
+                *ours = ours.take().or(theirs);
+            }
+        }
+        if !self.groups[group].listens.contains(&at) {
+            self.groups[group].listens.push(at);
+        }
+        if let Some(why) = conflict {
+            self.different(node, why);
+        }
+    }
+
+    /// A new group of servers, with a name of its own that is like this one.
+    pub(super) fn upstream(&mut self, place: Place, name: &str) -> usize {
+        let fine = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+        let mut base: String = name.chars().map(fine).take(48).collect();
+        if base.is_empty() || base == super::write::CLOSED {
+            base.push_str("app");
+        }
+        let mut name = base.clone();
+        let mut number = self.names.get(&base).copied().unwrap_or(1);
+        while self.names.contains_key(&name) {
+            number += 1;
+            name = format!("{base}-{number}");
+        }
+        self.names.insert(base, number);
+        self.names.insert(name.clone(), 1);
+        self.upstreams.push(Upstream { place, name, ..Upstream::default() });
+        self.upstreams.len() - 1
+    }
+
+    /// One more server, unless its address is none.
+    pub(super) fn server(&mut self, upstream: usize, node: &Node, mut server: Server) {
+        match texts::server_address(&server.address) {
+            Ok(address) if self.upstreams[upstream].servers.iter().any(|other| other.address == address) => {
+                self.lost(node, "this server is in the group already");
+            }
+            Ok(_) if self.upstreams[upstream].servers.len() >= BLOCKS_MAX => {
+                self.lost(node, format!("weir takes at most {BLOCKS_MAX} servers of one upstream"));
+            }
+            Ok(address) => {
+                server.address = address;
+                self.upstreams[upstream].servers.push(server);
+            }
+            Err(why) => self.lost(node, why),
+        }
+    }
+
+    /// A time or size of an upstream, or of `client` when none is named.
+    pub(super) fn amount(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, amount: u64) {
+        let (least, most) = range(name);
+        let unlimited = amount == u64::MAX && name == "body-limit";
+        let fit = if unlimited { amount } else { amount.clamp(least, most) };
+        if fit != amount {
+            self.different(node, format!("`{name}` is as near to that as weir allows"));
+        }
+        let amounts = match (upstream, name) {
+            (Some(upstream), _) => &mut self.upstreams[upstream].amounts,
+            (None, "delay" | "drain") => &mut self.shutdown,
+            (None, _) => &mut self.client,
+        };
+        let (old, place) = *amounts.0.entry(name).or_insert((fit, node.place));
+        if old == fit {
+            return;
+        }
+        amounts.0.insert(name, if fit > old { (fit, node.place) } else { (old, place) });
+        let whose = if upstream.is_some() { "a group of servers" } else { "all clients" };
+        self.different(node, format!("weir has one `{name}` for {whose}; the largest one is taken"));
+    }
+
+    /// A change of a field, if it is one that rules may make. `value` has `$names`; None takes the field away.
+    pub(super) fn edit(
+        &mut self,
+        node: &Node,
+        side: Side,
+        verb: &'static str,
+        (name, value): (&str, &str),
+    ) -> Option<Edit> {
+        let removes = verb == "remove";
+        let why = texts::route::field(name).err();
+        let why = why.or_else(|| refusal(name, side, !removes).map(str::to_owned));
+        let why = why.or_else(|| if removes { None } else { texts::route::text(value).err() });
+        if let Some(why) = why {
+            self.lost(node, why);
+            return None;
+        }
+        Some(Edit { verb, name: name.to_owned(), value: value.to_owned() })
+    }
+
+    /// Whether no route has room any more.
+    pub(super) fn is_full(&self) -> bool {
+        self.routes.len() >= BLOCKS_MAX
+    }
+
+    /// One more route, unless the table refuses it or an earlier one takes all of its requests.
+    pub(super) fn route(&mut self, route: Route) {
+        if self.is_full() {
+            let why = format!("weir takes at most {BLOCKS_MAX} routes");
+            return self.note(route.place, Kind::Lost, &route.what, why);
+        }
+        let mut why = match (texts::host_pattern(&route.host), texts::route_path(&route.path)) {
+            (Err(why), _) | (_, Err(why)) => Some(why),
+            _ => None,
+        };
+        why = why.or_else(|| route.methods.iter().find_map(|method| texts::method(method).err()));
+        why = why.or_else(|| route.conditions.iter().find_map(refused));
+        why = why.or_else(|| route.server_host.as_ref().and_then(|host| texts::probe_host(host).err()));
+        why = why.or_else(|| route.rewrites.iter().find_map(|(regex, to)| refused_rewrite(regex, to)));
+        if let Some(earlier) = self.routes.iter().find(|other| hides(other, &route)) {
+            let place = self.sources.name(earlier.place);
+            // The same twice is no news.
+            if earlier.to == route.to && earlier.exact == route.exact {
+                return;
+            }
+            if earlier.exact && !route.exact && !route.path.ends_with('/') {
+                let path = format!("{}/", route.path);
+                return self.route(Route { path, ..route });
+            }
+            why = Some(format!(
+                "weir's routes hold for each `listen`, and {place} takes the same requests already; run a second weir for it"
+            ));
+        }
+        match why {
+            Some(why) => self.note(route.place, Kind::Lost, &route.what, why),
+            None => self.routes.push(route),
+        }
+    }
+
+    /// Names that have routes of their own get nothing from less specific ones: elsewhere a name is looked up once.
+    pub(super) fn keep_names_apart(&mut self) {
+        let mut seen = BTreeSet::new();
+        let named = self.routes.iter().filter(|route| route.host != "*" && seen.insert(route.host.clone()));
+        let named: Vec<Route> = named.cloned().collect();
+        for route in named {
+            let is_caught =
+                |other: &Route| other.host != route.host && super::order::covers_host(&other.host, &route.host);
+            let takes_all = |other: &Route| {
+                other.host == route.host && other.path == "/" && other.methods.is_empty() && other.conditions.is_empty()
+            };
+            if !self.routes.iter().any(takes_all) && self.routes.iter().any(is_caught) {
+                let (host, group, place) = (route.host, route.group, route.place);
+                let what = format!("all else of {host}");
+                self.route(Route { host, group, place, what, path: "/".to_owned(), ..Route::default() });
+            }
+        }
+    }
+
+    /// The text; empty: nothing could be carried over.
+    pub(super) fn finish(&mut self, dialect: Dialect) -> String {
+        for group in self.groups.iter_mut().filter(|group| group.only_tls) {
+            group.listens.retain(|at| self.listens[*at].tls.is_some());
+        }
+        let below = super::order::below_exact(&self.routes);
+        self.routes.extend(below);
+        let groups = &self.groups;
+        self.routes.retain(|route| !groups[route.group].listens.is_empty());
+        self.leave_out_local();
+        self.leave_out_certified();
+        self.tell_of_other_addresses();
+        let leads = self.routes.iter().any(|route| route.to != To::Closed);
+        if leads { write::write(self, dialect) } else { String::new() }
+    }
+
+    /// Groups that some route is of.
+    fn served(&self) -> BTreeSet<usize> {
+        self.routes.iter().map(|route| route.group).collect()
+    }
+
+    /// The listeners that are needed.
+    pub(super) fn listened(&self) -> BTreeSet<usize> {
+        self.served().iter().flat_map(|group| &self.groups[*group].listens).copied().collect()
+    }
+
+    /// What only this machine could reach stays so.
+    fn leave_out_local(&mut self) {
+        let is_local = |at: &usize| self.listens[*at].address.ip().is_loopback();
+        if self.listened().iter().all(is_local) {
+            return;
+        }
+        let local =
+            self.served().into_iter().filter(|group| self.groups[*group].listens.iter().all(is_local)).collect();
+        self.leave_out(local, "this one was for this machine only");
+    }
+
+    /// What only those with a certificate could reach stays so.
+    fn leave_out_certified(&mut self) {
+        let asks = |at: &usize| {
+            let auth = self.listens[*at].tls.as_ref().and_then(|tls| tls.options.get("client-auth"));
+            auth.is_some_and(|auth| auth.contains("require"))
+        };
+        if self.listened().iter().all(asks) {
+            return;
+        }
+        let certified =
+            self.served().into_iter().filter(|group| self.groups[*group].listens.iter().all(asks)).collect();
+        self.leave_out(certified, "this one was for clients with a certificate only");
+    }
+
+    fn leave_out(&mut self, groups: Vec<usize>, why: &str) {
+        for group in groups {
+            self.routes.retain(|route| route.group != group);
+            let Group { place, what, .. } = &self.groups[group];
+            let (place, what) = (*place, what.clone());
+            let why = format!("weir's routes hold for each `listen`, and {why}; run a second weir for it");
+            self.note(place, Kind::Lost, &what, why);
+        }
+    }
+
+    /// Routes can be reached at addresses of other groups, too.
+    fn tell_of_other_addresses(&mut self) {
+        // Both wildcards of a port are the same place.
+        let key = |at: usize| {
+            let address = self.listens[at].address;
+            (!address.ip().is_unspecified())
+                .then_some(address.ip())
+                .map_or_else(|| format!("port {}", address.port()), |_| address.to_string())
+        };
+        let all: BTreeSet<String> = self.listened().into_iter().map(key).collect();
+        let mut told = Vec::new();
+        for group in self.served() {
+            let own: BTreeSet<String> = self.groups[group].listens.iter().map(|at| key(*at)).collect();
+            let others: Vec<&str> = all.difference(&own).map(String::as_str).collect();
+            if !others.is_empty() {
+                told.push((group, format!("weir's routes hold for each `listen`: now also at {}", others.join(", "))));
+            }
+        }
+        for (group, why) in told {
+            let Group { place, what, .. } = &self.groups[group];
+            let (place, what) = (*place, what.clone());
+            self.note(place, Kind::Different, &what, why);
+        }
+    }
+
+    /// What was said: notes in order, how many more there were, what was not needed.
+    pub(super) fn into_notes(mut self) -> (Vec<Note>, usize, Vec<String>) {
+        self.draws.sort_by_key(|draw| draw.place);
+        let sources = &self.sources;
+        let notes = self.draws.into_iter().map(|Draw { place, kind, what, why }| Note {
+            place: sources.name(place),
+            kind,
+            what,
+            why,
+        });
+        (notes.collect(), self.dropped, self.unneeded.into_iter().collect())
+    }
+}
+
+/// Why a condition is none for the table.
+fn refused(condition: &Condition) -> Option<String> {
+    let name = match condition.subject {
+        "header" => unseen(&condition.name),
+        "cookie" => texts::cookie_name(&condition.name).err(),
+        _ => texts::route::name(&condition.name).err(),
+    };
+    let value = condition.matches.as_ref().and_then(|(kind, text)| match *kind {
+        "regex" => texts::regex(text).err(),
+        _ => texts::route::value(text).err(),
+    });
+    name.or(value)
+}
+
+fn refused_rewrite(regex: &str, to: &str) -> Option<String> {
+    match regex::bytes::Regex::new(regex) {
+        Ok(compiled) => Replacement::compile(to, compiled.captures_len() - 1).err(),
+        Err(_) => texts::regex(regex).err(),
+    }
+}
+
+/// As the compiler has it.
+fn hides(earlier: &Route, later: &Route) -> bool {
+    let methods = earlier.methods.is_empty()
+        || !later.methods.is_empty() && later.methods.iter().all(|one| earlier.methods.contains(one));
+    let same = earlier.host == later.host && earlier.path == later.path;
+    same && earlier.conditions == later.conditions && (methods || earlier.methods == later.methods)
+}
+
+/// The address, with this port if it has none.
+pub(super) fn with_port(address: &str, port: u16) -> String {
+    let has_port = address
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !port.ends_with(']') && (host.ends_with(']') || !host.contains(':')));
+    if has_port { address.to_owned() } else { format!("{address}:{port}") }
+}

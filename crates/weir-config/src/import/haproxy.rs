@@ -1,0 +1,388 @@
+//! HAProxy: frontends become listeners and routes, backends upstreams. Called by `import`.
+//!
+//! `use_backend` rules have an order, weir's routes go by how specific they are: `order` makes the one of the other. Expressions of ACLs are in
+//! `haproxy/acl.rs`, addresses and servers in `haproxy/backend.rs` and `haproxy/bind.rs`, all other lines in `haproxy/fate.rs`.
+
+mod acl;
+mod backend;
+mod bind;
+mod fate;
+mod read;
+
+use std::collections::{HashMap, HashSet};
+
+use weir_proxy::request::rules::edits::Side;
+
+use super::cases::Case;
+use super::draft::{Draft, Edit, Route, To};
+use super::missing::Missing;
+use super::notes::Kind;
+use super::order::{RULES_MAX, by_specificity};
+use super::tree::{Node, ROOT, Tree};
+use crate::problem::Errors;
+
+/// Sections that carry traffic.
+const PROXIES: [&str; 2] = ["frontend", "listen"];
+
+/// Puts all of it into the draft.
+pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
+    let tree = read::read(draft)?;
+    let mut defaults = HashMap::new();
+    // The last `defaults` above a section holds for it.
+    let mut current = None;
+    for (at, node) in tree.children(ROOT) {
+        if node.name() == "defaults" {
+            current = Some(at);
+        }
+        defaults.insert(at, current.filter(|other| *other != at));
+    }
+    let mut named = HashMap::new();
+    for (at, node) in tree.children(ROOT).filter(|(_, node)| matches!(node.name(), "backend" | "listen")) {
+        named.entry(node.argument(1)).or_insert(at);
+    }
+    let (changes, backends) = (HashMap::new(), HashMap::new());
+    let mut haproxy = Haproxy { tree: &tree, draft, defaults, changes, named, backends };
+    for (at, node) in tree.children(ROOT) {
+        if PROXIES.contains(&node.name()) {
+            haproxy.frontend(at);
+        }
+    }
+    haproxy.tell();
+    Ok(())
+}
+
+/// What all parts need.
+struct Haproxy<'t, 'd, 'a> {
+    tree: &'t Tree,
+    draft: &'d mut Draft<'a>,
+    /// The `defaults` of each section.
+    defaults: HashMap<usize, Option<usize>>,
+    /// What routes of a frontend to a backend change.
+    changes: HashMap<(usize, usize), Route>,
+    /// `backend` and `listen` sections by name.
+    named: HashMap<&'t str, usize>,
+    /// Upstreams of `backend` and `listen` sections; None: there is none that works.
+    backends: HashMap<usize, Option<usize>>,
+}
+
+impl<'t> Haproxy<'t, '_, '_> {
+    /// The last line of a section, or of its `defaults`, that begins with these words.
+    fn one(&self, section: usize, words: &[&str]) -> Option<&'t Node> {
+        let tree = self.tree;
+        let find = |at: usize| {
+            let mut lines = tree.named(at, words[0]);
+            lines.rfind(|line| line.words.iter().zip(words).filter(|(a, b)| a == b).count() == words.len())
+        };
+        find(section).or_else(|| self.defaults.get(&section).copied().flatten().and_then(find))
+    }
+
+    /// Whether a section carries HTTP.
+    fn is_http(&self, section: usize) -> bool {
+        self.one(section, &["mode"]).is_some_and(|mode| mode.argument(1) == "http")
+    }
+
+    fn frontend(&mut self, at: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        if !self.is_http(at) {
+            let place = self.one(at, &["mode"]).map_or(node.place, |mode| mode.place);
+            return self.draft.note(
+                place,
+                Kind::Lost,
+                &node.shown(),
+                format!("it has not `mode http`; {}", Missing::Tcp.why()),
+            );
+        }
+        if tree.named(at, "stats").any(|line| line.argument(1) == "enable" || line.argument(1) == "uri")
+            && tree.indices(at, "server").is_empty()
+        {
+            return self.draft.lost(node, "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics");
+        }
+        let group = self.draft.group(node.place, &node.shown());
+        for bind in tree.named(at, "bind") {
+            self.bind(group, bind);
+        }
+        let mut rules = Vec::new();
+        // Rules of `defaults` come first.
+        let sections: Vec<usize> = self.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
+        let lines = || sections.iter().flat_map(|section| tree.children(*section).map(|(_, line)| (*section, line)));
+        let lines = || lines().filter(|(_, line)| is_rule(line));
+        for (section, line) in lines().take(RULES_MAX) {
+            match (line.name(), line.argument(1)) {
+                ("use_backend", name) => {
+                    let cases = self.cases(section, line);
+                    self.lead(at, group, line, (name, cases), &mut rules);
+                }
+                ("redirect", _) | ("http-request", "redirect") => self.redirect(section, group, line),
+                _ if is_refusal(line) => self.refusal((section, at), group, line, &mut rules),
+                _ => {}
+            }
+        }
+        let whole = vec![Case::default()];
+        if let Some(line) = self.one(at, &["default_backend"]) {
+            self.lead(at, group, line, (line.argument(1), whole), &mut rules);
+        } else if !tree.indices(at, "server").is_empty()
+            && let Some(upstream) = self.backend(at)
+        {
+            self.routes(at, group, (node, at), (To::Upstream(upstream), whole), &mut rules);
+        }
+        let is_long = lines().nth(RULES_MAX).is_some();
+        let ordered = by_specificity(rules);
+        if is_long || !ordered.complete {
+            self.draft.lost(node, "its rules are too many to be put in weir's order; some requests may go elsewhere");
+        }
+        for route in ordered.unreached {
+            let why = "no request reaches this rule: earlier ones take them all";
+            self.draft.note(route.place, Kind::Lost, &route.what, why);
+        }
+        ordered.routes.into_iter().for_each(|route| self.draft.route(route));
+    }
+
+    /// Rules that lead to a backend.
+    fn lead(
+        &mut self,
+        at: usize,
+        group: usize,
+        line: &'t Node,
+        (name, cases): (&str, Vec<Case>),
+        rules: &mut Vec<Route>,
+    ) {
+        let Some(backend) = self.named.get(name).copied() else {
+            return self
+                .draft
+                .lost(line, "there is no backend of this name; weir can't choose one by what a request says");
+        };
+        if cases.is_empty() {
+            return;
+        }
+        let to = if self.is_guarded(backend) { Some(To::Closed) } else { self.backend(backend).map(To::Upstream) };
+        match to {
+            Some(to) => self.routes(at, group, (line, backend), (to, cases), rules),
+            None => self.draft.lost(line, "none of its servers could be carried over"),
+        }
+    }
+
+    /// Whether a backend refuses some, which weir can't tell from others.
+    fn is_guarded(&mut self, backend: usize) -> bool {
+        let tree = self.tree;
+        let mut is_guarded = false;
+        for (_, line) in tree.children(backend).filter(|(_, line)| is_refusal(line)) {
+            if self.refused_cases(backend, line).is_empty() {
+                continue;
+            }
+            is_guarded = true;
+            let why = format!("{}; until you say how, nobody may ask for this backend", Missing::Access.why());
+            self.draft.note(line.place, Kind::Closed, &line.shown(), why);
+        }
+        is_guarded
+    }
+
+    /// A route for each case; fields are changed as the frontend says, then as the backend does.
+    fn routes(
+        &mut self,
+        frontend: usize,
+        group: usize,
+        (line, backend): (&'t Node, usize),
+        (to, cases): (To, Vec<Case>),
+        rules: &mut Vec<Route>,
+    ) {
+        let key = (frontend, backend);
+        if !self.changes.contains_key(&key) {
+            let changes = self.changes_of(frontend, backend);
+            self.changes.insert(key, changes);
+        }
+        let changes = &self.changes[&key];
+        for case in cases {
+            rules.push(Route {
+                group,
+                place: line.place,
+                what: line.shown(),
+                host: case.host(),
+                path: case.path(),
+                exact: case.exact,
+                methods: case.methods,
+                conditions: case.conditions,
+                to,
+                ..changes.clone()
+            });
+        }
+    }
+
+    /// What becomes of requests and answers, in a route that is otherwise empty.
+    fn changes_of(&mut self, frontend: usize, backend: usize) -> Route {
+        let mut changes = Route::default();
+        let mut sections = vec![frontend];
+        sections.extend((backend != frontend).then_some(backend));
+        let with_defaults =
+            |section: usize| self.defaults.get(&section).copied().flatten().into_iter().chain([section]);
+        let all: Vec<usize> = sections.into_iter().flat_map(with_defaults).collect();
+        let mut seen = HashSet::new();
+        for section in all.into_iter().filter(|section| seen.insert(*section)) {
+            for (_, line) in self.tree.children(section) {
+                match (line.name(), line.argument(1)) {
+                    ("http-request", "set-header") if line.argument(2).eq_ignore_ascii_case("host") => {
+                        changes.server_host = self.host_field(line);
+                    }
+                    ("http-request", "replace-path" | "replace-uri" | "set-path") => {
+                        let is_first = changes.rewrites.is_empty();
+                        changes.rewrites.extend(self.rewrite(line, is_first));
+                    }
+                    ("http-request", _) => changes.request.extend(self.edit(line, Side::Request)),
+                    ("http-response", _) => changes.answer.extend(self.edit(line, Side::Answer)),
+                    _ => {}
+                }
+            }
+        }
+        changes
+    }
+
+    /// `http-request replace-path REGEX TO`.
+    fn rewrite(&mut self, line: &Node, is_first: bool) -> Option<(String, String)> {
+        if !is_first {
+            self.draft.lost(line, "weir changes a path once, by the first `rewrite` that matches");
+            return None;
+        }
+        if line.argument(1) != "replace-path" || line.words.len() != 4 {
+            self.draft.lost(line, "weir rewrites paths by `rewrite`, which is like `replace-path` without a condition");
+            return None;
+        }
+        // Groups are `\1` there.
+        let mut to = String::new();
+        let mut rest = line.argument(3).chars();
+        while let Some(c) = rest.next() {
+            match c {
+                '\\' => to.extend(std::iter::once('$').chain(rest.next())),
+                '$' => to.push_str("$$"),
+                c => to.push(c),
+            }
+        }
+        Some((format!("^(?:{})$", line.argument(2)), to))
+    }
+
+    fn host_field(&mut self, line: &Node) -> Option<String> {
+        let value = line.argument(3);
+        if line.words.len() == 4 && crate::texts::probe_host(value).is_ok() {
+            return Some(value.to_owned());
+        }
+        self.draft.different(line, "servers see the host that the client asked for");
+        None
+    }
+
+    /// A change of a field without a condition.
+    fn edit(&mut self, line: &Node, side: Side) -> Option<Edit> {
+        let verb = match line.argument(1) {
+            "set-header" => "set",
+            "add-header" => "add",
+            "del-header" => "remove",
+            _ => return None,
+        };
+        let name = line.argument(2);
+        if matches!(name.to_ascii_lowercase().as_str(), "x-forwarded-proto" | "x-forwarded-for" | "x-forwarded-host") {
+            self.draft.unneeded(&format!("{} {name}", line.argument(1)));
+            return None;
+        }
+        let count = if verb == "remove" { 3 } else { 4 };
+        if line.words.len() > count {
+            self.draft.lost(line, "weir changes fields of all requests of a route; write a route with this condition");
+            return None;
+        }
+        match text(line.argument(3)) {
+            Ok(value) => self.draft.edit(line, side, verb, (name, &value)),
+            Err(what) => {
+                self.draft.lost(line, format!("weir's texts know nothing like `{what}`"));
+                None
+            }
+        }
+    }
+
+    /// What is refused leads nowhere, or is no longer refused.
+    fn refusal(&mut self, (section, at): (usize, usize), group: usize, line: &'t Node, rules: &mut Vec<Route>) {
+        let cases = self.refused_cases(section, line);
+        if cases.is_empty() {
+            return;
+        }
+        let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
+        self.draft.note(line.place, Kind::Closed, &line.shown(), why);
+        self.routes(at, group, (line, at), (To::Closed, cases), rules);
+    }
+
+    /// Who is sent to TLS is not served without it.
+    fn redirect(&mut self, at: usize, group: usize, line: &Node) {
+        self.draft.missing(line, Missing::Redirect);
+        let to_tls = line.words.iter().any(|word| word == "scheme") && line.words.iter().any(|word| word == "https");
+        let asks_less = line.words.iter().any(|word| word == "if") && !self.asks_only_for_tls(at, line);
+        self.draft.groups[group].only_tls |= to_tls && !asks_less;
+    }
+}
+
+/// Whether a line has an effect on where requests go.
+fn is_rule(line: &Node) -> bool {
+    matches!(line.name(), "http-request" | "tcp-request" | "block" | "redirect" | "use_backend")
+}
+
+/// Whether a line keeps some out.
+fn is_refusal(line: &Node) -> bool {
+    match (line.name(), line.argument(1)) {
+        ("http-request", "deny" | "reject" | "silent-drop" | "tarpit" | "auth") | ("block", _) => true,
+        ("tcp-request", _) => line.arguments().any(|word| matches!(word, "reject" | "silent-drop")),
+        _ => false,
+    }
+}
+
+/// A log-format text as a text of weir's. Err: what weir has not.
+fn text(theirs: &str) -> Result<String, String> {
+    const NAMES: [(&str, &str); 8] = [
+        ("src", "$remote_addr"),
+        ("ci", "$remote_addr"),
+        ("method", "$request_method"),
+        ("url", "$request_uri"),
+        ("req.hdr(host)", "$host"),
+        ("hdr(host)", "$host"),
+        ("HM", "$request_method"),
+        ("b", "$upstream_name"),
+    ];
+    let mut out = String::new();
+    let mut rest = theirs;
+    while let Some(at) = rest.find(['%', '$']) {
+        out.push_str(&rest[..at]);
+        let behind = &rest[at + 1..];
+        if rest[at..].starts_with('$') {
+            out.push_str("$$");
+            rest = behind;
+            continue;
+        }
+        if let Some(behind) = behind.strip_prefix('%') {
+            out.push('%');
+            rest = behind;
+            continue;
+        }
+        let (name, behind) = match behind.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
+            Some(found) => found,
+            None => behind.split_at(behind.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(behind.len())),
+        };
+        let field =
+            name.strip_prefix("req.hdr(").or_else(|| name.strip_prefix("hdr(")).and_then(|rest| rest.strip_suffix(')'));
+        let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, ours)| (*ours).to_owned());
+        let known =
+            known.or_else(|| field.map(|field| format!("$http_{}", field.to_ascii_lowercase().replace('-', "_"))));
+        // Braces keep apart what follows.
+        let known = known.ok_or_else(|| name.to_owned())?;
+        out.push_str(&format!("${{{}}}", &known[1..]));
+        rest = behind;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_with_names() {
+        assert_eq!(text("%[src]x%%").unwrap(), "${remote_addr}x%");
+        assert_eq!(text("%ci %[req.hdr(X-Id)] $1").unwrap(), "${remote_addr} ${http_x_id} $$1");
+        assert_eq!(text("%[ssl_fc_sni]").unwrap_err(), "ssl_fc_sni");
+        assert_eq!(text("%[open").unwrap_err(), "");
+    }
+}

@@ -1,0 +1,289 @@
+//! `backend` of HAProxy: servers, how one is chosen, how they are watched.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::super::draft::Server;
+use super::super::missing::Missing;
+use super::super::notes::Kind;
+use super::super::tree::Node;
+use super::Haproxy;
+use crate::reverse::literal;
+use crate::texts;
+use crate::units::time_text;
+
+/// Words behind a server that need nothing in weir, with a value and without.
+const WITH_VALUE: [&str; 12] = [
+    "id",
+    "pool-max-conn",
+    "pool-low-conn",
+    "pool-purge-delay",
+    "minconn",
+    "slowstart",
+    "source",
+    "alpn",
+    "check-alpn",
+    "ciphers",
+    "init-addr",
+    "resolve-prefer",
+];
+const WITHOUT_VALUE: [&str; 3] = ["tfo", "non-stick", "track"];
+
+/// What the servers of a backend say together.
+#[derive(Default)]
+struct Said {
+    tls: Option<BTreeMap<&'static str, String>>,
+    /// `inter`, `rise`, `fall`, as weir writes them.
+    probes: BTreeMap<&'static str, String>,
+    checks: bool,
+    plain: bool,
+}
+
+impl<'t> Haproxy<'t, '_, '_> {
+    /// The upstream of a section.
+    pub(super) fn backend(&mut self, at: usize) -> Option<usize> {
+        if let Some(known) = self.backends.get(&at) {
+            return *known;
+        }
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        if !self.is_http(at) {
+            self.draft.lost(node, format!("it has not `mode http`; {}", Missing::Tcp.why()));
+            self.backends.insert(at, None);
+            return None;
+        }
+        let upstream = self.draft.upstream(node.place, node.argument(1));
+        let mut said = Said::default();
+        for line in tree.named(at, "server") {
+            self.server_line(upstream, line, &mut said);
+        }
+        for line in tree.named(at, "server-template") {
+            self.draft.missing(line, Missing::Discovery);
+        }
+        let servers = &mut self.draft.upstreams[upstream].servers;
+        if servers.iter().all(|server| server.backup) {
+            servers.iter_mut().for_each(|server| server.backup = false);
+        }
+        let is_empty = servers.is_empty();
+        if said.tls.is_some() && said.plain {
+            self.draft.different(node, "servers with TLS and without can't be in one group of weir's: now all have it");
+        }
+        self.draft.upstreams[upstream].tls = said.tls.clone();
+        self.balance(at, upstream);
+        self.sticky(at, upstream);
+        self.health(at, upstream, &said);
+        for (words, name) in [(["timeout", "connect"], "connect-timeout"), (["timeout", "server"], "forward-timeout")] {
+            if let Some(line) = self.one(at, &words) {
+                match super::fate::time(line.argument(2)) {
+                    Some(us) => self.draft.amount(Some(upstream), line, name, us),
+                    None => self.draft.lost(line, "this is no time"),
+                }
+            }
+        }
+        let found = (!is_empty).then_some(upstream);
+        self.backends.insert(at, found);
+        found
+    }
+
+    fn server_line(&mut self, upstream: usize, line: &Node, said: &mut Said) {
+        let address = line.argument(2);
+        if address.contains('@') && !address.starts_with("ipv4@") && !address.starts_with("ipv6@")
+            || address.starts_with('/')
+        {
+            return self.draft.missing(line, Missing::Unix);
+        }
+        let address = address.rsplit('@').next().unwrap_or_default().to_owned();
+        let mut server = Server { place: line.place, address, weight: 0, backup: false, connections: None };
+        let mut tls: Option<BTreeMap<&'static str, String>> = None;
+        let (mut verify, mut words, mut unused) = (true, line.arguments().skip(2), false);
+        let mut options = BTreeMap::new();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_default();
+            match word {
+                "check" => said.checks = true,
+                "backup" => server.backup = true,
+                "disabled" => unused = true,
+                "weight" => {
+                    let weight = value().parse().unwrap_or(1);
+                    unused |= weight == 0;
+                    server.weight = weight;
+                }
+                "maxconn" => server.connections = value().parse().ok().filter(|most| *most > 0),
+                "inter" => drop(super::fate::time(value()).map(|us| {
+                    said.probes.insert("interval", format!("\"{}\"", time_text(us.clamp(100_000, 86_400_000_000))))
+                })),
+                "rise" | "fall" => drop(value().parse::<u64>().ok().map(|count| {
+                    said.probes.insert(if word == "rise" { "rise" } else { "fall" }, count.clamp(1, 100).to_string())
+                })),
+                "ssl" => drop(tls.get_or_insert_default()),
+                "verify" => verify = value() != "none",
+                "ca-file" => drop(options.insert("ca", value().to_owned())),
+                "crt" => drop(options.insert("certificate", value().to_owned())),
+                "sni" | "verifyhost" => {
+                    let name = value();
+                    let name = name.strip_prefix("str(").and_then(|name| name.strip_suffix(')')).unwrap_or(name);
+                    match texts::peer_name(name) {
+                        Ok(name) => drop(options.insert("name", literal(&name))),
+                        Err(why) => self.draft.note(line.place, Kind::Different, &format!("{word} {name}"), why),
+                    }
+                }
+                "cookie" => drop(value()),
+                "send-proxy" | "send-proxy-v2" | "check-send-proxy" => self.draft.missing(line, Missing::ProxyProtocol),
+                "proto" if matches!(value(), "h2") => self.draft.missing(line, Missing::Http2Servers),
+                "resolvers" => {
+                    value();
+                    self.draft.note(line.place, Kind::Different, &line.shown(), Missing::Discovery.why());
+                }
+                "proto" => {}
+                _ if WITH_VALUE.contains(&word) => drop(value()),
+                _ if WITHOUT_VALUE.contains(&word) => {}
+                _ => self.draft.lost(line, format!("weir has nothing like `{word}`")),
+            }
+        }
+        if unused {
+            return self
+                .draft
+                .lost(line, "it is disabled or has no weight; `weir server disable` does that while weir runs");
+        }
+        self.take_tls(line, tls.is_some(), (verify, options), said);
+        self.draft.server(upstream, line, server);
+    }
+
+    /// TLS is a matter of the whole group in weir.
+    fn take_tls(
+        &mut self,
+        line: &Node,
+        speaks: bool,
+        (verify, mut options): (bool, BTreeMap<&'static str, String>),
+        said: &mut Said,
+    ) {
+        if !speaks {
+            said.plain = true;
+            return;
+        }
+        for name in ["ca", "certificate"] {
+            let Some(path) = options.remove(name) else { continue };
+            let system = (path == "@system-ca").then(|| "system".to_owned());
+            options.extend(system.or_else(|| Some(literal(&self.draft.file(line, &path)?))).map(|path| (name, path)));
+        }
+        if !verify {
+            options.remove("ca");
+            options.insert("verify", "#false".to_owned());
+            self.draft.different(line, "`verify=#false` as here: whoever is between weir and the server reads all");
+        }
+        if said.tls.get_or_insert_with(|| options.clone()) != &options {
+            self.draft.different(line, "TLS to a group of servers is the same for all in weir; the first one is taken");
+        }
+    }
+
+    fn line(&mut self, upstream: usize, line: String) {
+        self.draft.upstreams[upstream].lines.push(line);
+    }
+
+    fn balance(&mut self, at: usize, upstream: usize) {
+        let Some(node) = self.one(at, &["balance"]) else { return };
+        let method = node.argument(1);
+        let inside = |start: &str| method.strip_prefix(start).and_then(|rest| rest.strip_suffix(')'));
+        let line = match method {
+            "roundrobin" | "static-rr" => return,
+            "leastconn" => "balance least".to_owned(),
+            _ if method.starts_with("random") => "balance least".to_owned(),
+            "source" => "balance hash key=\"client-ip\"".to_owned(),
+            "uri" => "balance hash key=\"uri\"".to_owned(),
+            "hdr" | "hash" => return self.draft.lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie"),
+            _ => match inside("hdr(").map(|name| texts::balance_key(&format!("header:{name}"))) {
+                Some(Ok(key)) => format!("balance hash key={}", literal(&key)),
+                _ => return self.draft.lost(node, "weir hashes by `uri`, `client-ip`, a header or a cookie"),
+            },
+        };
+        self.line(upstream, line);
+    }
+
+    /// `cookie NAME insert ...`.
+    fn sticky(&mut self, at: usize, upstream: usize) {
+        let tree = self.tree;
+        for line in tree.named(at, "stick").chain(tree.named(at, "stick-table")) {
+            self.draft.lost(line, "weir has no tables; `balance \"hash\"` and `sticky` find the same server again");
+        }
+        let Some(node) = self.one(at, &["cookie"]) else { return };
+        let has = |word: &str| node.arguments().any(|other| other == word);
+        let name = node.argument(1);
+        if !has("insert") || texts::cookie_name(name).is_err() {
+            return self.draft.lost(node, "weir's `sticky` puts in a cookie of its own");
+        }
+        let mut line = format!("sticky cookie={}", literal(name));
+        if !has("httponly") {
+            line.push_str(" http-only=#false");
+        }
+        if has("secure") {
+            line.push_str(" secure=#true");
+        }
+        self.draft.different(node, "its values are others in weir: sessions are bound anew, once");
+        self.line(upstream, line);
+    }
+
+    fn health(&mut self, at: usize, upstream: usize, said: &Said) {
+        let httpchk = self.one(at, &["option", "httpchk"]);
+        if !said.checks {
+            return;
+        }
+        let Some(httpchk) = httpchk else {
+            let node = &self.tree.nodes[at];
+            return self.draft.different(
+                node,
+                "`check` alone only connects, and weir sees lost connections without it; `health { path \"/\"; }` asks",
+            );
+        };
+        let (mut method, mut path, mut host) = match (httpchk.argument(2), httpchk.argument(3)) {
+            ("", _) => ("OPTIONS", "/", None),
+            (path, "") => ("OPTIONS", path, None),
+            (method, path) => (method, path, None),
+        };
+        let mut expected = None;
+        let tree = self.tree;
+        for line in tree.named(at, "http-check") {
+            let mut words = line.arguments().skip(1);
+            match line.argument(1) {
+                "send" => {
+                    while let Some(word) = words.next() {
+                        match word {
+                            "meth" => method = words.next().unwrap_or_default(),
+                            "uri" => path = words.next().unwrap_or_default(),
+                            "hdr" if words.next().is_some_and(|name| name.eq_ignore_ascii_case("host")) => {
+                                host = words.next()
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                "expect" => expected = self.expected(line),
+                _ => self.draft.lost(line, "weir's probe is one request; see `health`"),
+            }
+        }
+        if texts::probe_path(path).is_err() || !matches!(method, "GET" | "HEAD" | "OPTIONS") {
+            return self.draft.lost(httpchk, "weir asks by GET, HEAD or OPTIONS, for a path");
+        }
+        let mut line = format!("health path={} method={method}", literal(path));
+        if let Some(host) = host.and_then(|host| texts::probe_host(host).ok()) {
+            let _ = write!(line, " host={}", literal(&host));
+        }
+        for (name, value) in expected.iter().map(|(name, value)| (name, value)).chain(&said.probes) {
+            let _ = write!(line, " {name}={value}");
+        }
+        self.line(upstream, line);
+    }
+
+    /// `http-check expect`: the option that says so.
+    fn expected(&mut self, line: &'t Node) -> Option<(&'static str, String)> {
+        let (kind, value) = (line.argument(2), line.words[3.min(line.words.len())..].join(" "));
+        let found = match kind {
+            "status" => texts::codes(&value).ok().map(|codes| ("expect-status", literal(&codes))),
+            "string" => texts::probe_text(&value).ok().map(|text| ("expect-body", literal(&text))),
+            _ => None,
+        };
+        if found.is_none() {
+            self.draft.lost(line, "weir expects a status, one range of them, or a text");
+        }
+        found
+    }
+}

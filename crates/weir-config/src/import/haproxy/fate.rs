@@ -1,0 +1,189 @@
+//! What becomes of each line of HAProxy that no other file looks at, by section.
+
+use super::super::fate::{Fate, Fates};
+use super::super::missing::Missing;
+use super::super::tree::{Node, ROOT};
+use super::Haproxy;
+
+/// Lines by their first words.
+const FATES: Fates = &[
+    (
+        &[
+            "mode",
+            "bind",
+            "server",
+            "server-template",
+            "acl",
+            "use_backend",
+            "default_backend",
+            "balance",
+            "cookie",
+            "stick",
+            "stick-table",
+        ],
+        Fate::Done,
+    ),
+    (&["timeout connect", "timeout server", "option httpchk", "http-check", "redirect", "block"], Fate::Done),
+    (
+        &[
+            "http-request set-header",
+            "http-request add-header",
+            "http-request del-header",
+            "http-request deny",
+            "http-request auth",
+        ],
+        Fate::Done,
+    ),
+    (&["http-request reject", "http-request silent-drop", "http-request tarpit", "http-request redirect"], Fate::Done),
+    (&["http-request replace-path", "http-request replace-uri", "http-request set-path"], Fate::Done),
+    (&["http-response set-header", "http-response add-header", "http-response del-header"], Fate::Done),
+    (
+        &[
+            "option forwardfor",
+            "option httplog",
+            "option dontlognull",
+            "option http-server-close",
+            "option http-keep-alive",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "option redispatch",
+            "option tcp-smart*",
+            "option tcpka",
+            "option clitcpka",
+            "option srvtcpka",
+            "option http-use-htx",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "option prefer-last-server",
+            "option log-health-checks",
+            "option splice*",
+            "option contstats",
+            "option httpclose",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "http-reuse",
+            "retries",
+            "retry-on",
+            "hash-type",
+            "description",
+            "id",
+            "log-tag",
+            "option allbackups",
+            "default-server",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &["timeout check", "timeout queue", "timeout client-fin", "timeout server-fin", "timeout tarpit", "unique-id*"],
+        Fate::Unneeded,
+    ),
+    (&["log"], Fate::Missing(Missing::Syslog)),
+    (
+        &["log-format", "capture", "option log-separate-errors"],
+        Fate::Lost("`access-log` has names of its own: docs/access-log.md"),
+    ),
+    (
+        &["stats"],
+        Fate::Lost(
+            "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics; `weir status` is for the terminal",
+        ),
+    ),
+    (&["maxconn", "fullconn", "rate-limit"], Fate::Lost("`connections` in `client` is what one worker takes")),
+    (&["errorfile", "errorfiles", "errorloc*", "http-error"], Fate::Lost("weir has no pages for errors yet")),
+    (&["compression", "filter compression"], Fate::Missing(Missing::Compress)),
+    (&["http-request cache-use", "http-response cache-store", "filter cache"], Fate::Missing(Missing::Cache)),
+    (&["http-request track-sc*", "http-request sc-*"], Fate::Missing(Missing::Rates)),
+    (&["http-request return", "http-request use-service", "monitor-uri", "monitor"], Fate::Missing(Missing::Respond)),
+    (&["tcp-request", "tcp-response", "option tcplog", "tcp-check", "option tcp-check"], Fate::Missing(Missing::Tcp)),
+    (
+        &["option ssl-hello-chk", "option mysql-check", "option redis-check", "option pgsql-check", "option smtpchk"],
+        Fate::Missing(Missing::Tcp),
+    ),
+    (
+        &["http-request set-var", "http-request capture", "http-request lua", "http-request do-resolve"],
+        Fate::Missing(Missing::Criteria),
+    ),
+];
+
+/// Sections of which weir has nothing.
+const SECTIONS: &[(&str, &str)] = &[
+    ("peers", "weirs know nothing of each other"),
+    ("mailers", "weir writes no mail"),
+    ("userlist", "weir asks nobody for a password in front of servers"),
+    ("cache", "weir has no cache yet"),
+    ("program", "the service manager starts programs"),
+];
+
+impl Haproxy<'_, '_, '_> {
+    /// Says what has become of everything.
+    pub(super) fn tell(&mut self) {
+        let tree = self.tree;
+        for (at, section) in tree.children(ROOT) {
+            if let Some((_, why)) = SECTIONS.iter().find(|(name, _)| *name == section.name()) {
+                self.draft.lost(section, *why);
+                continue;
+            }
+            match section.name() {
+                "global" => self.draft.unneeded("global"),
+                "defaults" | "frontend" | "backend" | "listen" => {
+                    for (_, line) in tree.children(at) {
+                        self.tell_of(line);
+                    }
+                    let is_idle = section.name() == "backend" && !self.backends.contains_key(&at);
+                    if is_idle {
+                        self.draft.lost(section, "nothing that was carried over leads to it");
+                    }
+                }
+                "resolvers" => self.draft.missing(section, Missing::Discovery),
+                _ => self.draft.missing(section, Missing::Nothing),
+            }
+        }
+    }
+
+    fn tell_of(&mut self, line: &Node) {
+        match (line.name(), line.argument(1)) {
+            _ if super::is_refusal(line) => {}
+            ("timeout", "client") => {
+                for name in ["body-timeout", "send-timeout"] {
+                    self.client_time(line, name);
+                }
+            }
+            ("timeout", "http-request") => self.client_time(line, "head-timeout"),
+            ("timeout", "http-keep-alive") => self.client_time(line, "idle-timeout"),
+            ("timeout", "tunnel") => self.client_time(line, "tunnel-timeout"),
+            ("no", _) => {}
+            _ => self.draft.tell_by(FATES, line, 2),
+        }
+    }
+
+    fn client_time(&mut self, line: &Node, name: &'static str) {
+        match time(line.argument(2)) {
+            Some(us) => self.draft.amount(None, line, name, us),
+            None => self.draft.lost(line, "this is no time"),
+        }
+    }
+}
+
+/// A time of HAProxy: a bare number is in milliseconds. Microseconds.
+pub(super) fn time(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let scale = match &text[digits..] {
+        "us" => 1,
+        "ms" | "" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(scale)
+}

@@ -1,0 +1,78 @@
+//! What others can do and weir can't, each with what to do about it: the one place to change when weir learns something.
+
+/// What is said once of all paths.
+pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/a` and `/a/b`, and not `/ab` as here";
+
+/// What is said of one that is meant alone, where weir can't say so.
+pub(super) const EXACT: &str = "it is for this path alone here; a route takes all below it, too";
+
+/// Something that weir can't do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Answers that send clients elsewhere.
+    Redirect,
+    /// Answers of the proxy's own.
+    Respond,
+    /// Compressed answers.
+    Compress,
+    /// A cache.
+    Cache,
+    /// Files of a folder.
+    Files,
+    /// Certificates from a CA by ACME.
+    Acme,
+    /// Unix sockets.
+    Unix,
+    /// Anything but HTTP.
+    Tcp,
+    /// The PROXY protocol.
+    ProxyProtocol,
+    /// HTTP/2 to servers, and so gRPC.
+    Http2Servers,
+    /// FastCGI and the like.
+    Gateway,
+    /// Limits of requests for each client.
+    Rates,
+    /// Names of servers that are looked up again, or come from elsewhere.
+    Discovery,
+    /// Paths by expression, or exactly one.
+    PathMatch,
+    /// Other criteria of requests.
+    Criteria,
+    /// Who may ask.
+    Access,
+    /// Lines of the access log to a syslog server.
+    Syslog,
+    /// Anything like it.
+    Nothing,
+}
+
+impl Missing {
+    /// Why not, and what to do.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Missing::Redirect => "write `redirect` in a `route`",
+            Missing::Respond => "write `respond` in a `route`",
+            Missing::Compress => "weir can't compress; let servers do it",
+            Missing::Cache => "weir has no cache yet",
+            Missing::Files => "weir serves no files; let a server behind it do so",
+            Missing::Acme => {
+                "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"
+            }
+            Missing::Unix => "weir can't do unix sockets yet; let it be a TCP port of 127.0.0.1",
+            Missing::Tcp => "weir carries HTTP only",
+            Missing::ProxyProtocol => "of a listener it is `proxy-protocol`; to servers weir doesn't speak it",
+            Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, and so no gRPC",
+            Missing::Gateway => "weir speaks HTTP to servers; let the application do so, too",
+            Missing::Rates => "weir has no limits for each client yet",
+            Missing::Discovery => "weir looks names up again by itself, and has SRV and `servers-from`",
+            Missing::PathMatch => "paths of routes are prefixes; write a route for each prefix that it stands for",
+            Missing::Criteria => "routes go by host, path, method, fields, cookies and query; try to say it by these",
+            Missing::Access => "weir tells who may ask by addresses alone: `allow` and `deny` of a `route`",
+            Missing::Syslog => {
+                "lines go to a file or to standard output: write `access-log \"stdout\"`, and let the service manager pass them on"
+            }
+            Missing::Nothing => "weir has nothing like it",
+        }
+    }
+}

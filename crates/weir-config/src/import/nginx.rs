@@ -1,0 +1,325 @@
+//! nginx: its `server` blocks become listeners and routes, its `upstream` blocks upstreams. Called by `import`.
+//!
+//! A server that is the default of an address answers all hosts that no other one names, so its routes have no host. Locations are in
+//! `nginx/location.rs`; what becomes of each directive stands in the table of `nginx/fate.rs`.
+
+mod fate;
+mod location;
+mod read;
+mod upstream;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::draft::{Draft, ListenTls};
+use super::missing::Missing;
+use super::notes::Kind;
+use super::order::covers_host;
+use super::tree::{Node, ROOT, Tree};
+use crate::problem::Errors;
+use crate::reverse::literal;
+use crate::texts;
+
+/// Puts all of it into the draft.
+pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
+    let tree = read::read(draft)?;
+    let tops: Vec<usize> = [ROOT].into_iter().chain(tree.indices(ROOT, "http").iter().copied()).collect();
+    let servers: Vec<usize> = tops.iter().flat_map(|top| tree.indices(*top, "server")).copied().collect();
+    let defaults = defaults(&tree, &servers);
+    let names = servers.iter().flat_map(|at| tree.named(*at, "server_name")).flat_map(Node::arguments);
+    let domains = names.filter_map(|name| name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.'))));
+    let domains = domains.map(|domain| format!("*{domain}")).collect();
+    let mut nginx = Nginx { tree: &tree, draft, domains, upstreams: HashMap::new() };
+    for at in servers {
+        nginx.server(at, defaults.contains(&at));
+    }
+    nginx.draft.keep_names_apart();
+    nginx.tell();
+    Ok(())
+}
+
+/// What all parts need.
+struct Nginx<'t, 'd, 'a> {
+    tree: &'t Tree,
+    draft: &'d mut Draft<'a>,
+    /// All names that begin with `*`.
+    domains: Vec<String>,
+    /// Upstreams by what `proxy_pass` calls them, and whether by TLS; None: there is none that works.
+    upstreams: HashMap<(String, bool), Option<usize>>,
+}
+
+/// A `server`.
+struct Server {
+    at: usize,
+    group: usize,
+    /// As weir writes them.
+    hosts: Vec<String>,
+}
+
+/// Servers that are the default of an address.
+fn defaults(tree: &Tree, servers: &[usize]) -> HashSet<usize> {
+    // The one that says so, or the first.
+    let mut of: BTreeMap<String, (usize, bool)> = BTreeMap::new();
+    for at in servers {
+        let mut listens: Vec<(String, bool)> = tree
+            .named(*at, "listen")
+            .map(|node| (address(node.argument(1)), node.arguments().any(|word| word.starts_with("default"))))
+            .collect();
+        if listens.is_empty() {
+            listens.push((address("80"), false));
+        }
+        for (address, says_so) in listens {
+            let entry = of.entry(address).or_insert((*at, says_so));
+            if says_so && !entry.1 {
+                *entry = (*at, true);
+            }
+        }
+    }
+    of.into_values().map(|(at, _)| at).collect()
+}
+
+/// What stands behind `listen`, as weir writes it.
+fn address(text: &str) -> String {
+    let (host, port) = match text.rsplit_once(':') {
+        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => ("*", text),
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (text, "80"),
+    };
+    match host {
+        "*" => format!("0.0.0.0:{port}"),
+        "localhost" => format!("127.0.0.1:{port}"),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+impl<'t> Nginx<'t, '_, '_> {
+    /// Those of a name that hold in a block: its own, else those of the nearest block around it.
+    fn effective(&self, at: usize, name: &str) -> &'t [usize] {
+        let mut block = at;
+        loop {
+            let found = self.tree.indices(block, name);
+            if !found.is_empty() || block == ROOT {
+                return found;
+            }
+            block = self.tree.nodes[block].parent;
+        }
+    }
+
+    /// The last of these.
+    fn one(&self, at: usize, name: &str) -> Option<&'t Node> {
+        self.effective(at, name).last().map(|at| &self.tree.nodes[*at])
+    }
+
+    fn server(&mut self, at: usize, is_default: bool) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let mut hosts = self.hosts(at);
+        let shown = if hosts.is_empty() { "server".to_owned() } else { format!("server {}", hosts.join(" ")) };
+        let group = self.draft.group(node.place, &shown);
+        // Of several addresses each has a default; weir has one for all.
+        let is_taken = self.draft.routes.iter().any(|route| route.host == "*");
+        if is_default && is_taken && !hosts.is_empty() {
+            let why = "here it answers all other hosts of its address, too; in weir another server does so for all";
+            self.draft.note(node.place, Kind::Different, &shown, why);
+        } else if is_default {
+            // Where another server has the domain, its name would be that one's.
+            hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
+            hosts.push("*".to_owned());
+        }
+        self.draft.groups[group].only_tls = tree.named(at, "if").any(|node| sends_to_tls(tree, node));
+        if tree.indices(at, "listen").is_empty() {
+            self.draft.listen(group, node, "0.0.0.0:80", None);
+        }
+        for listen in tree.named(at, "listen") {
+            self.listen(at, group, listen);
+        }
+        let server = Server { at, group, hosts };
+        let mut locations: Vec<usize> =
+            tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
+        // Those for one path come before all others.
+        locations.sort_by_key(|at| !tree.nodes[*at].argument(1).starts_with('='));
+        for location in locations {
+            self.location(&server, location);
+        }
+    }
+
+    /// The hosts of a server; none: it answers nothing that weir could tell from others.
+    fn hosts(&mut self, at: usize) -> Vec<String> {
+        let mut hosts = Vec::new();
+        for node in self.tree.named(at, "server_name") {
+            for name in node.arguments().filter(|name| !matches!(*name, "" | "_")) {
+                let names = match name.strip_prefix('.') {
+                    Some(domain) => vec![domain.to_owned(), format!("*.{domain}")],
+                    None => vec![name.to_owned()],
+                };
+                for name in names {
+                    match texts::host_pattern(&name) {
+                        Ok(host) if !name.starts_with('~') => hosts.push(host),
+                        _ => self
+                            .draft
+                            .lost(node, format!("weir has no host `{name}`: it takes names and `*.` with a domain")),
+                    }
+                }
+            }
+        }
+        hosts
+    }
+
+    fn listen(&mut self, at: usize, group: usize, node: &Node) {
+        let has = |word: &str| node.arguments().skip(1).any(|other| other == word);
+        if node.argument(1).starts_with("unix:") {
+            return self.draft.missing(node, Missing::Unix);
+        }
+        if has("quic") {
+            return self.draft.lost(node, "weir doesn't speak HTTP/3 yet");
+        }
+        if has("proxy_protocol") {
+            return self.draft.missing(node, Missing::ProxyProtocol);
+        }
+        let tls = if has("ssl") {
+            let Some(tls) = self.listen_tls(at) else {
+                return self
+                    .draft
+                    .lost(node, "its certificates, or what it asks of clients, is nothing that weir could use");
+            };
+            Some(tls)
+        } else {
+            None
+        };
+        self.draft.listen(group, node, &address(node.argument(1)), tls);
+    }
+
+    fn listen_tls(&mut self, at: usize) -> Option<ListenTls> {
+        let tree = self.tree;
+        let mut tls = ListenTls::default();
+        let keys = self.effective(at, "ssl_certificate_key");
+        for (place, certificate) in self.effective(at, "ssl_certificate").iter().enumerate() {
+            let key = keys.get(place).map(|key| &tree.nodes[*key]);
+            let certificate = self.file(&tree.nodes[*certificate]);
+            let key = key.and_then(|key| self.file(key));
+            if let Some(certificate) = certificate {
+                tls.certificates.push((certificate, key));
+            }
+        }
+        if let Some(node) = self.one(at, "ssl_protocols") {
+            if node.arguments().any(|word| matches!(word, "TLSv1" | "TLSv1.1" | "SSLv3")) {
+                self.draft.different(node, "weir speaks TLS 1.2 and 1.3 only");
+            }
+            if !node.arguments().any(|word| word == "TLSv1.2") {
+                tls.options.insert("min-version", "\"1.3\"".to_owned());
+            }
+        }
+        let auth = match self.one(at, "ssl_verify_client").map(|node| node.argument(1)) {
+            None | Some("off") => "",
+            Some("optional") => "optional",
+            _ => "require",
+        };
+        let authority = self.one(at, "ssl_client_certificate").and_then(|node| self.file(node));
+        if !auth.is_empty() {
+            // Without those that it asks for it would be open.
+            let authority = authority?;
+            tls.options.insert("client-auth", literal(auth));
+            tls.options.insert("client-ca", literal(&authority));
+            if let Some(list) = self.one(at, "ssl_crl").and_then(|node| self.file(node)) {
+                tls.options.insert("client-crl", literal(&list));
+            }
+        }
+        if self.one(at, "ssl_session_tickets").is_some_and(|node| node.argument(1) == "off") {
+            tls.options.insert("tickets", "#false".to_owned());
+        }
+        (!tls.certificates.is_empty()).then_some(tls)
+    }
+
+    /// The path behind a directive.
+    fn file(&mut self, node: &Node) -> Option<String> {
+        let path = node.argument(1);
+        if path.contains('$') || path.starts_with("engine:") || path.starts_with("store:") || path.starts_with("data:")
+        {
+            self.draft.lost(node, "weir reads certificates and keys from files that are named in full");
+            return None;
+        }
+        self.draft.file(node, path)
+    }
+}
+
+/// Whether an `if` sends those without TLS to where there is.
+fn sends_to_tls(tree: &Tree, node: &Node) -> bool {
+    let condition = node.arguments().collect::<Vec<_>>().join(" ");
+    let asks = condition.contains("$scheme") || condition.contains("$https");
+    let to = |at: &usize| {
+        matches!(tree.nodes[*at].name(), "return" | "rewrite") && tree.nodes[*at].shown().contains("https")
+    };
+    asks && node.children.iter().any(to)
+}
+
+/// A time of nginx: a bare number is in seconds. Microseconds.
+fn time(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 8] = [
+        ("ms", 1_000),
+        ("s", 1_000_000),
+        ("m", 60_000_000),
+        ("h", 3_600_000_000),
+        ("d", 86_400_000_000),
+        ("w", 604_800_000_000),
+        ("M", 2_592_000_000_000),
+        ("y", 31_536_000_000_000),
+    ];
+    let (mut total, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let letters = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
+        let number: u64 = rest[..digits].parse().ok()?;
+        let unit = &rest[digits..digits + letters];
+        let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit || unit.is_empty() && *name == "s")?;
+        total = total.checked_add(number.checked_mul(*scale)?)?;
+        rest = &rest[digits + letters..];
+        if letters == 0 && !rest.is_empty() {
+            return None;
+        }
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+/// A size of nginx, bytes.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let scale = match text[digits..].to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units() {
+        let times = [("60", 60_000_000), ("500ms", 500_000), ("1m30s", 90_000_000), ("1h", 3_600_000_000)];
+        assert!(times.iter().all(|(text, us)| time(text) == Some(*us)));
+        assert!(
+            ["", "s", "5x", "99999999999999999999", "1.5s", "18446744073709551615y"]
+                .iter()
+                .all(|text| time(text).is_none())
+        );
+        assert_eq!(["10m", "8K", "1", "0"].map(size), [10 << 20, 8 << 10, 1, 0].map(Some));
+        assert_eq!(["", "m", "1t", "1kk", "18446744073709551615g"].map(size), [None; 5]);
+    }
+
+    #[test]
+    fn addresses_as_weir_writes_them() {
+        for (text, ours) in [
+            ("80", "0.0.0.0:80"),
+            ("*:8080", "0.0.0.0:8080"),
+            ("10.0.0.1", "10.0.0.1:80"),
+            ("[::]:443", "[::]:443"),
+            ("[::1]", "[::1]:80"),
+            ("localhost:81", "127.0.0.1:81"),
+        ] {
+            assert_eq!(address(text), ours);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What becomes of each directive of nginx that no other file looks at: a table, and the options of `client` and `access-log`.
+
+use weir_proxy::observe::access::{Escape, Template};
+
+use super::super::fate::{Fate, Fates};
+use super::super::missing::Missing;
+use super::super::notes::Kind;
+use super::super::tree::{Node, ROOT};
+use super::location::keeps_some_out;
+use super::{Nginx, sends_to_tls, size, time};
+use crate::reverse::literal;
+use crate::texts;
+
+/// Directives by name.
+const FATES: Fates = &[
+    (
+        &[
+            "http",
+            "server",
+            "listen",
+            "server_name",
+            "location",
+            "proxy_pass",
+            "upstream",
+            "ssl_certificate",
+            "ssl_certificate_key",
+        ],
+        Fate::Done,
+    ),
+    (&["ssl_protocols", "ssl_client_certificate", "ssl_verify_client", "ssl_crl", "ssl_session_tickets"], Fate::Done),
+    (&["proxy_set_header", "proxy_hide_header", "add_header", "client_max_body_size", "log_format"], Fate::Done),
+    (
+        &[
+            "proxy_connect_timeout",
+            "proxy_read_timeout",
+            "proxy_next_upstream",
+            "proxy_next_upstream_tries",
+            "limit_except",
+        ],
+        Fate::Done,
+    ),
+    (
+        &[
+            "proxy_ssl_verify",
+            "proxy_ssl_trusted_certificate",
+            "proxy_ssl_certificate",
+            "proxy_ssl_certificate_key",
+            "proxy_ssl_name",
+        ],
+        Fate::Done,
+    ),
+    (
+        &[
+            "auth_basic",
+            "auth_basic_user_file",
+            "auth_request",
+            "auth_request_set",
+            "auth_jwt",
+            "auth_oidc",
+            "auth_pam*",
+            "auth_ldap*",
+            "auth_digest*",
+            "access_by_lua*",
+            "secure_link*",
+            "allow",
+            "deny",
+            "satisfy",
+            "internal",
+        ],
+        Fate::Done,
+    ),
+    (
+        &[
+            "user",
+            "pid",
+            "daemon",
+            "worker_processes",
+            "worker_rlimit_nofile",
+            "worker_cpu_affinity",
+            "worker_connections",
+            "events",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "multi_accept",
+            "use",
+            "sendfile",
+            "tcp_nopush",
+            "tcp_nodelay",
+            "types",
+            "default_type",
+            "types_hash_max_size",
+            "load_module",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "server_names_hash_bucket_size",
+            "server_names_hash_max_size",
+            "variables_hash_max_size",
+            "keepalive_requests",
+            "error_log",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "proxy_http_version",
+            "proxy_buffering",
+            "proxy_buffer_size",
+            "proxy_buffers",
+            "proxy_busy_buffers_size",
+            "proxy_request_buffering",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "proxy_ssl_server_name",
+            "proxy_ssl_session_reuse",
+            "proxy_socket_keepalive",
+            "proxy_headers_hash_*",
+            "proxy_max_temp_file_size",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "ssl_session_cache",
+            "ssl_session_timeout",
+            "ssl_prefer_server_ciphers",
+            "ssl_buffer_size",
+            "http2",
+            "real_ip_recursive",
+            "charset",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &[
+            "server_tokens",
+            "resolver_timeout",
+            "reset_timedout_connection",
+            "client_body_buffer_size",
+            "client_header_buffer_size",
+        ],
+        Fate::Unneeded,
+    ),
+    (
+        &["ssl_ciphers", "ssl_conf_command", "ssl_ecdh_curve", "ssl_dhparam"],
+        Fate::Lost("weir's suites and groups are fixed, all of them good ones"),
+    ),
+    (
+        &["ssl_stapling*", "ssl_trusted_certificate"],
+        Fate::Lost("weir fetches no OCSP response; `ocsp` of a `certificate` names the file of one"),
+    ),
+    (&["ssl_session_ticket_key"], Fate::Lost("weir's file of keys is another; `ticket-keys` says which")),
+    (&["proxy_send_timeout"], Fate::Lost("weir has no time-out of its own for what servers take")),
+    (
+        &["proxy_redirect", "proxy_cookie_*"],
+        Fate::Lost("weir changes no addresses within answers; let the application know its own"),
+    ),
+    (
+        &["proxy_intercept_errors", "error_page", "recursive_error_pages"],
+        Fate::Lost("weir has no pages for errors yet"),
+    ),
+    (&["resolver"], Fate::Missing(Missing::Discovery)),
+    (
+        &[
+            "root",
+            "alias",
+            "index",
+            "autoindex*",
+            "try_files",
+            "expires",
+            "etag",
+            "open_file_cache*",
+            "directio",
+            "dav_*",
+        ],
+        Fate::Missing(Missing::Files),
+    ),
+    (&["gzip*", "brotli*", "gunzip*", "zstd*"], Fate::Missing(Missing::Compress)),
+    (&["proxy_cache*", "proxy_no_cache", "proxy_store*", "slice"], Fate::Missing(Missing::Cache)),
+    (&["fastcgi_*", "uwsgi_*", "scgi_*", "memcached_*"], Fate::Missing(Missing::Gateway)),
+    (&["grpc_*"], Fate::Missing(Missing::Http2Servers)),
+    (&["limit_req*", "limit_conn*", "limit_rate*"], Fate::Missing(Missing::Rates)),
+    (&["stream", "mail"], Fate::Missing(Missing::Tcp)),
+    (
+        &["stub_status", "status_zone", "api"],
+        Fate::Lost("`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
+    ),
+    (
+        &["map", "geo", "split_clients", "set", "perl_set", "js_set"],
+        Fate::Lost("weir has no variables of your own; say it by conditions of routes"),
+    ),
+    (&["include"], Fate::Lost("one file or pattern stands behind it")),
+];
+
+/// Blocks whose inside is none of weir's business, or is seen to with them.
+const CLOSED: [&str; 12] = [
+    "events",
+    "types",
+    "map",
+    "geo",
+    "split_clients",
+    "stream",
+    "mail",
+    "if",
+    "limit_except",
+    "upstream",
+    "match",
+    "charset_map",
+];
+
+impl Nginx<'_, '_, '_> {
+    /// Says what has become of everything.
+    pub(super) fn tell(&mut self) {
+        let tree = self.tree;
+        let mut is_inside = vec![false; tree.nodes.len()];
+        for at in tree.below(ROOT) {
+            let node = &tree.nodes[at];
+            let parent = &tree.nodes[node.parent];
+            is_inside[at] = is_inside[node.parent] || node.parent != ROOT && CLOSED.contains(&parent.name());
+            if !is_inside[at] {
+                self.tell_of(at, node);
+            }
+        }
+    }
+
+    fn tell_of(&mut self, at: usize, node: &Node) {
+        let name = node.name();
+        match name {
+            "keepalive_timeout" => self.client_time(node, "idle-timeout"),
+            "client_header_timeout" => self.client_time(node, "head-timeout"),
+            "client_body_timeout" => self.client_time(node, "body-timeout"),
+            "send_timeout" => self.client_time(node, "send-timeout"),
+            "large_client_header_buffers" => self.header_buffers(node),
+            "underscores_in_headers" if node.argument(1) == "on" => {
+                self.draft.client_lines.insert("underscores", ("underscores #true".to_owned(), node.place));
+            }
+            "set_real_ip_from" => self.trusted(node),
+            "real_ip_header" if !node.argument(1).eq_ignore_ascii_case("x-forwarded-for") => {
+                self.draft.lost(node, "weir believes X-Forwarded-For of `trusted-proxies`");
+            }
+            "real_ip_header" | "underscores_in_headers" => {}
+            "access_log" => self.access_log(node),
+            "return" => self.answer(node),
+            // In a location they have been seen to.
+            "rewrite" if self.tree.nodes[node.parent].name() != "location" => {
+                self.draft.missing(node, Missing::Redirect)
+            }
+            "rewrite" => {}
+            "if" => self.test(at, node),
+            "proxy_redirect" if matches!(node.argument(1), "off" | "default") => self.draft.unneeded(name),
+            "gzip" | "proxy_cache" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
+            _ => self.draft.tell_by(FATES, node, 1),
+        }
+    }
+
+    fn client_time(&mut self, node: &Node, name: &'static str) {
+        match time(node.argument(1)) {
+            Some(0) if name == "idle-timeout" => {
+                self.draft.different(node, "weir keeps connections of clients; `idle-timeout` says how long");
+            }
+            Some(us) => self.draft.amount(None, node, name, us),
+            None => self.draft.lost(node, "this is no time"),
+        }
+    }
+
+    /// A number and a size: a line fits into one, a head into all.
+    fn header_buffers(&mut self, node: &Node) {
+        let (Ok(number), Some(bytes)) = (node.argument(1).parse::<u64>(), size(node.argument(2))) else {
+            return self.draft.lost(node, "a number and a size stand behind it");
+        };
+        self.draft.amount(None, node, "line-limit", bytes);
+        self.draft.amount(None, node, "head-limit", bytes.saturating_mul(number));
+    }
+
+    fn trusted(&mut self, node: &Node) {
+        match texts::network(node.argument(1)) {
+            Ok(range) => {
+                let (line, _) = self
+                    .draft
+                    .client_lines
+                    .entry("trusted-proxies")
+                    .or_insert_with(|| ("trusted-proxies".to_owned(), node.place));
+                line.push_str(&format!(" {}", literal(&range)));
+            }
+            Err(why) => self.draft.lost(node, why),
+        }
+    }
+
+    /// Weir has one log.
+    fn access_log(&mut self, node: &Node) {
+        let path = node.argument(1);
+        match path {
+            "off" => {
+                return self.draft.note(
+                    node.place,
+                    Kind::Different,
+                    "access_log off",
+                    "weir has one log, for all requests",
+                );
+            }
+            _ if path.starts_with("syslog:") => return self.draft.missing(node, Missing::Syslog),
+            _ if path.contains('$') => return self.draft.lost(node, "weir has one log, in one file"),
+            _ => {}
+        }
+        if node.arguments().any(|word| word.starts_with("if=")) {
+            self.draft.different(node, "weir writes a line for each request");
+        }
+        let format = self.log_format(node);
+        self.draft.access_log(node, if path == "/dev/stdout" { "stdout" } else { path }, &format);
+    }
+
+    /// The options that say what lines say; nothing: `combined`.
+    fn log_format(&mut self, node: &Node) -> String {
+        let name = node.argument(2);
+        if matches!(name, "" | "combined") || name.contains('=') {
+            return String::new();
+        }
+        let tops = [ROOT].into_iter().chain(self.tree.indices(ROOT, "http").iter().copied());
+        let mut formats = tops.flat_map(|top| self.tree.named(top, "log_format"));
+        let Some(format) = formats.find(|format| format.argument(1) == name) else {
+            self.draft.different(node, format!("there is no `log_format {name}`: lines are `combined`"));
+            return String::new();
+        };
+        let (escape, parts): (Vec<&str>, Vec<&str>) =
+            format.arguments().skip(1).partition(|word| word.starts_with("escape="));
+        let text = parts.concat();
+        if let Err(error) = Template::compile(&text, Escape::Default) {
+            self.draft.different(
+                format,
+                format!("{error}; lines are `combined`, docs/access-log.md has the names that there are"),
+            );
+            return String::new();
+        }
+        let escape = if escape == ["escape=json"] { " escape=json" } else { "" };
+        format!(" format={}{escape}", literal(&text))
+    }
+
+    fn answer(&mut self, node: &Node) {
+        match node.argument(1).as_bytes() {
+            [b'4', ..] => {}
+            [b'2' | b'5', ..] => self.draft.missing(node, Missing::Respond),
+            _ => self.draft.missing(node, Missing::Redirect),
+        }
+    }
+
+    fn test(&mut self, at: usize, node: &Node) {
+        if sends_to_tls(self.tree, node) {
+            return self.draft.missing(node, Missing::Redirect);
+        }
+        let opens = self.is_refusal(at) && keeps_some_out(node);
+        let opens = if opens { ": what it kept out is let in now" } else { "" };
+        self.draft.lost(node, format!("{}{opens}", Missing::Criteria.why()));
+    }
+}

@@ -1,0 +1,418 @@
+//! `location` of nginx: a route for each of its server's hosts.
+//!
+//! A location that only some may use (by address, password, certificate of theirs) is closed: weir can't tell who may.
+
+use weir_proxy::request::rules::edits::Side;
+
+use super::super::draft::{Edit, Route, To};
+use super::super::missing::{EXACT, Missing, SEGMENTS};
+use super::super::notes::Kind;
+use super::super::tree::Node;
+use super::{Nginx, Server, time};
+use crate::reverse::literal;
+
+/// Fields that weir writes by itself, as nginx is usually told to.
+const BY_ITSELF: [&str; 6] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "connection", "upgrade", "x-forwarded-scheme"];
+
+/// Directives that let some in, here or in a block around.
+const GUARDS: [&str; 11] = [
+    "auth_basic",
+    "auth_request",
+    "auth_jwt",
+    "auth_oidc",
+    "auth_pam",
+    "auth_ldap",
+    "auth_digest",
+    "access_by_lua",
+    "access_by_lua_block",
+    "access_by_lua_file",
+    "secure_link",
+];
+
+/// What tests look at that keep some out; others may let some in.
+const OF_REQUESTS: [&str; 11] = [
+    "$http_user_agent",
+    "$http_referer",
+    "$invalid_referer",
+    "$request_uri",
+    "$uri",
+    "$args",
+    "$query_string",
+    "$request_method",
+    "$host",
+    "$http_host",
+    "$scheme",
+];
+
+impl Nginx<'_, '_, '_> {
+    /// A location becomes routes, or a note.
+    pub(super) fn location(&mut self, server: &Server, at: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let (kind, path) = path(node);
+        if path.starts_with('@') {
+            return;
+        }
+        let proxy = self.proxied(server, at);
+        // One that it passes requests on to may keep some out, too.
+        let guard = self.guard(at).or_else(|| proxy.and_then(|(named, _)| self.guard(named)));
+        if guard.is_none() && proxy.is_none() {
+            return;
+        }
+        let is_expression = kind == "~" || kind == "~*";
+        let path = if is_expression {
+            // What it keeps out stays out, with all that begins so.
+            let Some(prefix) = guard.and_then(|_| begins_with(path)) else {
+                let opens = if guard.is_some() { ", and what it keeps out is let in by others" } else { "" };
+                return self.draft.lost(node, format!("{}{opens}", Missing::PathMatch.why()));
+            };
+            prefix
+        } else {
+            path
+        };
+        if kind == "=" && path == "/" && guard.is_none() {
+            return self.draft.lost(node, Missing::PathMatch.why());
+        }
+        if kind == "=" && path.ends_with('/') {
+            self.draft.different(node, EXACT);
+        } else if kind == "=" {
+            // What is below it goes elsewhere.
+        } else if !path.ends_with('/') && !is_expression {
+            self.draft.different_once(node, SEGMENTS);
+        }
+        if server.hosts.is_empty() {
+            return self.draft.lost(node, "its server has no name that weir could go by");
+        }
+        let base = Route {
+            group: server.group,
+            place: node.place,
+            what: node.shown(),
+            path: path.to_owned(),
+            exact: kind == "=",
+            ..Route::default()
+        };
+        let route = match (guard, proxy) {
+            (Some(guard), _) => {
+                let guard = &tree.nodes[guard];
+                let why = format!("{}; until you say how, nobody may ask for `{path}`", Missing::Access.why());
+                self.draft.note(guard.place, Kind::Closed, &guard.shown(), why);
+                base
+            }
+            (None, Some((at, pass))) => match self.proxy(base, at, &tree.nodes[pass]) {
+                Some(route) => route,
+                None => return,
+            },
+            (None, None) => return,
+        };
+        for host in &server.hosts {
+            if self.draft.is_full() {
+                return self.draft.lost(node, "there are too many routes already");
+            }
+            self.draft.route(Route { host: host.clone(), ..route.clone() });
+        }
+    }
+
+    /// The location whose `proxy_pass` is meant, and that: its own, or that of the one that `try_files` ends with.
+    fn proxied(&self, server: &Server, at: usize) -> Option<(usize, usize)> {
+        let own = |at: usize| self.tree.indices(at, "proxy_pass").last().map(|pass| (at, *pass));
+        let named = || {
+            let name = self.tree.last(at, "try_files")?.words.last()?;
+            let others = self.tree.indices(server.at, "location");
+            others.iter().find(|other| name.starts_with('@') && self.tree.nodes[**other].argument(1) == name).copied()
+        };
+        own(at).or_else(|| named().and_then(own))
+    }
+
+    /// The directive that keeps some out, if there is one.
+    fn guard(&self, at: usize) -> Option<usize> {
+        let effective = GUARDS.into_iter().find_map(|name| {
+            self.effective(at, name).last().filter(|node| self.tree.nodes[**node].argument(1) != "off")
+        });
+        let own = ["internal", "limit_except"].into_iter().find_map(|name| self.tree.indices(at, name).first());
+        let refused = self.tree.indices(at, "return").iter().find(|node| refuses(&self.tree.nodes[**node]));
+        let found = effective.or_else(|| self.denied(at)).or(own).or(refused).copied();
+        found.or_else(|| self.tested(at))
+    }
+
+    /// An `if` that lets some in, of the location or a block around it.
+    fn tested(&self, at: usize) -> Option<usize> {
+        let mut block = at;
+        while block != 0 {
+            let mut tests = self.tree.indices(block, "if").iter().copied();
+            let found = tests.find(|test| self.is_refusal(*test) && !keeps_some_out(&self.tree.nodes[*test]));
+            if found.is_some() {
+                return found;
+            }
+            block = self.tree.nodes[block].parent;
+        }
+        None
+    }
+
+    /// Whether an `if` refuses those whom it finds.
+    pub(super) fn is_refusal(&self, test: usize) -> bool {
+        self.tree.named(test, "return").any(refuses) || !self.tree.indices(test, "deny").is_empty()
+    }
+
+    /// `deny` of the nearest block that says who may ask by address.
+    fn denied(&self, at: usize) -> Option<&usize> {
+        let mut block = at;
+        while self.tree.indices(block, "deny").is_empty() && self.tree.indices(block, "allow").is_empty() && block != 0
+        {
+            block = self.tree.nodes[block].parent;
+        }
+        self.tree.indices(block, "deny").first()
+    }
+
+    /// What is done with the requests of a location.
+    fn proxy(&mut self, mut route: Route, at: usize, pass: &Node) -> Option<Route> {
+        let url = pass.argument(1);
+        let url = url.strip_suffix("$request_uri").or_else(|| url.strip_suffix("$uri")).unwrap_or(url);
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let (authority, uri) = rest.find('/').map_or((rest, ""), |end| rest.split_at(end));
+        let why = match scheme {
+            _ if rest.contains('$') => Some(Missing::Discovery.why()),
+            _ if authority.starts_with("unix:") => Some(Missing::Unix.why()),
+            "http" | "https" => None,
+            _ => Some("weir needs `http://` or `https://` and a name here"),
+        };
+        if let Some(why) = why {
+            self.draft.lost(pass, why);
+            return None;
+        }
+        let Some(upstream) = self.upstream(pass, authority, scheme == "https") else {
+            self.draft.lost(pass, "none of its servers could be carried over");
+            return None;
+        };
+        if scheme == "https" {
+            self.server_tls(upstream, at, pass);
+        }
+        self.upstream_options(upstream, at);
+        route.to = To::Upstream(upstream);
+        if !self.rewrites(&mut route, at) {
+            replace_path(&mut route, uri);
+        }
+        route.server_host = Some(authority.to_owned());
+        self.request_fields(&mut route, at);
+        self.answer_fields(&mut route, at);
+        self.body_limit(at);
+        Some(route)
+    }
+
+    /// TLS to servers; nginx verifies only when it is told to.
+    fn server_tls(&mut self, upstream: usize, at: usize, pass: &Node) {
+        let verifies = self.one(at, "proxy_ssl_verify").is_some_and(|node| node.argument(1) == "on");
+        let mut options = std::collections::BTreeMap::new();
+        if !verifies {
+            options.insert("verify", "#false".to_owned());
+            let why = "nginx does not verify the certificate of servers unless told to, so `verify=#false`: whoever is between reads all; leave that out if they have good ones";
+            self.draft.different(pass, why);
+        }
+        for (theirs, ours) in [
+            ("proxy_ssl_trusted_certificate", "ca"),
+            ("proxy_ssl_certificate", "certificate"),
+            ("proxy_ssl_certificate_key", "key"),
+        ] {
+            let wanted = ours != "ca" || verifies;
+            if let Some(path) = self.one(at, theirs).filter(|_| wanted).and_then(|node| self.file(node)) {
+                options.insert(ours, literal(&path));
+            }
+        }
+        // A key alone is none.
+        if !options.contains_key("certificate") {
+            options.remove("key");
+        }
+        if let Some(node) = self.one(at, "proxy_ssl_name") {
+            match crate::texts::peer_name(node.argument(1)) {
+                Ok(name) => drop(options.insert("name", literal(&name))),
+                Err(why) => self.draft.lost(node, why),
+            }
+        }
+        let tls = &mut self.draft.upstreams[upstream].tls;
+        if tls.get_or_insert_with(|| options.clone()) != &options {
+            self.draft
+                .different(pass, "TLS to a group of servers is the same everywhere in weir; the first one is taken");
+        }
+    }
+
+    /// Time-outs and repetitions.
+    fn upstream_options(&mut self, upstream: usize, at: usize) {
+        for (theirs, ours) in [("proxy_connect_timeout", "connect-timeout"), ("proxy_read_timeout", "forward-timeout")]
+        {
+            if let Some(node) = self.one(at, theirs) {
+                match time(node.argument(1)) {
+                    Some(us) => self.draft.amount(Some(upstream), node, ours, us),
+                    None => self.draft.lost(node, "this is no time"),
+                }
+            }
+        }
+        let mut lines = Vec::new();
+        if let Some(node) = self.one(at, "proxy_next_upstream") {
+            let has = |word: &str| node.arguments().any(|other| other == word);
+            if has("off") {
+                lines.push("forward-retries 0".to_owned());
+            }
+            if has("non_idempotent") {
+                lines.push("retry-nonidempotent #true".to_owned());
+            }
+            if node.arguments().any(|word| word.starts_with("http_")) {
+                self.draft.different(node, "weir repeats after lost connections, and hands answers on as they are; `failover \"5xx\"` suspends servers that give them");
+            }
+        }
+        if let Some(tries) =
+            self.one(at, "proxy_next_upstream_tries").and_then(|node| node.argument(1).parse::<u64>().ok())
+            && (1..=101).contains(&tries)
+        {
+            lines.push(format!("forward-retries {}", tries - 1));
+        }
+        let ours = &mut self.draft.upstreams[upstream].lines;
+        for line in lines {
+            let word = line.split(' ').next().unwrap_or_default();
+            if !ours.iter().any(|other| other.starts_with(word)) {
+                ours.push(line);
+            }
+        }
+    }
+
+    /// `rewrite ... break` of the location; whether there is one.
+    fn rewrites(&mut self, route: &mut Route, at: usize) -> bool {
+        let mut found = false;
+        for node in self.tree.named(at, "rewrite") {
+            let (regex, to, flag) = (node.argument(1), node.argument(2), node.argument(3));
+            if matches!(flag, "redirect" | "permanent") || to.starts_with("http") || to.contains("$scheme") {
+                self.draft.missing(node, Missing::Redirect);
+            } else if flag == "last" {
+                self.draft
+                    .lost(node, "weir looks for a route once; write the rewrite into the route that it should come to");
+            } else {
+                route.rewrites.push((regex.to_owned(), to.to_owned()));
+                found = true;
+            }
+        }
+        found
+    }
+
+    fn request_fields(&mut self, route: &mut Route, at: usize) {
+        let tree = self.tree;
+        for node in self.effective(at, "proxy_set_header").iter().map(|at| &tree.nodes[*at]) {
+            let (name, value) = (node.argument(1), node.argument(2));
+            if name.eq_ignore_ascii_case("host") {
+                self.host_field(route, node, value);
+            } else if BY_ITSELF.contains(&name.to_ascii_lowercase().as_str()) {
+                self.draft.unneeded(&format!("proxy_set_header {name}"));
+            } else {
+                let verb = if value.is_empty() { "remove" } else { "set" };
+                let value = self.text(at, value);
+                route.request.extend(self.draft.edit(node, Side::Request, verb, (name, &value)));
+            }
+        }
+    }
+
+    fn host_field(&mut self, route: &mut Route, node: &Node, value: &str) {
+        match value {
+            "$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" => route.server_host = None,
+            "$proxy_host" => {}
+            _ if value.contains('$') || crate::texts::probe_host(value).is_err() => {
+                route.server_host = None;
+                self.draft.different(node, "servers see the host that the client asked for");
+            }
+            _ => route.server_host = Some(value.to_owned()),
+        }
+    }
+
+    /// A text with variables, as weir writes it: `$proxy_host` is known here, the rest is the table's business.
+    fn text(&self, at: usize, value: &str) -> String {
+        let name = self.tree.last(at, "proxy_pass").map_or("", |pass| pass.argument(1));
+        let name = name.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+        value.replace("$proxy_host", name).replace("$binary_remote_addr", "$remote_addr")
+    }
+
+    fn answer_fields(&mut self, route: &mut Route, at: usize) {
+        let tree = self.tree;
+        let mut edits: Vec<Option<Edit>> = Vec::new();
+        for node in self.effective(at, "proxy_hide_header").iter().map(|at| &tree.nodes[*at]) {
+            edits.push(self.draft.edit(node, Side::Answer, "remove", (node.argument(1), "")));
+        }
+        for node in self.effective(at, "add_header").iter().map(|at| &tree.nodes[*at]) {
+            let value = self.text(at, node.argument(2));
+            edits.push(self.draft.edit(node, Side::Answer, "add", (node.argument(1), &value)));
+        }
+        route.answer.extend(edits.into_iter().flatten());
+    }
+
+    /// Largest request body; nginx has a limit also when none is said.
+    fn body_limit(&mut self, at: usize) {
+        match self.one(at, "client_max_body_size") {
+            Some(node) => match super::size(node.argument(1)) {
+                Some(0) => self.draft.amount(None, node, "body-limit", u64::MAX),
+                Some(bytes) => self.draft.amount(None, node, "body-limit", bytes),
+                None => self.draft.lost(node, "this is no size"),
+            },
+            None => self.draft.amount(None, &self.tree.nodes[at], "body-limit", 1 << 20),
+        }
+    }
+}
+
+/// Whether a `return` refuses.
+fn refuses(node: &Node) -> bool {
+    node.argument(1).starts_with('4')
+}
+
+/// Whether an `if` is about what requests say, which keeps some out; others, such as one about addresses, let some in.
+pub(super) fn keeps_some_out(test: &Node) -> bool {
+    OF_REQUESTS.contains(&test.argument(1).trim_start_matches('(').trim_end_matches(')'))
+}
+
+/// How paths are compared, and what with.
+fn path(node: &Node) -> (&str, &str) {
+    let (first, second) = (node.argument(1), node.argument(2));
+    if !second.is_empty() {
+        return (first, second);
+    }
+    let kind = ["^~", "~*", "~", "="].into_iter().find(|kind| first.starts_with(kind));
+    kind.map_or(("", first), |kind| (kind, &first[kind.len()..]))
+}
+
+/// Whole segments that all paths begin with that an expression matches; None: there are none.
+fn begins_with(expression: &str) -> Option<&str> {
+    let literal = expression.strip_prefix('^')?;
+    let end =
+        literal.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_')).unwrap_or(literal.len());
+    // What stands in front of `?` and the like may be missing.
+    let end = if matches!(&literal[end..], "" | "$") { end } else { literal[..end].rfind('/')? + 1 };
+    Some(&literal[..end]).filter(|prefix| prefix.len() > 1 && prefix.starts_with('/'))
+}
+
+/// What `proxy_pass` with a path makes of paths: that in place of the location's.
+fn replace_path(route: &mut Route, uri: &str) {
+    if uri.is_empty() || uri == route.path {
+        return;
+    }
+    if uri == "/" {
+        route.strip = Some(route.path.clone());
+    } else {
+        route.rewrites.push((format!("^{}", regex::escape(&route.path)), uri.replace('$', "$$")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_that_an_expression_begins_with() {
+        for (expression, prefix) in [
+            ("^/admin", Some("/admin")),
+            ("^/admin/$", Some("/admin/")),
+            ("^/api/v[0-9]+/in", Some("/api/")),
+            ("^/a/bc?", Some("/a/")),
+            ("^/(a|b)/", None),
+            ("^/adm(in)?", None),
+            ("/admin", None),
+            ("\\.php$", None),
+            ("^admin/x", None),
+        ] {
+            assert_eq!(begins_with(expression), prefix, "{expression}");
+        }
+    }
+}

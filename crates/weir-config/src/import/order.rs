@@ -1,0 +1,211 @@
+//! Rules of which the first that matches holds, as routes of which the most specific holds.
+//!
+//! Where an earlier rule and a more specific later one can match the same request, a route for what they have in common is put in, which
+//! leads where the earlier one does. Called by dialects whose rules have an order. Bound: [`RULES_MAX`].
+
+use super::draft::{Route, To};
+
+/// Routes of one group, with those that are put in.
+pub(super) const RULES_MAX: usize = 1000;
+
+/// What has become of the rules.
+pub(super) struct Ordered {
+    pub(super) routes: Vec<Route>,
+    /// Those that no request ever reached.
+    pub(super) unreached: Vec<Route>,
+    /// Whether all that had to be put in is there.
+    pub(super) complete: bool,
+}
+
+/// `rules`: the first that matches holds.
+pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
+    let mut complete = rules.len() <= RULES_MAX;
+    let mut all: Vec<(usize, Route)> = rules.into_iter().take(RULES_MAX).enumerate().collect();
+    let mut is_hidden = vec![false; all.len()];
+    let mut at = 0;
+    while at < all.len() {
+        for other in 0..at {
+            // What comes of one rule leads where it does.
+            if is_hidden[at] || is_hidden[other] || all[at].0 == all[other].0 {
+                continue;
+            }
+            let (first, second) = if all[other].0 < all[at].0 { (other, at) } else { (at, other) };
+            if rank(&all[second].1) < rank(&all[first].1) {
+                continue;
+            }
+            let Some(common) = common(&all[first].1, &all[second].1) else { continue };
+            let order = all[first].0;
+            let stands_for = |known: usize| !is_hidden[known] && all[known].0 <= order && same(&common, &all[known].1);
+            if same(&common, &all[second].1) {
+                is_hidden[second] = true;
+            } else if all.len() >= RULES_MAX {
+                complete = false;
+            } else if !(0..all.len()).any(stands_for) {
+                all.push((order, common));
+                is_hidden.push(false);
+            }
+        }
+        at += 1;
+    }
+    let mut whole: Vec<(usize, Route, bool)> =
+        all.into_iter().zip(is_hidden).map(|((order, route), hidden)| (order, route, hidden)).collect();
+    whole.sort_by_key(|(order, ..)| *order);
+    let (unreached, routes): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(.., hidden)| *hidden);
+    let bare = |all: Vec<(usize, Route, bool)>| all.into_iter().map(|(_, route, _)| route).collect();
+    Ordered { routes: bare(routes), unreached: bare(unreached), complete }
+}
+
+/// What weir compares, when both match.
+fn rank(route: &Route) -> (usize, usize, bool, usize) {
+    let host = match route.host.as_str() {
+        "*" => 0,
+        host if host.starts_with("*.") => host.len(),
+        _ => usize::MAX,
+    };
+    (host, route.path.len(), !route.methods.is_empty(), route.conditions.len())
+}
+
+/// Whether both are for the same requests, as they are written.
+fn same(a: &Route, b: &Route) -> bool {
+    a.host == b.host
+        && (&a.path, a.exact) == (&b.path, b.exact)
+        && a.methods.len() == b.methods.len()
+        && a.methods.iter().all(|method| b.methods.contains(method))
+        && a.conditions.len() == b.conditions.len()
+        && a.conditions.iter().all(|condition| b.conditions.contains(condition))
+}
+
+/// The route for requests that both match, to where the first one leads.
+fn common(first: &Route, second: &Route) -> Option<Route> {
+    let host = narrower(&first.host, &second.host, covers_host)?;
+    let path = narrower(&first.path, &second.path, covers_path)?;
+    let is_exact = |route: &Route| route.exact && route.path == path;
+    if first.exact && !is_exact(first) || second.exact && !is_exact(second) {
+        return None;
+    }
+    let exact = is_exact(first) || is_exact(second);
+    let methods = match (&first.methods[..], &second.methods[..]) {
+        ([], methods) | (methods, []) => methods.to_vec(),
+        (a, b) => a.iter().filter(|method| b.contains(method)).cloned().collect(),
+    };
+    if methods.is_empty() && !(first.methods.is_empty() && second.methods.is_empty()) {
+        return None;
+    }
+    let mut conditions = first.conditions.clone();
+    conditions.extend(second.conditions.iter().filter(|other| !first.conditions.contains(other)).cloned());
+    Some(Route { host, path, exact, methods, conditions, ..first.clone() })
+}
+
+/// Routes of weir take all below their path: where only the path itself is meant, those that take the rest to where it went. `routes` of all
+/// groups.
+pub(super) fn below_exact(routes: &[Route]) -> Vec<Route> {
+    let mut found: Vec<Route> = Vec::new();
+    for route in routes.iter().filter(|route| route.exact && !route.path.ends_with('/')) {
+        let (path, what) = (format!("{}/", route.path), format!("all below {}", route.path));
+        let below = Route { path, what, exact: false, to: To::Closed, ..route.clone() };
+        if routes.iter().chain(&found).any(|other| same(other, &below)) {
+            continue;
+        }
+        let mut others: Vec<&Route> =
+            routes.iter().filter(|other| other.group == route.group && !other.exact).collect();
+        others.sort_by_key(|other| std::cmp::Reverse(rank(other)));
+        let mut rules: Vec<Route> = Vec::new();
+        for other in others {
+            rules.extend(common(other, &below));
+            if rules.last().is_some_and(|rule| same(rule, &below)) {
+                break;
+            }
+        }
+        rules.push(below);
+        for rule in by_specificity(rules).routes {
+            if !found.iter().any(|other| same(other, &rule)) {
+                found.push(rule);
+            }
+        }
+    }
+    found
+}
+
+fn narrower(a: &str, b: &str, covers: fn(&str, &str) -> bool) -> Option<String> {
+    match (covers(a, b), covers(b, a)) {
+        (true, _) => Some(b.to_owned()),
+        (_, true) => Some(a.to_owned()),
+        _ => None,
+    }
+}
+
+/// Whether each host of the second pattern is one of the first.
+pub(super) fn covers_host(wide: &str, narrow: &str) -> bool {
+    let below = wide.strip_prefix('*').is_some_and(|suffix| narrow.len() > suffix.len() && narrow.ends_with(suffix));
+    wide == "*" || wide == narrow || below
+}
+
+/// Whether each path of the second prefix is one of the first.
+pub(super) fn covers_path(wide: &str, narrow: &str) -> bool {
+    let rest = narrow.strip_prefix(wide);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || wide.ends_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each request goes where the first rule that matches it leads. How: all requests of a small world, for rules at random.
+
+    use proptest::prelude::*;
+
+    use super::super::draft::Condition;
+    use super::*;
+
+    fn rule() -> impl Strategy<Value = Route> {
+        let host = prop::sample::select(vec!["*", "*.a", "b.a", "c"]);
+        let path = prop::sample::select(vec!["/", "/x", "/x/", "/x/y", "/z"]);
+        let methods = prop::sample::select(vec![vec![], vec!["GET"], vec!["GET", "PUT"], vec!["PUT"]]);
+        let conditions = prop::collection::btree_set(prop::sample::select(vec!["p", "q"]), 0..=2);
+        (host, path, any::<bool>(), methods, conditions).prop_map(|(host, path, exact, methods, conditions)| Route {
+            host: host.to_owned(),
+            path: path.to_owned(),
+            exact: exact && !path.ends_with('/'),
+            methods: methods.into_iter().map(str::to_owned).collect(),
+            conditions: conditions
+                .into_iter()
+                .map(|name| Condition { subject: "query", name: name.to_owned(), matches: None, not: false })
+                .collect(),
+            ..Route::default()
+        })
+    }
+
+    /// As `RouteTable` has it, which knows no exact paths.
+    fn matches(route: &Route, (host, path, method, has): (&str, &str, &str, &str)) -> bool {
+        covers_host(&route.host, host)
+            && covers_path(&route.path, path)
+            && (route.methods.is_empty() || route.methods.iter().any(|one| one == method))
+            && route.conditions.iter().all(|condition| has.contains(&condition.name))
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_rule_holds(rules in prop::collection::vec(rule(), 0..7)) {
+            let rules: Vec<Route> =
+                rules.into_iter().enumerate().map(|(at, rule)| Route { to: To::Upstream(at), ..rule }).collect();
+            let mut ordered = by_specificity(rules.clone());
+            prop_assert!(ordered.complete);
+            let below = below_exact(&ordered.routes);
+            ordered.routes.extend(below);
+            for host in ["b.a", "d.a", "c", "e"] {
+                for path in ["/", "/x", "/x/", "/x/y/w", "/xy", "/z"] {
+                    for method in ["GET", "PUT", "HEAD"] {
+                        for has in ["", "p", "q", "pq"] {
+                            let asked = (host, path, method, has);
+                            let first = rules.iter().find(|rule| matches(rule, asked) && (!rule.exact || rule.path == path));
+                            // What no rule takes is refused, by none or by one that leads nowhere.
+                            let first = first.map_or(To::Closed, |rule| rule.to);
+                            // As `RouteTable` looks: the most specific, of equals the first.
+                            let fits = ordered.routes.iter().filter(|route| matches(route, asked));
+                            let best = fits.rev().max_by_key(|route| rank(route)).map_or(To::Closed, |route| route.to);
+                            prop_assert_eq!(best, first, "{:?}", asked);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The text of an import: weir's configuration, each block with the line that it comes from. Called by `draft`, when nothing is open any more.
+
+use std::fmt::Write as _;
+
+use super::Dialect;
+use super::draft::{Condition, Draft, Edit, Listen, Route, Server, To, Upstream};
+use super::notes::harmless;
+use super::tree::Place;
+use crate::reverse::literal;
+
+/// The upstream to which leads what was for some only.
+pub(super) const CLOSED: &str = "closed";
+
+/// The whole.
+pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
+    let mut out = format!(
+        "// Written by `weir import {}`; what it could not carry over it has said on standard error.\n",
+        dialect.word()
+    );
+    write_client(&mut out, draft);
+    if let Some((log, place)) = &draft.log {
+        let _ = writeln!(out, "\n{}\n{log}", comment(draft, *place));
+    }
+    for at in draft.listened() {
+        write_listen(&mut out, draft, &draft.listens[at]);
+    }
+    for (at, upstream) in draft.upstreams.iter().enumerate() {
+        if draft.routes.iter().any(|route| route.to == To::Upstream(at)) {
+            write_upstream(&mut out, draft, upstream);
+        }
+    }
+    if draft.routes.iter().any(|route| route.to == To::Closed) {
+        let _ = write!(
+            out,
+            "\n// What was for some only leads here, where nothing listens: 502 for everybody.\nupstream \"{CLOSED}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
+        );
+    }
+    for route in &draft.routes {
+        write_route(&mut out, draft, route);
+    }
+    out
+}
+
+fn comment(draft: &Draft<'_>, place: Place) -> String {
+    format!("// {}", draft.sources.short(place))
+}
+
+fn write_client(out: &mut String, draft: &Draft<'_>) {
+    let of_client = draft.client.lines().chain(draft.client_lines.values().cloned()).collect();
+    for (name, lines) in [("client", of_client), ("shutdown", draft.shutdown.lines().collect::<Vec<_>>())] {
+        if !lines.is_empty() {
+            let _ = writeln!(out, "\n{name} {{");
+            for (line, place) in lines {
+                let _ = writeln!(out, "    {line} {}", comment(draft, place));
+            }
+            out.push_str("}\n");
+        }
+    }
+}
+
+fn write_listen(out: &mut String, draft: &Draft<'_>, listen: &Listen) {
+    let _ = write!(out, "\n{}\nlisten \"{}\"", comment(draft, listen.place), listen.address);
+    let Some(tls) = &listen.tls else {
+        out.push('\n');
+        return;
+    };
+    out.push_str(" {\n    tls {\n");
+    for (name, value) in &tls.options {
+        let _ = writeln!(out, "        {name} {value}");
+    }
+    for (file, key) in &tls.certificates {
+        let key = key.as_ref().map_or_else(String::new, |key| format!(" key={}", literal(key)));
+        let _ = writeln!(out, "        certificate {}{key}", literal(file));
+    }
+    out.push_str("    }\n}\n");
+}
+
+fn write_upstream(out: &mut String, draft: &Draft<'_>, upstream: &Upstream) {
+    let _ = writeln!(out, "\n{}\nupstream {} {{", comment(draft, upstream.place), literal(&upstream.name));
+    for (line, _) in upstream.amounts.lines() {
+        let _ = writeln!(out, "    {line}");
+    }
+    if let Some(options) = &upstream.tls {
+        let options: String = options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let _ = writeln!(out, "    tls{options}");
+    }
+    for line in &upstream.lines {
+        let _ = writeln!(out, "    {line}");
+    }
+    let weights = Weights::of(&upstream.servers);
+    for server in &upstream.servers {
+        let _ = writeln!(
+            out,
+            "    server {}{} {}",
+            literal(&server.address),
+            options(server, &weights),
+            comment(draft, server.place)
+        );
+    }
+    out.push_str("}\n");
+}
+
+/// How weights become ones from 1 to 100.
+struct Weights {
+    /// Whether they matter: one that is not like the others.
+    matter: bool,
+    most: u64,
+    /// A backup that is alone takes all.
+    lone_backup: bool,
+}
+
+impl Weights {
+    fn of(servers: &[Server]) -> Weights {
+        let weight = |server: &Server| server.weight.max(1);
+        let first = servers.first().map_or(1, weight);
+        Weights {
+            matter: servers.iter().any(|server| weight(server) != first),
+            most: servers.iter().map(weight).max().unwrap_or(1),
+            lone_backup: servers.iter().filter(|server| server.backup).count() == 1,
+        }
+    }
+
+    fn scaled(&self, weight: u64) -> u64 {
+        if self.most <= 100 { weight } else { (weight.saturating_mul(100) / self.most).max(1) }
+    }
+}
+
+fn options(server: &Server, weights: &Weights) -> String {
+    let mut out = String::new();
+    if weights.matter && !(server.backup && weights.lone_backup) {
+        let _ = write!(out, " weight={}", weights.scaled(server.weight.max(1)));
+    }
+    if server.backup {
+        out.push_str(" backup=#true");
+    }
+    if let Some(most) = server.connections {
+        let most = most.clamp(1, 65_535);
+        let _ = write!(out, " connections={} connections-max={most}", most.min(32));
+    }
+    out
+}
+
+fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route) {
+    let what: String = harmless(route.what.chars().take(80)).collect();
+    let _ = write!(out, "\n{} {what}\nroute", comment(draft, route.place));
+    if route.host != "*" {
+        let _ = write!(out, " host={}", literal(&route.host));
+    }
+    if route.path != "/" {
+        let _ = write!(out, " path={}", literal(&route.path));
+    }
+    out.push_str(" {\n");
+    if !route.methods.is_empty() {
+        let methods: Vec<String> = route.methods.iter().map(|method| literal(method)).collect();
+        let _ = writeln!(out, "    methods {}", methods.join(" "));
+    }
+    for Condition { subject, name, matches, not } in &route.conditions {
+        let how = matches.as_ref().map_or_else(String::new, |(kind, text)| format!(" {kind}={}", literal(text)));
+        let not = if *not { " not=#true" } else { "" };
+        let _ = writeln!(out, "    {subject} {}{how}{not}", literal(name));
+    }
+    if let To::Upstream(at) = route.to {
+        write_changes(out, route);
+        let _ = writeln!(out, "    proxy {}\n}}", literal(&draft.upstreams[at].name));
+    } else {
+        let _ = writeln!(out, "    proxy \"{CLOSED}\"\n}}");
+    }
+}
+
+fn write_changes(out: &mut String, route: &Route) {
+    if let Some(prefix) = &route.strip {
+        let _ = writeln!(out, "    strip-prefix {}", literal(prefix));
+    }
+    for (regex, to) in &route.rewrites {
+        let _ = writeln!(out, "    rewrite {} {}", literal(regex), literal(to));
+    }
+    let host = route.server_host.as_ref().map(|host| format!("        host {}\n", literal(host)));
+    write_edits(out, "request", host, &route.request);
+    write_edits(out, "answer", None, &route.answer);
+}
+
+fn write_edits(out: &mut String, block: &str, host: Option<String>, edits: &[Edit]) {
+    if host.is_none() && edits.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "    {block} {{");
+    out.push_str(&host.unwrap_or_default());
+    for Edit { verb, name, value } in edits {
+        let value = if *verb == "remove" { String::new() } else { format!(" {}", literal(value)) };
+        let _ = writeln!(out, "        {verb} {}{value}", literal(name));
+    }
+    out.push_str("    }\n");
+}

@@ -1,0 +1,78 @@
+//! The rows of `discovery` and of `server`. Part of the option table.
+
+use super::{DAY, HOUR, SECOND, row};
+use crate::schema::{BLOCK, Block, Default, Kind};
+use crate::texts;
+
+pub(super) const DISCOVERY: Block = Block {
+    name: "discovery",
+    help: "How names of servers are looked up, again and again while weir runs (docs/semantics.md §15).",
+    positional: &[],
+    options: &[
+        row(
+            "resolver",
+            Kind::List("ADDRESS or ADDRESS:PORT", texts::forward::resolver),
+            Default::Absent,
+            "Name servers. Without them those of the system: `/etc/hosts`, then `/etc/resolv.conf` with its search domains.",
+        ),
+        row(
+            "family",
+            Kind::Word(&["any", "ipv4", "ipv6"]),
+            Default::Is("any"),
+            "Which addresses are used: those of both kinds, or of one.",
+        ),
+        row(
+            "ttl-min",
+            Kind::Time(100_000, HOUR),
+            Default::Is("1s"),
+            "An answer holds for its TTL, but at least so long: no name is looked up more often.",
+        ),
+        row("ttl-max", Kind::Time(SECOND, DAY), Default::Is("5m"), "At most so long."),
+        row(
+            "hold",
+            Kind::Time(0, DAY),
+            Default::Is("30s"),
+            "How long an address stays in use that answers do not have any more. While name servers fail, all stay, however long that is.",
+        ),
+    ],
+    ..BLOCK
+};
+
+pub(super) const SERVER: Block = Block {
+    name: "server",
+    help: "One server of an upstream, or where a name is written, one for each of its addresses, which are looked up again when their time is over (docs/semantics.md §15).",
+    positional: &[row(
+        "address",
+        Kind::Text("HOST:PORT, or the name of a service", texts::server_address),
+        Default::Required,
+        "Where it is. `_http._tcp.app.internal` is a service (SRV): name servers say hosts, ports, which of them are backups, and weights.",
+    )],
+    options: &[
+        row(
+            "connections-min",
+            Kind::Count(0, 65_535),
+            Default::Is("1"),
+            "Connections kept also without traffic. As many as `connections`: all are made at the start and kept.",
+        ),
+        row(
+            "connections",
+            Kind::Count(1, 65_535),
+            Default::Is("32"),
+            "How many requests the server may have to work on at once while nothing holds a connection: so many connections are made, when requests would wait otherwise. As the other two, in total over all workers.",
+        ),
+        row(
+            "connections-max",
+            Kind::Count(1, 65_535),
+            Default::AtLeast("1024", "connections"),
+            "So many are made when others are held by what does not share: uploads that are not complete, large, late or endless answers, POSTs, slow readers. Tunnels are not counted.",
+        ),
+        row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
+        row("backup", Kind::Flag, Default::Is("#false"), "Used only when no server without this can be."),
+    ],
+    blocks: &[],
+    repeats: true,
+    ..BLOCK
+};
+
+/// What a file of `servers-from` has.
+pub(crate) const SERVERS: Block = Block { blocks: &[SERVER], ..BLOCK };

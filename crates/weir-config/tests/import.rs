@@ -1,0 +1,308 @@
+//! Configurations of others in the manner that their projects document, each with weir's beside it and what was said of it, and what is none.
+//! `UPDATE=1 cargo test -p weir-config --test import` writes the expected files; read the difference.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use weir_config::{Dialect, Experts, Imported, Outside, World, import, import_in, parse_in};
+
+const DIALECTS: [Dialect; 3] = [Dialect::Nginx, Dialect::Haproxy, Dialect::Caddy];
+
+fn variables(name: &str) -> Option<String> {
+    (name == "DIR").then(|| "/etc/haproxy".to_owned())
+}
+
+/// A file of the corpus is read by its name there, so that no place of this machine is told of.
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let name = path.display().to_string();
+    fs::read(corpus().join(path))
+        .map_err(|_| io::Error::other(format!("there is no {}", name.rsplit('/').next().unwrap())))
+}
+
+fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
+    let (folder, name) = (pattern.parent().unwrap(), pattern.file_name().unwrap().to_str().unwrap());
+    let Some(end) = name.strip_prefix('*') else { return Ok(vec![pattern.to_owned()]) };
+    let Ok(entries) = fs::read_dir(corpus().join(folder)) else { return Ok(Vec::new()) };
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(end));
+    names.sort();
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+const OUTSIDE: Outside<'static> = Outside { variables: &variables, matching: &matching, read: &read };
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let mut names: Vec<PathBuf> =
+        fs::read_dir(corpus().join(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.is_file() && path.extension().is_some_and(|end| end != "expected"));
+    names.retain(|path| !path.ends_with("proxy_headers.conf"));
+    names.sort();
+    assert!(!names.is_empty());
+    names.into_iter().map(|path| path.strip_prefix(corpus()).unwrap().to_owned()).collect()
+}
+
+/// Compares with the file beside it, or writes that.
+fn compare(path: &Path, actual: &str, failures: &mut Vec<String>) {
+    let expected = corpus().join(format!("{}.expected", path.display()));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&expected, actual).unwrap();
+    }
+    let expected = fs::read_to_string(&expected).unwrap_or_default();
+    if expected != actual {
+        failures.push(format!("{}\n--- expected\n{expected}\n--- actual\n{actual}", path.display()));
+    }
+}
+
+fn shown(imported: &Imported) -> String {
+    let mut out = format!("{}\n----\n", imported.text);
+    for note in &imported.notes {
+        let _ = writeln!(out, "{note}");
+    }
+    let _ = writeln!(out, "not needed: {}", imported.unneeded.join(", "));
+    out
+}
+
+/// What weir's own checker says of a text.
+fn assert_valid(text: &str, name: &Path) {
+    let world = World { variables: &|_| None, read: &|_| Ok(Vec::new()), experts: Experts::NOBODY };
+    let config =
+        parse_in(text, "imported.kdl", world).unwrap_or_else(|errors| panic!("{}: {errors}\n{text}", name.display()));
+    assert!(!config.plan.listeners.is_empty() && !config.plan.routes.is_empty());
+}
+
+#[test]
+fn what_others_write_becomes_weirs() {
+    let mut failures = Vec::new();
+    for dialect in DIALECTS {
+        for path in files(dialect.word()) {
+            let imported = import_in(dialect, &path, OUTSIDE).unwrap_or_else(|errors| panic!("{errors}"));
+            assert!(imported.faults.is_none(), "{}: {}\n{}", path.display(), imported.faults.unwrap(), imported.text);
+            assert_valid(&imported.text, &path);
+            compare(&path, &shown(&imported), &mut failures);
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Names of broken files begin with their dialect.
+#[test]
+fn what_is_broken_is_refused_with_its_line() {
+    let mut failures = Vec::new();
+    for path in files("bad") {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let dialect = DIALECTS.into_iter().find(|dialect| name.starts_with(dialect.word())).unwrap();
+        match import_in(dialect, &path, OUTSIDE) {
+            Ok(imported) => failures.push(format!("{name} was taken: {}", shown(&imported))),
+            Err(errors) => {
+                assert!(errors.problems()[0].help.is_some(), "{errors}");
+                compare(&path, &errors.render(false, 100), &mut failures);
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A text in place of a file.
+fn import_text(dialect: Dialect, text: &[u8]) -> Result<Imported, String> {
+    let read =
+        |path: &Path| if path == Path::new("x") { Ok(text.to_vec()) } else { Err(io::Error::other("not there")) };
+    let outside = Outside { variables: &variables, matching: &|path| Ok(vec![path.to_owned()]), read: &read };
+    let imported = import_in(dialect, Path::new("x"), outside).map_err(|errors| errors.to_string())?;
+    assert!(imported.faults.is_none(), "{}\n{}", imported.faults.unwrap(), imported.text);
+    Ok(imported)
+}
+
+/// What hostile texts have in common: an answer, soon, that names line and way out.
+#[test]
+fn hostile_texts_have_an_answer() {
+    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
+    for (dialect, text, line, message) in [
+        (Dialect::Nginx, "a {\n".repeat(100_000), 33, "nested too deep"),
+        (Dialect::Nginx, deep("a{", "}"), 1, "nested too deep"),
+        (Dialect::Nginx, "a b;\n".repeat(200_000), 100_001, "more than 100000 directives"),
+        (Dialect::Nginx, format!("a {};", "b ".repeat(1_000_000)), 0, ""),
+        (Dialect::Nginx, "\n\na \"b".to_owned() + &"\n".repeat(1_000_000), 3, "quote is never closed"),
+        (Dialect::Nginx, "x\n{".to_owned(), 2, "never closed"),
+        (Dialect::Nginx, "a\n\n".to_owned(), 1, "does not end"),
+        (Dialect::Nginx, "\n}".to_owned(), 2, "closes nothing"),
+        (Dialect::Nginx, "\n{".to_owned(), 2, "nothing stands in front"),
+        (Dialect::Nginx, "\nx_by_lua_block {{}".to_owned(), 2, "never closed"),
+        (Dialect::Nginx, "server { listen 80;\0 }".to_owned(), 1, "NUL"),
+        (Dialect::Nginx, "include x;\n".to_owned(), 1, "include each other too deep"),
+        (Dialect::Nginx, "a".repeat(5_000_000), 0, "larger than 4194304 bytes"),
+        (Dialect::Haproxy, "defaults\n  a \"b\n c\"\n".to_owned(), 2, "quote that is never closed"),
+        (Dialect::Haproxy, "defaults\n".to_owned() + &" mode http\n".repeat(200_000), 100_001, "more than 100000"),
+        (Dialect::Haproxy, "\nserver a\n".to_owned(), 2, "in no section"),
+        (Dialect::Haproxy, "listen a\n\0".to_owned(), 2, "NUL"),
+        (Dialect::Caddy, "a {\n".repeat(100_000), 34, "nested too deep"),
+        (Dialect::Caddy, "\na {\n".to_owned(), 2, "never closed"),
+        (Dialect::Caddy, "\n}\n".to_owned(), 2, "closes nothing"),
+        (Dialect::Caddy, "a {\n respond }\n}".to_owned(), 2, "alone on its line"),
+        (Dialect::Caddy, "a {\n \"b\n\n}".to_owned(), 2, "quote of this line"),
+        (Dialect::Caddy, "a {\n x <<E\n\n}".to_owned(), 2, "never ends"),
+        (Dialect::Caddy, "(a) {\nimport a\nimport a\n}\nimport a\n".to_owned(), 2, "imports within imports"),
+        (Dialect::Caddy, "(a) {\n".to_owned(), 1, "never closed"),
+        (Dialect::Caddy, "a,\n".to_owned(), 1, "behind the comma"),
+        (Dialect::Caddy, "import x\n".to_owned(), 1, "imports within imports"),
+    ] {
+        match import_text(dialect, text.as_bytes()) {
+            Ok(_) => assert_eq!(line, 0, "{message}"),
+            Err(said) => {
+                assert!(said.contains(message) && !message.is_empty(), "{message}: {}", &said[..said.len().min(300)]);
+                let place = if line == 0 { "x: ".to_owned() } else { format!("x:{line}:") };
+                assert!(said.starts_with(&place), "{message}: {}", &said[..said.len().min(300)]);
+            }
+        }
+    }
+    let latin1 = import_text(Dialect::Nginx, b"# caf\xe9\nserver {}").unwrap_err();
+    assert!(latin1.starts_with("x:1:6: this is not UTF-8"), "{latin1}");
+}
+
+/// As many rules as there can be take no long time.
+#[test]
+fn large_configurations_come_to_an_end() {
+    let mut nginx = "server { listen 80; server_name ".to_owned();
+    for n in 0..3000 {
+        let _ = write!(nginx, "h{n}.test ");
+    }
+    nginx.push(';');
+    for n in 0..3000 {
+        let _ = writeln!(nginx, "location /p{n} {{ proxy_pass http://10.0.0.1:{}; deny all; }}", n + 1);
+    }
+    nginx.push_str("} server { listen 80 default_server; location / { proxy_pass http://10.0.0.1:81; } }");
+    let mut haproxy = "frontend f\n mode http\n bind :80\n".to_owned();
+    for n in 0..3000 {
+        let _ = writeln!(
+            haproxy,
+            " use_backend b if {{ path_beg /{n} /x{n} }} {{ hdr(host) {} }} or !{{ hdr(x) {n} }}",
+            n % 7
+        );
+    }
+    haproxy.push_str("backend b\n mode http\n server s 10.0.0.1:80\n");
+    let mut caddy = ":80 {\n".to_owned();
+    for n in 0..3000 {
+        let _ = writeln!(caddy, "@m{n} path /{n}/* /x{n}/*\nreverse_proxy @m{n} 10.0.0.1:{}", n + 1);
+    }
+    caddy.push('}');
+    for (dialect, text) in [(Dialect::Nginx, nginx), (Dialect::Haproxy, haproxy), (Dialect::Caddy, caddy)] {
+        let imported = import_text(dialect, text.as_bytes()).unwrap();
+        assert!(imported.notes.iter().any(|note| note.why.contains("too many")), "{}", dialect.word());
+    }
+}
+
+/// What is read from the file system: a path, and a pattern with files beside it.
+#[test]
+fn files_are_read_from_the_folder() {
+    let imported = import(Dialect::Nginx, &corpus().join("nginx/sites.conf")).unwrap();
+    assert!(imported.text.contains("// conf.d/blog.conf:"), "{}", imported.text);
+    let missing = import(Dialect::Caddy, Path::new("/nowhere/Caddyfile")).unwrap_err();
+    assert!(missing.to_string().starts_with("/nowhere/Caddyfile: can't be read"), "{missing}");
+}
+
+/// Words of all dialects, and what separates them.
+fn pieces() -> impl Strategy<Value = String> {
+    let words = [
+        "server",
+        "listen",
+        "80",
+        "443 ssl",
+        "server_name",
+        "a.test",
+        "*.b.test",
+        "_",
+        "location",
+        "/",
+        "/a/",
+        "= /x",
+        "~ x",
+        "@n",
+        "proxy_pass",
+        "http://u",
+        "https://10.0.0.1:8443/y",
+        "$host",
+        "upstream u",
+        "10.0.0.1:80",
+        "weight=0",
+        "backup",
+        "deny all",
+        "ssl_certificate c.pem",
+        "if ($a)",
+        "return 403",
+        "rewrite ^(.*)$ $1 break",
+        "add_header X-A",
+        "\"b c\"",
+        "frontend f",
+        "backend u",
+        "mode http",
+        "bind :81",
+        "bind :82 ssl crt c.pem",
+        "default_backend u",
+        "use_backend u if",
+        "{ path_beg /a }",
+        "!{ src 1 }",
+        "or",
+        "acl x",
+        "hdr(host)",
+        "-i",
+        "-m reg",
+        "http-request",
+        "set-header",
+        "del-header",
+        "%[src]",
+        "server s 10.0.0.2:81",
+        "option httpchk",
+        "check",
+        "cookie C insert",
+        "a.test",
+        ":8080",
+        "reverse_proxy",
+        "handle",
+        "handle_path /p/*",
+        "@m path /q*",
+        "@m",
+        "header",
+        "+X-B",
+        "-X-C",
+        "{uri}",
+        "{$V}",
+        "tls",
+        "basic_auth",
+        "respond 403",
+        "import s",
+        "(s)",
+        "route",
+        "to",
+        "lb_policy ip_hash",
+        "transport http",
+    ];
+    let marks = [" {\n", "\n}\n", ";\n", "\n", " ", " ", "\t", "#", "\\", "'", "\"", "`", "$", "é", "\u{2028}"];
+    let word = prop::sample::select(words.to_vec()).prop_map(|word| format!("{word} "));
+    let mark = prop::sample::select(marks.to_vec()).prop_map(str::to_owned);
+    prop::collection::vec(prop_oneof![5 => word, 3 => mark], 0..60).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_has_an_answer_and_what_is_written_is_valid(text in pieces(), dialect in prop::sample::select(DIALECTS.to_vec())) {
+        let start = match dialect {
+            Dialect::Nginx => "upstream u { server 10.0.0.9; } server { location / { proxy_pass http://u; } ",
+            Dialect::Haproxy => "backend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n",
+            Dialect::Caddy => ":80 {\n reverse_proxy 10.0.0.9\n",
+        };
+        let end = if dialect == Dialect::Haproxy { "" } else { "\n}" };
+        for text in [text.clone(), format!("{start}{text}{end}")] {
+            if let Ok(imported) = import_text(dialect, text.as_bytes())
+                && !imported.text.is_empty()
+            {
+                assert_valid(&imported.text, Path::new("x"));
+            }
+        }
+    }
+}

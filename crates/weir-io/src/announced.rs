@@ -1,0 +1,399 @@
+//! A driver around a driver: clients of listeners that were [`announced`](Announced::announce) come through a load balancer that says first
+//! whose connection it is (PROXY protocol), and whoever calls sees the connection of that client.
+//!
+//! A connection is told as accepted when its header is complete, with the client's address; what came behind the header is handed out as
+//! received. Who is no balancer, or says anything else first, is closed and counted. Bytes of others pass untouched; while no listener is
+//! announced a turn is passed on as it is. Bounds: [`PROXY_HEADER_BYTES_MAX`] and [`HEADER_US`] a connection without a complete header.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::RecvBuf;
+use crate::driver::{
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, Relayed, Socket,
+};
+use crate::driver::{Token, Waker};
+use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
+
+/// How long a header may take from the accept on, microseconds.
+pub const HEADER_US: u64 = 5_000_000;
+
+/// Whether an address is one of a load balancer, which may say whose connection it passes on.
+pub type Balancers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// A listener whose clients are announced.
+struct Listener {
+    socket: Socket,
+    token: Token,
+    /// None: no more from now on.
+    balancers: Option<Balancers>,
+}
+
+/// A connection whose header is not complete, or of which something is to be handed out.
+struct Waiting {
+    generation: u32,
+    state: State,
+}
+
+enum State {
+    /// The caller doesn't know it.
+    Header { listener: Socket, peer: SocketAddr, bytes: Vec<u8>, until_us: u64 },
+    /// The caller's, with what came behind the header.
+    Rest { token: Token, bytes: Vec<u8>, want: Receive },
+}
+
+/// See the module.
+pub struct Announced<D> {
+    inner: D,
+    /// Tokens of all listeners.
+    tokens: Vec<(Socket, Token)>,
+    listeners: Vec<Listener>,
+    /// By slot.
+    waiting: BTreeMap<u32, Waiting>,
+    /// When headers have taken too long: time, slot, generation.
+    deadlines: BTreeSet<(u64, u32, u32)>,
+    /// Slots with something to hand out that is wanted.
+    ready: Vec<Socket>,
+    /// Connections that were closed because of their header, since somebody asked.
+    refused: u64,
+}
+
+impl<D: Driver> Announced<D> {
+    /// Around this driver; nobody is announced yet.
+    pub fn new(inner: D) -> Announced<D> {
+        Announced {
+            inner,
+            tokens: Vec::new(),
+            listeners: Vec::new(),
+            waiting: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            ready: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// From now on clients of this listener are announced by these balancers; None: they come by themselves.
+    pub fn announce(&mut self, listener: Socket, balancers: Option<Balancers>) {
+        let known = self.listeners.iter_mut().find(|known| known.socket == listener);
+        match (known, balancers) {
+            (Some(known), balancers) => known.balancers = balancers,
+            (None, None) => {}
+            (None, balancers) => {
+                let token = self.tokens.iter().find(|(socket, _)| *socket == listener).map_or(0, |(_, token)| *token);
+                self.listeners.push(Listener { socket: listener, token, balancers });
+            }
+        }
+    }
+
+    /// The driver inside, for inspection.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Connections that were closed since the last call because they were not announced as they should be.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn take(&mut self, socket: Socket) -> Option<State> {
+        self.waiting.get(&socket.index).filter(|waiting| waiting.generation == socket.generation)?;
+        self.waiting.remove(&socket.index).map(|waiting| waiting.state)
+    }
+
+    fn put(&mut self, socket: Socket, state: State) {
+        self.waiting.insert(socket.index, Waiting { generation: socket.generation, state });
+    }
+
+    fn rest(&mut self, socket: Socket) -> Option<(&mut Token, &mut Receive)> {
+        let waiting = self.waiting.get_mut(&socket.index).filter(|waiting| waiting.generation == socket.generation)?;
+        match &mut waiting.state {
+            State::Rest { token, want, .. } => Some((token, want)),
+            State::Header { .. } => None,
+        }
+    }
+
+    /// What a driver says of one socket; false: it is not for the caller.
+    fn pass(&mut self, completion: &mut Completion) -> bool {
+        if matches!(completion.event, Event::Woken) {
+            return true;
+        }
+        if let Event::Accepted { socket, peer } = completion.event {
+            let listener = self.listeners.iter().find(|known| known.socket == completion.socket);
+            let Some(balancers) = listener.and_then(|listener| listener.balancers.clone()) else { return true };
+            self.begin(socket, completion.socket, peer, &balancers);
+            return false;
+        }
+        match self.take(completion.socket) {
+            None => true,
+            Some(rest @ State::Rest { .. }) => {
+                self.put(completion.socket, rest);
+                true
+            }
+            Some(State::Header { listener, peer, bytes, until_us }) => {
+                let event = std::mem::replace(&mut completion.event, Event::Woken);
+                let seen = self.header(completion.socket, listener, peer, bytes, until_us, event);
+                let Some(seen) = seen else { return false };
+                *completion = seen;
+                true
+            }
+        }
+    }
+
+    fn begin(&mut self, socket: Socket, listener: Socket, peer: SocketAddr, balancers: &Balancers) {
+        if !balancers(peer.ip().to_canonical()) {
+            self.refused += 1;
+            return self.inner.reset(socket);
+        }
+        let until_us = self.inner.now_us() + HEADER_US;
+        self.deadlines.insert((until_us, socket.index, socket.generation));
+        self.put(socket, State::Header { listener, peer, bytes: Vec::new(), until_us });
+        self.inner.receive(socket, Receive::Once(Class::Small));
+    }
+
+    /// More of a header, or its end: the accept that the caller is to see, if it is complete.
+    fn header(
+        &mut self,
+        socket: Socket,
+        listener: Socket,
+        peer: SocketAddr,
+        mut bytes: Vec<u8>,
+        until_us: u64,
+        event: Event,
+    ) -> Option<Completion> {
+        let read = match event {
+            Event::Received(buffer) => {
+                bytes.extend_from_slice(&buffer);
+                self.inner.recycle(buffer);
+                ProxyHeader::read(&bytes)
+            }
+            // Who leaves before has had nothing to ask for.
+            _ => {
+                self.close_silent(socket, until_us);
+                return None;
+            }
+        };
+        match read {
+            Ok(None) if bytes.len() < PROXY_HEADER_BYTES_MAX => {
+                self.inner.receive(socket, Receive::Once(Class::Small));
+                self.put(socket, State::Header { listener, peer, bytes, until_us });
+                None
+            }
+            Ok(Some(header)) => {
+                self.deadlines.remove(&(until_us, socket.index, socket.generation));
+                bytes.drain(..header.bytes);
+                if !bytes.is_empty() {
+                    self.put(socket, State::Rest { token: 0, bytes, want: Receive::Off });
+                }
+                let token = self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.token);
+                let event = Event::Accepted { socket, peer: header.client.unwrap_or(peer) };
+                Some(Completion { token, socket: listener, event })
+            }
+            _ => {
+                self.refused += 1;
+                self.close_silent(socket, until_us);
+                None
+            }
+        }
+    }
+
+    /// Closes one that the caller does not know.
+    fn close_silent(&mut self, socket: Socket, until_us: u64) {
+        self.deadlines.remove(&(until_us, socket.index, socket.generation));
+        self.inner.close(socket);
+    }
+
+    /// Hands out what came behind headers and is wanted.
+    fn hand_out(&mut self, into: &mut Vec<Completion>) {
+        for socket in std::mem::take(&mut self.ready) {
+            match self.take(socket) {
+                Some(State::Rest { token, bytes, want }) if want != Receive::Off => {
+                    into.push(Completion { token, socket, event: Event::Received(RecvBuf::from_vec(bytes)) });
+                    if matches!(want, Receive::Many(_)) {
+                        self.inner.receive(socket, want);
+                    }
+                }
+                Some(state) => self.put(socket, state),
+                None => {}
+            }
+        }
+    }
+
+    /// Closes those whose header has taken too long.
+    fn expire(&mut self) {
+        let now_us = self.inner.now_us();
+        while let Some(&(until_us, index, generation)) = self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us) {
+            let socket = Socket { index, generation };
+            self.refused += 1;
+            self.take(socket);
+            self.close_silent(socket, until_us);
+        }
+    }
+
+    /// With a listener go those whose header is not complete.
+    fn close_listener(&mut self, listener: Socket) {
+        self.tokens.retain(|(socket, _)| *socket != listener);
+        self.listeners.retain(|known| known.socket != listener);
+        let is_its = |state: &State| matches!(state, State::Header { listener: of, .. } if *of == listener);
+        let all = self.waiting.iter().filter(|(_, waiting)| is_its(&waiting.state));
+        let names: Vec<Socket> =
+            all.map(|(&index, waiting)| Socket { index, generation: waiting.generation }).collect();
+        for socket in names {
+            if let Some(State::Header { until_us, .. }) = self.take(socket) {
+                self.close_silent(socket, until_us);
+            }
+        }
+    }
+}
+
+impl<D: Driver> Driver for Announced<D> {
+    fn now_us(&self) -> u64 {
+        self.inner.now_us()
+    }
+
+    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+        let socket = self.inner.listen(listener, token)?;
+        self.tokens.push((socket, token));
+        Ok(socket)
+    }
+
+    fn turn_away(&mut self, listener: Socket) {
+        self.inner.turn_away(listener);
+    }
+
+    fn hand_over(&mut self, listener: Socket) {
+        self.inner.hand_over(listener);
+    }
+
+    fn duplicate(&mut self, listener: Socket) -> io::Result<OwnedFd> {
+        self.inner.duplicate(listener)
+    }
+
+    fn set_backlog(&mut self, listener: Socket, backlog: u32) {
+        self.inner.set_backlog(listener, backlog);
+    }
+
+    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        self.inner.connect_from(from, to, token)
+    }
+
+    fn set_token(&mut self, socket: Socket, token: Token) {
+        if let Some((known, _)) = self.rest(socket) {
+            *known = token;
+        }
+        self.inner.set_token(socket, token);
+    }
+
+    fn receive(&mut self, socket: Socket, how: Receive) {
+        let Some((_, want)) = self.rest(socket) else { return self.inner.receive(socket, how) };
+        *want = how;
+        if how != Receive::Off && !self.ready.contains(&socket) {
+            self.ready.push(socket);
+        }
+    }
+
+    fn send(&mut self, socket: Socket, payload: Payload) {
+        self.inner.send(socket, payload);
+    }
+
+    fn shutdown_write(&mut self, socket: Socket) {
+        self.inner.shutdown_write(socket);
+    }
+
+    fn acknowledge(&mut self, socket: Socket) {
+        self.inner.acknowledge(socket);
+    }
+
+    fn relay(&mut self, a: Socket, b: Socket) {
+        debug_assert!(self.rest(a).is_none() && self.rest(b).is_none(), "what came first is not handed out");
+        self.inner.relay(a, b);
+    }
+
+    fn relayed(&self, socket: Socket) -> Option<Relayed> {
+        self.inner.relayed(socket)
+    }
+
+    fn close(&mut self, socket: Socket) {
+        self.take(socket);
+        self.close_listener(socket);
+        self.inner.close(socket);
+    }
+
+    fn reset(&mut self, socket: Socket) {
+        self.take(socket);
+        self.inner.reset(socket);
+    }
+
+    fn streams(&self) -> Vec<Socket> {
+        let mut streams = self.inner.streams();
+        let is_hidden = |socket: &Socket| {
+            let waiting = self.waiting.get(&socket.index).filter(|waiting| waiting.generation == socket.generation);
+            waiting.is_some_and(|waiting| matches!(waiting.state, State::Header { .. }))
+        };
+        streams.retain(|socket| !is_hidden(socket));
+        streams
+    }
+
+    fn recycle(&mut self, buffer: RecvBuf) {
+        self.inner.recycle(buffer);
+    }
+
+    fn buffers(&self, class: Class) -> (u32, u32) {
+        self.inner.buffers(class)
+    }
+
+    fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
+        self.inner.receiving_core(socket)
+    }
+
+    fn delivery(&mut self, socket: Socket) -> Delivery {
+        self.inner.delivery(socket)
+    }
+
+    /// Those whose header has begun and is not complete wait to be accepted, too.
+    fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
+        let is_begun = |state: &State| matches!(state, State::Header { listener: of, bytes, .. } if *of == listener && !bytes.is_empty());
+        let begun = self.waiting.values().filter(|waiting| is_begun(&waiting.state)).count() as u32;
+        match self.inner.accept_queue(listener) {
+            Some(queue) => Some(AcceptQueue { waiting: queue.waiting.saturating_add(begun), ..queue }),
+            // It was handed over.
+            None if begun > 0 => Some(AcceptQueue { waiting: begun, ..AcceptQueue::default() }),
+            None => None,
+        }
+    }
+
+    fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
+        if self.listeners.is_empty() && self.waiting.is_empty() {
+            return self.inner.turn(wait_us, into);
+        }
+        let before = into.len();
+        self.hand_out(into);
+        let due_us = self.deadlines.first().map(|(at_us, ..)| at_us.saturating_sub(self.inner.now_us()));
+        let wait_us = if into.len() > before { Some(0) } else { [wait_us, due_us].into_iter().flatten().min() };
+        let (from, mut at) = (into.len(), 0);
+        self.inner.turn(wait_us, into)?;
+        into.retain_mut(|completion| {
+            at += 1;
+            at <= from || self.pass(completion)
+        });
+        self.expire();
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        self.inner.waker()
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.inner.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Servers by their names: what a configuration says of looking them up, and the plan that comes of it when their addresses are known.
+//!
+//! A plan that was just compiled has servers as they are written. [`Plan::located`] puts a server for each known address in the place of
+//! one that is written as a name; who looks names up calls it again when they have others. Pure. docs/semantics.md §15.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::{Place, Plan, SECOND_US, ServerPlan, UNLOCATED, UpstreamPlan};
+
+/// How names of servers are looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoveryPlan {
+    /// Name servers that are asked; none, the default: those of the system (resolv.conf, and /etc/hosts first).
+    pub resolvers: Vec<SocketAddr>,
+    /// Which addresses are used. Default [`Family::Any`].
+    pub family: Family,
+    /// An answer holds for at least so long. Default 1 s.
+    pub ttl_min_us: u64,
+    /// An answer holds for at most so long. Default 5 min.
+    pub ttl_max_us: u64,
+    /// How long an address that is in no answer any more stays in use. Default 30 s.
+    pub hold_us: u64,
+    /// By the name of an upstream as it is written: a file with further servers. Default none.
+    pub files: BTreeMap<String, PathBuf>,
+}
+
+impl Default for DiscoveryPlan {
+    fn default() -> DiscoveryPlan {
+        DiscoveryPlan {
+            resolvers: Vec::new(),
+            family: Family::Any,
+            ttl_min_us: SECOND_US,
+            ttl_max_us: 300 * SECOND_US,
+            hold_us: 30 * SECOND_US,
+            files: BTreeMap::new(),
+        }
+    }
+}
+
+/// `family` of `discovery`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Family {
+    /// Addresses of both kinds. The default.
+    #[default]
+    Any,
+    /// Only IPv4.
+    V4,
+    /// Only IPv6.
+    V6,
+}
+
+/// What is known of where servers are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Known {
+    /// Places by what is written. A name that is not here has none.
+    pub names: BTreeMap<String, Vec<Place>>,
+    /// Servers as they are written in files. One that is not here has none.
+    pub files: BTreeMap<PathBuf, Vec<ServerPlan>>,
+}
+
+impl Plan {
+    /// This plan, which was just compiled, with servers where their names and files say that they are.
+    pub fn located(&self, known: &Known) -> Plan {
+        let listed = |plan: &UpstreamPlan| known.files.get(self.discovery.files.get(plan.written_name())?);
+        let located = |plan: &UpstreamPlan| plan.located(listed(plan).map_or(&[], Vec::as_slice), known);
+        Plan { upstreams: self.upstreams.iter().map(located).collect(), ..self.clone() }
+    }
+
+    /// The names of its servers, as written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let servers = self.upstreams.iter().flat_map(|plan| &plan.servers);
+        servers.filter(|server| server.is_name()).map(|server| server.written.as_str())
+    }
+}
+
+impl UpstreamPlan {
+    /// The name in the configuration: behind that of one which was derived for another `pool` stands that.
+    fn written_name(&self) -> &str {
+        self.name.split(' ').next().unwrap_or_default()
+    }
+
+    fn located(&self, listed: &[ServerPlan], known: &Known) -> UpstreamPlan {
+        let mut servers: Vec<ServerPlan> = Vec::new();
+        let listed = listed.iter().map(|server| ServerPlan { found: true, ..server.clone() });
+        for server in self.servers.iter().cloned().chain(listed) {
+            // What is written here comes before what a file says of the same server.
+            if servers.iter().any(|other| other.written == server.written) {
+                continue;
+            }
+            if server.is_name() {
+                let places = known.names.get(&server.written).into_iter().flatten();
+                servers.extend(places.map(|place| server.at(place)));
+            } else {
+                servers.push(server);
+            }
+        }
+        if servers.is_empty() {
+            // An upstream always has a server. This one gets nothing.
+            let nobody = self.servers.first().cloned().unwrap_or_else(|| ServerPlan::new(&self.name, UNLOCATED));
+            servers.push(ServerPlan { retired: true, ..nobody });
+        }
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let sticky = self.sticky.as_ref().map(|sticky| sticky.of(&names));
+        UpstreamPlan { servers, sticky, ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: servers stand where their names and files say, each once, and an upstream without any has one that gets nothing. How:
+    //! examples.
+
+    use super::*;
+    use crate::placement::sticky::{Cookie, Sticky};
+
+    fn known(addresses: &[u8], listed: &[ServerPlan]) -> Known {
+        let at = |last: &u8| SocketAddr::from(([10, 0, 0, *last], 80)).into();
+        Known {
+            names: [("a.test:80".to_owned(), addresses.iter().map(at).collect())].into(),
+            files: [(PathBuf::from("list"), listed.to_vec())].into(),
+        }
+    }
+
+    /// One upstream, for which there is a file.
+    fn written(plan: UpstreamPlan) -> Plan {
+        let files = [("app".to_owned(), PathBuf::from("list"))].into();
+        let discovery = DiscoveryPlan { files, ..DiscoveryPlan::default() };
+        Plan { upstreams: vec![UpstreamPlan { name: "app (pinned)".to_owned(), ..plan }], discovery, ..Plan::default() }
+    }
+
+    fn names(plan: &UpstreamPlan) -> Vec<&str> {
+        plan.servers.iter().map(|server| server.name.as_str()).collect()
+    }
+
+    #[test]
+    fn servers_are_where_names_and_files_say() {
+        let fixed = ServerPlan::new("10.0.0.9:80", ([10, 0, 0, 9], 80).into());
+        let named = ServerPlan::new("a.test:80", UNLOCATED);
+        let sticky = Some(Sticky::new(&Cookie::new("c"), true, "", "app", &[]));
+        let written =
+            written(UpstreamPlan { servers: vec![fixed.clone(), named.clone()], sticky, ..UpstreamPlan::default() });
+        let other = ServerPlan::new("10.0.0.8:80", ([10, 0, 0, 8], 80).into());
+        let listed = [other, ServerPlan { weight: 1, ..fixed }, named];
+        let plan = &written.located(&known(&[1, 2], &listed)).upstreams[0];
+        assert_eq!(names(plan), ["10.0.0.9:80", "a.test@10.0.0.1:80", "a.test@10.0.0.2:80", "10.0.0.8:80"]);
+        assert_eq!(plan.servers.iter().map(|server| server.found).collect::<Vec<_>>(), [false, true, true, true]);
+        assert_eq!(plan.servers[0].weight, 50, "what is written comes first");
+        let cookie = |at| plan.sticky.as_ref().and_then(|sticky| sticky.cookie(at));
+        assert!((0..4).all(|at| cookie(at).is_some()) && cookie(0) != cookie(1) && cookie(4).is_none());
+        // Again, as when names have other addresses.
+        let again = |known| written.located(&known).upstreams.remove(0);
+        assert_eq!(names(&again(known(&[2], &[]))), ["10.0.0.9:80", "a.test@10.0.0.2:80"]);
+        assert_eq!(names(&again(Known::default())), ["10.0.0.9:80"]);
+    }
+
+    #[test]
+    fn an_upstream_without_servers_has_one_that_gets_nothing() {
+        let named = UpstreamPlan { servers: vec![ServerPlan::new("a.test:80", UNLOCATED)], ..UpstreamPlan::default() };
+        for plan in [named, UpstreamPlan::default()] {
+            let plan = &written(plan).located(&Known::default()).upstreams[0];
+            assert_eq!((plan.servers.len(), plan.present().count(), plan.is_retired()), (1, 0, false));
+        }
+    }
+}

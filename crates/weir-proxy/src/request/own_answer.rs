@@ -1,0 +1,73 @@
+//! What a route has instead of an upstream, a redirect, or a text or file that stands in the configuration; and pages for errors.
+//!
+//! Compiled by weir-config, held by the route; `Clients::request_parsed` (`client/receive.rs`) asks for it, and it goes the way of
+//! all that weir answers by itself (`Answers::answer_local`); pages are rules of a route, looked for when it fails (`Answers::fail_exchange`). Bound: [`CONTENT_BYTES_MAX`], which all clients share. docs/semantics.md §14.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::cause::{Cause, Local};
+use crate::request::rules::Known;
+use crate::request::rules::location::Location;
+use crate::upstream::health::Codes;
+
+/// Longest content.
+pub const CONTENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Statuses of redirects: RFC 9110 §15.4, without those that mean something else.
+pub const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// An answer of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnAnswer {
+    /// The client is to ask elsewhere.
+    Redirect {
+        /// One of [`REDIRECTS`].
+        status: u16,
+        /// Where.
+        to: Location,
+    },
+    /// The same for everybody.
+    Fixed(Arc<Fixed>),
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fixed {
+    /// 200 to 599, without 206.
+    pub status: u16,
+    /// Content-Type of the content; None: it is not told.
+    pub media_type: Option<Box<[u8]>>,
+    /// Empty where [`has_content`] says no; at most [`CONTENT_BYTES_MAX`].
+    pub content: Bytes,
+}
+
+/// What clients see of errors that weir answers with, in place of its own line of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// For which statuses.
+    pub statuses: Vec<Codes>,
+    /// Content-Type.
+    pub media_type: Box<[u8]>,
+    /// At most [`CONTENT_BYTES_MAX`].
+    pub content: Bytes,
+}
+
+/// Whether an answer with this status has content (RFC 9110 §6.4.1, §15.3.6).
+pub fn has_content(status: u16) -> bool {
+    !matches!(status, 204 | 205 | 304)
+}
+
+impl OwnAnswer {
+    /// What a request gets. `path` is path and query as rules of paths have made them; None: as they came.
+    pub(crate) fn local(&self, known: &Known<'_>, path: Option<&[u8]>) -> Local {
+        match self {
+            OwnAnswer::Redirect { status, to } => match to.render(known, path) {
+                Ok(to) => Local::Redirect(*status, to),
+                Err(fault) => Cause::from(fault).into(),
+            },
+            OwnAnswer::Fixed(fixed) => Local::Fixed(Arc::clone(fixed)),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Handing clients over to another process that has the listening sockets as well: they are lent to it, and when it accepts, this one
+//! stops and finishes whom it has.
+//!
+//! Nothing is done to a lent socket that the other process would feel: it is not turned away from, and not shut down.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use weir_io::Driver;
+use weir_proxy::ending::Farewell;
+
+use crate::worker::Worker;
+
+/// A listening socket that is lent.
+#[derive(Debug)]
+pub struct Lent {
+    /// Its listener as the plan names it.
+    pub address: SocketAddr,
+    /// The service manager keeps it.
+    pub stays_open: bool,
+    /// A descriptor more of it. Several workers may have the same socket.
+    pub socket: OwnedFd,
+}
+
+/// Where workers put what they lend.
+#[derive(Debug, Default)]
+pub struct Lending {
+    lent: Mutex<Vec<io::Result<Lent>>>,
+}
+
+impl Lending {
+    /// What was lent. Ask when all workers have carried it out.
+    ///
+    /// # Errors
+    /// A socket can't be lent.
+    pub fn take(&self) -> io::Result<Vec<Lent>> {
+        std::mem::take(&mut *self.lent.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
+    }
+}
+
+impl<D: Driver> Worker<D> {
+    /// Lends the sockets of the plan's listeners.
+    pub(crate) fn lend(&mut self, lending: &Lending) {
+        let mut lent = lending.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        for (address, sockets, stays_open) in self.listeners.present() {
+            for socket in sockets {
+                let duplicate = self.driver.duplicate(*socket);
+                lent.push(duplicate.map(|socket| Lent { address, stays_open, socket }));
+            }
+        }
+    }
+
+    /// Finishes what is under way; who is new is another process's affair at these listeners. At the others it is as in a drain.
+    pub(crate) fn hand_over(&mut self, taken: &[SocketAddr]) {
+        self.draining = true;
+        self.stop_accepting(taken);
+        self.survive(|worker| {
+            worker.engine.drain(Farewell::Successor);
+            worker.act();
+        });
+    }
+
+    /// The time is over that clients have to be finished in, but for tunnels.
+    pub(crate) fn keep_tunnels_only(&mut self) {
+        self.survive(|worker| {
+            worker.engine.begin_turn(worker.driver.now_us());
+            worker.engine.drain(Farewell::AllButTunnels);
+            worker.engine.settle();
+            worker.act();
+        });
+    }
+}

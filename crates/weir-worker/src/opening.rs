@@ -1,0 +1,208 @@
+//! The listening sockets that workers begin with: bound, or taken over from another process, and who of the workers has which.
+//!
+//! Called by [`crate::prepare`]; a worker begins to accept when it carries out [`crate::Command::Open`]. A socket that was taken over may
+//! have clients in its queue, so each is accepted from by somebody, however many workers there are.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_io::{Driver, bind_listener};
+use weir_proxy::plan::ListenerPlan;
+
+use crate::start::Sealing;
+use crate::worker::Worker;
+
+/// Listening sockets of one listener that another process has opened.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The listener as the plan names it.
+    pub address: SocketAddr,
+    /// At least one.
+    pub sockets: Vec<TcpListener>,
+    /// They stay open when this process closes them: the service manager keeps them.
+    pub stays_open: bool,
+}
+
+/// What the workers are to accept on.
+#[derive(Debug, Default)]
+pub struct Opening {
+    /// By worker, by listener of the plan; each is taken once.
+    sockets: Mutex<Vec<Vec<Sockets>>>,
+    /// By listener of the plan: how its clients speak TLS.
+    seals: Vec<Option<Sealing>>,
+    /// Why that could not be.
+    failed: Mutex<Vec<io::Error>>,
+}
+
+/// What one worker has of one listener.
+#[derive(Debug, Default)]
+struct Sockets {
+    sockets: Vec<TcpListener>,
+    stays_open: bool,
+}
+
+/// The listeners of a plan, open.
+pub(crate) struct Opened {
+    pub(crate) opening: Opening,
+    /// Of the listeners, with the real port where 0 was asked.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Some workers accept from the same socket.
+    pub(crate) is_shared: bool,
+}
+
+impl Opening {
+    pub(crate) fn set_seals(&mut self, seals: Vec<Option<Sealing>>) {
+        self.seals = seals;
+    }
+
+    /// Why workers can't accept. Ask when all have carried it out.
+    pub(crate) fn take_failed(&self) -> Vec<io::Error> {
+        std::mem::take(&mut lock(&self.failed))
+    }
+}
+
+impl Opened {
+    /// Opens what is not among the inherited ones, and spreads all over the workers.
+    ///
+    /// # Errors
+    /// The listener that can't be had, and why.
+    pub(crate) fn new(
+        plans: &[ListenerPlan],
+        workers: usize,
+        mut inherited: Vec<Inherited>,
+    ) -> Result<Opened, (SocketAddr, io::Error)> {
+        let (mut addresses, mut is_shared) = (Vec::new(), false);
+        let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
+        for plan in plans {
+            let at = inherited.iter().position(|inherited| inherited.address == plan.address);
+            let (before, stays_open) = match at.map(|at| inherited.swap_remove(at)) {
+                Some(Inherited { sockets, stays_open, .. }) => (sockets, stays_open),
+                None => (Vec::new(), false),
+            };
+            let failed = |error| (plan.address, error);
+            let all = complete(plan, workers, before, stays_open).map_err(failed)?;
+            addresses.push(all[0].local_addr().map_err(failed)?);
+            is_shared |= all.len() < workers;
+            for (of_worker, sockets) in of_workers.iter_mut().zip(spread(&all, workers).map_err(failed)?) {
+                of_worker.push(Sockets { sockets, stays_open });
+            }
+        }
+        let opening = Opening { sockets: Mutex::new(of_workers), ..Opening::default() };
+        Ok(Opened { opening, addresses, is_shared })
+    }
+}
+
+/// The sockets of a listener, with one for each worker if that can be; at least one.
+fn complete(
+    plan: &ListenerPlan,
+    workers: usize,
+    mut all: Vec<TcpListener>,
+    stays_open: bool,
+) -> io::Result<Vec<TcpListener>> {
+    let mut address = all.first().map_or(Ok(plan.address), TcpListener::local_addr)?;
+    // One of ours beside those that stay open would lose who waits at it when weir ends.
+    let wanted = if stays_open { 1 } else { workers };
+    while all.len() < wanted {
+        match bind_listener(address, plan.backlog) {
+            Ok(socket) => {
+                address = socket.local_addr()?;
+                all.push(socket);
+            }
+            // What there is serves, when this process may not bind there any more.
+            Err(_) if !all.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// Descriptors of all sockets by worker: each worker has one, each socket a worker.
+fn spread(all: &[TcpListener], workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+    let mut of_workers: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    for at in 0..workers.max(all.len()) {
+        of_workers[at % workers].push(all[at % all.len()].try_clone()?);
+    }
+    Ok(of_workers)
+}
+
+impl<D: Driver> Worker<D> {
+    /// Begins to accept.
+    pub(crate) fn open(&mut self, opening: &Opening) {
+        let mine = lock(&opening.sockets).get_mut(usize::from(self.parts.worker)).map(std::mem::take);
+        for (Sockets { sockets, stays_open }, plan) in
+            mine.unwrap_or_default().into_iter().zip(&self.parts.plan.listeners)
+        {
+            if let Err(error) = self.listeners.add(&mut self.driver, sockets, stays_open, plan) {
+                lock(&opening.failed).push(error);
+            }
+        }
+        self.listeners.announce(self.driver.inner_mut(), &self.parts.plan);
+        let sockets: Vec<_> = self.listeners.sockets().map(<[_]>::to_vec).collect();
+        for (sockets, sealing) in sockets.into_iter().zip(&opening.seals) {
+            if let Some(sealing) = sealing {
+                sockets.into_iter().for_each(|socket| self.seal(socket, sealing));
+            }
+        }
+        if self.draining {
+            self.stop_accepting(&[]);
+        }
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: whatever the numbers, each worker accepts somewhere and each inherited socket is accepted from; what the service
+    //! manager keeps is never joined by others. How: real sockets, told apart by their inodes.
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn inodes<'a>(sockets: impl IntoIterator<Item = &'a TcpListener>) -> BTreeSet<u64> {
+        sockets.into_iter().map(|socket| rustix::fs::fstat(socket).expect("open").st_ino).collect()
+    }
+
+    fn opened(workers: usize, count: usize, stays_open: bool) -> (Vec<TcpListener>, Vec<Vec<Sockets>>, bool) {
+        let first = bind_listener("127.0.0.1:0".parse().expect("an address"), 8).expect("a port");
+        let address = first.local_addr().expect("bound");
+        let mut before = vec![first];
+        while before.len() < count {
+            before.push(bind_listener(address, 8).expect("it shares the port"));
+        }
+        let sockets = before.iter().map(|socket| socket.try_clone().expect("a descriptor")).collect();
+        let plan = ListenerPlan::new(address);
+        let inherited = Inherited { address, sockets, stays_open };
+        let opened = Opened::new(&[plan], workers, vec![inherited]).expect("it opens");
+        assert_eq!(opened.addresses, [address]);
+        let of_workers = opened.opening.sockets.into_inner().expect("no panic");
+        (before, of_workers, opened.is_shared)
+    }
+
+    #[test]
+    fn every_socket_has_a_worker_and_every_worker_a_socket() {
+        for (workers, count) in [(1, 1), (2, 1), (1, 3), (3, 3), (2, 5), (5, 2)] {
+            for stays_open in [false, true] {
+                let (before, of_workers, is_shared) = opened(workers, count, stays_open);
+                assert!(of_workers.iter().all(|of_worker| of_worker.len() == 1 && !of_worker[0].sockets.is_empty()));
+                let all = inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets));
+                assert!(all.is_superset(&inodes(&before)), "{workers} workers, {count} sockets");
+                let wanted = if stays_open { count } else { count.max(workers) };
+                assert_eq!((all.len(), is_shared), (wanted, wanted < workers));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_inherited_is_bound() {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let opened = Opened::new(&[ListenerPlan::new(address)], 3, Vec::new()).expect("it opens");
+        assert!(opened.addresses[0].port() > 0 && !opened.is_shared);
+        let of_workers = opened.opening.sockets.into_inner().expect("no panic");
+        assert_eq!(inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets)).len(), 3);
+    }
+}

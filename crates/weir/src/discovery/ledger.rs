@@ -1,0 +1,224 @@
+//! What is known of each name, and when it is looked up again. Pure: time is an argument. Called by [`super`].
+//!
+//! An address is in use from the first answer that has it until `hold` after the first one that has it no more. Look-ups that fail change
+//! nothing, and are tried again after [`RETRY_MIN`], twice that, and so on up to [`RETRY_MAX`]. Bound: [`ADDRESSES_MAX`] a name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use weir_proxy::plan::{DiscoveryPlan, Place};
+
+/// Addresses of one name that are in use; there is no room for more servers anyway.
+pub(super) const ADDRESSES_MAX: usize = 256;
+/// The first pause after a look-up that failed.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The longest one.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Where a name says that its servers are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) places: Vec<Place>,
+    pub(super) ttl: Duration,
+    /// Nobody failed to tell some of them.
+    pub(super) is_whole: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The name has no addresses, as whoever must know says.
+    Nothing(&'static str),
+    /// Nobody could tell.
+    Failed(&'static str),
+}
+
+impl Trouble {
+    pub(super) fn text(&self) -> &'static str {
+        let (Trouble::Nothing(text) | Trouble::Failed(text)) = self;
+        text
+    }
+}
+
+/// What is worth a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum News {
+    /// It can't be looked up any more, or not yet.
+    Lost(String),
+    /// It can.
+    Back(String),
+}
+
+/// How a name is doing, for status and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// As written.
+    pub(crate) name: String,
+    /// Those in use.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Why the last look-up had no answer; None: it had, or there was none yet.
+    pub(crate) problem: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Name {
+    /// Those in use. With a time: since then no answer has it any more.
+    addresses: BTreeMap<SocketAddr, (Place, Option<Instant>)>,
+    due: Instant,
+    is_asked: bool,
+    /// Look-ups in a row that had no answer.
+    failures: u32,
+    problem: Option<&'static str>,
+    /// It has been looked up since all were to be last.
+    is_settled: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    plan: DiscoveryPlan,
+    names: BTreeMap<String, Name>,
+}
+
+impl Ledger {
+    /// This is how long answers hold from now on.
+    pub(super) fn set_plan(&mut self, plan: DiscoveryPlan) {
+        self.plan = plan;
+    }
+
+    /// Each name is looked up at once, whatever is known of it.
+    pub(super) fn refresh(&mut self, now: Instant) {
+        self.names.values_mut().for_each(|name| (name.due, name.is_settled) = (now, false));
+    }
+
+    /// From now on these names are wanted, and no others.
+    pub(super) fn want(&mut self, names: &BTreeSet<String>, now: Instant) {
+        self.names.retain(|name, _| names.contains(name));
+        for name in names {
+            let new = || Name {
+                addresses: BTreeMap::new(),
+                due: now,
+                is_asked: false,
+                failures: 0,
+                problem: None,
+                is_settled: false,
+            };
+            if !self.names.contains_key(name) {
+                self.names.insert(name.clone(), new());
+            }
+        }
+    }
+
+    /// Names whose time has come, at most so many. They are being asked from now on.
+    pub(super) fn take_due(&mut self, now: Instant, max: usize) -> Vec<String> {
+        let due = self.names.iter_mut().filter(|(_, name)| !name.is_asked && name.due <= now);
+        due.take(max)
+            .map(|(text, name)| {
+                name.is_asked = true;
+                text.clone()
+            })
+            .collect()
+    }
+
+    /// A look-up has ended.
+    pub(super) fn learn(&mut self, text: &str, answer: Result<Answer, Trouble>, now: Instant) -> Option<News> {
+        let name = self.names.get_mut(text)?;
+        (name.is_asked, name.is_settled) = (false, true);
+        match answer {
+            Ok(answer) => name.answered(text, answer, &self.plan, now),
+            Err(trouble) => name.failed(text, &trouble, &self.plan, now),
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let hold = hold(&self.plan);
+        self.names.values_mut().for_each(|name| name.expire(hold, now));
+    }
+
+    /// When something is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let due = self.names.values().filter(|name| !name.is_asked).map(|name| name.due);
+        let missing = self.names.values().flat_map(|name| name.addresses.values().filter_map(|(_, since)| *since));
+        due.chain(missing.map(|since| since + hold(&self.plan))).min()
+    }
+
+    /// Each name has been looked up since all were to be last.
+    pub(super) fn is_settled(&self) -> bool {
+        self.names.values().all(|name| name.is_settled)
+    }
+
+    /// What is in use.
+    pub(super) fn known(&self) -> BTreeMap<String, Vec<Place>> {
+        let of =
+            |(text, name): (&String, &Name)| (text.clone(), name.addresses.values().map(|(place, _)| *place).collect());
+        self.names.iter().map(of).collect()
+    }
+
+    /// How all are doing.
+    pub(super) fn shown(&self) -> Vec<Shown> {
+        let of = |(text, name): (&String, &Name)| Shown {
+            name: text.clone(),
+            addresses: name.addresses.keys().copied().collect(),
+            problem: name.problem,
+        };
+        self.names.iter().map(of).collect()
+    }
+}
+
+impl Name {
+    fn answered(&mut self, text: &str, answer: Answer, plan: &DiscoveryPlan, now: Instant) -> Option<News> {
+        let was_lost = self.problem.take().is_some();
+        self.failures = 0;
+        if answer.is_whole {
+            self.miss(&answer.places, plan, now);
+        }
+        for place in answer.places {
+            if self.addresses.len() < ADDRESSES_MAX || self.addresses.contains_key(&place.address) {
+                self.addresses.insert(place.address, (place, None));
+            }
+        }
+        let [min, max] = [plan.ttl_min_us, plan.ttl_max_us].map(Duration::from_micros);
+        let ttl = answer.ttl.clamp(min, max.max(min));
+        self.due = now + if answer.is_whole { ttl } else { ttl.min(RETRY_MAX) };
+        was_lost.then(|| News::Back(format!("{text} can be looked up again")))
+    }
+
+    fn failed(&mut self, text: &str, trouble: &Trouble, plan: &DiscoveryPlan, now: Instant) -> Option<News> {
+        if matches!(trouble, Trouble::Nothing(_)) {
+            self.miss(&[], plan, now);
+        }
+        self.due = now + (RETRY_MIN * (1 << self.failures.min(5))).min(RETRY_MAX);
+        self.failures = self.failures.saturating_add(1);
+        let before = self.problem.replace(trouble.text());
+        let stays = match (self.addresses.len(), trouble) {
+            (0, _) => "it has no server until it can be".to_owned(),
+            (_, Trouble::Failed(_)) => "what is known stays in use".to_owned(),
+            (_, Trouble::Nothing(_)) => {
+                format!("what is known stays in use for {} s", hold(plan).as_secs_f64())
+            }
+        };
+        before.is_none().then(|| News::Lost(format!("{text} can't be looked up: {}; {stays}", trouble.text())))
+    }
+
+    /// An answer has only these.
+    fn miss(&mut self, these: &[Place], plan: &DiscoveryPlan, now: Instant) {
+        let is_missing = |address: &SocketAddr| these.iter().all(|place| place.address != *address);
+        for (_, (_, since)) in self.addresses.iter_mut().filter(|(address, _)| is_missing(address)) {
+            since.get_or_insert(now);
+        }
+        self.expire(hold(plan), now);
+    }
+
+    fn expire(&mut self, hold: Duration, now: Instant) {
+        self.addresses.retain(|_, (_, since)| since.is_none_or(|since| now < since + hold));
+    }
+}
+
+fn hold(plan: &DiscoveryPlan) -> Duration {
+    Duration::from_micros(plan.hold_us)
+}
+
+#[cfg(test)]
+mod tests;

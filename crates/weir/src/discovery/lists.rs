@@ -1,0 +1,163 @@
+//! Lists of servers in files (`servers-from`): read again when they have changed. Called by [`super`] at each look.
+//!
+//! A list that can't be used changes nothing. It is told when it is still so at the next look, for whoever writes it may be half done; what was
+//! so from the beginning is told at once. Bound: a look at the metadata of each file, and [`LIST_BYTES_MAX`] of one that has changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use weir_config::parse_servers;
+use weir_proxy::plan::ServerPlan;
+
+use super::News;
+use crate::side::stamp::Stamp;
+
+/// Bytes of a file: some thousands of servers, of which there is hardly room for more.
+const LIST_BYTES_MAX: u64 = 1 << 20;
+
+/// How a file is doing, for status and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListShown {
+    pub(crate) file: String,
+    /// Servers of it that are in use, as they are written.
+    pub(crate) servers: usize,
+    /// Why it is not used as it is now.
+    pub(crate) problem: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// Of what was read last; None: nothing was, or there is no such file.
+    stamp: Option<Stamp>,
+    servers: Vec<ServerPlan>,
+    problem: Option<String>,
+    is_told: bool,
+    is_read: bool,
+}
+
+/// All files that are wanted.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    lists: BTreeMap<PathBuf, List>,
+}
+
+impl Lists {
+    /// From now on these files are wanted, and no others.
+    pub(super) fn want(&mut self, files: BTreeSet<PathBuf>) {
+        self.lists.retain(|path, _| files.contains(path));
+        files.into_iter().for_each(|path| _ = self.lists.entry(path).or_default());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// Reads what has changed.
+    pub(super) fn look(&mut self) -> Vec<News> {
+        self.lists.iter_mut().filter_map(|(path, list)| list.look(path)).collect()
+    }
+
+    /// What is in use.
+    pub(super) fn known(&self) -> BTreeMap<PathBuf, Vec<ServerPlan>> {
+        self.lists.iter().map(|(path, list)| (path.clone(), list.servers.clone())).collect()
+    }
+
+    /// The names among it.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let servers = self.lists.values().flat_map(|list| &list.servers);
+        servers.filter(|server| server.is_name()).map(|server| server.written.as_str())
+    }
+
+    /// How all are doing.
+    pub(super) fn shown(&self) -> Vec<ListShown> {
+        let of = |(path, list): (&PathBuf, &List)| ListShown {
+            file: path.display().to_string(),
+            servers: list.servers.len(),
+            problem: list.problem.clone(),
+        };
+        self.lists.iter().map(of).collect()
+    }
+}
+
+impl List {
+    fn look(&mut self, path: &Path) -> Option<News> {
+        let stamp = Stamp::at(path).ok();
+        let (is_first, is_same) = (!self.is_read, stamp.is_some() && stamp == self.stamp);
+        if !is_same {
+            // What is written while it is read has another stamp, and is read again.
+            (self.stamp, self.is_read) = (stamp, true);
+            match read(path) {
+                Ok(servers) => {
+                    let was_told = std::mem::take(&mut self.is_told);
+                    (self.servers, self.problem) = (servers, None);
+                    let text = format!("read the servers in {} again: {}", path.display(), self.servers.len());
+                    return (was_told || !is_first).then_some(News::Back(text));
+                }
+                Err(why) => {
+                    let is_new = self.problem.replace(why).is_none();
+                    if is_new && !is_first {
+                        return None;
+                    }
+                }
+            }
+        }
+        let problem = self.problem.as_ref().filter(|_| !self.is_told)?;
+        self.is_told = true;
+        Some(News::Lost(format!("{problem}; servers that were read before stay")))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<ServerPlan>, String> {
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    let done = File::open(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let done = match done {
+        Ok(size) if size as u64 > LIST_BYTES_MAX => Err(io::Error::other(format!("more than {LIST_BYTES_MAX} bytes"))),
+        done => done,
+    };
+    done.map_err(|error| format!("{name} can't be read: {error}"))?;
+    parse_servers(&bytes, &name).map_err(|errors| {
+        let text = errors.to_string();
+        text.lines().next().unwrap_or_default().to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a list is in use until there is another good one, and trouble is told once, not while somebody writes. How: a real file.
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_in_use_until_there_is_another() {
+        let path = std::env::temp_dir().join(format!("weir-lists-{}.kdl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let mut lists = Lists::default();
+        lists.want([path.clone()].into());
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        let lost = |news: Vec<News>| matches!(&news[..], [News::Lost(_)]);
+        let back = |news: Vec<News>| matches!(&news[..], [News::Back(_)]);
+        assert!(lost(lists.look()), "there is none");
+        assert_eq!(lists.look(), []);
+        write("server \"10.0.0.1:80\"; server \"a.test:80\"");
+        assert!(back(lists.look()));
+        assert_eq!((lists.known()[&path].len(), lists.names().collect::<Vec<_>>()), (2, vec!["a.test:80"]));
+        assert_eq!(lists.look(), []);
+        write("server \"10.0.0.1:80\"; server \"a.te");
+        assert_eq!(lists.look(), [], "somebody may be writing");
+        assert!(lists.shown()[0].problem.is_some());
+        assert!(lost(lists.look()), "nobody is");
+        assert_eq!((lists.look(), lists.known()[&path].len()), (vec![], 2));
+        write("server \"10.0.0.1:800\"");
+        assert!(back(lists.look()));
+        assert_eq!((lists.known()[&path].len(), &lists.shown()[0].problem), (1, &None));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(lists.look(), []);
+        assert!(lost(lists.look()));
+        assert_eq!((lists.look(), lists.known()[&path].len()), (vec![], 1));
+        lists.want(BTreeSet::new());
+        assert!(lists.is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! `weir import`: the configuration of another program as one of weir. It goes to standard output, what could not be carried over to standard
+//! error. Touches no socket.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use weir_config::{Dialect, Imported, NoteKind};
+
+use crate::failure::Failure;
+use crate::terminal;
+
+/// `weir import`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Reads the file and what it includes, and writes what weir would do the same by; comments name the lines. On standard error it says what \
+it could not carry over, what works otherwise, and what it has closed: where only some were let in, and weir can't tell whom, nobody is. \
+Names of servers and files of certificates are not looked at: `weir check` does so.
+
+Example:
+  weir import nginx /etc/nginx/nginx.conf >weir.kdl && weir check -c weir.kdl")]
+pub(crate) struct ImportArgs {
+    /// Whose configuration it is
+    #[arg(value_enum, value_name = "PROGRAM")]
+    program: Program,
+    /// Its main file: nginx.conf, haproxy.cfg, Caddyfile
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Whose configuration it is. The variants have no texts of their own: clap then lists them in one line.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Nginx,
+    Haproxy,
+    Caddy,
+}
+
+impl From<Program> for Dialect {
+    fn from(program: Program) -> Dialect {
+        match program {
+            Program::Nginx => Dialect::Nginx,
+            Program::Haproxy => Dialect::Haproxy,
+            Program::Caddy => Dialect::Caddy,
+        }
+    }
+}
+
+/// Does the verb.
+///
+/// # Errors
+/// The configuration can't be read, or nothing of it could be carried over.
+pub(crate) fn import(arguments: &ImportArgs) -> Result<(), Failure> {
+    let imported = weir_config::import(arguments.program.into(), &arguments.file)?;
+    terminal::print(&imported.text);
+    terminal::print_error(&told(&imported));
+    if imported.text.is_empty() {
+        let why = "weir: nothing in it could be carried over: it has no address and no server that weir could use\n";
+        return Err(Failure::Configuration(why.to_owned()));
+    }
+    match imported.faults {
+        // What is on standard output is nearly right, and says so nowhere else.
+        Some(faults) => Err(Failure::Configuration(terminal::render(&faults))),
+        None => Ok(()),
+    }
+}
+
+/// A line for each note, and how many there are.
+fn told(imported: &Imported) -> String {
+    let mut out: String = imported.notes.iter().map(|note| format!("{note}\n")).collect();
+    let count = |kind: NoteKind| imported.notes.iter().filter(|note| note.kind == kind).count();
+    let kinds = [NoteKind::Lost, NoteKind::Different, NoteKind::Closed];
+    let counts: Vec<String> = kinds.into_iter().map(|kind| format!("{} {}", count(kind), kind.word())).collect();
+    out.push_str(&format!("weir: {}", counts.join(", ")));
+    if imported.dropped > 0 {
+        out.push_str(&format!(", {} more not shown", imported.dropped));
+    }
+    if !imported.unneeded.is_empty() {
+        out.push_str(&format!("; weir needs nothing like: {}", imported.unneeded.join(", ")));
+    }
+    out.push('\n');
+    out
+}

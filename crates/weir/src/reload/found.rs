@@ -1,0 +1,67 @@
+//! What it changes that names of servers have other addresses, or files other servers, for people.
+
+use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
+
+/// A line for each server that was found and comes, goes or changes. `new` has come of what is written, and is not merged.
+pub(super) fn lines(old: &Plan, new: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    for plan in &new.upstreams {
+        let before = old.upstreams.iter().find(|one| !one.is_retired() && one.name == plan.name);
+        let (old, new) = (before.map_or_else(Vec::new, found), found(plan));
+        let of = |all: &[&ServerPlan], one: &ServerPlan| {
+            all.iter().find(|other| other.name == one.name).map(|one| told(one))
+        };
+        let mut add = |sign, server: &ServerPlan| {
+            lines.push(format!("upstream \"{}\": {sign} server \"{}\"", plan.name, server.name));
+        };
+        for server in &new {
+            match of(&old, server) {
+                None => add('+', server),
+                Some(before) if before != told(server) => add('~', server),
+                Some(_) => {}
+            }
+        }
+        old.iter().filter(|server| of(&new, server).is_none()).for_each(|server| add('-', server));
+    }
+    lines
+}
+
+fn found(plan: &UpstreamPlan) -> Vec<&ServerPlan> {
+    plan.present().filter(|server| server.found).collect()
+}
+
+/// What can be different of a server of the same name.
+fn told(server: &ServerPlan) -> (u32, bool, [u32; 3]) {
+    (server.weight, server.backup, [server.connections_min, server.connections, server.connections_max])
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: who comes and who goes has a line, and nobody else. How: an example.
+
+    use std::collections::BTreeSet;
+    use std::net::SocketAddr;
+
+    use super::*;
+    use weir_proxy::plan::{Known, UNLOCATED};
+
+    #[test]
+    fn who_comes_and_goes_is_told() {
+        let servers =
+            vec![ServerPlan::new("a.test:80", UNLOCATED), ServerPlan::new("10.0.0.9:80", ([10, 0, 0, 9], 80).into())];
+        let upstream = UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() };
+        let written = Plan { upstreams: vec![upstream], ..Plan::default() };
+        let at = |last: &[u8]| {
+            let at = |last: &u8| SocketAddr::from(([10, 0, 0, *last], 80)).into();
+            let addresses = last.iter().map(at).collect();
+            written.located(&Known { names: [("a.test:80".to_owned(), addresses)].into(), ..Known::default() })
+        };
+        let first = at(&[1, 2]).merged(at(&[2, 3]), 9, &BTreeSet::new()).expect("room");
+        assert_eq!(
+            lines(&first, &at(&[2, 4])),
+            ["upstream \"app\": + server \"a.test@10.0.0.4:80\"", "upstream \"app\": - server \"a.test@10.0.0.3:80\""]
+        );
+        assert!(lines(&first, &at(&[3, 2])).is_empty());
+        assert_eq!(lines(&first, &written.located(&Known::default())).len(), 2);
+    }
+}

@@ -1,0 +1,315 @@
+//! The new program's part: what it was given by the one before it, or by a service manager, and what it says to the former.
+//!
+//! Called by `main` and `run`. A new program is started twice: the first process ([`start_again`]) starts the second one and ends, so
+//! that nobody but the service manager is its parent. When the predecessor is gone before it has handed over, the new one is the only one,
+//! and serves; when it only says nothing more, it has given the new one up. Bounds: [`BEGIN_MAX`], and the predecessor's patience.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use weir_config::collide;
+use weir_io::{adopt_listener, take_inherited};
+use weir_proxy::plan::{ListenerPlan, Plan};
+use weir_worker::{Handle, Inherited};
+
+use super::orders::{self, Ordered};
+use super::successor::GO_MAX;
+use super::wire::{Channel, Heard, MESSAGE_BYTES_MAX, ToNew, ToOld, VERSION};
+use super::{CHANNEL, VARIABLE_GO, VARIABLE_START};
+use crate::admin::Lent;
+use crate::failure::Failure;
+use crate::terminal::warn;
+
+/// How long the old program may take to give what it has to give.
+const BEGIN_MAX: Duration = Duration::from_secs(60);
+/// How long a process may take to end that has closed its descriptors.
+const END_MAX: Duration = Duration::from_secs(2);
+/// How often is looked whether the new program is ready.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Listening sockets that were opened before this program was.
+#[derive(Debug, Default)]
+pub(crate) struct Heritage {
+    listeners: Vec<Sockets>,
+    /// The metrics listener, by its name in the configuration.
+    pub(crate) metrics: Option<(SocketAddr, OwnedFd)>,
+    /// The admin socket and its place.
+    pub(crate) admin: Option<(PathBuf, UnixListener)>,
+    /// What operators have ordered of servers.
+    orders: Vec<Ordered>,
+    /// Who gave them; None: a service manager, or nobody.
+    pub(crate) predecessor: Option<Predecessor>,
+}
+
+/// Those of one listener.
+#[derive(Debug)]
+struct Sockets {
+    address: SocketAddr,
+    stays_open: bool,
+    sockets: Vec<OwnedFd>,
+}
+
+/// The weir that this one takes over from.
+#[derive(Debug, Clone)]
+pub(crate) struct Predecessor {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Its job that this program is the outcome of.
+    pub(crate) job: u64,
+    /// Tells when it ends; None: it has, before this program began.
+    process: Arc<Option<OwnedFd>>,
+    /// None: it has nothing more to hear.
+    channel: Arc<Mutex<Option<Channel>>>,
+}
+
+/// Where the predecessor answers, besides clients.
+#[derive(Debug)]
+pub(crate) struct Given {
+    admin: Option<PathBuf>,
+    metrics: Option<SocketAddr>,
+}
+
+/// Where this program will, in its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    admin: bool,
+    metrics: bool,
+}
+
+impl Given {
+    /// What of it is among these.
+    pub(crate) fn of(&self, doors: &Lent) -> Taken {
+        let is_same = |path: &PathBuf| doors.admin.as_ref().is_some_and(|(of, _)| of == path);
+        Taken {
+            admin: self.admin.as_ref().is_some_and(is_same),
+            metrics: self.metrics.is_some_and(|address| doors.metrics.as_ref().is_some_and(|(of, _)| *of == address)),
+        }
+    }
+}
+
+/// Whether this is the first of the two processes of a new program. It starts the second one; this is its exit code then.
+pub(crate) fn start_again() -> Option<ExitCode> {
+    let channel = given(VARIABLE_START)?;
+    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()));
+    let mut words = std::env::args_os();
+    command.arg0(words.next().unwrap_or_default()).args(words).env(CHANNEL, VARIABLE_GO);
+    let (message, code) = match command.spawn() {
+        Ok(child) => (ToOld::Started { pid: child.id() }, ExitCode::SUCCESS),
+        Err(error) => {
+            let text = format!("weir: not upgraded: the new program can't start itself: {error}\n");
+            (ToOld::Fails { code: 1, text }, ExitCode::FAILURE)
+        }
+    };
+    // Who is not there does not wait for it.
+    let _ = channel.say(&message, &[]);
+    Some(code)
+}
+
+/// The channel that is standard input, if this is what the environment says.
+fn given(word: &str) -> Option<Channel> {
+    if std::env::var_os(CHANNEL).is_none_or(|value| value != word) {
+        return None;
+    }
+    Channel::given(rustix::stdio::stdin().try_clone_to_owned().ok()?)
+}
+
+impl Heritage {
+    /// What this process was given.
+    ///
+    /// # Errors
+    /// The old program says something that is not understood.
+    pub(crate) fn receive() -> Result<Heritage, Failure> {
+        let Some(channel) = given(VARIABLE_GO) else { return Ok(Heritage::of_service_manager()) };
+        // It is known elsewhere now; nobody may take it for input.
+        if let Ok(nothing) = std::fs::File::open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&nothing);
+        }
+        let mut heritage = Heritage::default();
+        let mut begun = None;
+        let end = Instant::now() + BEGIN_MAX;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            let heard = channel.hear(left).map_err(|error| strange(&error.to_string()))?;
+            let Heard::Message(message, mut descriptors) = heard else { break };
+            match message {
+                ToNew::Begin { version: VERSION, pid, job } => begun = Some((pid, job)),
+                ToNew::Begin { version, .. } => return Err(strange(&format!("it speaks version {version}"))),
+                ToNew::Listener { address, stays_open } => heritage.add(address, stays_open, descriptors),
+                ToNew::Metrics { address } => heritage.metrics = descriptors.pop().map(|socket| (address, socket)),
+                ToNew::Admin { path } => heritage.admin = descriptors.pop().map(|socket| (path, socket.into())),
+                ToNew::Ordered(ordered) => heritage.orders.push(ordered),
+                ToNew::All | ToNew::Go | ToNew::Yours => {
+                    let (pid, job) = begun.ok_or_else(|| strange("it did not say who it is"))?;
+                    let process = Pid::from_raw(pid.cast_signed());
+                    let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+                    let (process, channel) = (Arc::new(process), Arc::new(Mutex::new(Some(channel))));
+                    heritage.predecessor = Some(Predecessor { pid, job, process, channel });
+                    return Ok(heritage);
+                }
+            }
+        }
+        Err(strange("it fell silent"))
+    }
+
+    /// Sockets of a service manager, which keeps them.
+    fn of_service_manager() -> Heritage {
+        let mut heritage = Heritage::default();
+        for socket in take_inherited() {
+            let address = socket2::SockRef::from(&socket).local_addr().ok().and_then(|address| address.as_socket());
+            match address {
+                Some(address) => heritage.add(address, true, vec![socket]),
+                None => warn("a socket of the service manager is none of TCP; it is closed"),
+            }
+        }
+        heritage
+    }
+
+    fn add(&mut self, address: SocketAddr, stays_open: bool, more: Vec<OwnedFd>) {
+        match self.listeners.iter_mut().find(|listener| listener.address == address) {
+            Some(listener) => listener.sockets.extend(more),
+            None => self.listeners.push(Sockets { address, stays_open, sockets: more }),
+        }
+    }
+
+    /// What the predecessor has besides listeners.
+    pub(crate) fn doors(&self) -> Given {
+        Given {
+            admin: self.admin.as_ref().map(|(path, _)| path.clone()),
+            metrics: self.metrics.as_ref().map(|(address, _)| *address),
+        }
+    }
+
+    /// The plan with the weights that were ordered.
+    pub(crate) fn weigh(&self, plan: Plan) -> Plan {
+        orders::weigh(plan, &self.orders)
+    }
+
+    /// Tells workers what else was ordered.
+    pub(crate) fn carry_out_orders(&self, plan: &Plan, workers: &Handle) {
+        orders::carry_out(plan, workers, &self.orders);
+    }
+
+    /// Whether there are sockets already where this address is, so that its port can't be free.
+    pub(crate) fn covers(&self, address: SocketAddr) -> bool {
+        self.listeners.iter().any(|listener| listener.address == address || collide(listener.address, address))
+    }
+
+    /// What is for these listeners. The old program is told; the rest is closed, and told if the service manager opened it.
+    ///
+    /// # Errors
+    /// A socket that is not what it should be.
+    pub(crate) fn take_listeners(&mut self, plans: &[ListenerPlan]) -> Result<Vec<Inherited>, Failure> {
+        let mut inherited = Vec::new();
+        for Sockets { address, stays_open, sockets } in self.listeners.drain(..) {
+            let Some(plan) = plans.iter().find(|plan| plan.address == address) else {
+                if stays_open {
+                    warn(format_args!(
+                        "no `listen \"{address}\"`: the socket that the service manager has there is not used"
+                    ));
+                }
+                continue;
+            };
+            let failed = |error| Failure::Running(format!("weir: the socket that was opened for {address}: {error}\n"));
+            let sockets = sockets.into_iter().map(|socket| adopt_listener(socket, plan.backlog).map_err(failed));
+            inherited.push(Inherited { address, sockets: sockets.collect::<Result<_, _>>()?, stays_open });
+            if let Some(predecessor) = &self.predecessor {
+                predecessor.say(&ToOld::Takes { address });
+            }
+        }
+        Ok(inherited)
+    }
+}
+
+impl Predecessor {
+    /// Tells why there will be no successor.
+    pub(crate) fn tell_failed(&self, failure: &Failure) {
+        let mut text = failure.to_string();
+        // With room for what JSON makes of it.
+        text.truncate(text.floor_char_boundary(MESSAGE_BYTES_MAX / 8));
+        self.say(&ToOld::Fails { code: failure.code(), text });
+    }
+
+    /// Waits until there is nothing more to wait for (`unready`: why it does; None: it is ready), and until this program may accept
+    /// clients. The old one ends it when that takes too long.
+    ///
+    /// # Errors
+    /// The old one has given this one up.
+    pub(crate) fn wait_for_turn(
+        &self,
+        Taken { admin, metrics }: Taken,
+        mut unready: impl FnMut() -> Option<String>,
+    ) -> Result<(), Failure> {
+        let mut said = None;
+        while let Some(why) = unready() {
+            if said.as_ref() != Some(&why) {
+                self.say(&ToOld::Waits { why: why.clone() });
+                said = Some(why);
+            }
+            if !matches!(self.hear(LOOK_EVERY), Some(Heard::Nothing)) {
+                return self.is_gone();
+            }
+        }
+        self.say(&ToOld::Ready { pid: std::process::id(), metrics, admin });
+        loop {
+            match self.hear(GO_MAX) {
+                Some(Heard::Nothing) => {}
+                Some(Heard::Message(..)) => return Ok(()),
+                _ => return self.is_gone(),
+            }
+        }
+    }
+
+    /// Clients are accepted: waits until the old program does not accept any more, and needs nothing.
+    ///
+    /// # Errors
+    /// As before.
+    pub(crate) fn take_over(&self) -> Result<(), Failure> {
+        self.say(&ToOld::Accepts);
+        match self.hear(GO_MAX) {
+            Some(Heard::Message(..)) => {}
+            _ => self.is_gone()?,
+        }
+        *self.lock() = None;
+        Ok(())
+    }
+
+    /// The old program has closed its end of the channel.
+    ///
+    /// # Errors
+    /// It lives.
+    fn is_gone(&self) -> Result<(), Failure> {
+        let Some(process) = &*self.process else { return Ok(()) };
+        let patience = Timespec::try_from(END_MAX).ok();
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], patience.as_ref()) {
+            Ok(1..) => Ok(()),
+            _ => Err(strange("it has given this one up")),
+        }
+    }
+
+    fn say(&self, message: &ToOld) {
+        if let Some(channel) = &*self.lock() {
+            // Who is gone has nothing to be told.
+            let _ = channel.say(message, &[]);
+        }
+    }
+
+    /// None: it can't be heard any more.
+    fn hear(&self, patience: Duration) -> Option<Heard<ToNew>> {
+        self.lock().as_ref().and_then(|channel| channel.hear(patience).ok())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Channel>> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn strange(why: &str) -> Failure {
+    Failure::Running(format!("weir: not upgraded: the old program can't be taken over from: {why}\n"))
+}

@@ -1,0 +1,85 @@
+//! What operators have ordered of servers (`weir server`), for the program that takes over: a server that somebody took out must not
+//! come back because of an upgrade. Read by the old program, carried out by the new one before it accepts clients.
+//!
+//! Servers are named as the configuration names them. One that the new configuration does not have is left out; an ordered weight holds
+//! only while the configuration says the same one (docs/semantics.md §13).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_proxy::cross::standing::Order;
+use weir_proxy::plan::Plan;
+use weir_proxy::upstream::server_state::State;
+use weir_worker::{Command, Handle};
+
+use crate::reload::slot;
+
+/// How long a worker may take to come to it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Of one server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ordered {
+    upstream: String,
+    server: String,
+    /// What it is to do; None: to serve.
+    rest: Option<Rest>,
+    /// The weight that the configuration says, and another one that was ordered.
+    weight: Option<(u32, u32)>,
+}
+
+/// How a server rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Rest {
+    Drain,
+    Disable,
+}
+
+/// What is ordered now.
+pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
+    let report = workers.enquire(PATIENCE).into_iter().flatten().next();
+    let of_slot = |at: usize| {
+        let (upstream, server) = plan.server(at).filter(|(_, server)| !server.retired)?;
+        let standing = report.as_ref().and_then(|report| Some(report.machines.servers.get(at)?.standing));
+        let rest = match standing {
+            Some(State::Draining) => Some(Rest::Drain),
+            Some(State::Disabled) => Some(Rest::Disable),
+            _ => None,
+        };
+        let weight = server.weight_ordered.map(|ordered| (server.weight, ordered));
+        let is_ordered = rest.is_some() || weight.is_some();
+        is_ordered.then(|| Ordered { upstream: upstream.name.clone(), server: server.name.clone(), rest, weight })
+    };
+    (0..plan.servers()).filter_map(of_slot).collect()
+}
+
+/// The plan with the weights that were ordered.
+pub(super) fn weigh(mut plan: Plan, orders: &[Ordered]) -> Plan {
+    for Ordered { upstream, server, weight, .. } in orders {
+        if let (Some((configured, ordered)), Ok(at)) = (weight, slot(&plan, upstream, server))
+            && plan.server(at).is_some_and(|(_, server)| server.weight == *configured)
+        {
+            plan = plan.weighted(at, Some(*ordered));
+        }
+    }
+    plan
+}
+
+/// Tells workers the rest.
+pub(super) fn carry_out(plan: &Plan, workers: &Handle, orders: &[Ordered]) {
+    for Ordered { upstream, server, rest, .. } in orders {
+        let order = match rest {
+            Some(Rest::Drain) => Order::Drain,
+            Some(Rest::Disable) => Order::Disable,
+            None => continue,
+        };
+        let Ok(at) = slot(plan, upstream, server) else { continue };
+        let command = Command::Order { server: at as u32, order };
+        if workers.command(&command).is_err() {
+            // More than they take at a time: there is room when they have come to them.
+            workers.enquire(PATIENCE);
+            let _ = workers.command(&command);
+        }
+    }
+}

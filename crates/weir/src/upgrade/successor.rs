@@ -1,0 +1,284 @@
+//! The old program's part: starts the new one, gives it the listening sockets, waits until it is ready, and lets it go.
+//!
+//! Called by the thread that does reloads (`reload`), one job after another. Until the new program accepts clients nothing of the old one
+//! has changed, so that whatever goes wrong costs nothing: [`Newcomer`] ends it when it is dropped. Bounds: `timeout` of `upgrade`,
+//! [`GO_MAX`], [`START_MAX`].
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use weir_proxy::plan::Plan;
+use weir_worker::{Handle, Lent};
+
+use super::orders::{self, Ordered};
+use super::wire::{Channel, DESCRIPTORS_MAX, Heard, ToNew, ToOld, VERSION};
+use super::{CHANNEL, Program, VARIABLE_START};
+use crate::admin::Lent as LentDoors;
+use crate::failure::Failure;
+
+/// How long a new program that is ready may take to accept clients, or an old one to stop.
+pub(super) const GO_MAX: Duration = Duration::from_secs(10);
+/// How long the first of the two processes that make a new program may take to end, when the second one speaks.
+const START_MAX: Duration = Duration::from_secs(5);
+/// How often is looked whether the old program is told to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Why there is no new program although nothing is wrong with it.
+const TOLD_TO_END: &str = "this weir is told to end";
+
+/// Starts new programs in the place of this one.
+#[derive(Debug)]
+pub(crate) struct Upgrader {
+    program: Program,
+    /// Besides the workers' sockets.
+    doors: LentDoors,
+}
+
+/// What a new program has taken over.
+#[derive(Debug, Clone)]
+pub(crate) struct Handed {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Listeners, named as the configuration names them.
+    pub(crate) listeners: Vec<SocketAddr>,
+    /// The metrics listener.
+    pub(crate) metrics: bool,
+    /// The admin socket.
+    pub(crate) admin: bool,
+}
+
+impl Upgrader {
+    /// For a weir that was started so.
+    pub(crate) fn new(program: Program, doors: LentDoors) -> Upgrader {
+        Upgrader { program, doors }
+    }
+
+    /// Has a new program take over. `may_commit` is asked when it is ready: not when this one ends meanwhile, which would do to the
+    /// sockets of both what is done to those that go. `hand_over` is called when it accepts clients, and returns when this one has
+    /// stopped to.
+    ///
+    /// # Errors
+    /// Why there is no new program; this one has everything that it had.
+    pub(crate) fn upgrade(
+        &mut self,
+        job: u64,
+        workers: &Handle,
+        plan: &Plan,
+        may_commit: impl FnOnce() -> bool,
+        hand_over: impl FnOnce(Handed),
+    ) -> Result<(), Failure> {
+        if std::process::id() == 1 {
+            let why = "it is process 1 of its container, which ends when this process does; start another container";
+            return Err(failed(why));
+        }
+        let timeout = Duration::from_micros(plan.upgrade.timeout_us);
+        let end = Instant::now() + timeout;
+        let orders = orders::read(plan, workers);
+        let lent = workers.lend().map_err(|error| failed(&format!("the listeners can't be lent: {error}")))?;
+        let mut newcomer = Newcomer::start(&self.program)?;
+        newcomer.give(job, &lent, &self.doors, orders, timeout).map_err(|error| newcomer.why_not(&error))?;
+        drop(lent);
+        let handed = newcomer.wait_until_ready(workers, timeout, end)?;
+        if !may_commit() {
+            return Err(failed(TOLD_TO_END));
+        }
+        newcomer.accept()?;
+        self.doors = LentDoors::default();
+        hand_over(handed);
+        newcomer.let_go();
+        Ok(())
+    }
+}
+
+/// A new program that is not in charge yet. Ended when dropped.
+struct Newcomer {
+    channel: Channel,
+    /// The process that starts it, and ends then: so the program is nobody's child but the service manager's, who hears of its end.
+    starter: Child,
+    /// What it is ended by; None: it is not known.
+    itself: Option<OwnedFd>,
+    is_free: bool,
+}
+
+impl Newcomer {
+    fn start(program: &Program) -> Result<Newcomer, Failure> {
+        let (channel, theirs) = Channel::pair().map_err(|error| failed(&error.to_string()))?;
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).env(CHANNEL, VARIABLE_START).stdin(Stdio::from(theirs));
+        for of_this_process in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+            command.env_remove(of_this_process);
+        }
+        let starter = command.spawn();
+        let starter = starter.map_err(|error| failed(&format!("can't start {}: {error}", program.path.display())))?;
+        Ok(Newcomer { channel, starter, itself: None, is_free: false })
+    }
+
+    /// Gives it all that it may take over.
+    fn give(
+        &self,
+        job: u64,
+        lent: &[Lent],
+        doors: &LentDoors,
+        orders: Vec<Ordered>,
+        timeout: Duration,
+    ) -> io::Result<()> {
+        self.channel.set_patience(timeout)?;
+        self.channel.say(&ToNew::Begin { version: VERSION, pid: std::process::id(), job }, &[])?;
+        let mut seen = HashSet::new();
+        let mut listeners: Vec<(SocketAddr, bool, Vec<BorrowedFd<'_>>)> = Vec::new();
+        for Lent { address, stays_open, socket } in lent {
+            // Several workers may have the same one.
+            if !seen.insert(rustix::fs::fstat(socket)?.st_ino) {
+                continue;
+            }
+            match listeners.iter_mut().find(|(of, ..)| of == address) {
+                Some((.., sockets)) => sockets.push(socket.as_fd()),
+                None => listeners.push((*address, *stays_open, vec![socket.as_fd()])),
+            }
+        }
+        for (address, stays_open, sockets) in listeners {
+            for sockets in sockets.chunks(DESCRIPTORS_MAX) {
+                self.channel.say(&ToNew::Listener { address, stays_open }, sockets)?;
+            }
+        }
+        if let Some((address, socket)) = &doors.metrics {
+            self.channel.say(&ToNew::Metrics { address: *address }, &[socket.as_fd()])?;
+        }
+        if let Some((path, socket)) = &doors.admin {
+            self.channel.say(&ToNew::Admin { path: path.clone() }, &[socket.as_fd()])?;
+        }
+        for ordered in orders {
+            self.channel.say(&ToNew::Ordered(ordered), &[])?;
+        }
+        self.channel.say(&ToNew::All, &[])
+    }
+
+    /// What it will take over.
+    fn wait_until_ready(&mut self, workers: &Handle, timeout: Duration, end: Instant) -> Result<Handed, Failure> {
+        let mut why = None;
+        let mut listeners = Vec::new();
+        loop {
+            if workers.is_leaving() || workers.is_ending() {
+                return Err(failed(TOLD_TO_END));
+            }
+            let Some(left) = end.checked_duration_since(Instant::now()) else {
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                let text = format!("the new program was not ready within {timeout:?}{why}; it was ended");
+                return Err(failed(&text));
+            };
+            match self.hear(left.min(LOOK_EVERY))? {
+                None | Some(ToOld::Accepts) => {}
+                Some(ToOld::Started { pid }) => self.know(pid),
+                Some(ToOld::Takes { address }) => listeners.push(address),
+                Some(ToOld::Waits { why: reason }) => why = Some(reason),
+                Some(ToOld::Ready { pid, metrics, admin }) => {
+                    self.know(pid);
+                    return Ok(Handed { pid, listeners, metrics, admin });
+                }
+                Some(ToOld::Fails { code, text }) => return Err(Failure::of(code, text)),
+            }
+        }
+    }
+
+    /// It has this number.
+    fn know(&mut self, pid: u32) {
+        let pid = Pid::from_raw(pid.cast_signed()).filter(|_| self.itself.is_none());
+        // One that has ended already is not to be ended.
+        self.itself = self.itself.take().or_else(|| pidfd_open(pid?, PidfdFlags::empty()).ok());
+    }
+
+    /// Has it accept clients.
+    fn accept(&mut self) -> Result<(), Failure> {
+        self.channel.say(&ToNew::Go, &[]).map_err(|error| self.why_not(&error))?;
+        let end = Instant::now() + GO_MAX;
+        while Instant::now() < end {
+            match self.hear(LOOK_EVERY)? {
+                Some(ToOld::Accepts) => return Ok(()),
+                Some(ToOld::Fails { code, text }) => return Err(Failure::of(code, text)),
+                _ => {}
+            }
+        }
+        Err(failed("the new program was ready and did not accept clients; it was ended"))
+    }
+
+    /// It is on its own.
+    fn let_go(mut self) {
+        self.is_free = true;
+        // It may be gone already, which is its service manager's affair now.
+        let _ = self.channel.say(&ToNew::Yours, &[]);
+    }
+
+    /// What it says; None: nothing.
+    fn hear(&mut self, patience: Duration) -> Result<Option<ToOld>, Failure> {
+        match self.channel.hear(patience) {
+            Ok(Heard::Message(message, _)) => Ok(Some(message)),
+            Ok(Heard::Nothing) => Ok(None),
+            Ok(Heard::Ended) => Err(self.ended()),
+            Err(error) => Err(failed(&format!("the new program can't be understood: {error}"))),
+        }
+    }
+
+    /// What it said before nothing more could be said to it.
+    fn why_not(&mut self, error: &io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return failed("the new program does not take what it is given; it was ended");
+        }
+        while let Ok(Heard::Message(message, _)) = self.channel.hear(Duration::ZERO) {
+            if let ToOld::Fails { code, text } = message {
+                return Failure::of(code, text);
+            }
+        }
+        self.ended()
+    }
+
+    fn ended(&mut self) -> Failure {
+        let how = match self.wait_for_starter(START_MAX) {
+            Some(status) if !status.success() => format!(" ({status})"),
+            _ => String::new(),
+        };
+        failed(&format!(
+            "the new program ended before it was ready{how}\n  help: what it had to say stands where this weir writes its own lines"
+        ))
+    }
+
+    fn wait_for_starter(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let end = Instant::now() + patience;
+        loop {
+            match self.starter.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Newcomer {
+    fn drop(&mut self) {
+        if !self.is_free {
+            // Its number may be among what was not listened to.
+            while let Ok(Heard::Message(message, _)) = self.channel.hear(Duration::ZERO) {
+                if let ToOld::Started { pid } = message {
+                    self.know(pid);
+                }
+            }
+            // One that is not known finds out by itself that it was given up: see `Predecessor::is_gone`.
+            let _ = self.itself.as_ref().map(|handle| pidfd_send_signal(handle, Signal::KILL));
+        }
+        // It has ended, or is what was to end: a program that does not know how to be started so.
+        if self.wait_for_starter(if self.is_free { START_MAX } else { Duration::ZERO }).is_none() {
+            let _ = self.starter.kill();
+            let _ = self.starter.wait();
+        }
+    }
+}
+
+/// For the log and whoever asked.
+fn failed(why: &str) -> Failure {
+    Failure::Running(format!("weir: not upgraded: {why}\n"))
+}
