@@ -20,7 +20,7 @@ use crate::sim::{Settings, SimDriver, SimWorld, Step};
 use crate::{Class, Completion, Driver, Event, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed, Socket};
 
 /// Time after which a test gives up, microseconds of the driver.
-const DEADLINE_US: u64 = 20_000_000;
+const DEADLINE_US: u64 = 60_000_000;
 
 /// Longest wait of one turn, microseconds.
 const TURN_US: u64 = 100_000;
