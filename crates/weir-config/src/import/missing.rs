@@ -1,4 +1,5 @@
-//! What others can do and weir can't, each with what to do about it: the one place to change when weir learns something.
+//! What is not carried over, because weir can't do it or an import can't write it, each with what to do about it: the one place to change when
+//! either learns something.
 
 /// What is said once of all paths.
 pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/a` and `/a/b`, and not `/ab` as here";
@@ -6,7 +7,7 @@ pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/
 /// What is said of one that is meant alone, where weir can't say so.
 pub(super) const EXACT: &str = "it is for this path alone here; a route takes all below it, too";
 
-/// Something that weir can't do.
+/// Something that is not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     /// Answers that send clients elsewhere.
@@ -33,7 +34,7 @@ pub(super) enum Missing {
     Gateway,
     /// Limits of requests for each client.
     Rates,
-    /// Names of servers that are looked up again, or come from elsewhere.
+    /// Servers that are found while others run.
     Discovery,
     /// Paths by expression, or exactly one.
     PathMatch,

@@ -99,8 +99,8 @@ impl<'a> Replies<'a> {
         cx.post(id.worker, Mail::Head { id, conn: from, head });
     }
 
-    /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so, with
-    /// `meter` when the source is to go on.
+    /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so
+    /// later; with `meter` the source stops behind this piece, and that worker says when it goes on.
     #[inline]
     pub(crate) fn piece(
         &mut self,

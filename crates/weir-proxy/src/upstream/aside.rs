@@ -135,10 +135,12 @@ impl UpstreamConn {
     /// So many bytes of the answer under way go to another worker. Whether they and those before them are all that may be on their way there
     /// before that one says how its client stands: of a stream, whose connection may have many others like it.
     pub(super) fn meters(&mut self, bytes: usize) -> bool {
-        let is_streams = self.entries.front().is_some_and(|front| front.ask.carrier != front.ask.client);
+        if self.entries.front().is_none_or(|front| front.ask.carrier == front.ask.client) {
+            return false;
+        }
         self.reading.unheard += bytes;
-        let meters = is_streams && self.reading.unheard >= METERED_BYTES && self.body_left() != Some(0);
-        if meters || !is_streams {
+        let meters = self.reading.unheard >= METERED_BYTES && self.body_left() != Some(0);
+        if meters {
             self.reading.unheard = 0;
         }
         meters
