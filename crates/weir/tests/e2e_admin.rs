@@ -14,10 +14,11 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use kit::{Client, DEADLINE, Gone, Honest, Io, Link, Server, Weir, app, eventually, free_port, nonce, on_both_drivers};
+use kit::{
+    Client, DEADLINE, Gone, Honest, Io, Link, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, request,
+};
 use serde_json::Value;
 use weir_check::Request;
-use weir_check::upstreams::check_honest;
 
 on_both_drivers!(
     status_tells_what_happens,
@@ -31,15 +32,6 @@ on_both_drivers!(
     those_who_hang_hinder_nobody,
     it_leaves_in_peace,
 );
-
-/// One honest request.
-fn request(client: &mut Client) {
-    let nonce = nonce();
-    client.get(&format!("/victim?n={nonce}"));
-    let reply = client.reply();
-    assert_eq!(reply.status, 200);
-    check_honest(&nonce, &reply).unwrap();
-}
 
 fn json(weir: &Weir, arguments: &[&str]) -> Value {
     serde_json::from_str(&weir.answer(&[arguments, &["--json"]].concat())).expect("JSON")

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kit::names::{Kind, NameServer, Reply};
 use kit::tls_servers::{Front, ca, serving, signed};
-use kit::{Client, Honest, Io, Scratch, Server, Stopping, Weir, eventually, free_port, nonce, on_both_drivers};
+use kit::{
+    Client, Honest, Io, Scratch, Server, Stopping, Weir, eventually, free_port, on_both_drivers, request, status,
+};
 use serde_json::Value;
 use weir_check::Rules;
-use weir_check::upstreams::check_honest;
 
 on_both_drivers!(
     a_name_is_all_its_addresses,
@@ -44,18 +45,6 @@ fn named(dns: &NameServer, server: &Server, options: &str, more: &str) -> String
     format!(
         "discovery {{ resolver \"{dns}\"; {options} }}\nupstream \"app\" {{ server \"app.test:{port}\" connections-min=2 connections=2 connections-max=2; {more} }}\nroute {{ proxy \"app\" }}\n"
     )
-}
-
-fn request(client: &mut Client) {
-    let nonce = nonce();
-    client.get(&format!("/victim?n={nonce}"));
-    let reply = client.reply();
-    assert_eq!(reply.status, 200);
-    check_honest(&nonce, &reply).unwrap();
-}
-
-fn status(weir: &Weir) -> Value {
-    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
 /// The names of the servers that there are, sorted.

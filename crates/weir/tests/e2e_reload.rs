@@ -14,6 +14,7 @@ use kit::http2::Http2Client;
 use kit::tls::{bridge, certificate};
 use kit::{
     Client, DEADLINE, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers,
+    request, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -33,18 +34,6 @@ on_both_drivers!(
     a_listener_changes_what_is_spoken,
     servers_come_and_go_for_ever,
 );
-
-fn request(client: &mut Client) {
-    let nonce = nonce();
-    client.get(&format!("/victim?n={nonce}"));
-    let reply = client.reply();
-    assert_eq!(reply.status, 200);
-    check_honest(&nonce, &reply).unwrap();
-}
-
-fn status(weir: &Weir) -> Value {
-    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
-}
 
 /// One upstream of these servers with their weights, and the route to it.
 fn of(servers: &[(&Server, u32)]) -> String {

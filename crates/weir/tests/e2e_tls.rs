@@ -14,9 +14,8 @@ use kit::tls::{Files, bridge, certificate, config, connection, handshake};
 use kit::tls_servers::{ca, list, response, signed};
 use kit::{
     Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Stopping, Weir, app, eventually, free_port,
-    nonce, on_both_drivers, pattern, run,
+    nonce, on_both_drivers, pattern, run, status,
 };
-use serde_json::Value;
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
 
@@ -46,11 +45,6 @@ fn listen(address: SocketAddr, options: &str, files: &[&Files]) -> String {
 
 fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
-}
-
-/// The status as JSON.
-fn status(weir: &Weir) -> Value {
-    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
 /// A count of the status: a name, or a name and a word.

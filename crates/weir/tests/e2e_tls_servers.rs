@@ -10,9 +10,8 @@ use kit::tls::Files;
 use kit::tls_servers::{Front, ca, serving, signed};
 use kit::{
     Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers,
-    pattern,
+    pattern, status,
 };
-use serde_json::Value;
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
 
@@ -41,10 +40,6 @@ fn app(tls: &str, servers: &[SocketAddr], more: &str) -> String {
 /// `ca` of these.
 fn by(ca: &Files) -> String {
     format!("ca=\"{}\"", ca.certificate.display())
-}
-
-fn status(weir: &Weir) -> Value {
-    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
 /// A count of the status: a name, or a name and a word.

@@ -21,7 +21,7 @@ use kit::http2::Http2Client;
 use kit::tls::{bridge, certificate, config, connection};
 use kit::{
     Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Stopping, Weir, app, eventually, free_port,
-    nonce, on_both_drivers,
+    nonce, on_both_drivers, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -58,10 +58,6 @@ fn request(client: &mut Client) -> bool {
     let reply = client.reply();
     check_honest(&nonce, &reply).unwrap();
     !reply.closes
-}
-
-fn status(weir: &Weir) -> Value {
-    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
 /// What `weir` says on standard error when it refuses, with this code.

@@ -208,6 +208,15 @@ impl Client {
     }
 }
 
+/// One honest request of a client.
+pub fn request(client: &mut Client) {
+    let nonce = nonce();
+    client.get(&format!("/victim?n={nonce}"));
+    let reply = client.reply();
+    assert_eq!(reply.status, 200);
+    check_honest(&nonce, &reply).unwrap();
+}
+
 /// The answer to a GET of its own client, and how long it took.
 pub fn timed_get(weir: &Weir) -> Duration {
     let (mut client, nonce) = (Client::connect(weir.address), nonce());

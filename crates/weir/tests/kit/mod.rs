@@ -18,10 +18,10 @@ mod weir;
 
 use std::time::Duration;
 
-pub use client::{Client, Ended, timed_get};
+pub use client::{Client, Ended, request, timed_get};
 pub use server::{Behaviour, Gone, Honest, Link, Log, Server};
 pub use tools::{Nginx, Scratch, TcpSocket, browse, finish, in_own_network, run, tcp_sockets};
-pub use weir::{Io, Weir, app, free_port};
+pub use weir::{Io, Weir, app, free_port, status};
 
 /// How long any single event may take before the test fails.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -75,6 +75,11 @@ pub fn app(server: &Server, connections: u32, more: &str) -> String {
     )
 }
 
+/// The status as JSON.
+pub fn status(weir: &Weir) -> serde_json::Value {
+    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
+}
+
 /// The addresses that a configuration listens on, those of `metrics` last.
 fn listeners(text: &str) -> Vec<SocketAddr> {
     let of = |word| text.split(word).skip(1).filter_map(|rest: &str| rest.split_once('"'));
