@@ -57,6 +57,8 @@ fn reloads_under_load_lose_nothing(io: Io) {
     let [stays, one, other] = &servers;
     let weir = Weir::start(io, 2, &of(&[(stays, 50), (one, 50), (other, 50)]));
     weir.answer(&["status", "--wait"]);
+    // One of each worker: a server is up as soon as the first is there.
+    stays.wait("its connections", |log| log.accepted == 2);
     let before = stays.log().accepted;
     let (over, done, mut random) = (AtomicBool::new(false), AtomicUsize::new(0), Random::new());
     std::thread::scope(|scope| {
