@@ -38,5 +38,5 @@ pub use net::{adopt_listener, bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
 pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader};
-pub use thread::{Policy, available_cores, pin_to, policy_of, set_policy};
+pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use uring::Uring;

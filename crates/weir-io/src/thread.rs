@@ -2,6 +2,7 @@
 //! of the origin. sched(7).
 
 use std::io;
+use std::time::Duration;
 
 use rustix::thread::CpuSet;
 
@@ -59,9 +60,29 @@ pub fn set_policy(thread: i32, policy: Policy) -> io::Result<()> {
     }
 }
 
+/// Processor time that a thread of this process has used; None when there is no such thread, or a sandbox does not tell.
+///
+/// Costs one short system call, where a file below /proc is opened, read and closed. The clock's number is made as
+/// pthread_getcpuclockid(3) makes it (`CPUCLOCK_PERTHREAD_MASK` in Linux, include/linux/posix-timers_types.h).
+pub fn cpu_time_of(thread: i32) -> Option<Duration> {
+    const PER_THREAD: i32 = 4;
+    const SCHEDULED: i32 = 2;
+    /// Numbers are below 2^22 (proc(5), pid_max); of a larger one the bits of another clock would be left.
+    const NUMBERS: std::ops::Range<i32> = 1..1 << 28;
+    if !NUMBERS.contains(&thread) {
+        return None;
+    }
+    let clock = (!thread) << 3 | PER_THREAD | SCHEDULED;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `time` before it returns, and fails for a number that names no clock.
+    let told = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    told.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
 #[cfg(test)]
 mod tests {
-    //! Proves: a thread that is bound to a core may use no other. How: a thread binds itself to the last one of this process.
+    //! Proves: a thread that is bound to a core may use no other, and its processor time is told to others. How: a thread binds itself
+    //! to the last one of this process; another one works until its time, as this one reads it, has passed.
 
     use super::*;
 
@@ -71,5 +92,27 @@ mod tests {
         let last = *all.last().unwrap();
         let inside = std::thread::spawn(move || (pin_to(last), available_cores())).join().unwrap();
         assert_eq!((inside, available_cores()), ((true, vec![last]), all));
+    }
+
+    #[test]
+    fn the_time_of_another_thread_is_its_own() {
+        let (number, told) = std::sync::mpsc::channel();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                number.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("heard");
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let thread = told.recv().expect("a number");
+            let begun = cpu_time_of(thread).expect("a clock");
+            while cpu_time_of(thread).expect("a clock") - begun < Duration::from_millis(5) {
+                std::thread::yield_now();
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let nobody = [i32::MIN, -1, 0, (1 << 28) - 1, i32::MAX];
+        assert_eq!(nobody.map(cpu_time_of), [None; 5], "there are no such threads");
     }
 }

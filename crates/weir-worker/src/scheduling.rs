@@ -8,12 +8,13 @@
 //! (nice) take is such time, too: a worker that is woken takes the core from them at once, but under SCHED_BATCH only at a tick, 4 ms
 //! later at worst and for each time that a request needs it. sched(7).
 //!
-//! Called by the main thread some times a second. Bound: one read of /proc/stat in [`PERIOD`].
+//! Called by the main thread some times a second. Bound: one read of /proc/stat in [`PERIOD`], which costs the kernel a millisecond on a
+//! large machine, and none while workers have next to nothing to do.
 
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
-use weir_io::{Policy, policy_of, set_policy};
+use weir_io::{Policy, cpu_time_of, policy_of, set_policy};
 
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -21,6 +22,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 const FULL: u64 = 80;
 /// One that is idle for more than this has time again.
 const FREE: u64 = 160;
+
+/// A worker that uses less of its core than this has nothing to gain, in thousandths.
+const AT_WORK: u32 = 30;
 
 /// The workers' threads and what their cores have been doing.
 #[derive(Debug)]
@@ -35,22 +39,46 @@ struct Thread {
     /// None: it may run on several.
     core: Option<usize>,
     use_of_core: Use,
+    /// Processor time it has used.
+    used: Duration,
+}
+
+impl Thread {
+    /// Whether its policy may have to change, `elapsed` after the last look.
+    fn is_of_interest(&mut self, elapsed: Duration) -> bool {
+        let before = self.used;
+        // Where a sandbox does not tell, each look counts.
+        let Some(used) = cpu_time_of(self.number) else { return true };
+        self.used = used;
+        self.use_of_core.full || used.saturating_sub(before) * 1000 >= elapsed * AT_WORK
+    }
 }
 
 impl Scheduling {
     /// For threads with these numbers (gettid). One that runs under a policy of somebody's choice keeps it.
     pub fn new(numbers: &[i32]) -> Scheduling {
         let ours = |number: &&i32| matches!(policy_of(**number), Ok(Some(Policy::Normal)));
-        let thread = |number: &i32| Thread { number: *number, core: core_of(*number), use_of_core: Use::default() };
+        let thread = |number: &i32| Thread {
+            number: *number,
+            core: core_of(*number),
+            use_of_core: Use::default(),
+            used: Duration::ZERO,
+        };
         Scheduling { threads: numbers.iter().filter(ours).map(thread).collect(), looked: Instant::now() }
     }
 
     /// Looks, if it is time to, and changes the policy of threads whose cores have become full or have time again.
     pub fn look(&mut self) {
-        if self.threads.is_empty() || self.looked.elapsed() < PERIOD {
+        let elapsed = self.looked.elapsed();
+        if self.threads.is_empty() || elapsed < PERIOD {
             return;
         }
         self.looked = Instant::now();
+        // All of them are asked, so that what each has used counts from this look.
+        let of_interest = self.threads.iter_mut().fold(false, |any, thread| thread.is_of_interest(elapsed) | any);
+        if !of_interest {
+            return;
+        }
         match std::fs::read_to_string("/proc/stat") {
             Ok(text) => self.on_look(&text),
             // Where the kernel does not tell, nothing is changed.
@@ -156,6 +184,19 @@ mod tests {
         for (text, core) in [(STAT, Some(0)), ("", None), ("cpu 1 2 3\n", None), ("cpu a b c d e\n", None)] {
             assert_eq!(ticks_of(text, core), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_worker_that_rests_is_of_no_interest_unless_its_core_was_full() {
+        let mut thread = Thread { number: i32::MAX, core: None, use_of_core: Use::default(), used: Duration::ZERO };
+        assert!(thread.is_of_interest(PERIOD), "nobody tells what it uses");
+        thread.number = rustix::thread::gettid().as_raw_nonzero().get();
+        thread.used = cpu_time_of(thread.number).unwrap();
+        assert!(!thread.is_of_interest(Duration::from_hours(10_000)), "this thread does not run for so long");
+        thread.used = Duration::ZERO;
+        assert!(thread.is_of_interest(Duration::from_nanos(1)));
+        thread.use_of_core.full = true;
+        assert!(thread.is_of_interest(Duration::from_hours(10_000)), "it has to be told when its core has time again");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use weir_io::cpu_time_of;
+
 /// Processor time that one turn may take. A turn's work is bounded; thousands of completions take milliseconds.
 const TURN_CPU_MAX: Duration = Duration::from_millis(700);
 
@@ -33,7 +35,8 @@ impl Watchdog {
     /// A worker that is stuck. `turns` tells how many turns a worker has begun. Call it some times a second.
     pub fn look(&mut self, turns: impl Fn(usize) -> u64) -> Option<usize> {
         let stuck = |(worker, seen): (usize, &mut Seen)| {
-            let cpu = cpu_time(seen.thread);
+            // Where a sandbox does not tell, nothing is ever stuck.
+            let cpu = cpu_time_of(seen.thread);
             let turns = turns(worker);
             if turns != seen.turns {
                 (seen.turns, seen.cpu) = (turns, cpu);
@@ -43,13 +46,6 @@ impl Watchdog {
         };
         self.seen.iter_mut().enumerate().find_map(stuck)
     }
-}
-
-/// Processor time of a thread of this process; None where the kernel or a sandbox doesn't tell (then nothing is ever stuck).
-fn cpu_time(thread: i32) -> Option<Duration> {
-    // "time on the cpu, time waiting to run, timeslices" in nanoseconds; Documentation/scheduler/sched-stats.rst.
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]
