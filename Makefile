@@ -35,7 +35,7 @@ TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
 build:
 	@scripts/setup build
-	@$(CARGO) build --quiet --locked --profile $(PROFILE) --package weir
+	@WEIR_COMMIT=$$(scripts/commit) $(CARGO) build --quiet --locked --profile $(PROFILE) --package weir
 
 demo: build
 	@exec $(WEIR) demo --listen $(DEMO_LISTEN) --seconds $(DEMO_SECONDS)

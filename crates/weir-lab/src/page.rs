@@ -4,13 +4,8 @@
 
 use std::fmt::Write as _;
 
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#222;\
-    background:#fff}h2{margin-top:2em}h3{margin:1.5em 0 0}.wide{overflow-x:auto}\
-    table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}\
-    td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto;margin:.5em 0}\
-    .limit{color:#b00;font-weight:600}tr.limited td{color:#767676;font-style:italic}\
-    .pass td:last-child{color:#060}.miss td:last-child{color:#b00;font-weight:600}.note{color:#555;font-size:13px}\
-    pre{background:#f5f5f5;padding:.8em;overflow:auto}";
+/// A narrow screen shows each row of a table as a card: what is at the left there names the columns.
+const STYLE: &str = include_str!("page.css");
 
 /// A page that grows from top to bottom.
 #[derive(Debug)]
@@ -23,7 +18,8 @@ impl Page {
     pub(crate) fn new(title: &str) -> Page {
         let title = escaped(title);
         let head = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-            <meta name=\"viewport\" content=\"width=device-width\">";
+            <meta name=\"viewport\" content=\"width=device-width\">\
+            <meta name=\"color-scheme\" content=\"light dark\">";
         Page { html: format!("{head}<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n") }
     }
 
@@ -58,6 +54,21 @@ impl Page {
         let _ = writeln!(self.html, "<pre>{}</pre>", escaped(text));
     }
 
+    /// Something that is shown when readers ask for it.
+    ///
+    /// # Errors
+    /// Those of what is put into it.
+    pub(crate) fn folded(
+        &mut self,
+        title: &str,
+        content: impl FnOnce(&mut Page) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let _ = writeln!(self.html, "<details><summary>{}</summary>", escaped(title));
+        content(self)?;
+        self.html.push_str("</details>\n");
+        Ok(())
+    }
+
     /// A table.
     pub(crate) fn table(&mut self, table: &Table) {
         let _ = write!(self.html, "<div class=\"wide\"><table>\n{}</table></div>\n", table.html);
@@ -77,32 +88,37 @@ impl Page {
 /// A table that grows by rows.
 #[derive(Debug)]
 pub(crate) struct Table {
+    columns: Vec<String>,
     html: String,
 }
 
 impl Table {
     /// A table with the names of its columns.
     pub(crate) fn new(columns: &[&str]) -> Table {
-        let mut table = Table { html: String::from("<tr>") };
-        table.cells("th", columns);
-        table
+        let heads = columns.iter().map(|column| format!("<th>{}", escaped(column))).collect::<String>();
+        Table { columns: columns.iter().map(|column| escaped(column)).collect(), html: format!("<tr>{heads}\n") }
     }
 
     /// A row.
     pub(crate) fn row<Text: AsRef<str>>(&mut self, cells: &[Text]) {
         self.html.push_str("<tr>");
-        self.cells("td", cells);
+        self.cells(cells);
     }
 
-    /// A row of a class of the style: `limited`.
+    /// A row of a class of the style: `limited`, `text`.
     pub(crate) fn row_of<Text: AsRef<str>>(&mut self, class: &str, cells: &[Text]) {
         let _ = write!(self.html, "<tr class=\"{}\">", escaped(class));
-        self.cells("td", cells);
+        self.cells(cells);
     }
 
-    fn cells<Text: AsRef<str>>(&mut self, kind: &str, cells: &[Text]) {
-        for cell in cells {
-            let _ = write!(self.html, "<{kind}>{}", escaped(cell.as_ref()));
+    fn cells<Text: AsRef<str>>(&mut self, cells: &[Text]) {
+        for (nth, cell) in cells.iter().enumerate() {
+            // The first one names the row.
+            match self.columns.get(nth).filter(|name| nth > 0 && !name.is_empty()) {
+                Some(name) => drop(write!(self.html, "<td data-of=\"{name}\">")),
+                None => self.html.push_str("<td>"),
+            }
+            self.html.push_str(&escaped(cell.as_ref()));
         }
         self.html.push('\n');
     }
@@ -132,8 +148,13 @@ mod tests {
         page.subheading(evil);
         page.link(evil, evil);
         page.table(&table);
+        page.folded(evil, |page| {
+            page.paragraph(evil);
+            Ok(())
+        })
+        .unwrap();
         let html = page.finish();
-        assert_eq!(html.matches(shown).count(), 15, "{html}");
+        assert_eq!(html.matches(shown).count(), 17, "{html}");
         assert!(!html.contains("<script"), "{html}");
     }
 }

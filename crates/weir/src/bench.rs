@@ -46,18 +46,34 @@ pub(crate) struct BenchArgs {
     /// Seconds of each run [default: 2 to 6, quick 1 to 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
+    /// Take this program for a contender, and for the origin; may be given several times
+    #[arg(long, value_name = "NAME=PATH", value_parser = bench::program)]
+    program: Vec<(String, PathBuf)>,
     /// Serve from weir's own test origin in place of nginx
     #[arg(long)]
     weir_origin: bool,
     /// Directory for the page with charts, the table and the raw data: EXPERIMENT.html, .md and .jsonl
     #[arg(long, value_name = "DIRECTORY", default_value = "bench/results")]
     out: PathBuf,
+    /// Keep configurations, logs and what the generator wrote, in EXPERIMENT.work beside the page
+    #[arg(long)]
+    keep: bool,
+}
+
+/// From which commit it was built, where that is known: the Makefile and `scripts/dist` say so.
+const COMMIT: Option<&str> = option_env!("WEIR_COMMIT");
+
+/// What is measured, for whoever cites it.
+fn version(commit: Option<&str>) -> String {
+    let commit = commit.filter(|commit| !commit.is_empty()).unwrap_or("unknown");
+    format!("weir {}, commit {commit}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Does the verb.
 ///
 /// # Errors
-/// An experiment, cell or contender that doesn't exist, a program that doesn't start, an interrupt.
+/// An experiment, cell or contender that doesn't exist, a program that doesn't start, an interrupt: then the table of what was
+/// complete is printed all the same.
 pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
     if arguments.experiment == "list" {
         terminal::print(&bench::list());
@@ -67,6 +83,9 @@ pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
     let weir = std::env::current_exe().map_err(|error| failure(&error))?;
     let options = BenchOptions {
         weir,
+        version: version(COMMIT),
+        programs: arguments.program,
+        keep: arguments.keep,
         experiment: arguments.experiment,
         quick: arguments.quick,
         connections: arguments.connections,
@@ -79,8 +98,14 @@ pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
         weir_origin: arguments.weir_origin,
         out: arguments.out,
     };
-    let text = bench::run(&options).map_err(|error| failure(&error))?;
-    terminal::print(&text);
+    let outcome = bench::run(&options).map_err(|error| failure(&error))?;
+    terminal::print(&outcome.table);
+    if options.keep {
+        eprintln!("weir bench: configurations and logs are in {}", options.kept(&options.experiment).display());
+    }
+    if outcome.is_partial {
+        return Err(Failure::Running("weir bench: interrupted: the table has what was complete\n".to_owned()));
+    }
     Ok(())
 }
 
@@ -89,5 +114,17 @@ fn failure(error: &std::io::Error) -> Failure {
     match error.kind() {
         std::io::ErrorKind::InvalidInput => Failure::Usage(text),
         _ => Failure::Running(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_a_commit_says_so() {
+        let of = |commit| version(commit);
+        assert!(of(Some("c1d6d8612345-dirty")).ends_with(", commit c1d6d8612345-dirty"));
+        assert!(of(None).ends_with(", commit unknown") && of(Some("")).ends_with(", commit unknown"));
     }
 }

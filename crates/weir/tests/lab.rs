@@ -116,8 +116,15 @@ fn can_bench() -> bool {
     can
 }
 
-/// Runs an experiment to its end with these words; what it printed, and the lines of its raw file behind the first.
+/// Runs an experiment to its end with these words; what it printed, and the runs of its raw file.
 fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
+    let (printed, mut lines) = run_bench_to_lines(name, words);
+    lines.retain(|line| line["kind"] == "run");
+    (printed, lines)
+}
+
+/// The same with all lines of the raw file.
+fn run_bench_to_lines(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
     let directory = out.0.to_str().unwrap();
     let mut bench = Weir::start(&[&["bench", name, "--out", directory], words].concat());
@@ -133,11 +140,11 @@ fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
     let page = fs::read_to_string(out.0.join(format!("{name}.html"))).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("<svg"), "{page}");
     let raw = fs::read_to_string(out.0.join(format!("{name}.jsonl"))).unwrap();
-    let mut lines = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let machine = lines.next().unwrap();
+    let lines: Vec<_> = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+    let machine = &lines[0];
     assert_eq!((&machine["kind"], &machine["experiment"]), (&"machine".into(), &name.into()));
     assert!(machine["cores"].as_u64().unwrap() > 0, "{machine}");
-    (printed, lines.collect())
+    (printed, lines)
 }
 
 #[test]
@@ -146,7 +153,9 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
         return;
     }
     let words = ["--connections=8", "--requests=minimal", "--bodies=3k", "--contender=direct,nginx,weir"];
-    let (printed, records) = run_bench("sweep", &[&words[..], &["--rounds=1", "--seconds=1"]].concat());
+    let (printed, lines) = run_bench_to_lines("sweep", &[&words[..], &["--rounds=1", "--seconds=1"]].concat());
+    let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    let records = of_kind("run");
     assert!(printed.contains("## c8-minimal-3kb: 8 connections, minimal, 3 KB\n"), "{printed}");
     for name in ["direct", "nginx", "weir"] {
         assert!(printed.contains(&format!("\n| {name} | ")), "{printed}");
@@ -161,7 +170,24 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
         let proxy_us = record["proxy_us"].as_f64().unwrap();
         assert_eq!(proxy_us > 0.0, record["contender"] != "direct", "{record}");
         assert!(record["origin_us"].as_f64().unwrap() > 0.0 && record["generator_us"].as_f64().unwrap() > 0.0);
+        let counts = record["histogram"].as_array().unwrap().iter().map(|pair| pair[1].as_u64().unwrap());
+        assert_eq!(counts.sum::<u64>(), record["requests"].as_u64().unwrap(), "{record}");
+        assert!(record["generator"].as_str().unwrap().contains(" bomb http://127.0.0.1:"), "{record}");
     }
+    let machine = &lines[0];
+    let version = format!("weir {}, commit ", env!("CARGO_PKG_VERSION"));
+    assert!(machine["weir"].as_str().unwrap().starts_with(&version), "{machine}");
+    assert!(printed.contains("| mitigations | ") && printed.contains("| load before | "), "{printed}");
+    let settings = of_kind("setting");
+    let named: Vec<&str> = settings.iter().map(|setting| setting["of"].as_str().unwrap()).collect();
+    assert_eq!(named, ["origin", "nginx", "weir"], "{settings:?}");
+    for (setting, expected) in settings.iter().zip(["open_file_cache", "proxy_pass http://app;", "queue-size"]) {
+        let text = setting["configurations"][0].as_str().unwrap();
+        assert!(text.contains(expected), "{setting}");
+        assert!(printed.contains(text.trim_end()), "whole: {printed}");
+    }
+    let rate = of_kind("median").into_iter().find(|line| line["contender"] == "weir" && line["of"] == "rate").unwrap();
+    assert_eq!((&rate["median"], &rate["rounds"]), (&records[2]["rate"], &1.into()), "{rate}");
     // The origin sees the generator's own connections, and the few that weir makes when it needs them.
     assert!(records[0]["upstream_connections"].as_u64().unwrap() >= 8, "{}", records[0]);
     assert!(records[2]["upstream_connections"].as_u64().unwrap() <= 32, "{}", records[2]);
@@ -324,6 +350,12 @@ fn what_cannot_be_measured_is_said_before_anything_starts() {
         (&["sweep", "--bodies=1g"], "`1g` is not a length"),
         (&["sweep", "--connections=4096", "--bodies=1m"], "don't fit"),
         (&["late", "--out", "/dev/null/x"], "/dev/null/x: "),
+        (&["targets", "--program=nginx"], "`nginx` is not NAME=PATH"),
+        (
+            &["targets", "--program=envoy=/bin/true", "--contender=nginx"],
+            "no program `envoy` takes part in what was selected; these do: nginx",
+        ),
+        (&["targets", "--program=nginx=/no/nginx"], "/no/nginx is not a file"),
     ];
     for (words, expected) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("bench").args(*words).output().unwrap();
@@ -331,6 +363,74 @@ fn what_cannot_be_measured_is_said_before_anything_starts() {
         assert!(said.contains(expected), "{words:?}: {said}");
         assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}");
     }
+}
+
+#[test]
+fn a_bench_keeps_what_it_made_and_takes_the_program_that_it_was_given() {
+    if !can_bench() {
+        return;
+    }
+    let out = Directory(std::env::temp_dir().join(format!("weir-lab-keep-{}", std::process::id())));
+    fs::create_dir(&out.0).unwrap();
+    // An nginx of its own, as somebody has who built a newer one.
+    let installed = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
+    let installed = installed.into_iter().find(|path| Path::new(path).exists()).expect("nginx");
+    let own = out.0.join("own-nginx");
+    std::os::unix::fs::symlink(installed, &own).unwrap();
+    let (directory, program) = (out.0.to_str().unwrap(), format!("--program=nginx={}", own.display()));
+    let words = ["bench", "targets", "--out", directory, "--keep", &program, "--only=c64", "--contender=nginx,weir"];
+    let mut bench = Weir::start(&[&words[..], &["--rounds=1", "--seconds=1"]].concat());
+    let printed = bench.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
+    assert!(bench.child.wait().unwrap().success(), "{printed}");
+    assert!(printed.contains(&format!("({})", own.display())), "{printed}");
+    assert!(printed.contains(&format!("\n$ {} -p ", own.display())), "its command line: {printed}");
+    let kept = out.0.join("targets.work/c64");
+    let read = |name: &str| fs::read_to_string(kept.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(read("nginx.conf").contains("proxy_pass") && read("origin.conf").contains("open_file_cache"));
+    assert!(read("weir.0.kdl").contains("upstream \"app\"") && read("weir.0.log").contains("weir: "));
+    for name in ["nginx.1.bomb.jsonl", "weir.1.bomb.jsonl"] {
+        assert!(read(name).contains("\"kind\":\"second\""), "{name}");
+    }
+}
+
+/// Sends a signal to a bench once this has been written; what it printed, what it said, its exit code, and its page.
+fn interrupted(name: &str, words: &[&str], once: &str) -> (String, String, Option<i32>, String) {
+    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["bench", "targets", "--out", out.0.to_str().unwrap()]).args(words);
+    let mut bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(bench.stderr.take().unwrap()).lines();
+    for line in lines.by_ref().map(Result::unwrap) {
+        said.push_str(&(line + "\n"));
+        if said.contains(once) {
+            break;
+        }
+    }
+    kill_process(Pid::from_child(&bench), Signal::INT).unwrap();
+    lines.map(Result::unwrap).for_each(|line| said.push_str(&(line + "\n")));
+    let output = bench.wait_with_output().unwrap();
+    let page = fs::read_to_string(out.0.join("targets.html")).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), said, output.status.code(), page)
+}
+
+#[test]
+fn an_interrupted_bench_shows_whole_rounds_and_decides_nothing() {
+    if !can_bench() {
+        return;
+    }
+    let words = ["--rounds=9", "--seconds=1", "--only=c64", "--contender=nginx,weir"];
+    // One round is whole, and the second has begun.
+    let (printed, said, code, page) = interrupted("partial", &words, "  2 nginx");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.ends_with("weir bench: interrupted: the table has what was complete\n"), "{said}");
+    assert!(printed.contains("Partial: stopped in `c64`"), "{printed}");
+    // On a slow machine the second one was whole, too, before the signal came.
+    let whole = said.lines().filter(|line| line.contains(" weir ")).count();
+    let expected = if whole == 1 { "One round: no".to_owned() } else { format!("Medians of {whole} rounds; ") };
+    assert!((1..9).contains(&whole) && printed.contains(&expected), "{whole}: {printed}");
+    assert!(printed.contains("in a partial run") && !printed.contains("| pass |"), "{printed}");
+    assert!(page.contains("A partial run decides nothing") && !page.contains(" are met"), "{page}");
 }
 
 #[test]

@@ -23,16 +23,18 @@ use serde::Serialize;
 use experiment::catalogue::EXPERIMENTS;
 use experiment::cells::{Axes, Cell};
 use experiment::contenders::CONTENDERS;
-use experiment::selection::{check_contenders, experiment, programs, selected_cells};
+use experiment::selection::{check_contenders, check_programs, experiment, programs, selected_cells};
 use record::circumstances::Circumstances;
 use record::outcome::Record;
-use report::figures::Report;
+use record::setting::Setting;
+use report::figures::{Median, Report};
 use report::{markdown, page, progress};
+use run::programs::Programs;
 use run::rounds::rounds;
 use run::{circumstances, load};
 
 pub use experiment::cells::{body, connections};
-pub use experiment::selection::BenchOptions;
+pub use experiment::selection::{BenchOptions, program};
 
 /// Lists experiments with their cells, and contenders.
 pub fn list() -> String {
@@ -54,16 +56,27 @@ pub fn list() -> String {
 /// Experiments with more cells are listed by the first and the last.
 const CELLS_LISTED: usize = 12;
 
+/// What came of a bench.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The table.
+    pub table: String,
+    /// SIGINT or SIGTERM came: only rounds that were complete are in it.
+    pub is_partial: bool,
+}
+
 /// Measures everything that was selected. Progress goes to standard error; the table is returned and written beside the
-/// raw data, as is a page with charts.
+/// raw data, as is a page with charts. SIGINT and SIGTERM end it with what is complete.
 ///
 /// # Errors
 /// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that doesn't start, a file that can't be written,
-/// SIGINT or SIGTERM ([`io::ErrorKind::Interrupted`]). Every process is ended in any case.
-pub fn run(options: &BenchOptions) -> io::Result<String> {
+/// a signal before one round was complete ([`io::ErrorKind::Interrupted`]). Every process is ended in any case.
+pub fn run(options: &BenchOptions) -> io::Result<Outcome> {
     let experiment = experiment(&options.experiment)?;
     let cells = selected_cells(experiment, options)?;
     check_contenders(options, &cells)?;
+    let programs = programs(&cells, options);
+    check_programs(options, &programs)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(load::interrupted()))?;
     }
@@ -77,9 +90,10 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
     let mut table_file = fs::File::create(&table).map_err(|error| written(&table, error))?;
     let page = file("html");
     let mut page_file = fs::File::create(&page).map_err(|error| written(&page, error))?;
-    let mut circumstances = circumstances::look(&programs(&cells, options));
+    let places = Programs::new(&options.programs);
+    let mut circumstances = circumstances::look(&options.version, &programs, &places);
     if cells.iter().any(|cell| cell.secure.is_some()) {
-        circumstances.libraries = circumstances::libraries(&programs(&cells, options));
+        circumstances.libraries = circumstances::libraries(&programs, &places);
     }
     write_line(&mut raw, &Line::Machine { experiment: experiment.name, circumstances: &circumstances })?;
     let measured = rounds(experiment, options, &cells, &mut |cell: &Cell, record: &Record| {
@@ -88,12 +102,18 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
         Ok(())
     })?;
     circumstances.said = measured.said;
-    let records = &measured.records;
-    let report = Report { experiment, options, cells: &cells, records, circumstances: &circumstances };
-    let text = markdown::text(&report);
-    table_file.write_all(text.as_bytes())?;
+    let (records, settings, stopped) = (&measured.records, &measured.settings, measured.stopped.as_deref());
+    if stopped.is_some() && records.iter().all(|record| record.not_run.is_some()) {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted before a round was complete"));
+    }
+    settings.iter().try_for_each(|setting| write_line(&mut raw, &Line::Setting(setting)))?;
+    let report =
+        Report { experiment, options, cells: &cells, records, circumstances: &circumstances, settings, stopped };
+    report.medians().into_iter().try_for_each(|median| write_line(&mut raw, &Line::Median(median)))?;
+    let table = markdown::text(&report);
+    table_file.write_all(table.as_bytes())?;
     page_file.write_all(page::html(&report).map_err(io::Error::other)?.as_bytes())?;
-    Ok(text)
+    Ok(Outcome { table, is_partial: stopped.is_some() })
 }
 
 /// A line of the raw file.
@@ -108,6 +128,10 @@ enum Line<'a> {
     },
     /// Each run.
     Run(&'a Record),
+    /// How a program was started and set.
+    Setting(&'a Setting),
+    /// What came of all rounds; after an interrupt of those that were complete.
+    Median(Median<'a>),
 }
 
 fn write_line(raw: &mut fs::File, line: &Line) -> io::Result<()> {

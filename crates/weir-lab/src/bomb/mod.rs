@@ -44,6 +44,7 @@ pub use record::{Line, Record};
 pub use report::html;
 pub use requests::{Mix, Preset, Request, Spelling};
 pub use schedule::Rate;
+pub(crate) use slice::pairs;
 pub use slice::{Slice, Times};
 pub use sources::Sources;
 pub use summary::{ClassSummary, Percentiles, Summary};

@@ -46,7 +46,7 @@ pub(crate) struct Point {
     pub(crate) x: f64,
     /// Not finite: not known.
     pub(crate) y: f64,
-    /// Lowest and highest value over the rounds, where there is more than one.
+    /// Both ends of an interval around the value, where there is one.
     pub(crate) spread: Option<(f64, f64)>,
     /// The generator was the limit: drawn hollow.
     pub(crate) limited: bool,

@@ -14,6 +14,12 @@ use super::contenders::contender;
 pub struct BenchOptions {
     /// The `weir` binary to measure, usually the running one.
     pub weir: PathBuf,
+    /// What it is, for whoever cites the result: version and commit.
+    pub version: String,
+    /// Programs of contenders by name, with the path of each.
+    pub programs: Vec<(String, PathBuf)>,
+    /// Copy configurations, logs and what the generator wrote to `EXPERIMENT.work` in `out`.
+    pub keep: bool,
     /// Name of the experiment.
     pub experiment: String,
     /// Short rounds of less, in a few minutes.
@@ -38,12 +44,22 @@ pub struct BenchOptions {
     pub out: PathBuf,
 }
 
+impl BenchOptions {
+    /// Where `keep` copies to.
+    pub fn kept(&self, experiment: &str) -> PathBuf {
+        self.out.join(format!("{experiment}.work"))
+    }
+}
+
 #[cfg(test)]
 impl BenchOptions {
     /// Of an experiment, with nothing else asked for.
     pub(crate) fn of_test(experiment: &str) -> BenchOptions {
         BenchOptions {
             weir: PathBuf::from("weir"),
+            version: "weir 0.0.0".to_owned(),
+            programs: Vec::new(),
+            keep: false,
             experiment: experiment.to_owned(),
             quick: false,
             connections: Vec::new(),
@@ -112,6 +128,36 @@ pub(crate) fn check_contenders(options: &BenchOptions, cells: &[Cell]) -> io::Re
     match options.contenders.iter().find(|name| !known(name)) {
         Some(name) => Err(invalid(format!("there is no contender called `{name}` in what was selected"))),
         None => Ok(()),
+    }
+}
+
+/// Whether each program that was given by path takes part and is there.
+///
+/// # Errors
+/// It is not; the text says which ones take part.
+pub(crate) fn check_programs(options: &BenchOptions, programs: &[&str]) -> io::Result<()> {
+    for (name, path) in &options.programs {
+        if !programs.contains(&name.as_str()) {
+            let all = if programs.is_empty() { "none".to_owned() } else { programs.join(", ") };
+            return Err(invalid(format!(
+                "--program: no program `{name}` takes part in what was selected; these do: {all}"
+            )));
+        }
+        if !path.is_file() {
+            return Err(invalid(format!("--program {name}: {} is not a file", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// A program of a contender with its path: `nginx=/opt/nginx/sbin/nginx`.
+///
+/// # Errors
+/// It has not that form.
+pub fn program(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && path.starts_with('/') => Ok((name.to_owned(), PathBuf::from(path))),
+        _ => Err(format!("`{text}` is not NAME=PATH with a path from the root, as in nginx=/opt/nginx/sbin/nginx")),
     }
 }
 

@@ -7,6 +7,8 @@ use serde::Serialize;
 /// The machine and the programs on it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Circumstances {
+    /// What weir this is: version and commit.
+    pub(crate) weir: String,
     /// When it began, RFC 9110 form.
     pub(crate) date: String,
     /// Cores that generator, proxy and origin share.
@@ -19,6 +21,8 @@ pub(crate) struct Circumstances {
     pub(crate) kernel: String,
     /// Descriptors that a process may have.
     pub(crate) descriptors: u64,
+    /// What else makes a machine faster or slower, by name.
+    pub(crate) environment: Vec<(String, String)>,
     /// What each program says of itself.
     pub(crate) programs: Vec<String>,
     /// Where clients speak TLS: the library of each program, with its version.

@@ -8,8 +8,10 @@
 pub(super) mod answers;
 pub(super) mod circumstances;
 pub(super) mod failover;
+pub(super) mod histogram;
 pub(super) mod http2;
 pub(super) mod keepalive;
 pub(super) mod outcome;
+pub(super) mod setting;
 pub(super) mod statistics;
 pub(super) mod tls;

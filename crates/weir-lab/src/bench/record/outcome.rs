@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Errors, Latency};
 use super::failover::Failover;
+use super::histogram::Histogram;
 use super::http2::Stalled;
 use super::keepalive::Probed;
 use super::tls::Handshakes;
@@ -66,6 +67,12 @@ pub(crate) struct Record {
 /// What only some loads have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Special {
+    /// The command line of the generator, where it is a program of its own.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) generator: String,
+    /// What `latency` is made of.
+    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
+    pub(crate) histogram: Histogram,
     /// Handshakes, where clients speak TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,

@@ -2,6 +2,8 @@
 //!
 //! Called by reports, and by `run/rounds.rs`, which sets a rate by what was measured before.
 
+use serde::Serialize;
+
 use super::outcome::Record;
 use crate::bench::experiment::metric::Metric;
 
@@ -21,24 +23,52 @@ pub(crate) fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
     median(own.iter().map(|record| read(record)).collect())
 }
 
+/// The confidence that an interval should have, where there are enough rounds.
+const CONFIDENCE: f64 = 0.95;
+
+/// The confidence interval of a median of so many values by their order, which asks nothing of how they are distributed: how
+/// many values to leave out at each end, and the probability that the rest encloses the true median. As narrow as
+/// [`CONFIDENCE`] allows; with fewer than six values all of them, which then is less sure than that.
+fn interval(count: usize) -> (usize, f64) {
+    // The true median lies outside when at most `left_out` values are on one of its sides: tosses of a coin.
+    let mut tail = 0.5_f64.powi(count as i32);
+    let mut ways = tail;
+    let mut best = (0, 1.0 - 2.0 * tail);
+    for left_out in 1..count.div_ceil(2) {
+        ways *= (count - left_out + 1) as f64 / left_out as f64;
+        tail += ways;
+        if 1.0 - 2.0 * tail < CONFIDENCE {
+            break;
+        }
+        best = (left_out, 1.0 - 2.0 * tail);
+    }
+    (best.0, best.1.max(0.0))
+}
+
+/// The probability that the interval of a median over so many rounds encloses the true one.
+pub(crate) fn confidence(rounds: u32) -> f64 {
+    interval(rounds as usize).1
+}
+
 /// A figure over several rounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// The lowest.
+    /// The lower end of the median's confidence interval.
     pub(crate) low: f64,
     /// The median.
     pub(crate) median: f64,
-    /// The highest.
+    /// The upper end.
     pub(crate) high: f64,
 }
 
 impl Spread {
     /// Of these figures, without those that are no numbers; None when there are no others.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
-        let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-        let low = values.iter().copied().reduce(f64::min)?;
-        let high = values.iter().copied().reduce(f64::max)?;
-        Some(Spread { low, median: median(values), high })
+        let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (left_out, _) = interval(values.len());
+        let low = *values.get(left_out)?;
+        Some(Spread { low, high: values[values.len() - 1 - left_out], median: median(values) })
     }
 
     /// Of the ratios between two contenders' figures, each within a round.
@@ -60,6 +90,22 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, f64::NAN, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0]), 2.5);
         assert!(median(vec![]).is_nan());
+    }
+
+    #[test]
+    fn an_interval_is_as_sure_as_its_rounds_allow() {
+        // Tables of the sign test: 1 - 2 P(at most so many of n tosses).
+        for (rounds, left_out, sure) in
+            [(1, 0, 0.0), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609), (20, 5, 0.9586)]
+        {
+            let (out, probability) = interval(rounds);
+            assert_eq!(out, left_out, "{rounds}");
+            assert!((probability - sure).abs() < 1e-4, "{rounds}: {probability}");
+        }
+        assert_eq!(interval(0).0, 0);
+        let spread = Spread::of((1..=9).map(f64::from)).unwrap();
+        assert_eq!(spread, Spread { low: 2.0, median: 5.0, high: 8.0 });
+        assert_eq!(Spread::of(std::iter::empty()), None);
     }
 
     #[test]

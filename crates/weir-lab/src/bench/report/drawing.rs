@@ -1,12 +1,14 @@
 //! Charts of an experiment: lines over connections or sizes of bodies where cells are points of one, else bars.
 //!
-//! Called by `page.rs`. Values are medians over the rounds with the lowest and the highest; a contender looks the same in all
+//! Called by `page.rs`. Values are medians over the rounds with their confidence intervals; a contender looks the same in all
 //! charts. A figure that generator or origin kept down is hollow.
 
+pub(super) mod latency;
 mod seconds;
 
 use super::figures::Report;
 use super::limits::{generator_limit, is_floor};
+use super::looks::palette;
 use crate::bench::experiment::cells::{Cell, Closed, Load};
 use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
@@ -22,9 +24,6 @@ pub(super) struct Section {
     pub(super) lines: Vec<Lines>,
     pub(super) bars: Vec<Bars>,
 }
-
-/// Who gets the first colours, which differ most, if they take part.
-const FIRST: [&str; 7] = ["weir", "bomb", "weir-origin", "nginx", "nginx-file", "wrk", "haproxy"];
 
 /// A figure that is drawn.
 #[derive(Clone, Copy)]
@@ -102,9 +101,7 @@ fn is_generator_limited(own: &[&Record]) -> bool {
 
 /// All charts of a report.
 pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
-    let names = FIRST.iter().copied().chain(report.records.iter().map(|record| record.contender.as_str()));
-    let known = names.filter(|name| report.records.iter().any(|record| record.contender == *name));
-    let drawing = Drawing { report, palette: Palette::new(known), over: Over::best(report.cells) };
+    let drawing = Drawing { report, palette: palette(report), over: Over::best(report.cells) };
     let mut sections = drawing.over_axis();
     sections.push(drawing.by_cell());
     sections.extend(drawing.over_time());

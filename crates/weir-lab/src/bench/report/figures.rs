@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
@@ -17,8 +19,10 @@ use crate::bench::experiment::targets::{Bound, Target};
 use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::answers::Errors;
 use crate::bench::record::circumstances::Circumstances;
+use crate::bench::record::histogram::Histogram;
 use crate::bench::record::outcome::Record;
-use crate::bench::record::statistics::{Spread, middle};
+use crate::bench::record::setting::Setting;
+use crate::bench::record::statistics::{Spread, confidence, middle};
 
 /// Everything that is reported.
 pub(crate) struct Report<'a> {
@@ -27,6 +31,9 @@ pub(crate) struct Report<'a> {
     pub(crate) cells: &'a [Cell],
     pub(crate) records: &'a [Record],
     pub(crate) circumstances: &'a Circumstances,
+    pub(crate) settings: &'a [Setting],
+    /// The cell in which the user stopped it; rounds and cells that were not complete are left out.
+    pub(crate) stopped: Option<&'a str>,
 }
 
 /// A target with what came of it, for people.
@@ -34,6 +41,7 @@ pub(super) struct Judged {
     pub(super) title: &'static str,
     /// `≥ 2.00`.
     pub(super) bound: String,
+    /// The median, of ratios with its confidence interval.
     pub(super) measured: String,
     /// None: not measured.
     pub(super) is_met: Option<bool>,
@@ -48,6 +56,35 @@ pub(super) struct Sheet {
     pub(super) rows: Vec<Row>,
     /// From 0: nothing was measured.
     pub(super) rounds: u32,
+}
+
+impl Sheet {
+    /// How sure its figures are.
+    pub(super) fn rounds(&self) -> String {
+        match self.rounds {
+            0 | 1 => "One round: no interval can be said.".to_owned(),
+            rounds => {
+                let percent = confidence(rounds) * 100.0;
+                format!("Medians of {rounds} rounds; in parentheses their {percent:.0} % confidence intervals.")
+            }
+        }
+    }
+}
+
+/// The median of a figure over the rounds of a cell: a line of the raw file.
+#[derive(Debug, Serialize)]
+pub(crate) struct Median<'a> {
+    cell: &'a str,
+    contender: &'a str,
+    of: &'static str,
+    /// Whose figure it is divided by, round by round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<&'static str>,
+    #[serde(flatten)]
+    spread: Spread,
+    rounds: u32,
+    /// The probability that `low` to `high` encloses the true median.
+    confidence: f64,
 }
 
 /// A contender in the table of a cell.
@@ -86,7 +123,55 @@ impl Report<'_> {
         };
         let speed =
             if self.options.quick { " Quick: few and short rounds, which decide nothing about targets." } else { "" };
-        format!("{} Origin: {origin}.{speed}", machine(self.circumstances))
+        let partial = self.stopped.map_or_else(String::new, |cell| {
+            format!(" Partial: stopped in `{cell}`; only whole rounds are counted, which decide nothing about targets.")
+        });
+        format!("{} Origin: {origin}.{speed}{partial}", machine(self.circumstances))
+    }
+
+    /// Whether it says something about targets.
+    pub(super) fn decides(&self) -> bool {
+        !self.options.quick && self.stopped.is_none()
+    }
+
+    /// Latencies of a contender in all rounds of a cell.
+    pub(super) fn histogram(&self, cell: &Cell, contender: &str) -> Histogram {
+        let own = self.records.iter().filter(|record| record.cell == cell.name && record.contender == contender);
+        Histogram::of(own.flat_map(|record| record.special.histogram.pairs()))
+    }
+
+    /// Medians of the figures that are compared, for whoever reads the raw data.
+    pub(crate) fn medians(&self) -> Vec<Median<'_>> {
+        let mut medians = Vec::new();
+        for cell in self.cells {
+            for contender in &cell.contenders {
+                let own =
+                    || self.records.iter().filter(|record| record.cell == cell.name && record.contender == *contender);
+                let mut put = |of: &'static str, against, spread: Option<Spread>| {
+                    let rounds = own().count() as u32;
+                    let Some(spread) = spread else { return };
+                    medians.push(Median {
+                        cell: &cell.name,
+                        contender,
+                        of,
+                        against,
+                        spread,
+                        rounds,
+                        confidence: confidence(rounds),
+                    });
+                };
+                put("rate", None, Spread::of(own().map(|record| record.rate)));
+                put("cpu_us_per_request", None, Spread::of(own().map(Record::proxy_us_per_request)));
+                put("p99_us", None, Spread::of(own().map(|record| record.latency_us(|latency| latency.p99_us))));
+                for (head, metric, against) in compared(cell.load, self.experiment.compared) {
+                    if contender != against {
+                        let records = self.of_cell(&cell.name);
+                        put(head, Some(*against), Spread::of_ratios(&records, *metric, contender, against));
+                    }
+                }
+            }
+        }
+        medians
     }
 
     /// The targets of cells that were selected.
@@ -96,26 +181,32 @@ impl Report<'_> {
     }
 
     fn judge(&self, target: &Target) -> Judged {
-        let value = self.value(target);
+        let spread = self.spread(target);
+        let value = spread.map_or(f64::NAN, |spread| spread.median);
         let bound = match target.bound {
             Bound::AtLeast(bound) => format!("≥ {}", figure(bound)),
             Bound::AtMost(bound) => format!("≤ {}", figure(bound)),
         };
         let is_met = value.is_finite().then(|| target.bound.holds(value));
-        let remark = if is_met.is_some() { self.remark(target) } else { String::new() };
-        Judged { title: target.title, bound, measured: figure(value), is_met, remark }
+        let mut remark = if is_met.is_some() { self.remark(target) } else { String::new() };
+        if spread.is_some_and(|spread| target.bound.holds(spread.low) != target.bound.holds(spread.high)) {
+            remark.insert_str(0, ", but the bound lies within the interval");
+        }
+        let interval = spread.filter(|spread| spread.low < spread.high);
+        let interval = interval
+            .map_or_else(String::new, |Spread { low, high, .. }| format!(" ({}-{})", figure(low), figure(high)));
+        Judged { title: target.title, bound, measured: figure(value) + &interval, is_met, remark }
     }
 
-    fn value(&self, target: &Target) -> f64 {
+    fn spread(&self, target: &Target) -> Option<Spread> {
         let records = self.of_cell(target.cell);
-        let spread = match target.against {
+        match target.against {
             Some(against) => Spread::of_ratios(&records, target.metric, target.subject, against),
             None => {
                 let own = records.iter().filter(|record| record.contender == target.subject);
                 Spread::of(own.map(|record| record.figure(target.metric)))
             }
-        };
-        spread.map_or(f64::NAN, |spread| spread.median)
+        }
     }
 
     fn remark(&self, target: &Target) -> String {
@@ -213,7 +304,7 @@ impl Report<'_> {
         }
     }
 
-    /// The median of the ratios, with the lowest and the highest.
+    /// The median of the ratios, with its confidence interval.
     fn ratios(&self, cell: &Cell, &(_, metric, against): &Compared, subject: &str) -> String {
         let spread = Spread::of_ratios(&self.of_cell(&cell.name), metric, subject, against);
         spread.filter(|_| subject != against).map_or_else(
@@ -226,7 +317,8 @@ impl Report<'_> {
 /// The machine and the programs on it.
 fn machine(circumstances: &Circumstances) -> String {
     format!(
-        "{}. {} cores ({}), {} MiB, Linux {}, {} descriptors a process; generator, proxy and origin share them. {}.",
+        "{}. {}. {} cores ({}), {} MiB, Linux {}, {} descriptors a process; generator, proxy and origin share them. {}.",
+        circumstances.weir,
         circumstances.date,
         circumstances.cores,
         circumstances.processor,

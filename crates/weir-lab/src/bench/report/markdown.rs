@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use super::figures::{Judged, Report, Row, Sheet};
+use super::setup;
 use crate::bench::experiment::cells::Cell;
 
 /// The whole text.
@@ -16,6 +17,7 @@ pub(crate) fn text(report: &Report<'_>) -> String {
         text.push_str(&table(report, cell));
     }
     let _ = write!(text, "## Method\n\n{}", report.method());
+    text.push_str(&setup(report));
     text
 }
 
@@ -35,12 +37,13 @@ fn targets(report: &Report<'_>) -> String {
     }
     let mut text = String::from("## Targets\n\n| | target | measured | |\n|---|---|---|---|\n");
     for Judged { title, bound, measured, is_met, remark } in judged {
-        let verdict = match (is_met, report.options.quick) {
-            (None, _) => "not measured",
-            (Some(true), false) => "pass",
-            (Some(false), false) => "**miss**",
-            (Some(true), true) => "within, in a quick run",
-            (Some(false), true) => "**outside**, in a quick run",
+        let run = if report.options.quick { "quick" } else { "partial" };
+        let verdict = match (is_met, report.decides()) {
+            (None, _) => "not measured".to_owned(),
+            (Some(true), true) => "pass".to_owned(),
+            (Some(false), true) => "**miss**".to_owned(),
+            (Some(true), false) => format!("within, in a {run} run"),
+            (Some(false), false) => format!("**outside**, in a {run} run"),
         };
         let _ = writeln!(text, "| {title} | {bound} | {measured} | {verdict}{remark} |");
     }
@@ -49,7 +52,9 @@ fn targets(report: &Report<'_>) -> String {
 }
 
 fn table(report: &Report<'_>, cell: &Cell) -> String {
-    let Sheet { columns, rows, rounds } = report.sheet(cell);
+    let sheet = report.sheet(cell);
+    let rounds = sheet.rounds();
+    let Sheet { columns, rows, .. } = sheet;
     let mut text = format!("## {}: {}\n\n| |", cell.name, cell.title);
     columns.iter().for_each(|column| {
         let _ = write!(text, " {column} |");
@@ -60,7 +65,22 @@ fn table(report: &Report<'_>, cell: &Cell) -> String {
         let figures = figures.unwrap_or_else(|why| format!("not run: {why} |{}", " |".repeat(columns.len() - 2) + " "));
         let _ = writeln!(text, "| {contender} | {figures} |");
     }
-    let _ = writeln!(text, "\nMedians of {rounds} rounds.\n");
+    let _ = writeln!(text, "\n{rounds}\n");
+    text
+}
+
+/// Environment, command lines and configurations.
+fn setup(report: &Report<'_>) -> String {
+    let mut text = String::from("\n## Environment\n\n| | |\n|---|---|\n");
+    for (name, value) in setup::environment(report) {
+        let _ = writeln!(text, "| {name} | {} |", value.replace('|', "\\|"));
+    }
+    if !report.settings.is_empty() {
+        text.push_str("\n## Command lines and configurations\n");
+    }
+    for setting in report.settings {
+        let _ = write!(text, "\n### {}\n\n```text\n{}```\n", setup::heading(setting), setup::text(setting));
+    }
     text
 }
 
@@ -101,7 +121,8 @@ mod tests {
         cells.retain(|cell| cell.name == "c64" || cell.name == "idle");
         let said = vec![("weir".to_owned(), "weir: io_uring".to_owned())];
         let circumstances = &Circumstances { said, ..Circumstances::default() };
-        super::text(&Report { experiment, options: &options(), cells: &cells, records, circumstances })
+        let (options, settings, stopped) = (&options(), &[][..], None);
+        super::text(&Report { experiment, options, cells: &cells, records, circumstances, settings, stopped })
     }
 
     #[test]
@@ -114,11 +135,11 @@ mod tests {
         }
         let text = text(&records);
         assert!(
-            text.contains("| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 | within, in a quick run |"),
+            text.contains("| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 (0.40-0.90) | within, in a quick run, but the bound lies within the interval |"),
             "{text}"
         );
         assert!(text.contains(
-            "| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 | **outside**, in a quick run |"
+            "| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 (0.70-0.90) | **outside**, in a quick run |"
         ));
         assert!(text.contains("| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"), "{text}");
         assert!(!text.contains("4,000 connections"), "that cell was not selected: {text}");

@@ -1,8 +1,10 @@
 //! How everything is measured and set: the last section of each report. Called by `figures.rs`.
 
 /// Paragraphs, with empty lines between them.
-pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with the
-lowest and the highest. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
+pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with its
+confidence interval by order statistics: the values between which the true median lies with the stated probability, whatever their
+distribution, if rounds are independent. It is as narrow as 95 % allow; fewer than six rounds can't be that sure, and all of them are
+the interval: 75 % with three, 94 % with five. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
 CPU is user and system time of all processes and threads of the program in the counted time, divided by the answers of that time.
 Upstream connections are those that the origin accepted in the run. In a closed loop latency counts from the send, by the clock
 from the time a request was due; `p99 from sent` is what a generator shows that waits for its server. Idle memory is the growth

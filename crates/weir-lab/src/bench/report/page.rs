@@ -4,16 +4,17 @@
 
 use std::fmt::Write as _;
 
+use super::drawing::latency::by_percentile;
 use super::drawing::{Section, sections};
 use super::figures::{Judged, Report, Row};
+use super::setup;
 use crate::bench::experiment::cells::Cell;
 use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::record::statistics::Spread;
 use crate::page::{Page, Table};
 
 /// Explains marks and bars.
-const READING: &str =
-    "Marks and bars are medians over the rounds. The thin bars reach from the lowest round to the highest.";
+const READING: &str = "Marks and bars are medians over the rounds. The thin bars are their confidence intervals, as sure as the tables say.";
 /// Explains rows that are grey.
 const LIMITED: &str = "Where marks are hollow and rows grey, generator and origin used most of the machine, or the generator \
     had no more to give: the contender may be faster than its rate says. Compare processor time a request there.";
@@ -28,10 +29,11 @@ pub(crate) fn html(report: &Report<'_>) -> Result<String, String> {
     page.paragraph(&format!("{}.", title(report.experiment.title)));
     page.paragraph_of("note", &report.setting());
     put_outcome(&mut page, report);
-    put_targets(&mut page, &report.judged(), report.options.quick);
+    put_targets(&mut page, &report.judged(), report.decides());
     put_charts(&mut page, report)?;
-    put_figures(&mut page, report);
+    put_figures(&mut page, report)?;
     put_method(&mut page, report);
+    put_setup(&mut page, report);
     Ok(page.finish())
 }
 
@@ -43,12 +45,13 @@ fn put_outcome(page: &mut Page, report: &Report<'_>) {
         let (met, missed, open) = (count(Some(true)), count(Some(false)), count(None));
         let open = if open == 0 { String::new() } else { format!(", {open} not measured") };
         let all = judged.len();
-        page.paragraph(&if report.options.quick {
-            format!(
-                "A quick run decides nothing: of {all} targets {met} are within their bounds, {missed} outside{open}."
-            )
-        } else {
+        let run = if report.options.quick { "quick" } else { "partial" };
+        page.paragraph(&if report.decides() {
             format!("Of {all} targets {met} are met, {missed} missed{open}.")
+        } else {
+            format!(
+                "A {run} run decides nothing: of {all} targets {met} are within their bounds, {missed} outside{open}."
+            )
         });
     }
     for compared in report.experiment.compared {
@@ -84,18 +87,18 @@ fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -
     Some(format!("{subject} {verb} {range} times the {what} of {against}."))
 }
 
-fn put_targets(page: &mut Page, judged: &[Judged], quick: bool) {
+fn put_targets(page: &mut Page, judged: &[Judged], decides: bool) {
     if judged.is_empty() {
         return;
     }
-    let mut table = Table::new(&["target", "", "measured", ""]);
+    let mut table = Table::new(&["target", "bound", "measured", "verdict"]);
     for Judged { title, bound, measured, is_met, remark } in judged {
-        let (class, verdict) = match (is_met, quick) {
+        let (class, verdict) = match (is_met, decides) {
             (None, _) => ("open", "not measured"),
-            (Some(true), false) => ("pass", "pass"),
-            (Some(false), false) => ("miss", "miss"),
-            (Some(true), true) => ("open", "within"),
-            (Some(false), true) => ("open", "outside"),
+            (Some(true), true) => ("pass", "pass"),
+            (Some(false), true) => ("miss", "miss"),
+            (Some(true), false) => ("open", "within"),
+            (Some(false), false) => ("open", "outside"),
         };
         table.row_of(class, &[&plain(title), bound, measured, &format!("{verdict}{remark}")]);
     }
@@ -122,7 +125,7 @@ fn put_charts(page: &mut Page, report: &Report<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn put_figures(page: &mut Page, report: &Report<'_>) {
+fn put_figures(page: &mut Page, report: &Report<'_>) -> Result<(), String> {
     page.heading("Figures");
     for cell in report.cells {
         let sheet = report.sheet(cell);
@@ -133,11 +136,21 @@ fn put_figures(page: &mut Page, report: &Report<'_>) {
         columns.extend(&sheet.columns);
         let mut table = Table::new(&columns);
         sheet.rows.iter().for_each(|row| put_row(&mut table, row, columns.len()));
-        let rounds = if sheet.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", sheet.rounds) };
         page.subheading(&cell.title);
-        page.paragraph_of("note", &format!("{}; medians of {rounds}.", cell.name));
+        page.paragraph_of("note", &format!("{}. {}", cell.name, sheet.rounds()));
         page.table(&table);
+        if let Some(latencies) = by_percentile(report, cell) {
+            page.folded("Latency by percentile", |page| latencies.svg().map(|svg| page.chart(&svg)))?;
+        }
+        let generators = report.of_cell(&cell.name);
+        if let Some(record) = generators.iter().find(|record| !record.special.generator.is_empty()) {
+            page.folded("The generator of the first run", |page| {
+                page.verbatim(&format!("$ {}", record.special.generator));
+                Ok(())
+            })?;
+        }
     }
+    Ok(())
 }
 
 fn put_row(table: &mut Table, row: &Row, columns: usize) {
@@ -159,6 +172,23 @@ fn put_method(page: &mut Page, report: &Report<'_>) {
         page.paragraph_of("note", &format!("{name}: {line}"));
     }
     page.link("Each run with all that was measured is a line of ", &format!("{}.jsonl", report.experiment.name));
+}
+
+/// Environment, command lines and configurations.
+fn put_setup(page: &mut Page, report: &Report<'_>) {
+    page.heading("Environment");
+    let mut table = Table::new(&["", ""]);
+    setup::environment(report).iter().for_each(|(name, value)| table.row_of("text", &[name, value]));
+    page.table(&table);
+    if !report.settings.is_empty() {
+        page.heading("Command lines and configurations");
+    }
+    for setting in report.settings {
+        let _ = page.folded(&setup::heading(setting), |page| {
+            page.verbatim(&setup::text(setting));
+            Ok(())
+        });
+    }
 }
 
 /// With a capital letter, unless it begins with our name.

@@ -2,52 +2,56 @@
 //!
 //! Called by `bench/mod.rs` once a run.
 
+mod environment;
+
 use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::process::descriptors;
-use super::stage::program_path;
+use super::programs::Programs;
 use crate::bench::record::circumstances::Circumstances;
 
-/// Looks at the machine, and asks the programs that take part for their versions.
-pub(crate) fn look(programs: &[&str]) -> Circumstances {
+/// Looks at the machine, and asks the programs that take part for their versions. `weir` is our own.
+pub(crate) fn look(weir: &str, programs: &[&str], places: &Programs) -> Circumstances {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (cpu, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let kib = memory.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
     Circumstances {
+        weir: weir.to_owned(),
         date: String::from_utf8_lossy(&weir_http::http_date(seconds)).into_owned(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processor: model.trim_start_matches([' ', '\t', ':']).trim().to_owned(),
         memory_mib: kib / 1024,
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         descriptors: descriptors(),
-        programs: programs.iter().map(|program| version(program)).collect(),
+        environment: environment::look(),
+        programs: programs.iter().map(|program| version(program, places)).collect(),
         libraries: Vec::new(),
         said: Vec::new(),
     }
 }
 
 /// The library with which each of these programs and weir speak TLS.
-pub(crate) fn libraries(programs: &[&str]) -> Vec<(String, String)> {
+pub(crate) fn libraries(programs: &[&str], places: &Programs) -> Vec<(String, String)> {
     let own = std::iter::once(("weir".to_owned(), WEIR_LIBRARY.to_owned()));
-    own.chain(programs.iter().map(|program| ((*program).to_owned(), library(program)))).collect()
+    own.chain(programs.iter().map(|program| ((*program).to_owned(), library(program, places)))).collect()
 }
 
 /// Our own library.
 const WEIR_LIBRARY: &str = "rustls 0.23, aws-lc-rs 1";
 
 /// What a program says of its library; the one that it runs with, where it tells that from the one it was built with.
-fn library(program: &str) -> String {
+fn library(program: &str, places: &Programs) -> String {
     let flag = match program {
         "nginx" => "-V",
         "haproxy" => "-vv",
         _ => "--version",
     };
     let unknown = || "unknown".to_owned();
-    let Some(path) = program_path(program) else { return unknown() };
+    let Some(path) = places.path(program) else { return unknown() };
     let Ok(output) = Command::new(&path).arg(flag).output() else { return unknown() };
     named_library(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat())).unwrap_or_else(unknown)
 }
@@ -70,19 +74,23 @@ fn named_library(text: &str) -> Option<String> {
 }
 
 /// The first line of what a program says about itself.
-fn version(program: &str) -> String {
+fn version(program: &str, places: &Programs) -> String {
     let flag = if program == "envoy" { "--version" } else { "-v" };
-    let Some(path) = program_path(program) else { return format!("{program}: not installed") };
+    let Some(path) = places.path(program) else { return format!("{program}: not installed") };
     let Ok(output) = Command::new(&path).arg(flag).output() else { return format!("{program}: can't be run") };
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let line = line.replace(&*path.to_string_lossy(), program);
-    line.split(" - ").next().unwrap_or_default().split(" Copyright").next().unwrap_or_default().trim().to_owned()
+    let line = line.split(" - ").next().unwrap_or_default().split(" Copyright").next().unwrap_or_default().trim();
+    let given = places.given(program).map_or_else(String::new, |path| format!(" ({})", path.display()));
+    line.to_owned() + &given
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -96,7 +104,7 @@ mod tests {
         let envoy = "envoy  version: d5e1/1.40.0/Clean/RELEASE/BoringSSL";
         assert_eq!(named_library(envoy).as_deref(), Some("BoringSSL"));
         assert_eq!(named_library("no library"), None);
-        assert_eq!(libraries(&["no-such-program"])[1].1, "unknown");
+        assert_eq!(libraries(&["no-such-program"], &Programs::new(&[]))[1].1, "unknown");
     }
 
     #[test]
@@ -112,8 +120,10 @@ mod tests {
 
     #[test]
     fn the_machine_is_described_and_what_is_missing_is_said() {
-        let here = look(&["no-such-program"]);
-        assert_eq!(here.programs, ["no-such-program: not installed"]);
+        let given = ("nginx".to_owned(), PathBuf::from("/bin/echo"));
+        let here = look("weir 1", &["no-such-program", "nginx"], &Programs::new(&[given]));
+        assert_eq!(here.programs, ["no-such-program: not installed", "-v (/bin/echo)"]);
+        assert_eq!(here.weir, "weir 1");
         assert!(here.cores > 0 && here.memory_mib > 0 && !here.kernel.is_empty() && !here.date.is_empty(), "{here:?}");
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u3
     };
     bomb.finish()?;
     let bombed = bomb::Record::read(&fs::read_to_string(&out)?).map_err(io::Error::other)?;
+    record.special.generator = process::command_line(&process::words(&command));
     fill(&mut record, &bombed, events, &servers)?;
     Ok((running, record))
 }

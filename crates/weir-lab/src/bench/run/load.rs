@@ -20,6 +20,7 @@ use crate::bench::experiment::cells::{
     Closed, RequestKind, STALL_ANSWER_MS, STALL_CONNECTIONS, STALL_RATE, STALL_SECONDS,
 };
 use crate::bench::record::answers::{Errors, Latency};
+use crate::bench::record::histogram::Histogram;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::tls::Handshakes;
 use crate::bomb::{self, Handshake, Percentiles, Summary};
@@ -251,6 +252,7 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
         record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
     }
     record.latency = total.corrected.or(total.raw).as_ref().map(latency);
+    record.special.histogram = Histogram::of(total.times().into_iter().flat_map(|times| bomb::pairs(times.latency())));
     record.sent = total.corrected.and(total.raw).map(|percentiles| latency(&percentiles));
     Ok(record)
 }
@@ -262,7 +264,8 @@ pub(super) fn latency(of: &Percentiles) -> Latency {
 fn with_wrk(stage: &Stage, running: &Running, url: &str, load: Closed, times: Times) -> io::Result<Record> {
     let threads = load.connections.min(stage.cores() as u32);
     let seconds = times.seconds.ceil();
-    let mut command = process::bound_command(Path::new("wrk"));
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "wrk is not installed (scripts/setup installs it)");
+    let mut command = process::bound_command(&stage.programs().path("wrk").ok_or_else(missing)?);
     command
         .args([format!("-t{threads}"), format!("-c{}", load.connections), format!("-d{seconds}s")])
         .args(["--timeout", TIMEOUT, "-s"])
@@ -306,6 +309,7 @@ fn watch(
     pause(Duration::from_secs_f64(seconds))?;
     let mut record = before.finish();
     let lines = child.finish()?;
+    record.special.generator = process::command_line(&process::words(command));
     record.generator_us = (process::reaped_cpu_us() - reaped_us) as f64;
     // The second look is itself a connection.
     record.upstream_connections = (stage.origin_accepts(running)? - accepts).saturating_sub(1);

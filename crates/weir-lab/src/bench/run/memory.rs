@@ -48,9 +48,10 @@ pub(super) fn growth(
     count: u32,
     hold: impl Fn(u32) -> io::Result<Vec<TcpStream>>,
 ) -> io::Result<Record> {
-    let pids = running.pids();
     drop(hold(WARM_UP)?);
     pause(REST)?;
+    // Not before: nginx listens before it has its workers.
+    let pids = running.pids();
     let before = pss_bytes(&pids);
     let held = hold(count)?;
     pause(REST)?;

@@ -24,6 +24,8 @@ const TICK_US: u64 = 10_000;
 pub(super) struct Process {
     child: Child,
     name: String,
+    /// The program and what it was told.
+    words: Vec<String>,
     log: PathBuf,
 }
 
@@ -35,14 +37,16 @@ impl Process {
     pub(super) fn start(program: &Path, arguments: &[&str], log: &Path) -> io::Result<Process> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let output = File::create(log)?;
-        let child = bound_command(program)
-            .args(arguments)
+        let mut command = bound_command(program);
+        command.args(arguments);
+        let words = words(&command);
+        let child = command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        Ok(Process { child, name, log: log.to_owned() })
+        Ok(Process { child, name, words, log: log.to_owned() })
     }
 
     /// Waits until something listens on the address.
@@ -68,6 +72,17 @@ impl Process {
     /// What it has written.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How it was started, as one types it.
+    pub(super) fn command_line(&self) -> String {
+        command_line(&self.words)
+    }
+
+    /// The configuration that it was told to read; None: there is none.
+    pub(super) fn configuration(&self) -> Option<String> {
+        let is_configuration = |word: &&String| [".conf", ".json", ".kdl"].iter().any(|ending| word.ends_with(ending));
+        fs::read_to_string(self.words.iter().find(is_configuration)?).ok()
     }
 
     /// Process numbers of it and all its descendants.
@@ -102,6 +117,22 @@ pub(super) fn bound_command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]).arg(program);
     command
+}
+
+/// The program of a [`bound_command`] and what it is told.
+pub(super) fn words(command: &Command) -> Vec<String> {
+    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+    words.skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// Words as one types them in a shell.
+pub(super) fn command_line(words: &[String]) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,@+%".contains(letter);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// `pid` and its descendants. nginx's workers are children of its master.
@@ -247,6 +278,13 @@ mod tests {
         // The sleeping grandchild is not ours to wait for; it gets our signal here.
         let sleeper = i32::try_from(family[1]).ok().and_then(Pid::from_raw);
         let _ = kill_process(sleeper.unwrap(), Signal::TERM);
+    }
+
+    #[test]
+    fn a_command_line_can_be_typed_again() {
+        let mut command = bound_command(Path::new("weir"));
+        command.args(["bomb", "--class=a: to=127.0.0.1:80", "it's", ""]);
+        assert_eq!(command_line(&words(&command)), r"weir bomb '--class=a: to=127.0.0.1:80' 'it'\''s' ''");
     }
 
     #[test]

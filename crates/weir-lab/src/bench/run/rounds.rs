@@ -4,8 +4,11 @@
 //! `keepalive.rs` and `tunnel.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
+use super::kept::Kept;
 use super::load::{self, Times};
+use super::programs::Programs;
 use super::stage::{self, Running, Stage};
 use super::{failover, flood, keepalive, memory, stalled, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
@@ -16,7 +19,11 @@ use crate::bench::experiment::selection::{BenchOptions, unknown};
 use crate::bench::experiment::targets;
 use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::outcome::Record;
+use crate::bench::record::setting::Setting;
 use crate::bench::record::statistics::median;
+
+/// Under which name the origin's settings are kept.
+const ORIGIN: &str = "origin";
 
 /// What came of an experiment.
 pub(crate) struct Measured {
@@ -24,21 +31,35 @@ pub(crate) struct Measured {
     pub(crate) records: Vec<Record>,
     /// What each weir says when it starts, by contender.
     pub(crate) said: Vec<(String, String)>,
+    /// How all were started and set.
+    pub(crate) settings: Vec<Setting>,
+    /// Where the user stopped it; what was complete by then is in `records`.
+    pub(crate) stopped: Option<String>,
 }
 
 /// Runs all rounds of these cells. `keep` is handed each record as soon as it is there.
 ///
 /// # Errors
-/// A program doesn't start, a run fails, `keep` does, or the user interrupts.
+/// A program doesn't start, a run fails, or `keep` does.
 pub(crate) fn rounds(
     experiment: &'static Experiment,
     options: &BenchOptions,
     cells: &[Cell],
     keep: &mut Keep<'_>,
 ) -> io::Result<Measured> {
-    let measured = Measured { records: Vec::new(), said: Vec::new() };
-    let mut rounds = Rounds { experiment, options, cells, stage: None, measured, keep };
-    cells.iter().try_for_each(|cell| rounds.measure(cell))?;
+    let measured = Measured { records: Vec::new(), said: Vec::new(), settings: Vec::new(), stopped: None };
+    let kept = Kept::new(experiment, options)?;
+    let mut rounds = Rounds { experiment, options, cells, stage: None, kept, measured, keep };
+    for cell in cells {
+        match rounds.measure(cell) {
+            // What a program that got the user's signal too fails with says nothing.
+            Err(_) if load::interrupted().load(Ordering::Relaxed) => {
+                rounds.measured.stopped = Some(cell.name.clone());
+                break;
+            }
+            outcome => outcome?,
+        }
+    }
     Ok(rounds.measured)
 }
 
@@ -52,6 +73,7 @@ struct Rounds<'a> {
     cells: &'a [Cell],
     /// What the last cell ran on, and whether its origin was weir's.
     stage: Option<(Stage, bool)>,
+    kept: Kept,
     measured: Measured,
     keep: &'a mut Keep<'a>,
 }
@@ -64,9 +86,13 @@ impl Rounds<'_> {
         // One stage at a time, and the same one as long as it will do.
         let stage = match self.stage.take().filter(|(_, is_weir)| *is_weir == origin_is_weir) {
             Some((stage, _)) => stage,
-            None => Stage::open(&self.options.weir, origin_is_weir, &bodies(self.cells))?,
+            None => {
+                let programs = Programs::new(&self.options.programs);
+                Stage::open(&self.options.weir, programs, origin_is_weir, &bodies(self.cells))?
+            }
         };
         let outcome = self.measure_on(&stage, cell);
+        self.kept.cell(stage.directory(), cell)?;
         self.stage = Some((stage, origin_is_weir));
         outcome
     }
@@ -81,26 +107,46 @@ impl Rounds<'_> {
         }
         let rate = self.fixed_rate(stage, cell)?;
         for round in 1..=self.rounds(cell) {
+            let complete = self.measured.records.len();
             for (at, contender) in contenders.iter().enumerate() {
-                if let Some((one, record)) = self.run_on_its_own(stage, cell, *contender)? {
-                    self.listen_to(*contender, &one);
-                    self.keep(cell, contender.name, round, record)?;
-                    continue;
+                if let Err(error) = self.take_turn(stage, cell, (*contender, running.get(at)), (round, rate)) {
+                    // A round in which not all had their turn compares nothing.
+                    self.measured.records.truncate(complete);
+                    return Err(error);
                 }
-                let started;
-                let one = if let Some(one) = running.get(at) {
-                    one
-                } else {
-                    started = stage.start(*contender, cell)?;
-                    &started
-                };
-                let record = self.run_once(stage, cell, one, rate)?;
-                load::settle(one)?;
-                self.listen_to(*contender, one);
-                self.keep(cell, contender.name, round, record)?;
             }
         }
         Ok(())
+    }
+
+    /// A contender's run in a round; it is started for that unless it runs already.
+    fn take_turn(
+        &mut self,
+        stage: &Stage,
+        cell: &Cell,
+        (contender, running): (Contender, Option<&Running>),
+        (round, rate): (u32, f64),
+    ) -> io::Result<()> {
+        let (started, record);
+        let one = if let Some((one, on_its_own)) = self.run_on_its_own(stage, cell, contender)? {
+            record = on_its_own;
+            started = one;
+            &started
+        } else {
+            let one = match running {
+                Some(one) => one,
+                None => {
+                    started = stage.start(contender, cell)?;
+                    &started
+                }
+            };
+            record = self.run_once(stage, cell, one, rate)?;
+            load::settle(one)?;
+            one
+        };
+        self.listen_to(stage, cell, contender, one);
+        self.kept.run(stage.directory(), cell, contender, round)?;
+        self.keep(cell, contender.name, round, record)
     }
 
     /// A run of a load that starts servers and proxy itself.
@@ -134,13 +180,30 @@ impl Rounds<'_> {
         Ok(startable)
     }
 
-    /// Remembers what a contender says of itself.
-    fn listen_to(&mut self, contender: Contender, running: &Running) {
+    /// Remembers what a contender says of itself, and how it and its origin are set.
+    fn listen_to(&mut self, stage: &Stage, cell: &Cell, contender: Contender, running: &Running) {
         let said = &mut self.measured.said;
         if !said.iter().any(|(name, _)| name == contender.name)
             && let Some(line) = running.says()
         {
             said.push((contender.name.to_owned(), line));
+        }
+        self.note(cell, ORIGIN, || stage.origin_settings());
+        self.note(cell, contender.name, || running.settings());
+    }
+
+    /// Remembers how something is set in a cell. What is set as in another cell is kept once.
+    fn note(&mut self, cell: &Cell, of: &str, look: impl FnOnce() -> Setting) {
+        let settings = &mut self.measured.settings;
+        if settings.iter().any(|known| known.of == of && known.cells.contains(&cell.name)) {
+            return;
+        }
+        let setting = Setting { of: of.to_owned(), cells: vec![cell.name.clone()], ..look() };
+        match settings.iter_mut().find(|known| known.is_like(&setting)) {
+            Some(known) => known.cells.push(cell.name.clone()),
+            // No proxy, or one that is the generator, has nothing to set.
+            None if setting.commands.is_empty() => {}
+            None => settings.push(setting),
         }
     }
 

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::{Process, descriptors};
+use super::programs::Programs;
 use super::settings::{self, Shape, http2, tls};
 use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
+use crate::bench::record::setting::{Setting, without_ports};
 use crate::certificate::{Certificate, KeyKind};
 
 /// What `/` gives: a body of three bytes.
@@ -75,6 +77,12 @@ impl Running {
         text.lines().find_map(|line| Some(line[line.find("weir: ")?..].to_owned()))
     }
 
+    /// How its processes were started and set.
+    pub(super) fn settings(&self) -> Setting {
+        let own = self.origin.iter().map(|(origin, _)| origin);
+        setting(self.processes.iter().chain(own))
+    }
+
     /// What its URLs begin with.
     pub(super) fn scheme(&self) -> &'static str {
         if self.secure.is_some() { "https://" } else { "http://" }
@@ -109,6 +117,7 @@ pub(super) struct Stage {
     cores: usize,
     descriptors: u64,
     weir: PathBuf,
+    programs: Programs,
     origin: Process,
     /// Where the origin listens: the same port on one address or two.
     addresses: Vec<SocketAddr>,
@@ -120,7 +129,7 @@ impl Stage {
     ///
     /// # Errors
     /// A program is missing or doesn't start.
-    pub(super) fn open(weir: &Path, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
+    pub(super) fn open(weir: &Path, programs: Programs, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
         let directory = std::env::temp_dir().join(format!(
             "weir-bench-{}-{}",
             std::process::id(),
@@ -140,11 +149,11 @@ impl Stage {
             let path = directory.join("origin.conf");
             let workers = (cores as u64, descriptors);
             fs::write(&path, settings::nginx_origin(&directory, "origin", &addresses, workers, false))?;
-            (start_nginx(&path, &directory, &log)?, addresses)
+            (start_nginx(&programs, &path, &directory, &log)?, addresses)
         };
         origin.await_listening(addresses[0])?;
         let weir = weir.to_owned();
-        Ok(Stage { directory, cores, descriptors, weir, origin, addresses, origin_is_weir })
+        Ok(Stage { directory, cores, descriptors, weir, programs, origin, addresses, origin_is_weir })
     }
 
     /// The binary that is measured, and that measures.
@@ -160,7 +169,7 @@ impl Stage {
     /// What stands in the way of measuring this contender in this cell, if something does.
     pub(super) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
         if let Some(program) = contender.what.program()
-            && program_path(program).is_none()
+            && self.programs.path(program).is_none()
         {
             return Some(format!("{program} is not installed"));
         }
@@ -207,12 +216,12 @@ impl Stage {
                 let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
                 let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
                 let text = self.sealed(contender, cell, text)?;
-                vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
+                vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
             }
             What::NginxForward => {
                 let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
                 let text = settings::nginx_forward(&self.directory, address, workers);
-                vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
+                vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
             }
             What::HaproxyTcp(pipes) => {
                 let to = self.addresses[0];
@@ -244,7 +253,7 @@ impl Stage {
                 let words: Vec<String> =
                     words.into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                vec![start_program("weir-bench-pingora", &words, &log)?]
+                vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
         };
@@ -263,10 +272,13 @@ impl Stage {
     pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
         let log = self.directory.join(format!("{}.log", contender.name));
         let process = match contender.what {
-            What::Nginx => start_nginx(&self.file(contender, text)?, &self.directory, &log)?,
-            What::Haproxy | What::HaproxyTcp(_) => {
-                start_program("haproxy", &["-db", "-f", &self.file(contender, text)?.to_string_lossy()], &log)?
-            }
+            What::Nginx => start_nginx(&self.programs, &self.file(contender, text)?, &self.directory, &log)?,
+            What::Haproxy | What::HaproxyTcp(_) => start_program(
+                &self.programs,
+                "haproxy",
+                &["-db", "-f", &self.file(contender, text)?.to_string_lossy()],
+                &log,
+            )?,
             What::Weir(_) | What::WeirForward { .. } => self.start_weir(contender.name, text, &log)?,
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
@@ -298,9 +310,9 @@ impl Stage {
         let start = |_| match is_envoy {
             true => {
                 let words = ["-c", &path, "--concurrency", &threads, "-l", "off", "--disable-hot-restart"];
-                start_program("envoy", &words, log)
+                start_program(&self.programs, "envoy", &words, log)
             }
-            false => start_program("haproxy", &["-db", "-f", &path], log),
+            false => start_program(&self.programs, "haproxy", &["-db", "-f", &path], log),
         };
         (0..shape.processes).map(start).collect()
     }
@@ -369,7 +381,7 @@ impl Stage {
         let (path, log) = (self.directory.join("closing.conf"), self.directory.join("closing.log"));
         let workers = (self.cores as u64, self.descriptors);
         fs::write(&path, settings::nginx_origin(&self.directory, "closing", &[address], workers, true))?;
-        let mut process = start_nginx(&path, &self.directory, &log)?;
+        let mut process = start_nginx(&self.programs, &path, &self.directory, &log)?;
         process.await_listening(address)?;
         Ok((process, address))
     }
@@ -391,6 +403,16 @@ impl Stage {
     /// Descriptors that a process may have.
     pub(super) fn descriptors(&self) -> u64 {
         self.descriptors
+    }
+
+    /// How the origin was started and set.
+    pub(super) fn origin_settings(&self) -> Setting {
+        setting(std::iter::once(&self.origin))
+    }
+
+    /// Where programs are.
+    pub(super) fn programs(&self) -> &Programs {
+        &self.programs
     }
 
     /// A file of ours, removed at the end.
@@ -425,6 +447,15 @@ impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Whose it is and where, the caller knows.
+fn setting<'a>(processes: impl Iterator<Item = &'a Process> + Clone) -> Setting {
+    let mut configurations: Vec<String> = processes.clone().filter_map(Process::configuration).collect();
+    // Several processes of a contender differ in addresses alone.
+    configurations.dedup_by_key(|text| without_ports(text));
+    let commands = processes.map(Process::command_line).collect();
+    Setting { of: String::new(), cells: Vec::new(), commands, configurations }
 }
 
 fn generator(contender: Contender) -> Generator {
@@ -474,22 +505,15 @@ fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a program is: in the path, or where Debian has servers.
-pub(super) fn program_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    directories.map(|directory| directory.join(name)).find(|file| file.is_file())
-}
-
-fn start_program(name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
+fn start_program(programs: &Programs, name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
     let missing =
         || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed (scripts/setup installs it)"));
-    Process::start(&program_path(name).ok_or_else(missing)?, words, log)
+    Process::start(&programs.path(name).ok_or_else(missing)?, words, log)
 }
 
-fn start_nginx(file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
+fn start_nginx(programs: &Programs, file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
-    start_program("nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
+    start_program(programs, "nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }
 
 /// Starts weir's origin with so many threads, and what else is said.

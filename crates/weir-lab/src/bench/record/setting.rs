@@ -1,0 +1,67 @@
+//! How a program was started and set: what others need to measure the same.
+//!
+//! Filled by `run/rounds.rs` from the processes that run.
+
+use serde::Serialize;
+
+/// How a program was started and set, in some cells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Setting {
+    /// The contender, or `origin`.
+    pub(crate) of: String,
+    /// Names of the cells in which it was set so. Addresses are those of the first.
+    pub(crate) cells: Vec<String>,
+    /// The command line of each of its processes.
+    pub(crate) commands: Vec<String>,
+    /// Its configuration files, whole; of processes that differ in addresses alone that of the first.
+    pub(crate) configurations: Vec<String>,
+}
+
+impl Setting {
+    /// Whether the other one differs in addresses alone: they are free ports of each start.
+    pub(crate) fn is_like(&self, other: &Setting) -> bool {
+        let bare = |texts: &[String]| texts.iter().map(|text| without_ports(text)).collect::<Vec<_>>();
+        self.of == other.of
+            && bare(&self.commands) == bare(&other.commands)
+            && bare(&self.configurations) == bare(&other.configurations)
+    }
+}
+
+/// What stands before the number of a port.
+const BEFORE_PORTS: [&str; 6] = ["127.0.0.1:", "127.0.0.2:", "127.0.0.3:", "127.0.0.4:", "port=", "\"port_value\":"];
+
+/// The text with no number where a port stands.
+pub(crate) fn without_ports(text: &str) -> String {
+    let mut bare = text.to_owned();
+    for before in BEFORE_PORTS {
+        let mut parts = bare.split(before);
+        let first = parts.next().unwrap_or_default().to_owned();
+        let rest =
+            parts.map(|part| format!("{before}*{}", part.trim_start_matches(|letter: char| letter.is_ascii_digit())));
+        bare = first + &rest.collect::<String>();
+    }
+    bare
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(configuration: &str) -> Setting {
+        let (of, cells) = ("nginx".to_owned(), vec!["c64".to_owned()]);
+        Setting { of, cells, commands: vec!["nginx".to_owned()], configurations: vec![configuration.to_owned()] }
+    }
+
+    #[test]
+    fn ports_are_all_that_may_differ() {
+        let one = setting("listen 127.0.0.1:4001; server 127.0.0.2:80; port=4001 \"port_value\":9,");
+        assert!(one.is_like(&setting("listen 127.0.0.1:4002; server 127.0.0.2:65000; port=1 \"port_value\":10,")));
+        assert!(
+            !one.is_like(&setting(
+                "listen 127.0.0.1:4001; server 127.0.0.2:80; port=4001 \"port_value\":9, keepalive 4;"
+            ))
+        );
+        assert!(!setting("queue-size 1000").is_like(&setting("queue-size 4096")));
+        assert_eq!(without_ports("a 127.0.0.1:80 b"), "a 127.0.0.1:* b");
+    }
+}

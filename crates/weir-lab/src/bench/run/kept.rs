@@ -1,0 +1,77 @@
+//! What `--keep` leaves of a run: configurations, logs and what the generator wrote, in a folder for each cell.
+//!
+//! Called by `rounds.rs` after each run and each cell. Copies, so that the working directory stays what it is: the next cell writes
+//! over its files, and it is removed at the end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::bench::experiment::catalogue::Experiment;
+use crate::bench::experiment::cells::Cell;
+use crate::bench::experiment::contenders::Contender;
+use crate::bench::experiment::selection::BenchOptions;
+
+/// What contenders and origins are told, and what they say.
+const OF_A_CELL: [&str; 5] = ["conf", "json", "kdl", "log", "requests"];
+/// What generators write.
+const OF_A_RUN: [&str; 3] = ["bomb.jsonl", "failover.jsonl", "probe.json"];
+
+/// The folder; None: nothing is kept.
+#[derive(Debug)]
+pub(super) struct Kept(Option<PathBuf>);
+
+impl Kept {
+    /// An empty folder, if it is wanted. What an earlier run kept in its place is removed.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub(super) fn new(experiment: &Experiment, options: &BenchOptions) -> io::Result<Kept> {
+        if !options.keep {
+            return Ok(Kept(None));
+        }
+        let folder = options.kept(experiment.name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Ok(Kept(Some(folder)))
+    }
+
+    /// Keeps what the generator wrote in the run that is over.
+    ///
+    /// # Errors
+    /// A file can't be copied.
+    pub(super) fn run(&self, from: &Path, cell: &Cell, contender: Contender, round: u32) -> io::Result<()> {
+        let Some(folder) = &self.0 else { return Ok(()) };
+        let folder = folder.join(&cell.name);
+        fs::create_dir_all(&folder)?;
+        for name in OF_A_RUN {
+            let written = from.join(name);
+            if written.is_file() {
+                fs::copy(&written, folder.join(format!("{}.{round}.{name}", contender.name)))?;
+                // The next run may have another generator.
+                fs::remove_file(&written)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps configurations and logs of the cell that is over, also of one that failed.
+    ///
+    /// # Errors
+    /// A file can't be copied.
+    pub(super) fn cell(&self, from: &Path, cell: &Cell) -> io::Result<()> {
+        let Some(folder) = &self.0 else { return Ok(()) };
+        let folder = folder.join(&cell.name);
+        fs::create_dir_all(&folder)?;
+        for entry in fs::read_dir(from)? {
+            let file = entry?.path();
+            let is_wanted = file.extension().is_some_and(|ending| OF_A_CELL.iter().any(|wanted| ending == *wanted));
+            if file.is_file() && is_wanted {
+                fs::copy(&file, folder.join(file.file_name().unwrap_or_default()))?;
+            }
+        }
+        Ok(())
+    }
+}
