@@ -15,6 +15,7 @@ use crate::ending::{ClientEnd, Farewell};
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
 use crate::plan::Plan;
+use crate::request::client_address::client_scheme;
 use crate::request::route::{Asked, Routed};
 use crate::request::rules::Ruled;
 
@@ -401,7 +402,7 @@ impl Clients {
         let exchange = self.answers.conns.push(index, want, cx);
         let conn = self.answers.conns.at(index);
         // Clients of a forward proxy speak for themselves.
-        let peer = Some(conn.peer).filter(|_| !conn.flags.proxied);
+        let peer = Some((conn.peer, conn.flags.sealed)).filter(|_| !conn.flags.proxied);
         self.answers.records.begin(exchange, peer, head, fields, bytes, cx);
         if let Some(ruled) = ruled {
             self.answers.records.called(exchange, ruled.identity());
@@ -509,7 +510,8 @@ pub(super) fn route(
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };
     let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
-    let asked = Asked { sealed: conn.flags.sealed, host, path, method, fields, bytes };
+    let sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &plan.client).sealed;
+    let asked = Asked { sealed, host, path, method, fields, bytes };
     match plan.routes.find(&asked, scratch) {
         Ok(Some(routed)) => Ok(routed.clone()),
         Ok(None) => Err(Cause::NoRoute.into()),
