@@ -357,7 +357,8 @@ impl Clients {
         }
     }
 
-    /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
+    /// Answers a request without an upstream. A body that is still to come is read first where it is small; else it ends the connection, so it
+    /// is never parsed.
     /// `ruled`: what its route makes of it, if it has one.
     fn answer_locally(
         &mut self,
@@ -370,6 +371,9 @@ impl Clients {
         cx: &mut Context,
     ) {
         let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
+        if !head.body.is_empty() && self.is_drained(index, head, bytes, &local) {
+            return self.drain_body(index, exchange, head, bytes, local, cx);
+        }
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.answers.conns.exchange_mut(exchange);
         slot.want.close |= has_more;
