@@ -224,7 +224,8 @@ fn trusted_proxies_say_who_asks(io: Io) {
 
 /// Behind a load balancer that ends TLS the usual redirect leads only those to TLS who have none; the scheme is never a stranger's to say.
 fn trusted_proxies_say_what_is_spoken(io: Io) {
-    for (option, told) in [("x-forwarded-for", "X-Forwarded-Proto: "), ("forwarded", "Forwarded: for=192.0.2.7;proto=")] {
+    for (option, told) in [("x-forwarded-for", "X-Forwarded-Proto: "), ("forwarded", "Forwarded: for=192.0.2.7;proto=")]
+    {
         let server = Server::start(Honest);
         let scratch = Scratch::new();
         let log = scratch.path("access.log");

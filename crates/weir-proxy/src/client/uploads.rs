@@ -1,7 +1,8 @@
 //! Request bodies: gathered until complete or large, then forwarded in one piece or streamed (RFC 9112 §6-7).
 //!
 //! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
-//! dribbles costs no upstream connection. Small bodies of requests that weir answers by itself are thrown away here. Bound: that many bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
+//! dribbles costs no upstream connection. Small bodies of requests that weir answers by itself are thrown away here. Bound: that many
+//! bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Fields, Framing, RequestBody, RequestHead};
 
@@ -38,7 +39,8 @@ impl Clients {
         self.read_body(index, exchange, head, here, Ok(request), cx);
     }
 
-    /// Whether a body is read although weir answers its request by itself: one that is sure to come and small, on a connection that is worth it.
+    /// Whether a body is read although weir answers its request by itself: one that is sure to come and small, on a connection that is
+    /// worth it.
     pub(super) fn is_drained(&self, index: ClientKey, head: &RequestHead, bytes: &[u8], local: &Local) -> bool {
         let conn = self.conn(index);
         let is_small = matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);

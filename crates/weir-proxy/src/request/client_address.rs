@@ -47,7 +47,9 @@ fn told_scheme<'a>(peer: IpAddr, fields: &Fields, bytes: &'a [u8], plan: &Client
             let first = lines.next()?.value.of(bytes);
             Some(if lines.next().is_none() { first } else { b"" })
         }
-        AddressField::Forwarded => believed(peer, fields, bytes, plan).1.and_then(|element| parameter(element, b"proto=")),
+        AddressField::Forwarded => {
+            believed(peer, fields, bytes, plan).1.and_then(|element| parameter(element, b"proto="))
+        }
     }
 }
 

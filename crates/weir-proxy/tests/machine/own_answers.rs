@@ -125,13 +125,19 @@ fn a_small_body_leaves_the_connection() {
                 let client = world.client();
                 world.get(client, "00000001");
                 world.expect(client, "POST", false, false);
-                let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n{fields}\r\n", body.len());
+                let head =
+                    format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n{fields}\r\n", body.len());
                 let text = format!("{head}{body}");
                 // With `Expect` some of the body has to be here.
                 let (first, rest) = text.as_bytes().split_at(head.len() + 1);
                 world.send(client, first);
                 world.settle();
-                assert_eq!(world.clients[client].statuses(), [200], "nothing is answered before the body is here: {target} {fields} {}", body.len());
+                assert_eq!(
+                    world.clients[client].statuses(),
+                    [200],
+                    "nothing is answered before the body is here: {target} {fields} {}",
+                    body.len()
+                );
                 rest.chunks(piece.min(rest.len())).for_each(|piece| world.send(client, piece));
                 world.get(client, "00000002");
                 world.settle();

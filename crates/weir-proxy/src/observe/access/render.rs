@@ -184,11 +184,9 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
             let sealed = record.sealed().unwrap_or(client.secured.is_some());
             pen.plain(if sealed { b"https" } else { b"http" });
         }
-        Name::TlsVersion
-        | Name::TlsCipher
-        | Name::TlsName
-        | Name::TlsResumed
-        | Name::TlsClientSubject => tls(pen, name, client),
+        Name::TlsVersion | Name::TlsCipher | Name::TlsName | Name::TlsResumed | Name::TlsClientSubject => {
+            tls(pen, name, client)
+        }
         Name::Host => pen.text(record.host()),
         Name::RequestId => pen.text(record.id()),
         Name::TraceId => pen.text(record.trace()),
