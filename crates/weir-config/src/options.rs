@@ -198,7 +198,7 @@ const CLIENT: Block = Block {
             "client-address",
             Kind::Word(&["x-forwarded-for", "forwarded"]),
             Default::Is("x-forwarded-for"),
-            "The field in which `trusted-proxies` say who the client is: the last address in it that is not one of theirs. All of them must set this one.",
+            "The field in which `trusted-proxies` say who the client is: the last address in it that is not one of theirs. All of them must set this one, and X-Forwarded-Proto with the first; in Forwarded stands both.",
         ),
         row(
             "request-id",

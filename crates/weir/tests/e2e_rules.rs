@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use kit::http2::Http2Client;
 use kit::tls::{bridge, certificate};
-use kit::{Client, Honest, Io, Scratch, Server, Weir, free_port, nonce, on_both_drivers};
+use kit::{Client, Honest, Io, Scratch, Server, Weir, free_port, nonce, on_both_drivers, status};
 use weir_check::Request;
 
 on_both_drivers!(
@@ -19,6 +19,7 @@ on_both_drivers!(
     plain_clients_are_led_to_tls,
     some_are_refused,
     trusted_proxies_say_who_asks,
+    trusted_proxies_say_what_is_spoken,
     requests_have_names,
     errors_have_pages,
 );
@@ -122,7 +123,12 @@ fn own_answers(io: Io) {
     assert_eq!(get.fields.all("content-type"), ["text/html; charset=utf-8"]);
     assert_eq!((ping.status, ping.fields.has("content-type")), (204, false));
     assert_eq!((to.status, to.fields.all("location")), (301, vec!["https://a:8443/a%20b?c"]));
-    // More than is taken in: the client gets the answer all the same.
+    // A small body is read, and the connection goes on; of more than is taken in the client gets the answer all the same.
+    for (target, status) in [("/to", 301), ("/none", 404), ("/ping", 204)] {
+        client.request("POST", target, "", &[b'x'; 50_000]);
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.closes), (status, false));
+    }
     client.ask("POST", false);
     client.send(b"POST /to HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
     client.try_send(&vec![b'x'; 100_000]);
@@ -214,6 +220,55 @@ fn trusted_proxies_say_who_asks(io: Io) {
     weir.stop();
     assert_eq!(std::fs::read_to_string(&log).expect("a log"), "192.0.2.7 127.0.0.1 403\n127.0.0.2 127.0.0.2 200\n");
     assert_eq!(asked(server)[0].fields.all("x-who"), ["127.0.0.2"]);
+}
+
+/// Behind a load balancer that ends TLS the usual redirect leads only those to TLS who have none; the scheme is never a stranger's to say.
+fn trusted_proxies_say_what_is_spoken(io: Io) {
+    for (option, told) in [("x-forwarded-for", "X-Forwarded-Proto: "), ("forwarded", "Forwarded: for=192.0.2.7;proto=")]
+    {
+        let server = Server::start(Honest);
+        let scratch = Scratch::new();
+        let log = scratch.path("access.log");
+        let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let text = format!(
+            "access-log \"{}\" format=\"$scheme $status\"\nlisten \"{h2c}\" {{ protocols \"h2c\" }}\n\
+             client {{ trusted-proxies \"127.0.0.1\"; client-address \"{option}\"; }}\nupstream \"app\" {{ server \"{}\"; }}\n\
+             route {{ request {{ set \"X-Scheme\" \"$scheme\"; }}; proxy \"app\"; }}\n\
+             route scheme=\"http\" {{ redirect \"https://$host$request_uri\"; }}\n",
+            log.display(),
+            server.address
+        );
+        let weir = Weir::start(io, 1, &text);
+        let mut expected = String::new();
+        let clients = [1, 2].map(|last| Client::connect_from([127, 0, 0, last].into(), weir.address));
+        for (mut client, is_trusted) in clients.into_iter().zip([true, false]) {
+            for word in ["https", "HTTPS", "http", "https, http", "", "https\t", "javascript"] {
+                client.request("GET", &format!("/?n={}", nonce()), &format!("{told}{word}\r\n"), b"");
+                let is_sealed = is_trusted && word.trim().eq_ignore_ascii_case("https");
+                let line = if is_sealed { "https 200" } else { "http 308" };
+                assert_eq!(client.reply().status.to_string(), line[line.len() - 3..], "{is_trusted} {told}{word}");
+                expected += &format!("{line}\n");
+            }
+        }
+        let mut client = Http2Client::connect(h2c, &[]);
+        let (name, value) = told.split_once(": ").expect("a field");
+        let name = name.to_ascii_lowercase();
+        let (target, value) = (format!("/?n={}", nonce()), format!("{value}https"));
+        let (request, stream) = client.request("GET", &target, &[(&name, &value)], false);
+        client.send(&request);
+        assert_eq!(client.answer(stream).statuses, [200]);
+        expected += "https 200\n";
+        // Of a list in Forwarded the last element is the trusted proxy's.
+        let ignored = if option == "forwarded" { 2 } else { 3 };
+        assert_eq!(status(&weir)["totals"]["schemes_ignored"], ignored);
+        weir.stop();
+        assert_eq!(std::fs::read_to_string(&log).expect("a log"), expected);
+        for request in asked(server) {
+            assert_eq!(request.fields.all("x-scheme"), ["https"]);
+            assert_eq!(request.fields.all("x-forwarded-proto").len(), 1);
+            assert!(request.fields.all("x-forwarded-proto")[0].eq_ignore_ascii_case("https"));
+        }
+    }
 }
 
 fn requests_have_names(io: Io) {

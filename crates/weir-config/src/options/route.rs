@@ -13,7 +13,7 @@ pub(super) const ROUTE: Block = Block {
             "scheme",
             Kind::Word(&["http", "https"]),
             Default::Absent,
-            "Only clients that speak to weir without TLS (`http`), or with it. Such a route comes before all without `scheme`, whatever their hosts.",
+            "Only clients that speak without TLS (`http`), or with it, as `trusted-proxies` tell it of theirs. Such a route comes before all without `scheme`, whatever their hosts.",
         ),
         row(
             "host",

@@ -19,7 +19,7 @@ use crate::forward::state::ForwardState;
 use crate::observe::access::{Access, Blame, Placed, Record, Stage};
 use crate::observe::secured::Secured;
 use crate::plan::{ClientPlan, Plan};
-use crate::request::client_address::client_address;
+use crate::request::client_address::{client_address, client_scheme};
 use crate::request::identity::Identity;
 
 /// The records of exchanges under way, if there is an access log.
@@ -154,12 +154,12 @@ impl Records {
         }
     }
 
-    /// A request is new. `peer`: the other end of its connection, which may be a trusted proxy.
+    /// A request is new. `peer`: the other end of its connection, which may be a trusted proxy, and whether it speaks TLS.
     #[inline]
     pub(super) fn begin(
         &mut self,
         slot: ExchangeKey,
-        peer: Option<IpAddr>,
+        peer: Option<(IpAddr, bool)>,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
@@ -168,9 +168,14 @@ impl Records {
         if let Some(access) = &mut self.access {
             let (record, names) = access.begin(slot, cx.now_us);
             record.keep_request(bytes, head, fields, names);
-            let client = peer.map(|peer| client_address(peer, fields, bytes, &cx.plan.client));
-            if let Some(client) = client.filter(|client| Some(*client) != peer) {
+            let Some((peer, sealed)) = peer else { return };
+            let client = client_address(peer, fields, bytes, &cx.plan.client);
+            if client != peer {
                 record.keep_client(client);
+            }
+            let spoken = client_scheme(peer, sealed, fields, bytes, &cx.plan.client);
+            if spoken.sealed != sealed {
+                record.keep_scheme(spoken.sealed);
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
 use crate::plan::Plan;
-use crate::request::client_address::client_address;
+use crate::request::client_address::{client_address, client_scheme};
 use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
@@ -101,7 +101,8 @@ impl Asks {
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
         let client = answers.conns.at(conn);
-        let from = From { peer, sealed: client.flags.sealed, shown: client.shown.as_deref() };
+        let sealed = client_scheme(peer, client.flags.sealed, fields, bytes, &plan.client).sealed;
+        let from = From { peer, sealed, shown: client.shown.as_deref() };
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
         if let Some(mut ruled) = ruled.take() {
             ruled.forget_request();

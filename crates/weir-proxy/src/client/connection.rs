@@ -190,6 +190,8 @@ pub(crate) struct KeptRequest {
 pub(crate) struct RequestBodyReader {
     /// The request, until it is forwarded.
     pub request: Option<KeptRequest>,
+    /// What weir answers as soon as all of the body is here, which is thrown away; None: the request is forwarded.
+    pub answer: Option<Local>,
     /// Body bytes, until the request is forwarded.
     pub body: Vec<u8>,
     /// Where it ends: by its length, or by the last chunk.

@@ -15,6 +15,7 @@ use crate::ending::{ClientEnd, Farewell};
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
 use crate::plan::Plan;
+use crate::request::client_address::client_scheme;
 use crate::request::route::{Asked, Routed};
 use crate::request::rules::Ruled;
 
@@ -356,7 +357,8 @@ impl Clients {
         }
     }
 
-    /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
+    /// Answers a request without an upstream. A body that is still to come is read first where it is small; else it ends the connection, so it
+    /// is never parsed.
     /// `ruled`: what its route makes of it, if it has one.
     fn answer_locally(
         &mut self,
@@ -369,6 +371,9 @@ impl Clients {
         cx: &mut Context,
     ) {
         let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
+        if !head.body.is_empty() && self.is_drained(index, head, bytes, &local) {
+            return self.drain_body(index, exchange, head, bytes, local, cx);
+        }
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.answers.conns.exchange_mut(exchange);
         slot.want.close |= has_more;
@@ -401,7 +406,7 @@ impl Clients {
         let exchange = self.answers.conns.push(index, want, cx);
         let conn = self.answers.conns.at(index);
         // Clients of a forward proxy speak for themselves.
-        let peer = Some(conn.peer).filter(|_| !conn.flags.proxied);
+        let peer = Some((conn.peer, conn.flags.sealed)).filter(|_| !conn.flags.proxied);
         self.answers.records.begin(exchange, peer, head, fields, bytes, cx);
         if let Some(ruled) = ruled {
             self.answers.records.called(exchange, ruled.identity());
@@ -509,7 +514,8 @@ pub(super) fn route(
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };
     let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
-    let asked = Asked { sealed: conn.flags.sealed, host, path, method, fields, bytes };
+    let sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &plan.client).sealed;
+    let asked = Asked { sealed, host, path, method, fields, bytes };
     match plan.routes.find(&asked, scratch) {
         Ok(Some(routed)) => Ok(routed.clone()),
         Ok(None) => Err(Cause::NoRoute.into()),

@@ -8,7 +8,7 @@ use super::receive::route;
 use crate::base::keys::ClientKey;
 use crate::cause::{Cause, Local};
 use crate::context::Context;
-use crate::request::client_address::client_address;
+use crate::request::client_address::{client_address, client_scheme};
 use crate::request::identity::Identity;
 use crate::request::route::{Routed, Target};
 use crate::request::rules::{Known, Ruled};
@@ -29,6 +29,10 @@ impl Clients {
     ) -> (Goal, Option<Box<Ruled>>) {
         let identity = self.identify(index, fields, bytes, cx);
         let conn = self.answers.conns.at(index);
+        let spoken = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client);
+        if spoken.is_doubtful && !conn.flags.proxied {
+            cx.counters.schemes_ignored.add(1);
+        }
         let (target, rules) = match route(conn, head, fields, bytes, &cx.plan, &mut self.path) {
             Ok(Routed { target: Target::Upstream(upstream), rules: None }) => {
                 return (Ok(upstream), identity.map(Ruled::only_named));
@@ -38,7 +42,7 @@ impl Clients {
         };
         let upstream = target.upstream().map_or("", |upstream| &cx.plan.upstreams[upstream].name);
         let client = client_address(conn.peer, fields, bytes, &cx.plan.client);
-        let (peer, sealed, identity_of) = (conn.peer, conn.flags.sealed, identity.as_ref());
+        let (peer, sealed, identity_of) = (conn.peer, spoken.sealed, identity.as_ref());
         let known = Known { head, fields, bytes, client, peer, sealed, identity: identity_of, upstream };
         let is_refused = rules.as_ref().is_some_and(|rules| !rules.access.admits(client));
         let rules = rules.filter(|rules| !rules.changes_nothing());

@@ -1,7 +1,8 @@
 //! Request bodies: gathered until complete or large, then forwarded in one piece or streamed (RFC 9112 §6-7).
 //!
 //! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
-//! dribbles costs no upstream connection. Bound: that many bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
+//! dribbles costs no upstream connection. Small bodies of requests that weir answers by itself are thrown away here. Bound: that many
+//! bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Fields, Framing, RequestBody, RequestHead};
 
@@ -10,13 +11,15 @@ use super::answer::Answers;
 use super::ask::send_body;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
-use crate::cause::Cause;
+use crate::cause::{Cause, Local};
 use crate::client::connection::{KeptRequest, Phase, Reading, RequestBodyReader};
 use crate::context::Context;
 use crate::cross::router::Requests;
 
 /// Body bytes gathered before the request is forwarded anyway.
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
+/// Longest announced body that is read and thrown away before weir answers by itself, so that its client keeps the connection.
+const DRAIN_BYTES_MAX: u64 = 64 * 1024;
 
 impl Clients {
     /// A request with a body.
@@ -30,16 +33,61 @@ impl Clients {
         bytes: &[u8],
         cx: &mut Context,
     ) {
+        let request =
+            KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+        let here = bytes.len() > head.bytes;
+        self.read_body(index, exchange, head, here, Ok(request), cx);
+    }
+
+    /// Whether a body is read although weir answers its request by itself: one that is sure to come and small, on a connection that is
+    /// worth it.
+    pub(super) fn is_drained(&self, index: ClientKey, head: &RequestHead, bytes: &[u8], local: &Local) -> bool {
+        let conn = self.conn(index);
+        let is_small = matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);
+        let is_coming = !head.expect_continue || bytes.len() > head.bytes;
+        let goes_on = head.persist && conn.stream.is_none() && !conn.flags.leaves && !conn.flags.proxied;
+        is_small && is_coming && goes_on && !matches!(local, Local::Refused(cause) if cause.ends_connection())
+    }
+
+    /// Reads a body and throws it away; then its request is answered so.
+    pub(super) fn drain_body(
+        &mut self,
+        index: ClientKey,
+        exchange: ExchangeKey,
+        head: &RequestHead,
+        bytes: &[u8],
+        local: Local,
+        cx: &mut Context,
+    ) {
+        self.read_body(index, exchange, head, bytes.len() > head.bytes, Err(local), cx);
+        if self.is_there(index) {
+            self.answers.conns.arm(index, cx);
+        }
+    }
+
+    /// From now on a body is read: of a request that is forwarded, or of one that weir answers so. `here`: some of it is.
+    fn read_body(
+        &mut self,
+        index: ClientKey,
+        exchange: ExchangeKey,
+        head: &RequestHead,
+        here: bool,
+        goal: Result<KeptRequest, Local>,
+        cx: &mut Context,
+    ) {
         let framing = match head.body {
             RequestBody::None => return,
             RequestBody::Length(length) => BodyReader::length(length),
             RequestBody::Chunked => BodyReader::chunked(false),
             RequestBody::Open => BodyReader::until_close(),
         };
-        let request =
-            KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+        let (request, answer) = match goal {
+            Ok(request) => (Some(request), None),
+            Err(local) => (None, Some(local)),
+        };
         let upload = RequestBodyReader {
-            request: Some(request),
+            request,
+            answer,
             body: Vec::new(),
             received: 0,
             window_us: cx.now_us,
@@ -57,7 +105,6 @@ impl Clients {
         let conn = self.conn_mut(index);
         conn.read_as(Reading::Body);
         conn.since_us = now_us;
-        let here = bytes.len() > head.bytes;
         if head.expect_continue && !here {
             self.answers.invite_body(exchange, cx);
         }
@@ -121,7 +168,7 @@ impl Clients {
         let complete = upload.framing.is_complete();
         if upload.streaming {
             self.stream_piece(index, piece, to, cx);
-        } else {
+        } else if upload.answer.is_none() {
             match piece {
                 Piece::Borrowed(bytes) => upload.body.extend_from_slice(bytes),
                 Piece::Kept(bytes) => upload.body.extend_from_slice(&bytes),
@@ -185,6 +232,8 @@ impl Clients {
             self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
             let end: &[u8] = if upload.chunked_out { b"0\r\n\r\n" } else { b"" };
             send_body(&self.answers.conns, exchange, Piece::Borrowed(end), true, to, cx);
+        } else if let Some(local) = upload.answer {
+            self.answers.answer_local(exchange, local, cx);
         } else if let Some(request) = upload.request {
             let framing = Framing::Length(upload.body.len() as u64);
             self.forward_kept(exchange, &request, &upload.body, framing, false, to, cx);

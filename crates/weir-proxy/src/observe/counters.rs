@@ -133,6 +133,8 @@ counters! {
     accept_failures: Total,
     /// Client connections that were closed because no load balancer said as it should whose they are (`proxy-protocol`).
     clients_unannounced: Total,
+    /// Requests in which a trusted proxy said something of its client's scheme that is none; what its connection speaks counted.
+    schemes_ignored: Total,
     /// TLS handshakes with clients that were completed.
     tls_handshakes: Total,
     /// Those of them that resumed an earlier session.

@@ -1,4 +1,4 @@
-//! Who a request comes from: the client of the connection, or the one for whom a trusted proxy has passed it on.
+//! Who a request comes from, and what he speaks: the client of the connection, or the one for whom a trusted proxy has passed it on.
 //!
 //! The field that is configured is read from right to left. Each address in it was written by the proxy to the right of it, so it is
 //! believed as long as that one is trusted; the first that is not trusted is the client, whatever stands to the left of it. Called where
@@ -14,38 +14,116 @@ use crate::plan::{AddressField, ClientPlan};
 /// The client of a request on a connection of `peer`.
 #[inline]
 pub(crate) fn client_address(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> IpAddr {
-    if plan.trusts(peer) { believed(peer, fields, bytes, plan) } else { peer }
+    if plan.trusts(peer) { believed(peer, fields, bytes, plan).0 } else { peer }
 }
 
-/// The same for a peer that is trusted.
-fn believed(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> IpAddr {
+/// What the client of a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spoken {
+    /// TLS.
+    pub(crate) sealed: bool,
+    /// A trusted proxy has said something that is no scheme: what the connection speaks counts.
+    pub(crate) is_doubtful: bool,
+}
+
+/// What the client of a request on a connection of `peer` speaks. `sealed`: that connection speaks TLS.
+#[inline]
+pub(crate) fn client_scheme(peer: IpAddr, sealed: bool, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> Spoken {
+    let told = if plan.trusts(peer) { told_scheme(peer, fields, bytes, plan) } else { None };
+    let scheme = told.map(|scheme| match scheme {
+        _ if scheme.eq_ignore_ascii_case(b"https") => Some(true),
+        _ if scheme.eq_ignore_ascii_case(b"http") => Some(false),
+        _ => None,
+    });
+    Spoken { sealed: scheme.flatten().unwrap_or(sealed), is_doubtful: scheme == Some(None) }
+}
+
+/// What a peer that is trusted says of the scheme; None: nothing. Several lines, and lists, are no scheme: who has written which of them
+/// can't be known, unlike in Forwarded.
+fn told_scheme<'a>(peer: IpAddr, fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> Option<&'a [u8]> {
+    match plan.address_field {
+        AddressField::XForwardedFor => {
+            let mut lines = fields.all(FieldName::XForwardedProto);
+            let first = lines.next()?.value.of(bytes);
+            Some(if lines.next().is_none() { first } else { b"" })
+        }
+        AddressField::Forwarded => {
+            believed(peer, fields, bytes, plan).1.and_then(|element| parameter(element, b"proto="))
+        }
+    }
+}
+
+/// The client for a peer that is trusted, and the element of the field that was looked at last: it was written by a trusted proxy.
+fn believed<'a>(peer: IpAddr, fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> (IpAddr, Option<&'a [u8]>) {
     let name = match plan.address_field {
         AddressField::XForwardedFor => FieldName::XForwardedFor,
         AddressField::Forwarded => FieldName::Forwarded,
     };
     let lines = fields.as_slice().iter().rev().filter(|field| field.known == name);
-    let mut client = peer;
-    for element in lines.flat_map(|field| field.value.of(bytes).rsplit(|byte| *byte == b',')) {
+    let (mut client, mut last) = (peer, None);
+    for element in lines.flat_map(|field| split_backwards(field.value.of(bytes), b',')) {
+        last = Some(element);
         let node = match plan.address_field {
             AddressField::XForwardedFor => Some(element),
-            AddressField::Forwarded => for_parameter(element),
+            AddressField::Forwarded => parameter(element, b"for="),
         };
-        let Some(before) = node.and_then(address) else { return client };
+        let Some(before) = node.and_then(address) else { break };
         client = before;
         if !plan.trusts(client) {
-            return client;
+            break;
         }
     }
-    client
+    (client, last)
 }
 
-/// The value of `for` of an element of Forwarded, without quotes. A comma or semicolon within quotes can only stand in what is not
-/// believed: no address has any.
-fn for_parameter(element: &[u8]) -> Option<&[u8]> {
-    let mut pairs = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    let value =
-        pairs.find_map(|pair| pair.get(..4).filter(|name| name.eq_ignore_ascii_case(b"for=")).map(|_| &pair[4..]))?;
+/// The value of a parameter of an element of Forwarded, without quotes. `name` ends in `=`.
+fn parameter<'a>(element: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut pairs = split_backwards(element, b';').map(<[u8]>::trim_ascii);
+    let value = pairs.find_map(|pair| {
+        let (start, value) = pair.split_at_checked(name.len())?;
+        start.eq_ignore_ascii_case(name).then_some(value)
+    })?;
     Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+}
+
+/// The parts between separators outside of quotes, the last one first. Quotes are paired from behind, too: what strangers have begun and
+/// not ended, to the left of what a proxy has written, does not reach into that; and what a proxy has quoted, such as a host with
+/// commas that a client has asked for, stays one value.
+fn split_backwards(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let at = last_unquoted(text, separator);
+        rest = at.map(|at| &text[..at]);
+        Some(at.map_or(text, |at| &text[at + 1..]))
+    })
+}
+
+/// Where the last of these separators is that does not stand in quotes.
+fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
+    let mut at = text.len();
+    while at > 0 {
+        at -= 1;
+        match text[at] {
+            byte if byte == separator => return Some(at),
+            b'"' => at = opening_quote(&text[..at])?,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Where the quotes open that end behind this text (RFC 9110 §5.6.4).
+fn opening_quote(text: &[u8]) -> Option<usize> {
+    let mut end = text.len();
+    loop {
+        let at = text[..end].iter().rposition(|byte| *byte == b'"')?;
+        let escapes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if escapes % 2 == 0 {
+            return Some(at);
+        }
+        end = at;
+    }
 }
 
 /// An address, which may have a port, and then brackets if it is of IPv6 (RFC 7239 §6).
@@ -73,11 +151,16 @@ mod tests {
         ClientPlan { trusted_proxies, address_field, ..ClientPlan::default() }
     }
 
-    fn found(plan: &ClientPlan, peer: &str, lines: &[&str]) -> String {
+    fn parsed(lines: &[&str]) -> (String, Fields) {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Fields::default();
         weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();
+        (text, fields)
+    }
+
+    fn found(plan: &ClientPlan, peer: &str, lines: &[&str]) -> String {
+        let (text, fields) = parsed(lines);
         client_address(peer.parse().unwrap(), &fields, text.as_bytes(), plan).to_string()
     }
 
@@ -118,8 +201,55 @@ mod tests {
             (&["Forwarded: for=203.0.113.9, for=_hidden"], "10.0.0.1"),
             (&["Forwarded: for=203.0.113.9, proto=https"], "10.0.0.1"),
             (&["X-Forwarded-For: 198.51.100.1"], "10.0.0.1"),
+            // A host that the client has asked for, quoted by the proxy.
+            (&["Forwarded: for=198.51.100.1;host=\"a,for=203.0.113.9;b\""], "198.51.100.1"),
+            (&["Forwarded: for=198.51.100.1;host=\"\\\",for=203.0.113.9;b\""], "198.51.100.1"),
+            (&["Forwarded: host=\"a;for=203.0.113.9;b\";for=198.51.100.1"], "198.51.100.1"),
+            (&["Forwarded: a=\"b\", for=198.51.100.1;host=\"c\", for=10.0.0.2"], "198.51.100.1"),
+            (&["Forwarded: for=198.51.100.1, for=\"10.0.0.2"], "10.0.0.1"),
         ] {
             assert_eq!(found(&plan, "10.0.0.1", lines), expected, "{lines:?}");
+        }
+    }
+
+    /// "https", "http", and "-" in front where something was said that is none.
+    fn scheme(plan: &ClientPlan, peer: &str, sealed: bool, lines: &[&str]) -> &'static str {
+        let (text, fields) = parsed(lines);
+        let spoken = client_scheme(peer.parse().unwrap(), sealed, &fields, text.as_bytes(), plan);
+        match (spoken.sealed, spoken.is_doubtful) {
+            (true, false) => "https",
+            (false, false) => "http",
+            (true, true) => "-https",
+            (false, true) => "-http",
+        }
+    }
+
+    #[test]
+    fn schemes() {
+        let plans = [AddressField::XForwardedFor, AddressField::Forwarded].map(plan);
+        for (field, peer, sealed, lines, expected) in [
+            (0, "192.0.2.1", false, &["X-Forwarded-Proto: https"][..], "http"),
+            (0, "192.0.2.1", true, &["X-Forwarded-Proto: http"], "https"),
+            (0, "192.0.2.1", false, &["X-Forwarded-Proto: nonsense"], "http"),
+            (0, "10.0.0.1", false, &["X-Forwarded-Proto: https"], "https"),
+            (0, "10.0.0.1", true, &["x-forwarded-proto:  HTTP "], "http"),
+            (0, "10.0.0.1", true, &["Forwarded: for=198.51.100.1;proto=http"], "https"),
+            (0, "10.0.0.1", true, &[], "https"),
+            (0, "10.0.0.1", false, &["X-Forwarded-Proto: https, http"], "-http"),
+            (0, "10.0.0.1", false, &["X-Forwarded-Proto: https", "X-Forwarded-Proto: https"], "-http"),
+            (0, "10.0.0.1", true, &["X-Forwarded-Proto:"], "-https"),
+            (0, "10.0.0.1", true, &["X-Forwarded-Proto: wss"], "-https"),
+            (1, "192.0.2.1", false, &["Forwarded: for=198.51.100.1;proto=https"], "http"),
+            (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;proto=https"], "https"),
+            (1, "10.0.0.1", false, &["X-Forwarded-Proto: https"], "http"),
+            (1, "10.0.0.1", true, &["Forwarded: proto=\"http\""], "http"),
+            (1, "10.0.0.1", false, &["Forwarded: for=a;proto=https, for=198.51.100.1"], "http"),
+            (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;PROTO=https, for=10.0.0.2;proto=http"], "https"),
+            (1, "10.0.0.1", false, &["Forwarded: for=203.0.113.9;proto=https, for=198.51.100.1;proto=http"], "http"),
+            (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;host=\"a;proto=https;b\""], "http"),
+            (1, "10.0.0.1", false, &["Forwarded: for=198.51.100.1;proto=ftp"], "-http"),
+        ] {
+            assert_eq!(scheme(&plans[field], peer, sealed, lines), expected, "{peer} {lines:?}");
         }
     }
 

@@ -125,6 +125,8 @@ struct Kept {
 struct Who {
     /// The client, where a trusted proxy has told another one than the other end of the connection.
     client: Option<IpAddr>,
+    /// Whether it speaks TLS, where a trusted proxy has told another scheme than that of the connection.
+    sealed: Option<bool>,
     user: Range<u32>,
     id: Range<u32>,
     trace: Range<u32>,
@@ -239,6 +241,16 @@ impl Record {
     /// The client that a trusted proxy has told, if it has.
     pub(super) fn client(&self) -> Option<IpAddr> {
         self.who.client
+    }
+
+    /// Notes that a trusted proxy has told this scheme: whether it is with TLS.
+    pub(crate) fn keep_scheme(&mut self, sealed: bool) {
+        self.who.sealed = Some(sealed);
+    }
+
+    /// Whether its client speaks TLS, if a trusted proxy has told another scheme than that of the connection.
+    pub(super) fn sealed(&self) -> Option<bool> {
+        self.who.sealed
     }
 
     /// Memory that it keeps.

@@ -180,12 +180,13 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::RequestMethod => pen.text(record.method_bytes.map_or(&[], |end| &record.line()[..end as usize])),
         Name::RequestUri => pen.text(target(record)),
         Name::ServerProtocol => pen.text(record.version.map_or(b"", protocol)),
-        Name::Scheme
-        | Name::TlsVersion
-        | Name::TlsCipher
-        | Name::TlsName
-        | Name::TlsResumed
-        | Name::TlsClientSubject => tls(pen, name, client),
+        Name::Scheme => {
+            let sealed = record.sealed().unwrap_or(client.secured.is_some());
+            pen.plain(if sealed { b"https" } else { b"http" });
+        }
+        Name::TlsVersion | Name::TlsCipher | Name::TlsName | Name::TlsResumed | Name::TlsClientSubject => {
+            tls(pen, name, client)
+        }
         Name::Host => pen.text(record.host()),
         Name::RequestId => pen.text(record.id()),
         Name::TraceId => pen.text(record.trace()),
@@ -224,8 +225,6 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
 /// What is known of the client's TLS, if it speaks any.
 fn tls(pen: &mut Pen<'_>, name: Name, client: &Client) {
     let text: &[u8] = match (name, client.secured.as_deref()) {
-        (Name::Scheme, Some(_)) => b"https",
-        (Name::Scheme, None) => b"http",
         (Name::TlsVersion, Some(secured)) => secured.version.as_bytes(),
         (Name::TlsCipher, Some(secured)) => secured.suite.as_bytes(),
         (Name::TlsName, Some(secured)) => secured.name.as_deref().unwrap_or_default().as_bytes(),
