@@ -2,6 +2,7 @@
 //!
 //! Names of servers are not resolved: who checks a configuration hears of those that can't be, by the function that the caller gives.
 
+mod compress;
 mod discovery;
 mod forward;
 mod http2;
@@ -54,6 +55,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     compiler.count(document);
     let listeners = compiler.listeners(document);
     let mut upstreams = compiler.upstreams(document);
+    compiler.check_compress(document);
     let routes = compiler.routes(document, &mut upstreams);
     compiler.check_private(document);
     identity::check_identity(&mut compiler, document);

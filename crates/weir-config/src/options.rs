@@ -1,7 +1,8 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
-//! `options/route.rs`, `tls` in `options/tls.rs`.
+//! `options/route.rs`, `compress` in `options/compress.rs`, `tls` in `options/tls.rs`.
 
+mod compress;
 mod discovery;
 mod forward;
 mod route;
@@ -80,6 +81,7 @@ pub(crate) const DOCUMENT: Block = Block {
         ACCESS_LOG,
         UPSTREAM,
         route::ROUTE,
+        compress::COMPRESS,
         forward::FORWARD,
         shutdown::SHUTDOWN,
         discovery::DISCOVERY,

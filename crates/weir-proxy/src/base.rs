@@ -3,6 +3,7 @@
 
 pub(crate) mod bitset;
 pub(crate) mod check;
+pub mod encoder;
 pub mod keys;
 pub(crate) mod log_buckets;
 pub mod output;

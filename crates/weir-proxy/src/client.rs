@@ -21,6 +21,7 @@ mod account;
 mod answer;
 mod ask;
 mod codec;
+mod compressing;
 pub(crate) mod connection;
 mod connections;
 mod errands;

@@ -160,7 +160,7 @@ fn import_writes_what_check_takes_and_says_what_it_has_not() {
     assert_eq!((code(&checked), stderr(&checked)), (0, String::new()), "{}", stdout(&imported));
     let told = stderr(&imported);
     for part in [
-        ":3: not carried over: `gzip on`: weir can't compress",
+        ":3: not carried over: `gzip on`: write `compress` in a `route`",
         ":5: closed: `deny all`: ",
         "weir: 1 not carried over, 0 different, 1 closed\n",
     ] {

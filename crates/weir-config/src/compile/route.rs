@@ -30,7 +30,7 @@ impl Compiler<'_> {
         for block in document.all("route").take(BLOCKS_MAX) {
             let Some(target) = self.target(block, &names, upstreams) else { continue };
             let upstream = target.upstream().map(|target| &upstreams[target]);
-            let rules = self.rules(block, upstream);
+            let rules = self.rules(block, document, upstream);
             let methods = block.texts("methods");
             let route = Route {
                 scheme: match block.word("scheme") {
@@ -114,7 +114,12 @@ impl Compiler<'_> {
     }
 
     /// What a route changes. `upstream`: where it leads, if it does.
-    fn rules(&mut self, route: &Checked, upstream: Option<&UpstreamPlan>) -> Option<Arc<RouteRules>> {
+    fn rules(
+        &mut self,
+        route: &Checked,
+        document: &Checked,
+        upstream: Option<&UpstreamPlan>,
+    ) -> Option<Arc<RouteRules>> {
         let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
         let rules = RouteRules {
@@ -124,6 +129,7 @@ impl Compiler<'_> {
             request: request.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),
             answer: answer.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Answer)),
             pages: self.error_pages(route),
+            compress: self.compress(route, document),
         };
         let echo = upstream.and_then(|upstream| upstream.echo.as_ref()).filter(|echo| rules.request.names(echo));
         if let (Some(block), Some(echo)) = (request, echo) {
@@ -161,10 +167,11 @@ impl Compiler<'_> {
     }
 
     /// The block of this name, of which there may be one.
-    fn only<'b>(&mut self, route: &'b Checked, name: &'b str) -> Option<&'b Checked> {
+    pub(super) fn only<'b>(&mut self, route: &'b Checked, name: &'b str) -> Option<&'b Checked> {
         let (first, second) = (route.all(name).next()?, route.all(name).nth(1));
         if let Some(second) = second {
-            let problem = Problem::new("duplicate", &second.span, format!("`{name}` may stand only once in a route"));
+            let within = if route.block.name.is_empty() { "the file" } else { "a route" };
+            let problem = Problem::new("duplicate", &second.span, format!("`{name}` may stand only once in {within}"));
             self.push(problem.related(&first.span, "first here"));
         }
         Some(first)

@@ -54,7 +54,7 @@ impl Missing {
         match self {
             Missing::Redirect => "write `redirect` in a `route`",
             Missing::Respond => "write `respond` in a `route`",
-            Missing::Compress => "weir can't compress; let servers do it",
+            Missing::Compress => "write `compress` in a `route`, or at the top for all of them",
             Missing::Cache => "weir has no cache yet",
             Missing::Files => "weir serves no files; let a server behind it do so",
             Missing::Acme => {

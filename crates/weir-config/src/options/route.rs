@@ -1,5 +1,6 @@
 //! Rows of `route`: which requests it is for, where they go, and what is changed in them. Part of the option table.
 
+use super::compress::COMPRESS;
 use super::{POOLS, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
@@ -47,7 +48,7 @@ pub(super) const ROUTE: Block = Block {
             "Taken off the beginning of paths before they go to servers. The route's `path` begins with it.",
         ),
     ],
-    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, REWRITE, REQUEST, ANSWER, ERROR_PAGE],
+    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, REWRITE, REQUEST, ANSWER, ERROR_PAGE, COMPRESS],
     repeats: true,
     ..BLOCK
 };

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use weir_http::{Fields, RequestHead};
 
 use super::connections::Connections;
+use crate::base::encoder::Coding;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
 use crate::forward::state::ForwardState;
-use crate::observe::access::{Access, Blame, Placed, Record, Stage};
+use crate::observe::access::{Access, Blame, Compressed, Placed, Record, Stage};
 use crate::observe::secured::Secured;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::client_address::{client_address, client_scheme};
@@ -256,6 +257,13 @@ impl Records {
     pub(super) fn taken_back(&mut self, slot: ExchangeKey) {
         if let Some(record) = self.of(slot) {
             (record.status, record.begun_us, record.head_bytes) = (0, None, 0);
+        }
+    }
+
+    /// The answer was compressed: bytes that went in and came out.
+    pub(super) fn compressed(&mut self, slot: ExchangeKey, coding: Coding, taken: u64, given: u64) {
+        if let Some(record) = self.of(slot) {
+            record.compressed = Some(Compressed { coding, taken, given });
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_http::{ReplyBody, ReplyParts, SERVER, Trailers};
 
 use super::account::Records;
+use super::compressing::{self, Encoders};
 use super::connections::Connections;
 use super::http1::Additions;
 use super::stalls;
@@ -39,6 +40,7 @@ const ALLOW: (&[u8], &[u8]) = (b"Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, 
 pub(crate) struct Answers {
     pub(super) conns: Connections,
     pub(super) records: Records,
+    pub(super) encoders: Encoders,
     /// Copies of requests that are with other workers.
     copies: RetryCopies,
     /// Time from the receipt of a request to the end of its answer, microseconds.
@@ -51,6 +53,7 @@ impl Answers {
         Answers {
             conns: Connections::default(),
             records: Records::new(&cx.plan, cx.worker),
+            encoders: Encoders::default(),
             copies: RetryCopies::default(),
             latency,
         }
@@ -133,9 +136,15 @@ impl Answers {
         let ruled = exchange.ruled.take();
         let begun = match &ruled {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),
-            Some(ruled) => ruled.with_answer(&head.parts, |parts| {
-                codec.begin(slot, exchange, &AnswerHead { parts, ..*head }, &additions, &mut cx.spare)
-            }),
+            Some(ruled) => {
+                let (is_head, encoders, counters) = (exchange.want.head, &self.encoders, &cx.counters);
+                let write = |head: &AnswerHead<'_>| codec.begin(slot, exchange, head, &additions, &mut cx.spare);
+                let (begun, compressing) = ruled.with_answer(&head.parts, |parts| {
+                    compressing::begin(ruled, &AnswerHead { parts, ..*head }, is_head, encoders, counters, write)
+                });
+                exchange.compressing = compressing;
+                begun
+            }
         };
         // It may be asked for again.
         exchange.ruled = ruled;
@@ -208,8 +217,17 @@ impl Answers {
         }
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.await_more(cx.now_us);
-        codec.body(slot, exchange, piece, &mut cx.spare);
+        let (piece, is_coded) = match &mut exchange.compressing {
+            None => (piece, false),
+            Some(compressing) => (compressing.piece(&piece, &cx.counters), true),
+        };
+        if !piece.is_empty() {
+            codec.body(slot, exchange, piece, &mut cx.spare);
+        }
         let (index, server_conn) = (exchange.conn, exchange.server_conn);
+        if is_coded {
+            self.note_unflushed(slot, cx);
+        }
         let high_bytes = self.conns.carriers.high_bytes(self.conns.at(index));
         let conn = self.conns.at_mut(index);
         if conn.reading() == Reading::Tunnel {
@@ -227,6 +245,14 @@ impl Answers {
 
     /// The answer is complete.
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
+        match self.conns.exchange_mut(slot).compressing.take() {
+            None => self.answer_ends(slot, trailers, cx),
+            Some(compressing) => self.end_compressed(slot, compressing, trailers, cx),
+        }
+    }
+
+    /// All of the answer is with the codec.
+    pub(super) fn answer_ends(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         self.records.ended(slot, cx);
         self.release(slot);
         let (mut codec, exchange) = self.conns.codec(slot);
@@ -367,6 +393,7 @@ impl Answers {
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
+        exchange.compressing = None;
         codec.cut(exchange);
         let index = exchange.conn;
         if self.conns.at(index).reading() == Reading::Tunnel {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use weir_http::{BodyReader, Fields, HeadScan, RequestHead};
 
+use super::compressing::Compressing;
 use super::http1::{Http1, Http1Answer};
 use super::stalls::Stalls;
 use crate::base::keys::ClientKey;
@@ -237,6 +238,8 @@ pub(crate) struct Exchange {
     pub held_back: bool,
     /// What the rules of its route make of it and of its answer; None: nothing.
     pub ruled: Option<Box<Ruled>>,
+    /// Its answer is compressed.
+    pub(super) compressing: Option<Box<Compressing>>,
     /// Facts about the request.
     pub want: ReplyConstraints,
 }
@@ -435,6 +438,7 @@ impl Exchange {
             upload: None,
             held_back: false,
             ruled: None,
+            compressing: None,
             want,
         }
     }

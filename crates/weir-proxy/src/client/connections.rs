@@ -293,6 +293,7 @@ impl Connections {
             return false;
         }
         codec.forget(exchange);
+        exchange.compressing = None;
         exchange.enter(Phase::Waiting);
         true
     }

@@ -120,6 +120,9 @@ impl Answers {
     /// The next send.
     #[inline]
     pub(crate) fn poll_send(&mut self, cx: &mut Context) -> Option<Action> {
+        if self.has_unflushed() {
+            self.flush_encoders(cx);
+        }
         while let Some(index) = self.conns.next_marked() {
             let action = self.flush_conn(index, cx);
             if action.is_some() {

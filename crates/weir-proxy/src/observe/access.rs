@@ -23,6 +23,7 @@ use crate::plan::Plan;
 use calendar::Stamp;
 
 pub use name::Name;
+pub(crate) use record::Compressed;
 pub use record::{Blame, LINE_BYTES_MAX, Party, Placed, Record, Stage, VALUE_BYTES_MAX};
 pub(crate) use template::pieces;
 pub use template::{COMBINED, COMMON, Escape, FIELDS_MAX, JSON, TEMPLATE_BYTES_MAX, Template, TemplateError};

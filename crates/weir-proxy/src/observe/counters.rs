@@ -8,11 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::base::encoder::Coding;
 use crate::cause::Cause;
 use crate::cross::doubt::Doubt;
 use crate::ending::{ClientEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
+use crate::request::rules::compress::Passed;
 
 /// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
 pub(crate) const COUNTING: bool = cfg!(not(weir_uncounted));
@@ -234,6 +236,10 @@ counters! {
     upstream_bytes_in: Total,
     /// Bytes sent to upstreams.
     upstream_bytes_out: Total,
+    /// Bytes of answers that were compressed, as they came.
+    compression_bytes_in: Total,
+    /// Bytes of the same as they left.
+    compression_bytes_out: Total,
     /// Messages sent to other workers.
     mail_sent: Total,
     /// Messages received from other workers.
@@ -255,6 +261,10 @@ counters! {
     upstream_glitches: [Counter; UpstreamGlitch::COUNT],
     /// Requests answered with an error by weir itself, or not to the end.
     refusals: CountByKind<Cause>,
+    /// Answers that were compressed.
+    compressed: CountByKind<Coding>,
+    /// Answers of routes with `compress` that were passed over.
+    compression_passed: CountByKind<Passed>,
     /// Deadlines that passed.
     timeouts: CountByKind<Timeout>,
     /// TLS handshakes with clients that failed, and connections whose records could not be read.
@@ -298,6 +308,9 @@ impl Counters {
             one("upstream_glitches", "kind", word, help, counter.get());
         }
         self.refusals.each("refusals", "Requests answered with an error by weir itself.", visit);
+        self.compressed.each("compressed", "Answers that were compressed.", visit);
+        let help = "Answers of routes with `compress` that were passed over.";
+        self.compression_passed.each("compression_passed", help, visit);
         self.timeouts.each("timeouts", "Deadlines that passed.", visit);
         let help = "TLS handshakes with clients that failed, and connections whose records could not be read.";
         self.tls_failures.each("tls_failures", help, visit);

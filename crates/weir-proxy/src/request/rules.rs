@@ -6,6 +6,7 @@
 //! fixed: docs/semantics.md §14. Bound: [`RENDERED_BYTES_MAX`] of text a request.
 
 pub mod access;
+pub mod compress;
 pub mod edits;
 pub mod location;
 pub mod matching;
@@ -23,6 +24,7 @@ use crate::request::identity::Identity;
 use crate::request::line_end::carries_line_end;
 use crate::request::own_answer::ErrorPage;
 use access::Access;
+use compress::{Accepted, Compress};
 use edits::{FieldEdits, Rendered};
 use path::PathRules;
 
@@ -44,6 +46,8 @@ pub struct RouteRules {
     pub answer: FieldEdits,
     /// Pages for errors; the first counts that has the status.
     pub pages: Vec<Arc<ErrorPage>>,
+    /// How its answers are compressed; None: they are not.
+    pub compress: Option<Compress>,
 }
 
 /// What is known of a request when rules are applied. Spans of `head` and `fields` point into `bytes`.
@@ -91,6 +95,7 @@ impl RouteRules {
             && self.request.is_empty()
             && self.answer.is_empty()
             && self.pages.is_empty()
+            && self.compress.is_none()
     }
 }
 
@@ -116,6 +121,8 @@ pub(crate) struct Ruled {
     request: Rendered,
     /// Values of fields of its answer.
     answer: Rendered,
+    /// Which coding its client takes, where its route has some.
+    accepted: Option<Accepted>,
 }
 
 impl Ruled {
@@ -129,7 +136,8 @@ impl Ruled {
         if path.as_ref().is_some_and(|path| path.len() > RENDERED_BYTES_MAX) {
             return Err(RuleFault::TooLarge);
         }
-        Ok(Box::new(Ruled { rules: Arc::clone(rules), identity: None, path, request, answer }))
+        let accepted = rules.compress.as_ref().map(|rule| rule.accepted(known.fields, known.bytes));
+        Ok(Box::new(Ruled { rules: Arc::clone(rules), identity: None, path, request, answer, accepted }))
     }
 
     /// No rules, but a name.
@@ -174,6 +182,11 @@ impl Ruled {
     /// What its client sees of an error with this status; None: weir's own text.
     pub(crate) fn page(&self, status: u16) -> Option<&Arc<ErrorPage>> {
         self.rules.pages.iter().find(|page| page.statuses.iter().any(|codes| codes.contain(status)))
+    }
+
+    /// How its answer may be compressed, and what its client takes; None: it stays as it is.
+    pub(crate) fn compress(&self) -> Option<(&Compress, Accepted)> {
+        self.rules.compress.as_ref().zip(self.accepted)
     }
 
     /// The request was written: only its answer needs rules now.

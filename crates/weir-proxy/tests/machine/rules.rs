@@ -67,6 +67,7 @@ fn all_kinds() -> RouteRules {
             ("remove", "X-Powered-By", ""),
         ]),
         pages: Vec::new(),
+        compress: None,
     }
 }
 

@@ -72,6 +72,10 @@ names! {
     BodyBytesSent = "body_bytes_sent",
     /// Bytes sent to the client.
     BytesSent = "bytes_sent",
+    /// The coding in which weir has compressed the answer: `zstd`, `br` or `gzip`.
+    CompressedBy = "compressed_by",
+    /// Bytes of the answer before for each byte after that, as `4.25`.
+    CompressionRatio = "compression_ratio",
     /// From the complete head to the moment when the kernel had taken the last byte of the answer.
     RequestTime = "request_time",
     /// From the complete head to the last byte of the request's body.

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use weir_http::{Fields, RequestHead, Version};
 
+use crate::base::encoder::Coding;
 use crate::request::identity::Identity;
 use crate::request::pending_request::ConnId;
 
@@ -132,6 +133,17 @@ struct Who {
     trace: Range<u32>,
 }
 
+/// An answer was compressed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Compressed {
+    /// How.
+    pub coding: Coding,
+    /// Bytes of its body as they came.
+    pub taken: u64,
+    /// As they left.
+    pub given: u64,
+}
+
 /// One exchange. All times are microseconds; None has not happened.
 #[derive(Debug, Default)]
 pub struct Record {
@@ -165,6 +177,7 @@ pub struct Record {
     pub(crate) upstream: Option<u16>,
     pub(crate) placed: Option<Placed>,
     pub(crate) tries: u32,
+    pub(crate) compressed: Option<Compressed>,
     /// Of the client's connection when this one ended.
     pub(crate) glitches: u32,
     /// Complete, and the connection ends behind it for this reason, unless it goes on, or ends as usual.

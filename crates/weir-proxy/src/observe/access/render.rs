@@ -3,7 +3,7 @@
 //! Called once an exchange, when a log is configured; writes into the buffer of the turn and allocates nothing.
 
 use super::name::Name;
-use super::record::Record;
+use super::record::{Compressed, Record};
 use super::template::{Escape, Item, Template};
 use super::{Client, Surroundings};
 use crate::base::keys::Key;
@@ -194,6 +194,11 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::Status => pen.number(u64::from(record.status)),
         Name::BodyBytesSent => pen.number(record.bytes_sent.saturating_sub(record.head_bytes)),
         Name::BytesSent => pen.number(record.bytes_sent),
+        Name::CompressedBy => pen.text(record.compressed.map_or(b"", |compressed| compressed.coding.word().as_bytes())),
+        Name::CompressionRatio => match record.compressed.filter(|compressed| compressed.given > 0) {
+            Some(Compressed { taken, given, .. }) => pen.fraction(taken.saturating_mul(100) / given, 2),
+            None => pen.absent(),
+        },
         Name::RequestTime => pen.span(Some(record.received_us), Some(around.now_us)),
         Name::BodyTime => pen.span(Some(record.received_us), record.body_us),
         Name::QueueTime => pen.span(record.forwarded_us, record.first_sent_us),
