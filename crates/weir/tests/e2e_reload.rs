@@ -108,9 +108,13 @@ fn reloads_under_load_lose_nothing(io: Io) {
     let told = status(&weir);
     assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&(reloads() + 1).into(), &true.into()));
     assert_eq!(told["clients"]["answers"]["5xx"], 0);
-    // One whose packets another core receives is exchanged, whatever happens to the configuration.
+    // One whose packets another core receives is exchanged, and one on which nothing comes for long, as on a busy machine, whatever happens
+    // to the configuration; one that goes with its server would be `disabled`.
     let closes = told["upstreams"][0]["servers"][0]["totals"]["closes"].as_object().expect("closes").clone();
-    assert!(closes.keys().all(|why| why == "far"), "no connection to it was closed: {closes:?}");
+    assert!(
+        !["disabled", "replaced"].iter().any(|why| closes.contains_key(*why)),
+        "no connection to it was closed: {closes:?}"
+    );
     let exchanged = closes.values().filter_map(Value::as_u64).sum::<u64>() as usize;
     assert_eq!(stays.log().accepted, before + exchanged, "no connection to it was made anew");
     assert_eq!(told["clients"]["answers"]["2xx"], done.load(Ordering::Relaxed));
