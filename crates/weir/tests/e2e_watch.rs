@@ -8,13 +8,16 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use kit::{Honest, Io, Scratch, Server, Weir, app, eventually, free_port, on_both_drivers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
-on_both_drivers!(a_screen_is_kept_over_a_restart);
+on_both_drivers!(a_screen_is_kept_over_a_restart, it_ends_with_its_terminal);
 
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;
@@ -22,14 +25,18 @@ const ROWS: usize = 24;
 /// A program on a terminal, and what it wrote.
 struct Watch {
     child: Child,
-    master: OwnedFd,
+    /// None: hung up.
+    master: Option<OwnedFd>,
+    /// Reads what is written, until it is told to leave the terminal.
+    reader: Option<JoinHandle<()>>,
+    leaves: Arc<AtomicBool>,
     terminal: File,
     written: Arc<Mutex<String>>,
 }
 
 impl Watch {
     fn start(mut command: Command) -> Watch {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&master).expect("ours");
         unlockpt(&master).expect("ours");
         let name = ptsname(&master, Vec::new()).expect("a name").into_string().expect("text");
@@ -41,14 +48,27 @@ impl Watch {
         let child = command.spawn().expect("weir starts");
         let written = Arc::new(Mutex::new(String::new()));
         let (mut reader, all) = (File::from(master.try_clone().expect("a descriptor")), Arc::clone(&written));
+        let leaves = Arc::new(AtomicBool::new(false));
+        let is_told = Arc::clone(&leaves);
         // Ends with the terminal.
-        std::thread::spawn(move || {
-            let mut some = [0; 4096];
-            while let Ok(count @ 1..) = reader.read(&mut some) {
+        let reader = std::thread::spawn(move || {
+            let (mut some, soon) = ([0; 4096], Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
+            while !is_told.load(Ordering::Relaxed) {
+                if let Ok(0) = poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&soon)) {
+                    continue;
+                }
+                let Ok(count @ 1..) = reader.read(&mut some) else { return };
                 all.lock().expect("no panic").push_str(&String::from_utf8_lossy(&some[..count]));
             }
         });
-        Watch { child, master, terminal, written }
+        Watch { child, master: Some(master), reader: Some(reader), leaves, terminal, written }
+    }
+
+    /// The terminal goes away, as when its window is closed.
+    fn hang_up(&mut self) {
+        self.leaves.store(true, Ordering::Relaxed);
+        self.reader.take().expect("once").join().expect("no panic");
+        self.master = None;
     }
 
     fn written(&self) -> String {
@@ -81,7 +101,9 @@ impl Watch {
     }
 
     fn press(&self, keys: &str) {
-        File::from(self.master.try_clone().expect("a descriptor")).write_all(keys.as_bytes()).expect("it reads");
+        File::from(self.master.as_ref().expect("there").try_clone().expect("a descriptor"))
+            .write_all(keys.as_bytes())
+            .expect("it reads");
     }
 }
 
@@ -153,6 +175,21 @@ fn a_screen_is_kept_over_a_restart(io: Io) {
         (before.local_modes, before.input_modes, before.output_modes)
     );
     drop(second);
+    server.finish();
+}
+
+/// It is nobody's job to end it then, and it must not go on in the background.
+fn it_ends_with_its_terminal(io: Io) {
+    let server = Server::start(Honest);
+    let weir = Weir::start(io, 1, &app(&server, 1, ""));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["status", "--watch"]).env("WEIR_ADMIN", weir.admin());
+    let mut watch = Watch::start(command);
+    watch.wait("it shows something", |frame| !frame.is_empty() && frame[0].starts_with("weir "));
+    // No signal comes: it is not the terminal of its session.
+    watch.hang_up();
+    watch.end();
+    weir.stop();
     server.finish();
 }
 

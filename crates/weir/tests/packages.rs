@@ -78,6 +78,100 @@ fn systemd_takes_the_unit() {
     let about_it = told.lines().filter(|line| line.contains("weir.service"));
     let wrong: Vec<&str> = about_it.filter(|line| !line.contains("Failed to parse service type")).collect();
     assert!(output.status.success() && wrong.is_empty(), "{told}");
+    // Exposed as little as something can be that listens for the network: 2 of 10, as systemd counts.
+    let file = root().join("packaging/weir.service");
+    let judged =
+        Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20"]).arg(file).output();
+    let told = judged.map(|output| (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()));
+    // It can do that without a running systemd since 250.
+    if let Ok((is_good, told)) = told
+        && told.contains("Overall exposure")
+    {
+        assert!(is_good, "{told}");
+    }
+}
+
+/// The socket unit opens what the example configuration listens on, and is packed.
+#[test]
+fn the_socket_unit_fits_the_example() {
+    let (socket, example) = (text("packaging/weir.socket"), text("packaging/weir.kdl"));
+    let streams: Vec<&str> = socket.lines().filter_map(|line| line.strip_prefix("ListenStream=")).collect();
+    let listen = |line: &str| line.strip_prefix("listen \"")?.split('"').next().map(str::to_owned);
+    assert_eq!(streams, example.lines().filter_map(listen).collect::<Vec<_>>());
+    for file in ["scripts/dist", "packaging/weir.spec"] {
+        assert!(text(file).contains("/usr/lib/systemd/system/weir.socket"), "{file}");
+    }
+    // systemd finds the service by the name.
+    assert!(!socket.contains("Service="));
+}
+
+/// Instructions of the Containerfile with what follows them, comments and continued lines taken away.
+fn instructions(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    let split = |line: &str| line.split_once(' ').map(|(word, rest)| (word.to_owned(), rest.trim().to_owned()));
+    lines
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| split(line).expect("an instruction and what it is of"))
+        .collect()
+}
+
+/// No image is built here: what the Containerfile copies is what packages lay out, and what it runs is what weir knows.
+#[test]
+fn the_container_file_copies_what_is_there_and_runs_what_weir_knows() {
+    let all = instructions(&text("packaging/Containerfile"));
+    let of =
+        |word: &str| all.iter().filter(|(other, _)| other == word).map(|(_, rest)| rest.as_str()).collect::<Vec<_>>();
+    let known = ["FROM", "COPY", "ENV", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    assert!(all[0].0 == "FROM" && all.iter().all(|(word, _)| known.contains(&word.as_str())), "{all:?}");
+    let packed = text("scripts/dist");
+    for copy in of("COPY") {
+        let (from, to) = copy.split_once(' ').expect("from and to");
+        assert_eq!(to, format!("/{from}"));
+        assert!(packed.contains(&format!("\"$1/{from}\"\n")), "{from} is not laid out");
+    }
+    let words =
+        |text: &str| serde_json::from_str::<Vec<String>>(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let [entry, command, health] = ["ENTRYPOINT", "CMD", "HEALTHCHECK"].map(|word| of(word)[0]);
+    let health = words(health.strip_prefix("CMD ").expect("a command"));
+    assert_eq!((words(entry), &health[0]), (vec!["/usr/bin/weir".to_owned()], &"/usr/bin/weir".to_owned()));
+    let command = words(command);
+    assert_eq!(command[command.len() - 1], "/etc/weir/weir.kdl");
+    // With an option that no verb has, help would not come.
+    for words in [&command[..command.len() - 2], &health[1..]] {
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
+        assert!(said(&words).contains("Usage: weir "), "{words:?}");
+    }
+    let ports: Vec<&str> = of("EXPOSE");
+    assert!(text("packaging/weir.kdl").contains(&format!("listen \"0.0.0.0:{}\"", ports[0])));
+    assert_eq!(of("ENV"), ["WEIR_ADMIN=/tmp/admin.sock"]);
+}
+
+/// Lines of a text in YAML as indentation and what stands there. What this file needs of YAML is that blocks are indented evenly, and not with tabs.
+fn yaml_lines(text: &str) -> Vec<(usize, &str)> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty());
+    let lines: Vec<(usize, &str)> = lines.map(|line| (line.len() - line.trim_start().len(), line.trim())).collect();
+    assert!(lines.iter().all(|(indent, line)| indent % 2 == 0 && !line.contains('\t')), "{lines:?}");
+    lines
+}
+
+/// The forge runs what everybody runs at home, with the Rust that the workspace asks for.
+#[test]
+fn the_forge_runs_make_test() {
+    let workflow = text(".github/workflows/test.yml");
+    let lines = yaml_lines(&workflow);
+    let top: Vec<&str> = lines.iter().filter(|(indent, _)| *indent == 0).map(|(_, line)| *line).collect();
+    assert_eq!(top, ["name: test", "on:", "permissions:", "concurrency:", "jobs:"]);
+    let steps = lines.iter().skip_while(|(_, line)| *line != "steps:").skip(1);
+    let steps: Vec<&str> = steps.filter(|(indent, _)| *indent == 6).map(|(_, line)| *line).collect();
+    assert!(steps.iter().all(|step| step.starts_with("- uses: ") || step.starts_with("- run: ")), "{steps:?}");
+    assert!(steps[0].starts_with("- uses: actions/checkout@") && steps.contains(&"- run: make test"), "{steps:?}");
+    let has = |line: &str| lines.iter().any(|(_, other)| *other == line);
+    assert!(has("contents: read") && has("runs-on: ubuntu-24.04") && has("pull_request:"), "{workflow}");
+    let image = lines.iter().find_map(|(_, line)| line.strip_prefix("image: docker.io/library/rust:")).expect("Rust");
+    let manifest = text("Cargo.toml");
+    let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")).expect("a version");
+    assert!(image.starts_with(wanted.trim_end_matches('"')), "{image}: the workspace asks for {wanted}");
 }
 
 /// All examples are valid, and those that need no file of yours are so for `weir check`, too.

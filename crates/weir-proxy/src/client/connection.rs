@@ -199,6 +199,8 @@ pub(crate) struct RequestBodyReader {
     pub framing: BodyReader,
     /// Body bytes received.
     pub received: u64,
+    /// Most that may be, by what was in force when the head was read.
+    pub bytes_max: Option<u64>,
     /// When the time began over which its rate is judged.
     pub window_us: u64,
     /// Bytes received when it was judged last.

@@ -90,6 +90,7 @@ impl Clients {
             answer,
             body: Vec::new(),
             received: 0,
+            bytes_max: cx.plan.client.body_bytes_max,
             window_us: cx.now_us,
             window_bytes: 0,
             window_read: false,
@@ -158,10 +159,9 @@ impl Clients {
     }
 
     fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
-        let max = cx.plan.client.body_bytes_max;
         let Some((_, upload)) = self.answers.conns.upload(index) else { return };
         upload.received += piece.len() as u64;
-        if max.is_some_and(|max| upload.received > max) {
+        if upload.bytes_max.is_some_and(|max| upload.received > max) {
             self.answers.upload_failed(index, Cause::BodyTooLarge, cx);
             return;
         }

@@ -3,7 +3,9 @@
 //!
 //! Called by `status`. A thread asks, so that keys are heard while nobody answers.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -17,6 +19,8 @@ use crossterm::terminal::{
     disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use super::figures::span;
@@ -67,7 +71,44 @@ impl Drop for Screen {
     }
 }
 
-/// Until a key or a signal ends it. `first` is what weir said before it began.
+/// Where keys come from: as crossterm, standard input if that is a terminal, else the one of the session.
+struct Keys(OwnedFd);
+
+/// What came of waiting for a key.
+enum Heard {
+    Nothing,
+    /// A key, or another size.
+    Something,
+    /// The terminal is gone.
+    End,
+}
+
+impl Keys {
+    fn open() -> io::Result<Keys> {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            return stdin.as_fd().try_clone_to_owned().map(Keys);
+        }
+        File::open("/dev/tty").map(|terminal| Keys(terminal.into()))
+    }
+
+    /// Waits as long as [`NOTICE`]. crossterm is not asked when the terminal is gone: it would read its end again and again, and never return.
+    fn wait(&self) -> io::Result<Heard> {
+        let mut keys = [PollFd::new(&self.0, PollFlags::IN)];
+        let notice = Timespec { tv_sec: 0, tv_nsec: NOTICE.subsec_nanos().into() };
+        match poll(&mut keys, Some(&notice)) {
+            // A signal, such as that of another size.
+            Err(Errno::INTR) => {}
+            outcome => drop(outcome?),
+        }
+        if keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            return Ok(Heard::End);
+        }
+        Ok(if event::poll(Duration::ZERO)? { Heard::Something } else { Heard::Nothing })
+    }
+}
+
+/// Until a key or a signal ends it, or the terminal is gone. `first` is what weir said before it began.
 ///
 /// # Errors
 /// The terminal's.
@@ -80,10 +121,11 @@ pub(super) fn watch(client: Client, what: Option<What>, pause: Duration, first: 
     let (sender, receiver) = sync_channel(0);
     let asking = std::thread::Builder::new().name("weir-asks".to_owned());
     asking.spawn(move || ask(&client, what.as_ref(), pause, &sender)).map_err(failed)?;
+    let keys = Keys::open().map_err(failed)?;
     let mut screen = Some(Screen::enter().map_err(failed)?);
     let mut watched = Watched { seen: first, at: Instant::now(), away: None, view: View::default() };
     // The terminal is as it was before anything is said of what went wrong with it.
-    let outcome = attend(&mut watched, &mut screen, &receiver, &ended);
+    let outcome = attend(&mut watched, &mut screen, &keys, &receiver, &ended);
     drop(screen);
     outcome.map_err(failed)
 }
@@ -110,6 +152,7 @@ struct Watched {
 fn attend(
     watched: &mut Watched,
     screen: &mut Option<Screen>,
+    keys: &Keys,
     receiver: &Receiver<News>,
     ended: &AtomicBool,
 ) -> io::Result<()> {
@@ -120,8 +163,10 @@ fn attend(
         let mut is_new = false;
         while !is_new && !ended.load(Ordering::Relaxed) {
             is_new = watched.hear(receiver);
-            if !event::poll(NOTICE)? {
-                continue;
+            match keys.wait()? {
+                Heard::Nothing => continue,
+                Heard::Something => {}
+                Heard::End => return Ok(()),
             }
             is_new = true;
             let wish = match event::read()? {
