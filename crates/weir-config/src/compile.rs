@@ -24,7 +24,7 @@ use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
     AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode,
-    Plan, Pool, ServerPlan, Serves, Share, ShutdownPlan, UNLOCATED, UpgradePlan, UpstreamPlan,
+    Plan, Pool, ServerPlan, Serves, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -389,7 +389,7 @@ impl Compiler<'_> {
         if name.is_empty() {
             return None;
         }
-        if name.ends_with(":443") && !speaks_tls {
+        if name.ends_with(":443") && !name.starts_with(UNIX) && !speaks_tls {
             let message = "port 443 usually expects TLS, and without `tls` weir sends plain text there";
             let help = "write a `tls` block into the upstream, or name a port of the server that speaks plain HTTP";
             self.warnings.push(Problem::new("plain-text", &block.place("address"), message).help(help));
@@ -397,11 +397,13 @@ impl Compiler<'_> {
         let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");
-        let address = name.parse().unwrap_or_else(|_| {
-            self.names.push((name.to_owned(), block.place("address")));
-            UNLOCATED
+        let plan = ServerPlan::unix(name).unwrap_or_else(|| {
+            let address = name.parse().unwrap_or_else(|_| {
+                self.names.push((name.to_owned(), block.place("address")));
+                UNLOCATED
+            });
+            ServerPlan::new(name, address)
         });
-        let plan = ServerPlan::new(name, address);
         Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
     }
 

@@ -536,7 +536,7 @@ const HEALTH: Block = Block {
             "host",
             Kind::Or("server", &Kind::Text("a host, perhaps with a port", texts::probe_host)),
             Default::Is("server"),
-            "The Host field of the probe. `server`: the address of the server, as written.",
+            "The Host field of the probe. `server`: the address of the server, as written; `localhost` of a unix socket.",
         ),
         row(
             "expect-status",

@@ -9,7 +9,7 @@ pub(crate) mod route;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use weir_proxy::observe::access::{Escape, Name, Template, TemplateError};
-use weir_proxy::plan::BodyCheck;
+use weir_proxy::plan::{BodyCheck, UNIX};
 use weir_proxy::upstream::health::{Codes, Symptom};
 
 use crate::problem::nearest;
@@ -23,6 +23,9 @@ const SOCKET_BYTES_MAX: usize = 107;
 pub(crate) fn listen_address(text: &str) -> Result<String, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address.to_string());
+    }
+    if text.starts_with('/') || text.starts_with(UNIX) {
+        return Err("weir can't listen on unix sockets yet, only on TCP: ADDRESS:PORT".to_owned());
     }
     if let Some(why) = other_socket(text, "listen on") {
         return Err(why);
@@ -44,9 +47,6 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
 
 /// Why an address is none that weir can use, if it is one of a kind that others can. `to`: what it is for, in words.
 fn other_socket(text: &str, to: &str) -> Option<String> {
-    if text.starts_with('/') || text.starts_with("unix:") {
-        return Some(format!("weir can't {to} unix sockets yet, only TCP: ADDRESS:PORT"));
-    }
     let (scheme, rest) = text.split_once("://")?;
     let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let port = |port| if rest.rsplit(':').next().is_some_and(|last| last.parse::<u16>().is_ok()) { "" } else { port };
@@ -116,8 +116,14 @@ pub(crate) fn peer_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// `host:port` of a server; the host may be a name.
+/// `host:port` of a server, whose host may be a name, or `unix:` and the path of a socket.
 pub(crate) fn server_address(text: &str) -> Result<String, String> {
+    if text.starts_with('/') {
+        return Err(format!("a unix socket is written {UNIX}{text}"));
+    }
+    if let Some(path) = text.strip_prefix(UNIX) {
+        return server_socket(path);
+    }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return if address.port() == 0 {
             Err("port 0 can't be connected to".to_owned())
@@ -147,6 +153,26 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
         return Err(format!("`{host}` is neither an address nor a host name"));
     }
     Ok(text.to_owned())
+}
+
+/// The path of a unix socket of a server, with [`UNIX`] in front.
+fn server_socket(path: &str) -> Result<String, String> {
+    if let Some(path) = path.strip_prefix("//") {
+        return Err(format!("`{UNIX}` has no slashes of its own: write {UNIX}/{}", path.trim_start_matches('/')));
+    }
+    if path.starts_with('@') {
+        return Err("weir finds unix sockets by their path, not by an abstract name".to_owned());
+    }
+    if !path.starts_with('/') {
+        return Err(format!("a unix socket has an absolute path, such as {UNIX}/run/app.sock"));
+    }
+    if let Some((path, _)) = path.split_once(':').filter(|_| path.ends_with(':')) {
+        return Err(format!("nothing stands behind the path: write {UNIX}{path}"));
+    }
+    if path.ends_with('/') {
+        return Err(format!("`{path}` is a directory: write the path of the socket, such as {UNIX}{path}app.sock"));
+    }
+    socket_path(path).map(|path| format!("{UNIX}{path}"))
 }
 
 /// One status, a class of them, or a range.

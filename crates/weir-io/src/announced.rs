@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::RecvBuf;
@@ -277,6 +278,10 @@ impl<D: Driver> Driver for Announced<D> {
 
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         self.inner.connect_from(from, to, token)
+    }
+
+    fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {
+        self.inner.connect_unix(path, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use bytes::Bytes;
 
@@ -179,6 +180,13 @@ pub trait Driver {
     /// # Errors
     /// As [`Driver::connect`]; the address can't be used (it is not of this machine, or of another family than `to`).
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket>;
+
+    /// Starts a connection to whoever listens at this path (unix(7)). Ends in [`Event::Connected`]; when nobody has room for it, that is an
+    /// error at once (EAGAIN) and not a wait.
+    ///
+    /// # Errors
+    /// The operating system's, when no socket can be made; there are no such sockets (the simulated network).
+    fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket>;
 
     /// Changes the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);

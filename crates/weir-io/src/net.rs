@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type};
@@ -110,6 +111,18 @@ pub(crate) fn outgoing_socket(from: Option<IpAddr>, to: SocketAddr, nonblocking:
     Ok(socket.into())
 }
 
+/// A unix socket, and whether it is connected to whoever listens at this path: that is known at once, for one that would have to wait for
+/// room in the listener's queue is not connected (EAGAIN). Whoever reads and writes it later may have it block.
+pub(crate) fn connect_unix(path: &Path, nonblocking: bool) -> io::Result<(OwnedFd, io::Result<()>)> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let outcome = SockAddr::unix(path).and_then(|address| socket.connect(&address));
+    if !nonblocking {
+        socket.set_nonblocking(false)?;
+    }
+    Ok((socket.into(), outcome))
+}
+
 /// The port is chosen by `connect`, which knows the whole pair of addresses (ip(7)).
 fn bind_without_port(fd: RawFd) -> io::Result<()> {
     let on: libc::c_int = 1;
@@ -176,17 +189,17 @@ pub(crate) fn receiving_core(fd: RawFd) -> Option<u32> {
 /// What waits to be accepted. For a listening socket the kernel tells it in two fields that mean something else for others
 /// (net/ipv4/tcp.c, `tcp_get_info`).
 pub(crate) fn accept_queue(fd: RawFd) -> Option<AcceptQueue> {
-    let info = tcp_info(fd);
+    let info = tcp_info(fd)?;
     let listening = u32::from(info.tcpi_state) == TCP_LISTEN;
     listening.then_some(AcceptQueue { waiting: info.tcpi_unacked, limit: info.tcpi_sacked })
 }
 
-/// What has become of the bytes that were sent on a connection.
+/// What has become of the bytes that were sent on a connection. Those on a unix socket are with the other side at once.
 pub(crate) fn delivery(fd: RawFd) -> Delivery {
     if unacknowledged(fd) == 0 {
         return Delivery::Acknowledged;
     }
-    let info = tcp_info(fd);
+    let Some(info) = tcp_info(fd) else { return Delivery::Acknowledged };
     let silent_us = u64::from(info.tcpi_last_ack_recv) * 1_000;
     // Without a byte on its way all of them wait for room: then it is asked whether there is any.
     let tries = if info.tcpi_unacked > 0 { info.tcpi_retransmits } else { info.tcpi_probes };
@@ -202,14 +215,14 @@ fn unacknowledged(fd: RawFd) -> libc::c_int {
     count
 }
 
-/// What the kernel knows of a connection; zeros of one that is none.
-fn tcp_info(fd: RawFd) -> libc::tcp_info {
+/// What the kernel knows of a connection; None: it is none of TCP.
+fn tcp_info(fd: RawFd) -> Option<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: `info` is writable for `len` bytes and plain numbers; a descriptor that is not a TCP socket gives an error.
     unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len);
-        info.assume_init()
+        let result = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len);
+        (result == 0).then(|| info.assume_init())
     }
 }
 

@@ -1,8 +1,7 @@
 //! What the machines want done outside, where sockets are: the worker carries it out.
 
-use std::net::SocketAddr;
-
 use crate::base::output::Out;
+use crate::plan::Location;
 
 /// What the engine wants done outside.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ pub enum Action {
         /// Names the connection from now on.
         token: u64,
         /// Where to.
-        address: SocketAddr,
+        address: Location,
         /// Index of the server over all upstreams of the plan: it says whether the connection speaks TLS, and how.
         server: u32,
     },

@@ -28,7 +28,7 @@ pub use discovery::{DiscoveryPlan, Family, Known};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
 pub use network::{AddressField, Network};
-pub use server::{Place, ServerPlan, UNLOCATED};
+pub use server::{Location, Place, ServerPlan, UNIX, UNLOCATED};
 pub use shutdown::ShutdownPlan;
 pub use upgrade::UpgradePlan;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
@@ -51,6 +52,10 @@ impl<D: Driver> Driver for Sealed<D> {
             return self.connect_sealed(from, to, token, cipher);
         }
         self.inner.connect_from(from, to, token)
+    }
+
+    fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {
+        self.inner.connect_unix(path, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

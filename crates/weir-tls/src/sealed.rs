@@ -19,6 +19,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
@@ -138,6 +139,16 @@ impl<D: Driver> Sealed<D> {
         cipher: Box<dyn Cipher>,
     ) -> io::Result<Socket> {
         let socket = self.inner.connect_from(from, to, token)?;
+        self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
+        Ok(socket)
+    }
+
+    /// The same to a unix socket.
+    ///
+    /// # Errors
+    /// As [`Driver::connect_unix`].
+    pub fn connect_unix_sealed(&mut self, path: &Path, token: Token, cipher: Box<dyn Cipher>) -> io::Result<Socket> {
+        let socket = self.inner.connect_unix(path, token)?;
         self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
         Ok(socket)
     }

@@ -2,14 +2,13 @@
 //! was agreed with clients.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_io::{Driver, Socket};
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
-use weir_proxy::plan::Protocols;
+use weir_proxy::plan::{Location, Protocols};
 use weir_tls::{Facts, Failure, Tally};
 
 use crate::start::{Sealing, ServerSeals};
@@ -27,10 +26,15 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Starts a connection to a server.
-    pub(crate) fn connect(&mut self, token: u64, address: SocketAddr, server: u32) -> io::Result<Socket> {
-        match self.server_seals.get(server as usize).and_then(Option::as_ref) {
-            Some(seal) => self.driver.connect_sealed(None, address, token, seal.cipher()),
-            None => self.driver.connect(address, token),
+    pub(crate) fn connect(&mut self, token: u64, address: &Location, server: u32) -> io::Result<Socket> {
+        let seal = self.server_seals.get(server as usize).and_then(Option::as_ref);
+        match (address, seal) {
+            (Location::Network(address), None) => self.driver.connect(*address, token),
+            (Location::Network(address), Some(seal)) => {
+                self.driver.connect_sealed(None, *address, token, seal.cipher())
+            }
+            (Location::Unix(path), None) => self.driver.connect_unix(path, token),
+            (Location::Unix(path), Some(seal)) => self.driver.connect_unix_sealed(path, token, seal.cipher()),
         }
     }
 

@@ -539,7 +539,7 @@ impl<D: Driver> Worker<D> {
             Action::CloseClient { socket, reset: false } | Action::CloseUpstream { socket } => {
                 self.driver.close(unpack(socket));
             }
-            Action::Connect { token, address, server } => match self.connect(token, address, server) {
+            Action::Connect { token, address, server } => match self.connect(token, &address, server) {
                 Ok(socket) => {
                     if !self.engine.upstream_started(token, pack(socket)) {
                         self.driver.close(socket);

@@ -167,7 +167,7 @@ impl<'t> Nginx<'t, '_, '_> {
     fn listen(&mut self, at: usize, group: usize, node: &Node) {
         let has = |word: &str| node.arguments().skip(1).any(|other| other == word);
         if node.argument(1).starts_with("unix:") {
-            return self.draft.missing(node, Missing::Unix);
+            return self.draft.missing(node, Missing::UnixListeners);
         }
         if has("quic") {
             return self.draft.lost(node, "weir doesn't speak HTTP/3 yet");

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
 use crate::sim::{Settings, SimDriver, SimWorld, Step};
 use crate::{Class, Completion, Driver, Event, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed, Socket};
@@ -338,6 +339,13 @@ impl<'a, S: Subject> Bench<'a, S> {
     /// Starts a connect.
     pub fn connect(&mut self, to: SocketAddr) -> Socket {
         let socket = self.driver.connect(to, 1).expect("a socket");
+        self.seen.insert(socket, Seen::default());
+        socket
+    }
+
+    /// The same to a unix socket.
+    pub fn connect_unix(&mut self, path: &Path) -> Socket {
+        let socket = self.driver.connect_unix(path, 1).expect("a socket");
         self.seen.insert(socket, Seen::default());
         socket
     }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, bind_listener};
+use crate::{AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, RelayEnd, Relayed, bind_listener};
 
 /// Descriptors that a test may open on top of what others need.
 pub fn descriptors_to_spare() -> usize {
@@ -265,6 +266,131 @@ pub fn chosen_source<S: Subject>(subject: &S) {
     assert!(driver.connect_from(Some([192, 0, 2, 1].into()), address, 3).is_err());
 }
 
+/// A connection to a unix socket is like another: bytes both ways, ends, relays. What was sent on it counts as arrived.
+pub fn unix_sockets<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let place = Sockets::new(bench.driver.name());
+    let listener = UnixListener::bind(place.path("a")).expect("a socket");
+    let near = bench.connect_unix(&place.path("a"));
+    let (mut far, _) = listener.accept().expect("a connection");
+    far.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    bench.until("the connect", |bench| bench.of(near).connected.is_some());
+    assert!(bench.of(near).connected.as_ref().is_some_and(Result::is_ok));
+    bench.receive(near, Receive::Many(Class::Large));
+    let sent = pattern(1 << 20, 3);
+    bench.send_all(near, &sent[..1000]);
+    assert_eq!(bench.driver.delivery(near), Delivery::Acknowledged, "nobody has read them");
+    bench.driver.acknowledge(near);
+    assert_eq!(bench.driver.receiving_core(near), None);
+    let echo = std::thread::spawn(move || {
+        let mut bytes = vec![0; 1000];
+        far.read_exact(&mut bytes).expect("they come");
+        far.write_all(&bytes).expect("they are read");
+        let mut rest = Vec::new();
+        far.read_to_end(&mut rest).expect("an end");
+        far.write_all(&rest).expect("they are read");
+    });
+    bench.expect(near, &sent[..1000]);
+    bench.send_all(near, &sent[1000..]);
+    bench.driver.shutdown_write(near);
+    bench.until("the end comes back", |bench| bench.of(near).ended);
+    assert!(bench.of(near).received == sent, "all came back as it was");
+    echo.join().expect("no panic");
+    bench.close(near);
+    // A client of TCP and a server with a unix socket.
+    let (client, inner) = bench.pair();
+    let server = bench.connect_unix(&place.path("a"));
+    let (far, _) = listener.accept().expect("a connection");
+    far.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    bench.until("the connect", |bench| bench.of(server).connected.is_some());
+    bench.relay(inner, server);
+    bench.receive(client, Receive::Many(Class::Large));
+    let echo = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        (&far).read_to_end(&mut bytes).expect("an end");
+        (&far).write_all(&bytes).expect("they are read");
+    });
+    bench.send_all(client, &sent);
+    bench.driver.shutdown_write(client);
+    bench.expect(client, &sent);
+    bench.until("the relay ends", |bench| bench.of(inner).relay_end.is_some());
+    let end = bench.of(inner).relay_end.take().expect("just seen");
+    assert!(
+        matches!(end, (Relayed { a_to_b, b_to_a }, RelayEnd::Complete) if a_to_b == 1 << 20 && b_to_a == 1 << 20),
+        "{end:?}"
+    );
+    echo.join().expect("no panic");
+    bench.finish();
+}
+
+/// A unix socket that can't be connected to is told at once, each time for its reason; so is one whose listener has no room, which is
+/// connected to when it has some.
+pub fn unix_sockets_that_fail<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let place = Sockets::new(bench.driver.name());
+    let [nobody, stale, file, packets] = ["nobody", "stale", "file", "packets"].map(|name| place.path(name));
+    drop(UnixListener::bind(&stale).expect("a socket"));
+    std::fs::write(&file, b"no socket").expect("a file");
+    let _packets = std::os::unix::net::UnixDatagram::bind(&packets).expect("a socket");
+    let long = place.path(&"x".repeat(120));
+    for (path, code) in [
+        (&nobody, Some(libc::ENOENT)),
+        (&stale, Some(libc::ECONNREFUSED)),
+        (&file, Some(libc::ECONNREFUSED)),
+        (&packets, Some(libc::EPROTOTYPE)),
+        (&long, None),
+    ] {
+        let socket = bench.connect_unix(path);
+        bench.until("it is told", |bench| bench.of(socket).connected.is_some());
+        let error = bench.of(socket).connected.as_ref().and_then(|result| result.as_ref().err());
+        let error = error.expect("nobody listens there");
+        assert!(code.is_none() || error.raw_os_error() == code, "{}: {error}", path.display());
+        bench.close(socket);
+    }
+    let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+    let full = place.path("full");
+    listener.bind(&socket2::SockAddr::unix(&full).expect("short enough")).expect("the name is free");
+    listener.listen(0).expect("it is bound");
+    let first = bench.connect_unix(&full);
+    let second = bench.connect_unix(&full);
+    bench.until("both are told", |bench| [first, second].iter().all(|one| bench.of(*one).connected.is_some()));
+    assert!(bench.of(first).connected.as_ref().is_some_and(Result::is_ok));
+    let refused = bench.of(second).connected.as_ref().and_then(|result| result.as_ref().err());
+    assert_eq!(refused.and_then(std::io::Error::raw_os_error), Some(libc::EAGAIN));
+    drop(listener.accept().expect("a connection"));
+    let third = bench.connect_unix(&full);
+    bench.until("it is told", |bench| bench.of(third).connected.is_some());
+    assert!(bench.of(third).connected.as_ref().is_some_and(Result::is_ok));
+    // Nothing is told of one that was closed before.
+    let closed = bench.connect_unix(&nobody);
+    bench.close(closed);
+    bench.turn(0);
+    assert!(bench.of(closed).connected.is_none());
+}
+
+/// A folder for sockets that goes away again.
+struct Sockets(std::path::PathBuf);
+
+impl Sockets {
+    fn new(name: &str) -> Sockets {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-io-{}-{name}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("room for a folder");
+        Sockets(folder)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A wake before the driver ever waits is not forgotten, and is told once.
 pub fn early_wake<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
@@ -415,6 +541,8 @@ suite!(
     receiving_core,
     delivery,
     chosen_source,
+    unix_sockets,
+    unix_sockets_that_fail,
     accept_queue,
     shared_listener,
     turning_away,

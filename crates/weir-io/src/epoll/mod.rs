@@ -12,12 +12,13 @@ mod work;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, delivery, duplicate, linger_zero, outgoing_socket, receiving_core,
-    set_backlog, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, outgoing_socket,
+    receiving_core, set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -262,6 +263,28 @@ impl Epoll {
     }
 }
 
+impl Epoll {
+    /// A connect that was started, or has failed already.
+    fn watch_connect(&mut self, fd: RawFd, started: io::Result<()>, token: Token) -> Socket {
+        let socket = self.table.insert(fd, token);
+        let slot = self.table.slot(socket.index);
+        let mut outcome = started;
+        if outcome.is_ok() {
+            slot.set(WATCHED | WATCHED_OUT);
+            outcome = self.poller.add(fd, data_of(socket), OUT);
+        }
+        match outcome {
+            // The descriptor becomes writable when it is connected, at once if it is already.
+            Ok(()) => slot.set(table::CONNECTING),
+            Err(error) => {
+                slot.set(table::ENDED);
+                self.pending.push(Completion { token, socket, event: Event::Connected(Err(error)) });
+            }
+        }
+        socket
+    }
+}
+
 impl Driver for Epoll {
     fn now_us(&self) -> u64 {
         self.now_us
@@ -307,22 +330,13 @@ impl Driver for Epoll {
 
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         let fd = outgoing_socket(from, to, true)?.into_raw_fd();
-        let socket = self.table.insert(fd, token);
-        let slot = self.table.slot(socket.index);
-        let mut outcome = poller::connect(fd, to);
-        if outcome.is_ok() {
-            slot.set(WATCHED | WATCHED_OUT);
-            outcome = self.poller.add(fd, data_of(socket), OUT).and(outcome);
-        }
-        match outcome {
-            // The descriptor becomes writable when it is connected, at once if it is already.
-            Ok(_) => slot.set(table::CONNECTING),
-            Err(error) => {
-                slot.set(table::ENDED);
-                self.pending.push(Completion { token, socket, event: Event::Connected(Err(error)) });
-            }
-        }
-        Ok(socket)
+        let outcome = poller::connect(fd, to);
+        Ok(self.watch_connect(fd, outcome, token))
+    }
+
+    fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {
+        let (socket, outcome) = connect_unix(path, true)?;
+        Ok(self.watch_connect(socket.into_raw_fd(), outcome, token))
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

@@ -136,14 +136,13 @@ pub(super) unsafe fn send_slices(fd: RawFd, slices: &mut [libc::iovec; SLICES_MA
     check_len(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
-/// Starts a connect; true when it ended at once.
-pub(super) fn connect(fd: RawFd, to: SocketAddr) -> io::Result<bool> {
+/// Starts a connect, which may be over at once.
+pub(super) fn connect(fd: RawFd, to: SocketAddr) -> io::Result<()> {
     let address = SockAddr::from(to);
     // SAFETY: `address` outlives the call, and its length is its own.
     match check(unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) }) {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => Err(error),
+        _ => Ok(()),
     }
 }
 

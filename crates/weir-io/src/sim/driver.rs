@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -120,6 +121,10 @@ impl Driver for SimDriver {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has no address of choice"));
         }
         self.command(|world, driver| world.driver_connect(driver, to, token))
+    }
+
+    fn connect_unix(&mut self, _: &Path, _: Token) -> io::Result<Socket> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no files"))
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

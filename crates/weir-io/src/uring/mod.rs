@@ -17,13 +17,14 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, delivery, duplicate, linger_zero, outgoing_socket, receiving_core,
-    set_backlog, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, linger_zero, outgoing_socket,
+    receiving_core, set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
@@ -257,6 +258,13 @@ impl Driver for Uring {
         let (address, len) = self.scratch.address(to);
         let entry = opcode::Connect::new(types::Fd(fd), address, len).build();
         self.push(entry.user_data(user_data(Kind::Connect, socket)));
+        Ok(socket)
+    }
+
+    fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {
+        let (socket, outcome) = connect_unix(path, false)?;
+        let socket = self.start_socket(socket.into_raw_fd(), token);
+        self.pending.push(Completion { token, socket, event: Event::Connected(outcome) });
         Ok(socket)
     }
 

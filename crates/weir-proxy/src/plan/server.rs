@@ -1,9 +1,39 @@
 //! One server of an upstream: where it is, and what it gets.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the path of a unix socket is written behind.
+pub const UNIX: &str = "unix:";
 
 /// The address of a server whose name has none yet. Nobody connects to it.
 pub const UNLOCATED: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// At an address and a port of TCP.
+    Network(SocketAddr),
+    /// On this machine, at the path of a unix socket (unix(7)), of at most 107 bytes.
+    Unix(Arc<Path>),
+}
+
+impl From<SocketAddr> for Location {
+    fn from(address: SocketAddr) -> Location {
+        Location::Network(address)
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Network(address) => address.fmt(f),
+            Location::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
 
 /// An address of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +57,12 @@ impl From<SocketAddr> for Place {
 pub struct ServerPlan {
     /// What it is called: as written, or where that is the name of several, `host@address:port`.
     pub name: String,
-    /// As written: `host:port`, or the name of a service (RFC 2782), `_http._tcp.host`.
+    /// As written: `host:port`, the name of a service (RFC 2782), `_http._tcp.host`, or `unix:` with a path.
     pub written: String,
     /// It is not written in the configuration itself: an address of a name, or out of a file. Default false.
     pub found: bool,
     /// Where it is; [`UNLOCATED`] in a plan that was just compiled, when a name is written.
-    pub address: SocketAddr,
+    pub address: Location,
     /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1. As many as
     /// `connections`: all are made at start, and remade at once. None of the three means anything for a private one
     /// ([`super::Pool::is_private`]).
@@ -62,7 +92,7 @@ impl ServerPlan {
             name: name.to_owned(),
             written: name.to_owned(),
             found: false,
-            address,
+            address: address.into(),
             connections_min: 1,
             connections: 32,
             connections_max: 1024,
@@ -74,17 +104,27 @@ impl ServerPlan {
         }
     }
 
-    /// The host as written: without the port, or without the two labels that name a service.
+    /// The server that is written so: [`UNIX`] and the path of a socket; None: it is not.
+    pub fn unix(written: &str) -> Option<ServerPlan> {
+        let path = Path::new(written.strip_prefix(UNIX)?);
+        Some(ServerPlan { address: Location::Unix(path.into()), ..ServerPlan::new(written, UNLOCATED) })
+    }
+
+    /// The host as written: without the port, or without the two labels that name a service. That of a unix socket is `localhost`.
     pub fn host(&self) -> &str {
+        if matches!(self.address, Location::Unix(_)) {
+            return "localhost";
+        }
         if self.is_service() {
             return self.written.splitn(3, '.').last().unwrap_or_default();
         }
         self.written.rsplit_once(':').map_or(self.written.as_str(), |(host, _)| host)
     }
 
-    /// What a request for it calls it: host and port as written, or the host alone of a service.
+    /// What a request for it calls it: host and port as written, or the host alone of a service or a unix socket.
     pub fn authority(&self) -> &str {
-        if self.is_service() { self.host() } else { &self.written }
+        let has_port = !self.is_service() && matches!(self.address, Location::Network(_));
+        if has_port { &self.written } else { self.host() }
     }
 
     /// Whether it is written as a service.
@@ -94,7 +134,7 @@ impl ServerPlan {
 
     /// Whether a name is written whose addresses are not put in yet.
     pub fn is_name(&self) -> bool {
-        self.address == UNLOCATED
+        self.address == Location::Network(UNLOCATED)
     }
 
     /// This one at one of the places of its name.
@@ -102,7 +142,7 @@ impl ServerPlan {
         let name = if self.is_service() { &self.written } else { self.host() };
         ServerPlan {
             name: format!("{name}@{}", place.address),
-            address: place.address,
+            address: place.address.into(),
             weight: ((self.weight * place.share + 50) / 100).max(1),
             backup: self.backup || place.backup,
             found: true,
@@ -132,6 +172,10 @@ mod tests {
             assert_eq!((at.weight, at.backup, at.found, at.is_name(), &*at.written), (20, true, true, false, written));
             assert!(server.is_name());
         }
+        let unix = ServerPlan::unix("unix:/run/a_b:1.sock").expect("a unix socket");
+        assert_eq!((unix.host(), unix.authority(), &*unix.name), ("localhost", "localhost", "unix:/run/a_b:1.sock"));
+        assert_eq!((unix.address.to_string(), unix.is_name()), (unix.name.clone(), false));
+        assert!(ServerPlan::unix("/run/a.sock").is_none());
         let least = ServerPlan { weight: 1, ..ServerPlan::new("a:1", UNLOCATED) };
         assert_eq!(least.at(&place).weight, 1);
     }

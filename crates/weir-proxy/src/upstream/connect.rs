@@ -280,7 +280,7 @@ impl Pool {
         }
         server.stats.connects.add(1);
         let upstream = &cx.plan.upstreams[usize::from(server.upstream)];
-        let address = upstream.servers[usize::from(server.index)].address;
+        let address = upstream.servers[usize::from(server.index)].address.clone();
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
         let conn = self.conns.at_mut(index);
         conn.contact.begin(cx.now_us);

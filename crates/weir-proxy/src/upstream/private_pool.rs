@@ -8,7 +8,6 @@
 //! by `destinations`; one request at a time waits. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::pool::{Event, Pool};
@@ -22,7 +21,7 @@ use crate::context::Context;
 use crate::cross::asked::Private;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Account;
-use crate::plan;
+use crate::plan::{self, Location};
 use crate::request::destination::Destination;
 use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::backoff::Backoff;
@@ -75,7 +74,7 @@ pub(crate) struct ConnectAttempt {
     /// The server.
     pub server: ServerIndex,
     /// Addresses that were not tried yet.
-    pub more: VecDeque<SocketAddr>,
+    pub more: VecDeque<Location>,
     /// Connects under way, the oldest first: slot and occupant.
     pub attempts: Vec<(ConnKey, u32)>,
     /// A connect was not answered in time.
@@ -295,9 +294,9 @@ impl PrivatePools {
         let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
         let client = waiting.ask.client.slot();
         let own = self.by_client.get_or_default(client);
-        let more: VecDeque<SocketAddr> = match machine.mode.anywhere {
-            true => own.destination.iter().flat_map(|to| to.addresses.iter().copied()).collect(),
-            false => [plan.servers[usize::from(machine.index)].address].into(),
+        let more: VecDeque<Location> = match machine.mode.anywhere {
+            true => own.destination.iter().flat_map(|to| to.addresses.iter().copied().map(Location::Network)).collect(),
+            false => [plan.servers[usize::from(machine.index)].address.clone()].into(),
         };
         let attempt =
             ConnectAttempt { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
@@ -318,7 +317,10 @@ impl PrivatePools {
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut conn = UpstreamConn::of_owner(server, owner, cx.now_us);
-        conn.address = machine.mode.anywhere.then_some(address);
+        conn.address = match &address {
+            Location::Network(address) if machine.mode.anywhere => Some(*address),
+            _ => None,
+        };
         let name = pool.conns.insert(conn);
         let index = name.0;
         pool.transition(index, Event::Connects { deadline_us }, cx);

@@ -146,7 +146,8 @@ impl Health {
         let Some(prober) = self.prober(server) else { return };
         (prober.probe, prober.begun_us) = (Some(Probe::default()), now_us);
         let token = prober.token(server);
-        let address = cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address;
+        let address =
+            cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address.clone();
         cx.actions.push_back(Action::Connect { token, address, server: server.number() });
     }
 

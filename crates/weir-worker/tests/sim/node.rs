@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -118,6 +119,10 @@ impl Driver for Fused {
         let socket = self.inner.connect_from(from, to, token)?;
         self.connected.insert(socket);
         Ok(socket)
+    }
+
+    fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {
+        self.inner.connect_unix(path, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

@@ -14,6 +14,7 @@ mod server;
 pub mod tls;
 pub mod tls_servers;
 mod tools;
+pub mod unix;
 mod weir;
 
 use std::time::Duration;

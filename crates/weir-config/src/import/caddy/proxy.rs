@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
 use super::super::draft::{Edit, Route, Server, To, with_port};
@@ -75,10 +76,7 @@ impl<'t> Caddy<'t, '_, '_> {
     }
 
     fn server(&mut self, upstream: usize, node: &Node, word: &str, said: &mut Said) {
-        if word.starts_with("unix/") || word.starts_with("unix+") {
-            return self.draft.missing(node, Missing::Unix);
-        }
-        if word.starts_with("h2c://") {
+        if word.starts_with("h2c://") || word.starts_with("unix+h2c/") {
             self.draft.missing(node, Missing::Http2Servers);
         }
         if word.starts_with("srv+") || word.contains('{') {
@@ -90,7 +88,8 @@ impl<'t> Caddy<'t, '_, '_> {
         }
         let port = if said.tls.is_some() { 443 } else { 80 };
         let rest = if rest.starts_with(':') { format!("127.0.0.1{rest}") } else { rest.to_owned() };
-        let address = with_port(&rest, port);
+        let socket = rest.strip_prefix("unix/").or_else(|| rest.strip_prefix("unix+h2c/"));
+        let address = socket.map_or_else(|| with_port(&rest, port), |path| format!("{UNIX}{path}"));
         let connections = said.connections;
         self.draft.server(upstream, node, Server { place: node.place, address, weight: 0, backup: false, connections });
     }

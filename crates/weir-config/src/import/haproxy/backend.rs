@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use weir_proxy::plan::UNIX;
+
 use super::super::draft::Server;
 use super::super::missing::Missing;
 use super::super::notes::Kind;
@@ -87,12 +89,16 @@ impl<'t> Haproxy<'t, '_, '_> {
 
     fn server_line(&mut self, upstream: usize, line: &Node, said: &mut Said) {
         let address = line.argument(2);
-        if address.contains('@') && !address.starts_with("ipv4@") && !address.starts_with("ipv6@")
-            || address.starts_with('/')
-        {
-            return self.draft.missing(line, Missing::Unix);
-        }
-        let address = address.rsplit('@').next().unwrap_or_default().to_owned();
+        let address = match address.split_once('@') {
+            Some(("unix", path)) => format!("{UNIX}{path}"),
+            Some(("ipv4" | "ipv6", address)) => address.to_owned(),
+            Some((kind, _)) => {
+                let why = format!("weir connects to TCP ports and to paths of unix sockets, not to `{kind}@`");
+                return self.draft.lost(line, why);
+            }
+            None if address.starts_with('/') => format!("{UNIX}{address}"),
+            None => address.to_owned(),
+        };
         let mut server = Server { place: line.place, address, weight: 0, backup: false, connections: None };
         let mut tls: Option<BTreeMap<&'static str, String>> = None;
         let (mut verify, mut words, mut unused) = (true, line.arguments().skip(2), false);

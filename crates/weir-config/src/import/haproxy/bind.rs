@@ -44,13 +44,16 @@ impl Haproxy<'_, '_, '_> {
         };
         for text in node.argument(1).split(',') {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {
-                let what =
-                    if text.starts_with("unix") || text.starts_with("abns") { Missing::Unix } else { Missing::Tcp };
+                let what = if text.starts_with("unix") || text.starts_with("abns") {
+                    Missing::UnixListeners
+                } else {
+                    Missing::Tcp
+                };
                 self.draft.lost(node, format!("weir listens at no `{}`; {}", &text[..at], what.why()));
                 continue;
             }
             if text.starts_with('/') {
-                self.draft.missing(node, Missing::Unix);
+                self.draft.missing(node, Missing::UnixListeners);
                 continue;
             }
             match addresses(text, has("v4v6")) {

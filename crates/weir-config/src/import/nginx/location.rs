@@ -2,6 +2,7 @@
 //!
 //! A location that only some may use (by address, password, certificate of theirs) is closed: weir can't tell who may.
 
+use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
 use super::super::draft::{Edit, Route, To};
@@ -169,10 +170,17 @@ impl Nginx<'_, '_, '_> {
         let url = pass.argument(1);
         let url = url.strip_suffix("$request_uri").or_else(|| url.strip_suffix("$uri")).unwrap_or(url);
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-        let (authority, uri) = rest.find('/').map_or((rest, ""), |end| rest.split_at(end));
+        let socket = rest.strip_prefix(UNIX);
+        let (authority, uri) = match socket {
+            // The path of a unix socket ends with a colon, or with the text.
+            Some(path) => match path.split_once(':') {
+                Some((path, uri)) => (&rest[..UNIX.len() + path.len()], uri),
+                None => (rest, ""),
+            },
+            None => rest.find('/').map_or((rest, ""), |end| rest.split_at(end)),
+        };
         let why = match scheme {
             _ if rest.contains('$') => Some(Missing::Discovery.why()),
-            _ if authority.starts_with("unix:") => Some(Missing::Unix.why()),
             "http" | "https" => None,
             _ => Some("weir needs `http://` or `https://` and a name here"),
         };
@@ -192,7 +200,7 @@ impl Nginx<'_, '_, '_> {
         if !self.rewrites(&mut route, at) {
             replace_path(&mut route, uri);
         }
-        route.server_host = Some(authority.to_owned());
+        route.server_host = Some(socket.map_or(authority, |_| "localhost").to_owned());
         self.request_fields(&mut route, at);
         self.answer_fields(&mut route, at);
         self.body_limit(at);

@@ -1,5 +1,7 @@
 //! `upstream` of nginx, and servers that `proxy_pass` names itself.
 
+use weir_proxy::plan::UNIX;
+
 use super::super::draft::{Server, with_port};
 use super::super::missing::Missing;
 use super::super::notes::Kind;
@@ -30,7 +32,7 @@ impl Nginx<'_, '_, '_> {
         let port = if over_tls { 443 } else { 80 };
         match block {
             Some(at) => self.servers(upstream, at, port),
-            None => self.draft.server(upstream, node, plain(node, with_port(authority, port))),
+            None => self.draft.server(upstream, node, plain(node, address(authority, port))),
         }
         let is_empty = self.draft.upstreams[upstream].servers.is_empty();
         let found = (!is_empty).then_some(upstream);
@@ -63,11 +65,7 @@ impl Nginx<'_, '_, '_> {
 
     /// One server; gives what it says of losses, if it is one that weir can have.
     fn server_line(&mut self, upstream: usize, node: &Node, port: u16) -> Option<Losses> {
-        if node.argument(1).starts_with("unix:") {
-            self.draft.missing(node, Missing::Unix);
-            return None;
-        }
-        let mut server = plain(node, with_port(node.argument(1), port));
+        let mut server = plain(node, address(node.argument(1), port));
         let (mut fails, mut window) = (None, None);
         for word in node.arguments().skip(1) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -122,6 +120,11 @@ impl Nginx<'_, '_, '_> {
             Err(why) => self.draft.lost(node, why),
         }
     }
+}
+
+/// The address of a server: unix sockets have no port.
+fn address(text: &str, port: u16) -> String {
+    if text.starts_with(UNIX) { text.to_owned() } else { with_port(text, port) }
 }
 
 fn plain(node: &Node, address: String) -> Server {

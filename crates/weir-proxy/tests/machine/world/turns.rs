@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::cross::standing::Order;
 use weir_proxy::engine::{Action, Input};
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Location, Plan};
 
 use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 
@@ -278,7 +278,8 @@ impl World {
                 self.clients[number].was_reset = reset;
                 self.client_end(number);
             }
-            Action::Connect { token, address, .. } => self.connect(node, token, address),
+            Action::Connect { token, address: Location::Network(address), .. } => self.connect(node, token, address),
+            Action::Connect { .. } => panic!("the world has no unix sockets"),
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
             Action::LookRelay { token, .. } => self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1),
