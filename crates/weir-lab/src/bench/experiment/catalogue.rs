@@ -2,7 +2,7 @@
 //!
 //! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
-use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
+use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::failover::Fault;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::keepalive::{Busy, Probing};
@@ -37,6 +37,11 @@ const PROXIES: &[Compared] = &[
     ("rate / direct", Metric::Rate, "direct"),
     ("rate / nginx", Metric::Rate, "nginx"),
     ("CPU / nginx", Metric::Cpu, "nginx"),
+];
+const RATES: &[Compared] = &[
+    ("CPU / nginx", Metric::Cpu, "nginx"),
+    ("CPU / HAProxy", Metric::Cpu, "haproxy"),
+    ("p99 / nginx", Metric::P99, "nginx"),
 ];
 const FORWARD: &[Compared] = &[
     ("rate / direct", Metric::Rate, "direct"),
@@ -79,6 +84,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[Axis::Connections],
         compared: PROXIES,
         targets: &[],
+    },
+    Experiment {
+        name: "rates",
+        title: "what a request costs at usual load, by requests a second",
+        cells: rates,
+        rounds: 5,
+        seconds: 4,
+        axes: &[],
+        compared: RATES,
+        targets: targets::RATES,
     },
     Experiment {
         name: "sweep",
@@ -259,6 +274,21 @@ fn proxying(axes: &Axes) -> Vec<Cell> {
             .on("3 B by connections", f64::from(connections))
     };
     connections.into_iter().map(cell).collect()
+}
+
+/// Requests a second of `rates`, from what a busy site has to what two cores can hardly do.
+const RATES_OF: &[u32] = &[200, 1000, 5000, 20_000, 50_000];
+const RATES_OF_QUICK: &[u32] = &[1000, 5000, 20_000];
+
+fn rates(axes: &Axes) -> Vec<Cell> {
+    let rates = if axes.quick { RATES_OF_QUICK } else { RATES_OF };
+    let cell = |rate: &u32| {
+        let load = Load::Fixed { connections: 64, rate: *rate, path: SMALL };
+        let title = format!("64 connections, {} requests a second by the clock, 3 B", grouped(u64::from(*rate)));
+        Cell::new(&format!("r{rate}"), &title, load, ALL).on("64 connections by requests a second", f64::from(*rate))
+    };
+    let full = Cell::new("full", "64 connections, as many requests as they can ask, 3 B", closed(64), ALL);
+    rates.iter().map(cell).chain([full]).collect()
 }
 
 /// What `sweep` goes through when nothing is said.

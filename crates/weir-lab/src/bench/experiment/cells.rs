@@ -66,6 +66,9 @@ impl Cell {
     }
 }
 
+/// What `/` gives: a body of three bytes.
+pub(crate) const SMALL: &str = "/";
+
 /// What is done to a contender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Load {

@@ -176,6 +176,16 @@ pub(crate) const PROXY: &[Target] = &[
     },
 ];
 
+/// Those of usual load, where batches have no company.
+pub(crate) const RATES: &[Target] = &[
+    target("1,000 requests a second: CPU a request, against nginx", "r1000", Cpu, "weir", "nginx", AtMost(0.75)),
+    target("1,000 requests a second: p99, against nginx", "r1000", P99, "weir", "nginx", AtMost(1.0)),
+    target("5,000 requests a second: CPU a request, against nginx", "r5000", Cpu, "weir", "nginx", AtMost(0.75)),
+    target("5,000 requests a second: p99, against nginx", "r5000", P99, "weir", "nginx", AtMost(1.0)),
+    target("20,000 requests a second: CPU a request, against nginx", "r20000", Cpu, "weir", "nginx", AtMost(0.75)),
+    target("20,000 requests a second: p99, against nginx", "r20000", P99, "weir", "nginx", AtMost(1.0)),
+];
+
 /// Those of TLS with clients. With one library or another the bounds say what rustls and aws-lc-rs should be worth against OpenSSL 3.0,
 /// and that weir loses none of its lead.
 pub(crate) const SECURE: &[Target] = &[

@@ -114,11 +114,15 @@ pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
 enum Over {
     Connections,
     Bodies,
+    Rates,
 }
 
 impl Over {
-    /// That of which there are more.
+    /// Requests a second where cells ask by the clock, else that of which there are more.
     fn best(cells: &[Cell]) -> Over {
+        if cells.iter().any(|cell| cell.point.is_some() && is_by_the_clock(cell.load)) {
+            return Over::Rates;
+        }
         let loads = cells.iter().filter(|cell| cell.point.is_some()).filter_map(|cell| match cell.load {
             Load::Closed(closed) => Some(closed),
             _ => None,
@@ -151,6 +155,7 @@ impl Over {
         match self {
             Over::Connections => (Across::Logarithmic(Unit::Count), "connections"),
             Over::Bodies => (Across::Logarithmic(Unit::Bytes), "length of the body"),
+            Over::Rates => (Across::Logarithmic(Unit::Count), "requests a second"),
         }
     }
 }

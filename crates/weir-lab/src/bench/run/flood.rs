@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::load::{self, Bound, Times, pause};
 use super::process::bound_command;
-use super::stage::{Running, SMALL, Stage};
+use super::stage::{Running, Stage};
+use crate::bench::experiment::cells::SMALL;
 use crate::bench::experiment::tls::FLOOD_CONNECTIONS;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::tls::Handshakes;

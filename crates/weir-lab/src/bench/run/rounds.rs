@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
-use super::stage::{self, Running, Stage};
+use super::stage::{Running, Stage};
 use super::{failover, flood, keepalive, memory, stalled, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
-use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind};
+use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
 use crate::bench::experiment::metric::Metric;
 use crate::bench::experiment::selection::{BenchOptions, unknown};
@@ -259,9 +259,7 @@ impl Rounds<'_> {
         let times = self.times(cell.load.connections());
         match cell.load {
             Load::Closed(closed) => load::closed(stage, running, closed, times),
-            Load::HalfOfNginx { connections, .. } => {
-                load::open(stage, running, connections, (rate, stage::SMALL), times)
-            }
+            Load::HalfOfNginx { connections, .. } => load::open(stage, running, connections, (rate, SMALL), times),
             Load::Fixed { connections, rate, path } => {
                 load::open(stage, running, connections, (f64::from(rate), path), times)
             }

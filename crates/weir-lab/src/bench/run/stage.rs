@@ -12,14 +12,12 @@ use std::time::Duration;
 use super::process::{Process, descriptors};
 use super::programs::Programs;
 use super::settings::{self, Shape, http2, tls};
-use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::experiment::cells::{Cell, Load, SMALL};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
 use crate::bench::record::setting::{Setting, without_ports};
 use crate::certificate::{Certificate, KeyKind};
 
-/// What `/` gives: a body of three bytes.
-pub(super) const SMALL: &str = "/";
 /// Addresses of the origin: a proxy with a connection for each of its clients needs more ports than one address has.
 const ORIGIN_ADDRESSES: u8 = 2;
 /// Length of that body.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::load::{self, Bound, Times, pause};
 use super::process::{bound_command, peak_bytes};
-use super::stage::{Running, SMALL, Stage};
+use super::stage::{Running, Stage};
+use crate::bench::experiment::cells::SMALL;
 use crate::bench::experiment::http2::Stalling;
 use crate::bench::record::http2::Stalled;
 use crate::bench::record::outcome::Record;
