@@ -23,8 +23,8 @@ mod staple;
 mod terms;
 mod tickets;
 
-#[cfg(test)]
-mod paper;
+#[cfg(any(test, feature = "paper"))]
+pub mod paper;
 #[cfg(test)]
 mod tests;
 

@@ -1,8 +1,8 @@
-//! A cipher of paper: the shape of TLS without its secrets, for tests that must see and repeat every byte.
+//! A cipher of paper: the shape of TLS without its secrets, for tests and simulations that must see and repeat every byte. No product has it.
 //!
 //! A record is a type, two bytes of version, its length, what it holds, and a tag of 16 bytes that depends on the number of the record
-//! in its direction. The client says hello, the server answers with a flight of a given length, the client confirms; the server
-//! then sends a ticket. An alert or a bad tag ends it. Told so in a message, it uses nothing more, misses a
+//! in its direction. The client says hello, and whether it wants HTTP/2; the server answers with a flight of a given length, the client
+//! confirms; the server then sends a ticket. An alert or a bad tag ends it. Told so in a message, it uses nothing more, misses a
 //! certificate, or panics, as a library may.
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
@@ -12,6 +12,8 @@ pub(crate) const HEADER: usize = 5;
 pub(crate) const TAG: usize = 16;
 const DATA: u8 = 0x17;
 const ALERT: u8 = 0x15;
+/// What clients say first; the second is that they want HTTP/2.
+const HELLOS: [&[u8]; 2] = [b"hello", b"hello h2"];
 /// What is in an alert.
 pub(crate) const CLOSE_NOTIFY: u8 = 0;
 pub(crate) const BAD_RECORD: u8 = 20;
@@ -20,6 +22,7 @@ pub(crate) const NO_CERTIFICATE: u8 = 116;
 /// One end.
 pub(crate) struct Paper {
     is_client: bool,
+    http2: bool,
     /// Messages of the handshake that were received.
     got: usize,
     said_hello: bool,
@@ -36,29 +39,42 @@ pub(crate) struct Paper {
 }
 
 /// Of clients.
-#[derive(Debug)]
-pub(crate) struct ClientPapers;
+#[derive(Debug, Default)]
+pub struct ClientPapers {
+    /// They want HTTP/2.
+    pub http2: bool,
+}
 
 impl Seal for ClientPapers {
     fn cipher(&self) -> Box<dyn Cipher> {
-        Box::new(Paper::new(true, 0))
+        Box::new(Paper::new(true, self.http2, 0))
     }
 }
 
 /// Of a server whose flight has so many bytes.
 #[derive(Debug)]
-pub(crate) struct Papers(pub(crate) usize);
+pub struct Papers(pub usize);
 
 impl Seal for Papers {
     fn cipher(&self) -> Box<dyn Cipher> {
-        Box::new(Paper::new(false, self.0))
+        Box::new(Paper::new(false, false, self.0))
     }
 }
 
+/// A record: the one of this number in its direction.
+pub fn record(kind: u8, number: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(&[kind, 3, 3]);
+    out.extend_from_slice(&((len + TAG) as u16).to_be_bytes());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    out.extend_from_slice(&[number; TAG]);
+}
+
 impl Paper {
-    fn new(is_client: bool, flight: usize) -> Paper {
+    fn new(is_client: bool, http2: bool, flight: usize) -> Paper {
         Paper {
             is_client,
+            http2,
             got: 0,
             said_hello: false,
             open: false,
@@ -72,15 +88,11 @@ impl Paper {
     }
 
     fn put(&mut self, kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        out.extend_from_slice(&[kind, 3, 3]);
-        out.extend_from_slice(&((len + TAG) as u16).to_be_bytes());
-        parts.iter().for_each(|part| out.extend_from_slice(part));
-        out.extend_from_slice(&[self.sealed; TAG]);
+        record(kind, self.sealed, parts, out);
         self.sealed = self.sealed.wrapping_add(1);
     }
 
-    fn message(&mut self, out: &mut Vec<u8>) {
+    fn message(&mut self, body: &[u8], out: &mut Vec<u8>) {
         self.got += 1;
         match (self.is_client, self.got) {
             (true, 1) => {
@@ -88,6 +100,7 @@ impl Paper {
                 self.open = true;
             }
             (false, 1) => {
+                self.http2 = body == HELLOS[1];
                 let flight = vec![b'f'; self.flight];
                 self.put(HANDSHAKE_RECORD, &[&flight], out);
             }
@@ -113,7 +126,7 @@ impl Paper {
                 return Err(Failure::NoCertificate);
             }
             HANDSHAKE_RECORD if body == b"panic" => panic!("as it was told"),
-            HANDSHAKE_RECORD => self.message(out),
+            HANDSHAKE_RECORD => self.message(body, out),
             DATA if self.open => plain.extend_from_slice(body),
             ALERT if body == [CLOSE_NOTIFY] => self.ended = true,
             ALERT => return Err(Failure::Alert),
@@ -126,7 +139,7 @@ impl Paper {
 impl Cipher for Paper {
     fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened {
         if self.is_client && !std::mem::replace(&mut self.said_hello, true) {
-            self.put(HANDSHAKE_RECORD, &[b"hello"], out);
+            self.put(HANDSHAKE_RECORD, &[HELLOS[usize::from(self.http2)]], out);
         }
         let mut used = 0;
         let failed = |used, why| Opened { used, state: Err(why) };
@@ -171,6 +184,6 @@ impl Cipher for Paper {
     }
 
     fn facts(&self) -> Facts {
-        Facts { version: "Paper", suite: "PAPER", ..Facts::default() }
+        Facts { version: "Paper", suite: "PAPER", http2: self.http2, ..Facts::default() }
     }
 }

@@ -138,12 +138,7 @@ impl<D: Driver> Worker<D> {
             }
         }
         self.listeners.announce(self.driver.inner_mut(), &self.parts.plan);
-        let sockets: Vec<_> = self.listeners.sockets().map(<[_]>::to_vec).collect();
-        for (sockets, sealing) in sockets.into_iter().zip(&opening.seals) {
-            if let Some(sealing) = sealing {
-                sockets.into_iter().for_each(|socket| self.seal(socket, sealing));
-            }
-        }
+        self.seal_listeners(&opening.seals);
         if self.draining {
             self.stop_accepting(&[]);
         }

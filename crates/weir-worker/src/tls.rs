@@ -20,6 +20,16 @@ impl<D: Driver> Worker<D> {
         self.server_seals = seals;
     }
 
+    /// From now on the clients of these listeners speak TLS, by listener of the plan; None, or no entry: nothing changes.
+    pub fn seal_listeners(&mut self, seals: &[Option<Sealing>]) {
+        let sockets: Vec<_> = self.listeners.sockets().map(<[_]>::to_vec).collect();
+        for (sockets, sealing) in sockets.into_iter().zip(seals) {
+            if let Some(sealing) = sealing {
+                sockets.into_iter().for_each(|socket| self.seal(socket, sealing));
+            }
+        }
+    }
+
     /// From now on clients of a listener speak TLS.
     pub(crate) fn seal(&mut self, listener: Socket, Sealing { seal, handshake_timeout_us }: &Sealing) {
         self.driver.seal(listener, Arc::clone(seal), *handshake_timeout_us);

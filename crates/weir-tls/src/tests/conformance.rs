@@ -49,7 +49,7 @@ impl<S: Subject> Subject for InPaper<S> {
 
     fn driver(&self, options: Options) -> Sealed<S::Driver> {
         let mut driver = Sealed::new(self.0.driver(options));
-        driver.connects = Some(Arc::new(ClientPapers));
+        driver.connects = Some(Arc::new(ClientPapers::default()));
         driver.listens = Some(Arc::new(Papers(5_000)));
         driver
     }

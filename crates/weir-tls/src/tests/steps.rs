@@ -111,7 +111,7 @@ fn others_are_told_before_a_step_and_steps_are_made_all_the_same() {
 fn handshakes_with_servers_come_before_those_of_clients() {
     const CLIENTS: usize = 40;
     let (subject, clients, server) =
-        (ServedOn(EpollSubject), Counting::new(Papers(FLIGHT)), Counting::new(ClientPapers));
+        (ServedOn(EpollSubject), Counting::new(Papers(FLIGHT)), Counting::new(ClientPapers::default()));
     let mut bench = Bench::new(&subject);
     let listener = bench.listener;
     bench.driver.seal(listener, clients.clone(), 10_000_000);

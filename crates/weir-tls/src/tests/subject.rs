@@ -8,7 +8,7 @@ use weir_io::sim::SimDriver;
 use weir_io::{Class, Options, Payload, Receive, Socket};
 
 use crate::cipher::{Failure, HANDSHAKE_RECORD, RECORD_BYTES_MAX, Tally};
-use crate::paper::{ClientPapers, HEADER, Papers, TAG};
+use crate::paper::{self, ClientPapers, HEADER, Papers, TAG};
 use crate::sealed::Sealed;
 
 /// Bytes of the server's flight.
@@ -54,7 +54,7 @@ impl Subject for Asking {
 
     fn driver(&self, options: Options) -> Sealed<SimDriver> {
         let mut driver = Sealed::new(self.0.driver(options));
-        driver.connects = Some(Arc::new(ClientPapers));
+        driver.connects = Some(Arc::new(ClientPapers::default()));
         driver
     }
 
@@ -81,10 +81,8 @@ pub(super) struct Client(u8);
 
 impl Client {
     pub(super) fn record(&mut self, kind: u8, body: &[u8]) -> Vec<u8> {
-        let mut out = vec![kind, 3, 3];
-        out.extend_from_slice(&((body.len() + TAG) as u16).to_be_bytes());
-        out.extend_from_slice(body);
-        out.extend_from_slice(&[self.0; TAG]);
+        let mut out = Vec::new();
+        paper::record(kind, self.0, &[body], &mut out);
         self.0 += 1;
         out
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_io::sim::{SimDriver, SimWorld};
+use weir_io::sim::{Rng, SimDriver, SimWorld};
 use weir_io::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket,
     Token, Waker,
@@ -19,8 +19,14 @@ use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::Plan;
-use weir_worker::{Control, Worker, mailboxes_of};
+use weir_tls::Seal;
+use weir_tls::paper::{ClientPapers, Papers};
+use weir_worker::{Control, Sealing, Worker, mailboxes_of};
+
+use super::scenario::Scenario;
+
+/// How long a handshake with a client may take, microseconds.
+const HANDSHAKE_US: u64 = 10_000_000;
 
 /// Where a worker is to panic next: that is a bug of weir's, in the middle of whatever its machines are doing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -242,11 +248,11 @@ pub struct Node {
     clients_lost: Rc<Cell<u64>>,
 }
 
-/// So many workers with one configuration, joined by mailboxes. Worker n uses driver n.
-/// `posts_max`: what their mailboxes hold.
-pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize, seed: u64) -> Vec<Node> {
-    let servers = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
-    let hints = Arc::new(Hints::new(servers, usize::from(workers)));
+/// The workers of a scenario, joined by mailboxes. Worker n uses driver n.
+pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
+    let &Scenario { ref plan, workers, posts_max, seed, sealed, .. } = scenario;
+    let servers_count = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
+    let hints = Arc::new(Hints::new(servers_count, usize::from(workers)));
     let make = |(number, mailbox)| {
         let counters = Arc::new(Counters::default());
         let fuse = Fuse::default();
@@ -269,7 +275,15 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize,
         let driver =
             Fused { inner: world.driver(), fuse: Rc::clone(&fuse), connected, clients_lost: Rc::clone(&clients_lost) };
         let waker = driver.inner.waker();
-        let worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
+        let mut worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
+        if sealed.clients {
+            let seal = Arc::new(Papers(Rng::new(seed ^ 0xf118).index(5_000)));
+            worker.seal_listeners(&[Some(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })]);
+        }
+        if sealed.servers {
+            let seal: Arc<dyn Seal> = Arc::new(ClientPapers::default());
+            worker.set_server_seals(vec![Some(seal); servers_count]);
+        }
         Node { worker, counters, servers, control: Arc::default(), waker, fuse, clients_lost }
     };
     (0..workers).zip(mailboxes_of(workers, posts_max)).map(make).collect()

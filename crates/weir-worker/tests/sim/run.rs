@@ -18,7 +18,8 @@ use super::dials;
 use super::http2::{Http2Client, MISDIRECTED};
 use super::node::{Fault, Node, nodes};
 use super::operator::Operator;
-use super::scenario::{Kind, Scenario, listen_address, server_address};
+use super::relay::Relay;
+use super::scenario::{Kind, Scenario, Sealed, listen_address, relay_address, server_address, server_relay_address};
 use super::server::Server;
 use super::watch::Watch;
 
@@ -56,10 +57,13 @@ struct Panics {
 }
 
 impl Panics {
-    fn draw(&mut self, workers: u16) -> Fault {
-        match self.rng.below(if workers > 1 { 4 } else { 3 }) {
-            0 => Fault::Event(self.rng.below(1 << 20)),
+    fn draw(&mut self, scenario: &Scenario) -> Fault {
+        // What speaks TLS gives commands of its own, between two events of a worker; a driver does not panic.
+        let is_sealed = scenario.sealed != Sealed::default();
+        match self.rng.below(if scenario.workers > 1 { 4 } else { 3 }) {
             3 => Fault::Mail,
+            0 => Fault::Event(self.rng.below(1 << 20)),
+            _ if is_sealed => Fault::Event(self.rng.below(1 << 20)),
             _ => Fault::Command(self.rng.between(1, self.within)),
         }
     }
@@ -98,7 +102,8 @@ impl Run {
         for (index, style) in scenario.styles.iter().enumerate() {
             world.actor(Server::new(server_address(index), &book, style.clone()));
         }
-        let nodes = nodes(&world, &scenario.plan, scenario.workers, scenario.posts_max, scenario.seed);
+        add_relays(&world, &scenario);
+        let nodes = nodes(&world, &scenario);
         if !scenario.orders.is_empty() {
             let controls = nodes.iter().map(Node::control).collect();
             let servers = nodes.iter().map(|node| node.servers().to_vec()).collect();
@@ -127,9 +132,16 @@ impl Run {
             let start_us = rng.below(spread_us);
             let Scenario { manners, http2, .. } = &self.scenario;
             if *http2 > 0 && rng.chance(*http2) {
-                self.world.actor(Http2Client::random(number, listen_address(), start_us, &self.book, manners, rng));
+                self.world.actor(Http2Client::random(
+                    number,
+                    self.scenario.door(true),
+                    start_us,
+                    &self.book,
+                    manners,
+                    rng,
+                ));
             } else {
-                self.world.actor(Client::random(number, listen_address(), start_us, &self.book, manners, rng));
+                self.world.actor(Client::random(number, self.scenario.door(false), start_us, &self.book, manners, rng));
             }
         }
     }
@@ -153,7 +165,7 @@ impl Run {
             let panics = &mut *self.panics.borrow_mut();
             if panics.left > 0 && !node.is_faulty() {
                 panics.left -= 1;
-                node.set_fault(panics.draw(self.scenario.workers));
+                node.set_fault(panics.draw(&self.scenario));
             }
             node.turn();
             if let Err(text) = node.engine().audit().and_then(|()| node.engine().audit_bytes()) {
@@ -169,6 +181,14 @@ impl Run {
     /// From the first client to the last descriptor.
     pub fn finish(self) -> Summary {
         self.finish_with(|_| Ok(()))
+    }
+
+    /// The same; answers what its workers have counted.
+    pub fn finish_counting(self, count: impl Fn(&Counters) -> (u64, u64, u64)) -> (u64, u64, u64) {
+        let nodes = Rc::clone(&self.nodes);
+        self.finish();
+        let counts = nodes.borrow().iter().map(|node| count(node.counters())).collect::<Vec<_>>();
+        counts.into_iter().fold((0, 0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1, sum.2 + of.2))
     }
 
     /// The same, with a judge of the outcomes.
@@ -502,6 +522,18 @@ impl Run {
             "{name}, {kind:?}, {workers} workers: {what}\n{}\nreplay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim",
             dials::told(&self.scenario.plan.upstreams[0])
         ))
+    }
+}
+
+/// Who speaks TLS for clients and servers.
+fn add_relays(world: &SimWorld, scenario: &Scenario) {
+    let Scenario { sealed, mischief, seed, .. } = scenario;
+    for http2 in [false, true].into_iter().filter(|_| sealed.clients) {
+        world.actor(Relay::of_clients(relay_address(http2), listen_address(), http2, *mischief));
+    }
+    for index in (0..scenario.styles.len()).filter(|_| sealed.servers) {
+        let flight = Rng::new(*seed ^ 0xf11).index(8_000);
+        world.actor(Relay::of_server(server_relay_address(index), server_address(index), flight, *mischief));
     }
 }
 

@@ -54,6 +54,16 @@ pub struct Scenario {
     pub manners: Manners,
     /// What an operator does meanwhile.
     pub orders: Vec<Ordered>,
+    pub sealed: Sealed,
+    /// Thousandths of sealed connections that go wrong on purpose.
+    pub mischief: u32,
+}
+
+/// Who speaks TLS with weir.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sealed {
+    pub clients: bool,
+    pub servers: bool,
 }
 
 pub fn listen_address() -> SocketAddr {
@@ -62,6 +72,16 @@ pub fn listen_address() -> SocketAddr {
 
 pub fn server_address(index: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, index as u8 + 1], 9090))
+}
+
+/// Where clients find who speaks TLS for them.
+pub fn relay_address(http2: bool) -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, if http2 { 3 } else { 2 }], 80))
+}
+
+/// Where weir finds who speaks TLS for a server.
+pub fn server_relay_address(index: usize) -> SocketAddr {
+    SocketAddr::from(([203, 0, 113, index as u8 + 1], 9090))
 }
 
 /// Gives a server so many connections at most, while nothing holds any.
@@ -120,6 +140,8 @@ impl Scenario {
             http2: 0,
             manners: manners(kind, rng),
             orders: Vec::new(),
+            sealed: Sealed::default(),
+            mischief: 0,
         };
         if kind != Kind::Hostile {
             scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));
@@ -132,6 +154,26 @@ impl Scenario {
         self.http2 = 600;
         self.plan_mut().listeners[0].protocols = Protocols { http1: true, http2: true };
         self
+    }
+
+    /// The same with those that speak TLS.
+    pub fn with_tls(mut self, sealed: Sealed) -> Scenario {
+        (self.name, self.sealed) = ("sealed", sealed);
+        if sealed.servers {
+            for (index, server) in self.plan_mut().upstreams[0].servers.iter_mut().enumerate() {
+                server.address = server_relay_address(index);
+            }
+            if self.kind == Kind::Rough {
+                // Here a cut answer can be told from a whole one.
+                self.styles.iter_mut().for_each(|style| style.until_close = style.until_close.max(100));
+            }
+        }
+        self
+    }
+
+    /// Where clients connect.
+    pub fn door(&self, http2: bool) -> SocketAddr {
+        if self.sealed.clients { relay_address(http2) } else { listen_address() }
     }
 
     /// To change it before the run.
