@@ -161,7 +161,7 @@ impl Scenario {
         (self.name, self.sealed) = ("sealed", sealed);
         if sealed.servers {
             for (index, server) in self.plan_mut().upstreams[0].servers.iter_mut().enumerate() {
-                server.address = server_relay_address(index);
+                server.address = server_relay_address(index).into();
             }
             if self.kind == Kind::Rough {
                 // Here a cut answer can be told from a whole one.
