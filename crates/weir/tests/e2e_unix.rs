@@ -67,7 +67,7 @@ fn requests_are_answered(io: Io) {
 }
 
 fn every_pool_can_have_them(io: Io) {
-    for pool in ["pipelined", "reuse", "pinned", "per-request"] {
+    for pool in ["pipelined", "shared", "pinned", "per-request"] {
         let (server, scratch) = (Server::start(Honest), Scratch::new());
         let front = UnixFront::start(&scratch.path("app.sock"), server.address);
         let upstream =

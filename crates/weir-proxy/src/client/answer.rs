@@ -247,7 +247,7 @@ impl Answers {
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         match self.conns.exchange_mut(slot).compressing.take() {
             None => self.answer_ends(slot, trailers, cx),
-            Some(compressing) => self.end_compressed(slot, compressing, trailers, cx),
+            Some(compressing) => self.end_compressed(slot, *compressing, trailers, cx),
         }
     }
 

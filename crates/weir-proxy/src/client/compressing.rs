@@ -185,11 +185,11 @@ impl Answers {
     pub(super) fn end_compressed(
         &mut self,
         slot: ExchangeKey,
-        compressing: Box<Compressing>,
+        compressing: Compressing,
         trailers: Trailers<'_>,
         cx: &mut Context,
     ) {
-        let Compressing { encoder, coding, bytes: [taken, given], is_broken, _seat, .. } = *compressing;
+        let Compressing { encoder, coding, bytes: [taken, given], is_broken, _seat, .. } = compressing;
         let Some(rest) = encoder.finish().filter(|_| !is_broken) else {
             return self.answer_failed(slot, Cause::Truncated, cx);
         };

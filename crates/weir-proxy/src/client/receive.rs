@@ -8,7 +8,7 @@ use super::Clients;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
-use crate::client::connection::{ClientConn, ReadBuffer, Reading, ReplyConstraints};
+use crate::client::connection::{ClientConn, KeptRequest, ReadBuffer, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::{ClientEnd, Farewell};
@@ -344,7 +344,9 @@ impl Clients {
             return;
         }
         if !head.body.is_empty() {
-            self.begin_upload(index, exchange, upstream, head, fields, bytes, cx);
+            let kept =
+                KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+            self.read_body(index, exchange, head, bytes.len() > head.bytes, Ok(kept), cx);
         } else {
             if head.upgrade.is_some() {
                 // Before it is forwarded: it may be answered at once.
@@ -371,8 +373,13 @@ impl Clients {
         cx: &mut Context,
     ) {
         let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
-        if !head.body.is_empty() && self.is_drained(index, head, bytes, &local) {
-            return self.drain_body(index, exchange, head, bytes, local, cx);
+        let here = bytes.len() > head.bytes;
+        if !head.body.is_empty() && self.conn(index).drains(head, here, &local) {
+            self.read_body(index, exchange, head, here, Err(local), cx);
+            if self.is_there(index) {
+                self.answers.conns.arm(index, cx);
+            }
+            return;
         }
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.answers.conns.exchange_mut(exchange);

@@ -4,7 +4,7 @@
 //! dribbles costs no upstream connection. Small bodies of requests that weir answers by itself are thrown away here. Bound: that many
 //! bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
-use weir_http::{BodyPart, BodyReader, Fields, Framing, RequestBody, RequestHead};
+use weir_http::{BodyPart, BodyReader, Framing, RequestBody, RequestHead};
 
 use super::Clients;
 use super::answer::Answers;
@@ -12,7 +12,7 @@ use super::ask::send_body;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
-use crate::client::connection::{KeptRequest, Phase, Reading, RequestBodyReader};
+use crate::client::connection::{ClientConn, KeptRequest, Phase, Reading, RequestBodyReader};
 use crate::context::Context;
 use crate::cross::router::Requests;
 
@@ -21,52 +21,20 @@ pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
 /// Longest announced body that is read and thrown away before weir answers by itself, so that its client keeps the connection.
 const DRAIN_BYTES_MAX: u64 = 64 * 1024;
 
-impl Clients {
-    /// A request with a body.
-    pub(super) fn begin_upload(
-        &mut self,
-        index: ClientKey,
-        exchange: ExchangeKey,
-        upstream: usize,
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        cx: &mut Context,
-    ) {
-        let request =
-            KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
-        let here = bytes.len() > head.bytes;
-        self.read_body(index, exchange, head, here, Ok(request), cx);
-    }
-
+impl ClientConn {
     /// Whether a body is read although weir answers its request by itself: one that is sure to come and small, on a connection that is
-    /// worth it.
-    pub(super) fn is_drained(&self, index: ClientKey, head: &RequestHead, bytes: &[u8], local: &Local) -> bool {
-        let conn = self.conn(index);
+    /// worth it. `here`: some of it is.
+    pub(super) fn drains(&self, head: &RequestHead, here: bool, local: &Local) -> bool {
         let is_small = matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);
-        let is_coming = !head.expect_continue || bytes.len() > head.bytes;
-        let goes_on = head.persist && conn.stream.is_none() && !conn.flags.leaves && !conn.flags.proxied;
+        let is_coming = !head.expect_continue || here;
+        let goes_on = head.persist && self.stream.is_none() && !self.flags.leaves && !self.flags.proxied;
         is_small && is_coming && goes_on && !matches!(local, Local::Refused(cause) if cause.ends_connection())
     }
+}
 
-    /// Reads a body and throws it away; then its request is answered so.
-    pub(super) fn drain_body(
-        &mut self,
-        index: ClientKey,
-        exchange: ExchangeKey,
-        head: &RequestHead,
-        bytes: &[u8],
-        local: Local,
-        cx: &mut Context,
-    ) {
-        self.read_body(index, exchange, head, bytes.len() > head.bytes, Err(local), cx);
-        if self.is_there(index) {
-            self.answers.conns.arm(index, cx);
-        }
-    }
-
+impl Clients {
     /// From now on a body is read: of a request that is forwarded, or of one that weir answers so. `here`: some of it is.
-    fn read_body(
+    pub(super) fn read_body(
         &mut self,
         index: ClientKey,
         exchange: ExchangeKey,

@@ -174,7 +174,7 @@ mod tests {
         }
         let unix = ServerPlan::unix("unix:/run/a_b:1.sock").expect("a unix socket");
         assert_eq!((unix.host(), unix.authority(), &*unix.name), ("localhost", "localhost", "unix:/run/a_b:1.sock"));
-        assert_eq!((unix.address.to_string(), unix.is_name()), (unix.name.clone(), false));
+        assert_eq!((unix.address.to_string(), unix.is_name()), (unix.name, false));
         assert!(ServerPlan::unix("/run/a.sock").is_none());
         let least = ServerPlan { weight: 1, ..ServerPlan::new("a:1", UNLOCATED) };
         assert_eq!(least.at(&place).weight, 1);

@@ -112,13 +112,14 @@ pub struct Placed {
     pub address: Option<SocketAddr>,
 }
 
-/// Fields of a request, in its text.
+/// Fields of a request and its host, in its text.
 #[derive(Debug, Default)]
 struct Kept {
     /// The number of the template that names them.
     template: u32,
     /// As that names them; empty when absent.
     values: Vec<Range<u32>>,
+    host: Range<u32>,
 }
 
 /// Who asks, and what the request is called: in its text.
@@ -153,7 +154,6 @@ pub struct Record {
     /// Length of the method; None when the line was not understood.
     pub(super) method_bytes: Option<u32>,
     pub(super) version: Option<Version>,
-    host: Range<u32>,
     who: Who,
     fields: Kept,
     pub(crate) received_us: u64,
@@ -199,7 +199,7 @@ impl Record {
         let (mut text, mut fields) = (std::mem::take(&mut self.text), std::mem::take(&mut self.fields));
         text.clear();
         fields.values.clear();
-        fields.template = template;
+        (fields.template, fields.host) = (template, 0..0);
         *self = Record { text, fields, received_us, ..Record::default() };
     }
 
@@ -210,8 +210,8 @@ impl Record {
         self.line_bytes = self.keep(line, LINE_BYTES_MAX).end;
         self.method_bytes = Some((method.len() as u32).min(self.line_bytes));
         self.version = Some(head.version);
-        self.host = self.keep(without_port(head.authority.of(bytes)), VALUE_BYTES_MAX);
-        let host = self.host.start as usize..self.host.end as usize;
+        self.fields.host = self.keep(without_port(head.authority.of(bytes)), VALUE_BYTES_MAX);
+        let host = self.fields.host.start as usize..self.fields.host.end as usize;
         self.text[host].make_ascii_lowercase();
         for name in names {
             let value = fields.get(bytes, name.as_bytes()).unwrap_or_default();
@@ -278,7 +278,7 @@ impl Record {
 
     /// The host; empty when there was none.
     pub(super) fn host(&self) -> &[u8] {
-        self.kept(&self.host)
+        self.kept(&self.fields.host)
     }
 
     /// Notes who asks, as was verified.
