@@ -260,15 +260,6 @@ const BUGS: &[Bug] = &[
         seeds: 100,
     },
     Bug {
-        name: "cut-is-whole",
-        story: "a connection that ends without close_notify counts as one that was closed",
-        file: "weir-worker/src/tls.rs",
-        right: "if self.driver.is_cut(socket) {",
-        wrong: "if self.driver.is_cut(socket) && !$ {",
-        found_by: "sealed::what_breaks",
-        seeds: 100,
-    },
-    Bug {
         name: "place-kept",
         story: "what was reserved for a stream is not given back when that is reset",
         file: "weir-proxy/src/client/stalls.rs",
