@@ -3,6 +3,8 @@
 //!
 //! Bound: [`ERRANDS_MAX`] errands of each kind open at once, also those of an earlier life of the worker; further ones fail at
 //! once, and so do all when nobody runs them. Each client, or user who asks for names, may have as many as are free ([`Shares`]).
+//! New machines give names that former ones gave before them; so verdicts on credentials that those asked for are for nobody, and until
+//! the last of them has come there is no room for others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +33,10 @@ pub(crate) struct Open {
     names: Shares,
     /// Credentials handed over and not answered.
     credentials: Shares,
+    /// How many those are.
+    verifying: usize,
+    /// Of those, the ones of an earlier life of the worker. While there are any, none are handed over: so the next verdicts are theirs.
+    orphans: usize,
     /// Answers to those that were not handed over.
     failed: Vec<News>,
 }
@@ -39,15 +45,22 @@ impl Open {
     /// None are open.
     pub(crate) fn new(worker: u16, runner: Option<Arc<dyn Errands>>) -> Open {
         let [names, credentials] = [(); 2].map(|()| Shares::new(ERRANDS_MAX));
-        Open { worker, runner, names, credentials, failed: Vec::new() }
+        Open { worker, runner, names, credentials, verifying: 0, orphans: 0, failed: Vec::new() }
+    }
+
+    /// The machines that have asked so far are gone.
+    pub(crate) fn begin_anew(&mut self) {
+        self.orphans = self.verifying;
+        self.failed.clear();
     }
 
     /// Hands over an errand. False: it has failed, as the next news say.
     pub(crate) fn run(&mut self, errand: Errand) -> bool {
         let has_room = match &errand {
             Errand::Resolve { asker, .. } => self.names.enter(asker),
-            Errand::Verify { client, .. } => self.credentials.enter(&Asker::Client(*client)),
+            Errand::Verify { client, .. } => self.orphans == 0 && self.credentials.enter(&Asker::Client(*client)),
         };
+        self.verifying += usize::from(has_room && matches!(errand, Errand::Verify { .. }));
         let refused = match &self.runner {
             Some(runner) if has_room => runner.run(self.worker, errand).err(),
             _ => Some(errand),
@@ -69,9 +82,12 @@ impl Open {
 
     /// What was told, and what has failed without being told.
     pub(crate) fn close(&mut self, mut told: Vec<News>) -> Vec<News> {
-        for news in &told {
+        told.retain(|news| {
             self.forget(news);
-        }
+            let is_orphan = self.orphans > 0 && matches!(news, News::Verified { .. });
+            self.orphans -= usize::from(is_orphan);
+            !is_orphan
+        });
         told.append(&mut self.failed);
         told
     }
@@ -80,7 +96,10 @@ impl Open {
     fn forget(&mut self, news: &News) {
         match news {
             News::Resolved { asker, .. } => self.names.leave(asker),
-            News::Verified { client, .. } => self.credentials.leave(&Asker::Client(*client)),
+            News::Verified { client, .. } => {
+                self.credentials.leave(&Asker::Client(*client));
+                self.verifying = self.verifying.saturating_sub(1);
+            }
         }
     }
 
@@ -142,6 +161,35 @@ mod tests {
             assert_eq!((failed(&news, Unresolved::Failed), news.len()), (1, 1));
             assert!(!open.has_failed() && open.close(Vec::new()).is_empty());
         }
+    }
+
+    /// A verdict names its question by a token, which other machines give again.
+    #[test]
+    fn verdicts_of_an_earlier_life_are_for_nobody() {
+        let counts = Arc::new(Counts::default());
+        let mut open = Open::new(0, Some(Arc::clone(&counts) as Arc<dyn Errands>));
+        let client = Lane::of([192, 0, 2, 1].into());
+        let told = |user| News::Verified { token: 7, client, user };
+        let ann = || Ok(Arc::new(weir_proxy::forward::lookup::User::new("ann")));
+        assert!(open.run(verify(7, 1)) && open.run(verify(7, 1)));
+        assert_eq!(open.close(vec![told(ann())]).len(), 1);
+        assert!(open.run(verify(7, 1)) && open.run(resolve("a", 1)));
+        open.begin_anew();
+        for left in [2, 1] {
+            assert!(!open.run(verify(7, 1)), "{left} are open");
+            let news = open.close(vec![told(ann())]);
+            assert!(matches!(&news[..], [News::Verified { user: Err(Unverified::NoRoom), .. }]), "{news:?}");
+        }
+        assert!(open.run(verify(7, 1)));
+        let name = News::Resolved { name: "a".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
+        assert_eq!(open.close(vec![name, told(ann())]).len(), 2);
+        // Nor are refusals that were not heard any more.
+        assert!(open.run(verify(7, 1)));
+        open.begin_anew();
+        assert!(!open.run(verify(7, 1)));
+        open.begin_anew();
+        assert!(open.close(vec![told(ann())]).is_empty());
+        assert_eq!(counts.taken.lock().unwrap().len(), 6);
     }
 
     #[test]

@@ -377,6 +377,7 @@ impl<D: Driver> Worker<D> {
         }
         self.life += 1;
         self.clock_us = 0;
+        self.errands.begin_anew();
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
         if self.draining {
             self.engine.drain(Farewell::All);
