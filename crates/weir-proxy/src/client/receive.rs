@@ -299,7 +299,9 @@ impl Clients {
             (true, false) => false,
             (false, false) => {
                 let to = if cx.has_private {
-                    route(self.answers.conns.at(index), head, fields, bytes, &cx.plan, &mut self.path).ok()
+                    let conn = self.answers.conns.at(index);
+                    let sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client).sealed;
+                    route(conn, sealed, head, fields, bytes, &cx.plan, &mut self.path).ok()
                 } else {
                     None
                 };
@@ -491,9 +493,10 @@ fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
     is_prefix && matches!(value.get(MEDIA_TYPE.len()), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
-/// Where a request goes, or what weir answers by itself. `scratch` is memory for a path.
+/// Where a request goes, or what weir answers by itself. `sealed`: its client speaks TLS; `scratch` is memory for a path.
 pub(super) fn route(
     conn: &ClientConn,
+    sealed: bool,
     head: &RequestHead,
     fields: &Fields,
     bytes: &[u8],
@@ -521,7 +524,6 @@ pub(super) fn route(
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };
     let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
-    let sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &plan.client).sealed;
     let asked = Asked { sealed, host, path, method, fields, bytes };
     match plan.routes.find(&asked, scratch) {
         Ok(Some(routed)) => Ok(routed.clone()),

@@ -33,7 +33,7 @@ impl Clients {
         if spoken.is_doubtful && !conn.flags.proxied {
             cx.counters.schemes_ignored.add(1);
         }
-        let (target, rules) = match route(conn, head, fields, bytes, &cx.plan, &mut self.path) {
+        let (target, rules) = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
             Ok(Routed { target: Target::Upstream(upstream), rules: None }) => {
                 return (Ok(upstream), identity.map(Ruled::only_named));
             }
