@@ -261,9 +261,7 @@ impl Epoll {
         self.events = events;
         Ok(woken)
     }
-}
 
-impl Epoll {
     /// A connect that was started, or has failed already.
     fn watch_connect(&mut self, fd: RawFd, started: io::Result<()>, token: Token) -> Socket {
         let socket = self.table.insert(fd, token);
