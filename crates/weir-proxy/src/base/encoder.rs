@@ -1,8 +1,8 @@
 //! Content codings of HTTP (RFC 9110 §8.4.1) as encoders: bytes go in as they come, coded bytes come out, and a flush gives out all that went
 //! in, decodable by itself.
 //!
-//! Each crate writes into a vector of its encoder, from which the bytes are taken. Bound: the window is 256 KiB at most, whatever the level, so that an
-//! encoder has about 1.5 MiB at most ([`WINDOW_BITS`]).
+//! Each crate writes into a vector of its encoder, from which the bytes are taken. Bound: the window is 256 KiB at most, whatever the level
+//! ([`WINDOW_BITS`]); what an encoder has besides grows with its level, docs/semantics.md §18 has figures.
 
 use std::io::Write;
 

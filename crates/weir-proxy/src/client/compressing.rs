@@ -24,7 +24,7 @@ use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
 use crate::request::rules::compress::{Passed, is_of_bytes, with_coding};
 
-/// Answers that a worker compresses at a time; those beyond stay as they are. An encoder has 1.5 MiB at most, most of them 300 KiB.
+/// Answers that a worker compresses at a time; those beyond stay as they are. docs/semantics.md §18 has what one costs.
 pub(super) const ENCODERS_MAX: usize = 256;
 
 /// The encoders of a worker.
