@@ -15,7 +15,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kit::{
-    Client, DEADLINE, Gone, Honest, Io, Link, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, request,
+    Client, DEADLINE, Gone, Honest, Io, Link, Server, Weir, app, eventually, free_port, keep_asking, nonce,
+    on_both_drivers, request,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -111,13 +112,7 @@ fn a_drain_under_load_loses_nothing(io: Io) {
     let (over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| {
-                let mut client = Client::connect(weir.address);
-                while !over.load(Ordering::Relaxed) {
-                    request(&mut client);
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+            scope.spawn(|| keep_asking(weir.address, &over, &done));
         }
         let some_more = || {
             let before = done.load(Ordering::Relaxed);

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kit::names::{Kind, NameServer, Reply};
 use kit::tls_servers::{Front, ca, serving, signed};
 use kit::{
-    Client, Honest, Io, Scratch, Server, Stopping, Weir, eventually, free_port, on_both_drivers, request, status,
+    Client, Honest, Io, Scratch, Server, Stopping, Weir, eventually, free_port, keep_asking, on_both_drivers, request,
+    status,
 };
 use serde_json::Value;
 use weir_check::Rules;
@@ -123,13 +124,7 @@ fn answers_are_followed_under_load(io: Io) {
     std::thread::scope(|scope| {
         let stopping = Stopping(&over);
         for _ in 0..4 {
-            scope.spawn(|| {
-                let mut client = Client::connect(weir.address);
-                while !over.load(Ordering::Relaxed) {
-                    request(&mut client);
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+            scope.spawn(|| keep_asking(weir.address, &over, &done));
         }
         for addresses in ["127.0.0.1 127.0.0.2", "127.0.0.3 127.0.0.1", "127.0.0.1", "127.0.0.2 127.0.0.3 127.0.0.1"] {
             dns.script("app.test", Kind::A, [Reply::of(addresses, 0)]);

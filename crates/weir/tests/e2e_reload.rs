@@ -15,8 +15,8 @@ use std::time::Duration;
 use kit::http2::Http2Client;
 use kit::tls::{bridge, certificate};
 use kit::{
-    Client, DEADLINE, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers,
-    request, status,
+    Client, DEADLINE, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, keep_asking, nonce,
+    on_both_drivers, request, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -70,13 +70,7 @@ fn reloads_under_load_lose_nothing(io: Io) {
     let (over, done, mut random) = (AtomicBool::new(false), AtomicUsize::new(0), Random::new());
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| {
-                let mut client = Client::connect(weir.address);
-                while !over.load(Ordering::Relaxed) {
-                    request(&mut client);
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+            scope.spawn(|| keep_asking(weir.address, &over, &done));
         }
         for number in 0..reloads() {
             let mut all = vec![(stays, 50)];
@@ -346,13 +340,7 @@ fn listeners_come_and_go_under_load(io: Io) {
     let (over, done, there) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| {
-                let mut client = Client::connect(weir.address);
-                while !over.load(Ordering::Relaxed) {
-                    request(&mut client);
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+            scope.spawn(|| keep_asking(weir.address, &over, &done));
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     request(&mut Client::connect(weir.address));

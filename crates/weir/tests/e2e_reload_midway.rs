@@ -7,8 +7,8 @@ mod kit;
 use std::sync::Barrier;
 
 use kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, eventually, nonce, on_both_drivers, pattern, request,
-    status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Server, Weir, eventually, nonce, on_both_drivers, pattern,
+    request, status,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -33,14 +33,9 @@ struct Patient;
 impl Behaviour for Patient {
     fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
         if request.fields.has("upgrade") {
-            link.upgrade(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")?;
-            loop {
-                let bytes = link.tunnel();
-                if bytes.is_empty() {
-                    return Err(Gone);
-                }
-                link.write(&bytes)?;
-            }
+            link.upgrade(SWITCH)?;
+            link.echo()?;
+            return Err(Gone);
         }
         link.await_event("go")?;
         link.honest(request)

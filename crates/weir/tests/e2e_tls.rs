@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kit::tls::{Files, bridge, certificate, config, connection, handshake};
 use kit::tls_servers::{ca, list, response, signed};
 use kit::{
-    Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Stopping, Weir, app, eventually, free_port,
-    nonce, on_both_drivers, pattern, run, status,
+    Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, eventually,
+    free_port, nonce, on_both_drivers, pattern, run, status,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -190,8 +190,6 @@ fn servers_and_the_log_are_told(io: Io) {
 }
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-
 /// Sends back what comes through a tunnel, with `!` at its end.
 struct Sockets;
 
@@ -201,14 +199,9 @@ impl Behaviour for Sockets {
             return link.honest(request);
         }
         link.upgrade(&[SWITCH, b"hello"].concat())?;
-        loop {
-            let bytes = link.tunnel();
-            if bytes.is_empty() {
-                link.write(b"!")?;
-                return Err(Gone);
-            }
-            link.write(&bytes)?;
-        }
+        link.echo()?;
+        link.write(b"!")?;
+        Err(Gone)
     }
 }
 

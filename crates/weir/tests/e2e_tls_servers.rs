@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use kit::tls::Files;
 use kit::tls_servers::{Front, ca, serving, signed};
 use kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers,
-    pattern, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Weir, eventually, free_port, nonce,
+    on_both_drivers, pattern, status,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -342,8 +342,6 @@ fn probes_speak_tls_too(io: Io) {
 }
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-
 /// Sends back what comes through a tunnel, with `!` at its end.
 struct Sockets;
 
@@ -353,14 +351,9 @@ impl Behaviour for Sockets {
             return link.honest(request);
         }
         link.upgrade(&[SWITCH, b"hello"].concat())?;
-        loop {
-            let bytes = link.tunnel();
-            if bytes.is_empty() {
-                link.write(b"!")?;
-                return Err(Gone);
-            }
-            link.write(&bytes)?;
-        }
+        link.echo()?;
+        link.write(b"!")?;
+        Err(Gone)
     }
 }
 

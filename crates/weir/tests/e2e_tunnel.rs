@@ -5,7 +5,7 @@ mod kit;
 use std::io::Write;
 use std::net::Shutdown;
 
-use kit::{Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, app, nonce, on_both_drivers, pattern};
+use kit::{Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Server, Weir, app, nonce, on_both_drivers, pattern};
 use weir_check::requests::SMUGGLED;
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -21,8 +21,6 @@ on_both_drivers!(
 );
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-
 /// Accepts an Upgrade at `/ws` and sends back what comes, with `!` at its end; refuses it elsewhere.
 struct Sockets;
 
@@ -36,15 +34,10 @@ impl Behaviour for Sockets {
             link.tunnel();
             return Err(link.rst());
         }
-        loop {
-            let bytes = link.tunnel();
-            if bytes.is_empty() {
-                link.write(b"!")?;
-                link.tell("end seen");
-                return Err(Gone);
-            }
-            link.write(&bytes)?;
-        }
+        link.echo()?;
+        link.write(b"!")?;
+        link.tell("end seen");
+        Err(Gone)
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kit::tls_servers::{Front, ca, serving, signed};
 use kit::unix::UnixFront;
 use kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Stopping, Weir, eventually, nonce, on_both_drivers,
-    pattern, request, status,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, eventually, keep_asking, nonce,
+    on_both_drivers, pattern, request, status,
 };
 use weir_check::Request;
 
@@ -95,14 +95,9 @@ impl Behaviour for Echo {
         if !request.fields.has("upgrade") {
             return link.honest(request);
         }
-        link.upgrade(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")?;
-        loop {
-            let bytes = link.tunnel();
-            if bytes.is_empty() {
-                return Err(Gone);
-            }
-            link.write(&bytes)?;
-        }
+        link.upgrade(SWITCH)?;
+        link.echo()?;
+        Err(Gone)
     }
 }
 
@@ -223,13 +218,7 @@ fn reloads_under_load_touch_only_what_changes(io: Io) {
     std::thread::scope(|scope| {
         let stopping = Stopping(&over);
         for _ in 0..4 {
-            scope.spawn(|| {
-                let mut client = Client::connect(weir.address);
-                while !over.load(Ordering::Relaxed) {
-                    request(&mut client);
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+            scope.spawn(|| keep_asking(weir.address, &over, &done));
         }
         eventually("all connections are made", || fronts[0].accepted() >= 4);
         let before = fronts[0].accepted();

@@ -20,8 +20,8 @@ use std::time::Duration;
 use kit::http2::Http2Client;
 use kit::tls::{bridge, certificate, config, connection};
 use kit::{
-    Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Stopping, Weir, app, eventually, free_port,
-    nonce, on_both_drivers, status,
+    Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, eventually,
+    free_port, nonce, on_both_drivers, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -88,14 +88,9 @@ impl Behaviour for Patient {
         if !request.fields.has("upgrade") {
             return link.honest(request);
         }
-        link.upgrade(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")?;
-        loop {
-            let bytes = link.tunnel();
-            if bytes.is_empty() {
-                return Err(Gone);
-            }
-            link.write(&bytes)?;
-        }
+        link.upgrade(SWITCH)?;
+        link.echo()?;
+        Err(Gone)
     }
 }
 

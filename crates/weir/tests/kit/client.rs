@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -215,6 +216,15 @@ pub fn request(client: &mut Client) {
     let reply = client.reply();
     assert_eq!(reply.status, 200);
     check_honest(&nonce, &reply).unwrap();
+}
+
+/// Asks again and again on one connection until that is over; counts the answers.
+pub fn keep_asking(address: SocketAddr, over: &AtomicBool, done: &AtomicUsize) {
+    let mut client = Client::connect(address);
+    while !over.load(Ordering::Relaxed) {
+        request(&mut client);
+        done.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The answer to a GET of its own client, and how long it took.

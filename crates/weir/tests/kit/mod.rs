@@ -19,8 +19,8 @@ mod weir;
 
 use std::time::Duration;
 
-pub use client::{Client, Ended, request, timed_get};
-pub use server::{Behaviour, Gone, Honest, Link, Log, Server};
+pub use client::{Client, Ended, keep_asking, request, timed_get};
+pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
 pub use tools::{Nginx, Scratch, TcpSocket, browse, finish, in_own_network, run, tcp_sockets};
 pub use weir::{Io, Weir, app, free_port, status};
 

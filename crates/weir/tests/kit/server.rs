@@ -12,6 +12,9 @@ use weir_check::{Request, Rules, StrictRequests};
 
 use super::{DEADLINE, eventually, tcp_sockets};
 
+/// What a server answers that takes an Upgrade.
+pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+
 /// What a server does with requests. One object serves all its connections.
 pub trait Behaviour: Send + Sync + 'static {
     /// A complete request arrived.
@@ -439,6 +442,20 @@ impl Link {
         self.judge.upgraded();
         self.answers += 1;
         self.write(bytes)
+    }
+
+    /// Sends back what comes through the tunnel, until its end.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn echo(&mut self) -> Result<(), Gone> {
+        loop {
+            let bytes = self.tunnel();
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            self.write(&bytes)?;
+        }
     }
 
     /// Bytes of the tunnel; none at its end.
