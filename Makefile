@@ -9,7 +9,8 @@
 #                         exchanged EXCHANGES times; weir is reloaded RELOADS and upgraded UPGRADES times
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
 #   make dist             packages in target/dist: tar.gz, deb, rpm; the program static if this machine can build that; 6 minutes on 2 cores
-#   make dist-check       looks into them, and as root installs, starts, reloads and removes deb and rpm in a root that is thrown away
+#   make dist-check       looks into them, and as root installs, starts, reloads and removes deb and rpm in a root that is thrown away,
+#                         and has a real systemd restart and upgrade weir under load there
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs cargo-fuzz)
 #   make fmt lint setup   one step of the above
 

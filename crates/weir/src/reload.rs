@@ -392,7 +392,8 @@ impl Clerk {
         });
         match &done {
             Ok(lines) => {
-                tell(format_args!("reloaded: {} changes", lines.len()));
+                let plural = if lines.len() == 1 { "" } else { "s" };
+                tell(format_args!("reloaded: {} change{plural}", lines.len()));
                 tell_lines(lines);
             }
             Err(failure) => {
