@@ -23,6 +23,8 @@ mod staple;
 mod terms;
 mod tickets;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 #[cfg(any(test, feature = "paper"))]
 pub mod paper;
 #[cfg(test)]
