@@ -135,10 +135,12 @@ impl Asks {
         let (conn, received_us) = (exchange.conn, exchange.received_us);
         answers.records.forwarded(slot, upstream, cx);
         self.serial += 1;
+        let client = answers.conns.name(conn, cx);
+        let carrier = carrier_of(&answers.conns, conn);
         PendingRequest {
             id: answers.conns.exchange_id(slot, cx),
-            client: answers.conns.name(conn, cx),
-            carrier: answers.conns.name(carrier_of(&answers.conns, conn), cx),
+            client,
+            carrier: if carrier == conn { client } else { answers.conns.name(carrier, cx) },
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,

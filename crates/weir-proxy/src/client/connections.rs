@@ -491,6 +491,11 @@ impl Connections {
 
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
+        let conn = self.conns.at(index);
+        if conn.stalls.is_none() && conn.stash.is_none() && conn.codec.current().is_none() {
+            // Nothing waits for it, as after most answers.
+            return self.update_receive(index, cx);
+        }
         let low_bytes = LOW_BYTES.min(self.carriers.high_bytes(self.at(index)) / 2);
         stalls::give_back(self, index, low_bytes, cx);
         let conn = self.conns.at(index);
