@@ -1,0 +1,96 @@
+//! Giving up what root may do. Called once by whoever runs a proxy, after it has opened what needs privileges and before it makes threads:
+//! capabilities and "no new privileges" belong to a thread, and those that come later inherit them. credentials(7), capabilities(7).
+
+use std::io;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
+    set_no_new_privs,
+};
+
+/// Who a process is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Its user; not 0.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its other groups.
+    pub groups: Vec<u32>,
+    /// It may still listen on ports below 1024 (CAP_NET_BIND_SERVICE), and so may programs that it starts.
+    pub keeps_ports: bool,
+}
+
+/// A step that was refused.
+#[derive(Debug)]
+pub struct NotDropped {
+    /// What was asked for, in words, with the capability that it needs.
+    pub step: &'static str,
+    /// Why not.
+    pub error: io::Error,
+}
+
+impl NotDropped {
+    fn at(step: &'static str) -> impl Fn(io::Error) -> NotDropped {
+        move |error| NotDropped { step, error }
+    }
+}
+
+/// Makes this process somebody else's for good: user, group and groups in all of its threads, without capabilities but the one that is
+/// kept, and no program that it starts gets more (PR_SET_NO_NEW_PRIVS). Programs of the same user can't read its memory afterwards, and
+/// the kernel writes no core file ([`hide_memory`]).
+///
+/// # Errors
+/// The step that was refused. The process may be half-way then, and should end.
+pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
+    let groups = &identity.groups;
+    // glibc and musl do these three in all threads, which the system calls alone don't (nptl(7)).
+    // SAFETY: the pointer is good for as many numbers as is said; the call only reads them.
+    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })
+        .map_err(NotDropped::at("taking its groups (CAP_SETGID)"))?;
+    // SAFETY: numbers are all that is given.
+    check(unsafe { libc::setresgid(identity.gid, identity.gid, identity.gid) })
+        .map_err(NotDropped::at("taking its group (CAP_SETGID)"))?;
+    if identity.keeps_ports {
+        set_keep_capabilities(true).map_err(|error| NotDropped::at("keeping capabilities")(error.into()))?;
+    }
+    // SAFETY: numbers are all that is given.
+    check(unsafe { libc::setresuid(identity.uid, identity.uid, identity.uid) })
+        .map_err(NotDropped::at("becoming this user (CAP_SETUID)"))?;
+    limit(identity.keeps_ports)
+        .map_err(NotDropped::at("keeping CAP_NET_BIND_SERVICE, which weir must have for that"))?;
+    set_no_new_privs(true).map_err(|error| NotDropped::at("refusing new privileges")(error.into()))?;
+    hide_memory().map_err(NotDropped::at("hiding its memory"))?;
+    // SAFETY: numbers are all that is given.
+    if unsafe { libc::setresuid(0, 0, 0) } == 0 {
+        let error = io::Error::other("it can become root again");
+        return Err(NotDropped { step: "becoming this user for good", error });
+    }
+    Ok(())
+}
+
+/// Leaves this thread no capability, or the one to listen on ports below 1024.
+fn limit(keeps_ports: bool) -> io::Result<()> {
+    let kept = if keeps_ports { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
+    if keeps_ports {
+        // A program that takes over has it, too.
+        configure_capability_in_ambient_set(CapabilitySet::NET_BIND_SERVICE, true)?;
+        set_keep_capabilities(false)?;
+    }
+    Ok(())
+}
+
+/// No other process of this user may look into the memory of this one, where keys are (PR_SET_DUMPABLE). It lasts until another program is
+/// executed.
+///
+/// # Errors
+/// As prctl(2).
+pub fn hide_memory() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
