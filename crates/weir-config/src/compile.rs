@@ -13,6 +13,7 @@ mod route;
 mod shutdown;
 mod tls;
 mod upgrade;
+mod user;
 mod warn;
 
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +33,7 @@ use weir_proxy::upstream::health::{Codes, Symptom};
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
-use crate::{AdminChoice, IoChoice, World, texts};
+use crate::{AdminChoice, IoChoice, UserChoice, World, texts};
 
 pub(crate) use route::unseen;
 
@@ -46,6 +47,7 @@ pub(crate) struct Compiled {
     pub(crate) io: IoChoice,
     pub(crate) admin: AdminChoice,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) user: Option<UserChoice>,
     pub(crate) warnings: Vec<Problem>,
 }
 
@@ -84,8 +86,9 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         Some(document.text_or_word("via-name")).filter(|name| *name != "auto").and_then(Pseudonym::new);
     let admin = AdminChoice::read(document.text_or_word("admin")).unwrap_or_default();
     let metrics = compiler.metrics(document, &plan);
+    let user = user::user(&mut compiler, document);
     let workers = document.count_or_none("workers").map(narrow);
-    Compiled { plan, workers, io, admin, metrics, warnings: compiler.warnings }
+    Compiled { plan, workers, io, admin, metrics, user, warnings: compiler.warnings }
 }
 
 struct Compiler<'a> {

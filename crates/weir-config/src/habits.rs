@@ -76,10 +76,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["stub_status", "stats", "status_page"],
         "`metrics \"127.0.0.1:9100\"` at the top, which has a page, too; or `weir status`",
     ),
-    (
-        &["pid", "pidfile", "daemon", "user"],
-        "nothing: weir stays in the foreground; the service manager knows its process and user",
-    ),
+    (&["pid", "pidfile", "daemon"], "nothing: weir stays in the foreground; the service manager knows its process"),
 ];
 
 /// Values elsewhere, with weir's value and how it is written.

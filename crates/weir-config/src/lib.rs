@@ -58,6 +58,8 @@ pub struct Config {
     pub admin: AdminChoice,
     /// Where metrics are served; None: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Who weir is to be after the start; None: who it is.
+    pub user: Option<UserChoice>,
     /// What is allowed and probably not meant.
     pub warnings: Option<Errors>,
     /// What was written, with all defaults.
@@ -86,6 +88,17 @@ pub enum AdminChoice {
     Off,
     /// Here.
     At(PathBuf),
+}
+
+/// `user` of the document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserChoice {
+    /// A user's name or number.
+    pub name: String,
+    /// A group's; None: that of the user.
+    pub group: Option<String>,
+    /// It may listen on ports below 1024 later as well.
+    pub privileged_ports: bool,
 }
 
 impl AdminChoice {
@@ -138,7 +151,7 @@ pub struct World<'a> {
     pub experts: Experts<'a>,
 }
 
-/// Who knows what it is not the business of this crate to understand: files, and names of servers.
+/// Who knows what it is not the business of this crate to understand: files, names of servers, users of this machine.
 #[derive(Clone, Copy)]
 pub struct Experts<'a> {
     /// Whether a file of users is good.
@@ -147,12 +160,14 @@ pub struct Experts<'a> {
     pub tls: CheckTls<'a>,
     /// Whether names of servers can be looked up.
     pub names: CheckNames<'a>,
+    /// Whether weir can become somebody.
+    pub account: CheckAccount<'a>,
 }
 
 impl Experts<'static> {
     /// Nobody looks: all files and names are good.
     pub const NOBODY: Experts<'static> =
-        Experts { users: &|_, _| Ok(1), tls: &|_| Ok(Vec::new()), names: &|_, _| Vec::new() };
+        Experts { users: &|_, _| Ok(1), tls: &|_| Ok(Vec::new()), names: &|_, _| Vec::new(), account: &|_| Ok(()) };
 }
 
 /// Files that TLS needs, as far as they belong together.
@@ -196,6 +211,20 @@ pub type CheckUsers<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<usize, Vec<String>>
 
 /// Looks names of servers up (`host:port`). By name what is wrong with it, if anything is; names at the end that are not spoken of are good.
 pub type CheckNames<'a> = &'a dyn Fn(&DiscoveryPlan, &[&str]) -> Vec<Option<String>>;
+
+/// Whether this process is somebody, or can become him.
+pub type CheckAccount<'a> = &'a dyn Fn(&UserChoice) -> Result<(), Account>;
+
+/// What is wrong with an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The option that is to blame: `name` or `group`.
+    pub word: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// The way out.
+    pub help: String,
+}
 
 /// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
 ///
@@ -254,6 +283,7 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
         io: compiled.io,
         admin: compiled.admin,
         metrics: compiled.metrics,
+        user: compiled.user,
         warnings,
         tree: Tree { document },
     })

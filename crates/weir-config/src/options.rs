@@ -9,6 +9,7 @@ mod route;
 mod shutdown;
 mod tls;
 mod upgrade;
+mod user;
 
 pub(crate) use discovery::SERVERS;
 
@@ -86,6 +87,7 @@ pub(crate) const DOCUMENT: Block = Block {
         shutdown::SHUTDOWN,
         discovery::DISCOVERY,
         upgrade::UPGRADE,
+        user::USER,
     ],
     repeats: false,
     ..BLOCK

@@ -16,6 +16,8 @@ use crate::problem::nearest;
 
 /// Longest host name, RFC 1035 §2.3.4.
 const HOST_BYTES_MAX: usize = 255;
+/// Longest name of a user or a group, that of `useradd`.
+const ACCOUNT_BYTES_MAX: usize = 32;
 /// Longest path of a unix socket, without its final zero; unix(7).
 const SOCKET_BYTES_MAX: usize = 107;
 
@@ -84,6 +86,14 @@ pub(crate) fn via_name(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_owned()),
         None => Err("a name in Via has 1 to 32 letters, digits or hyphens, such as edge-1".to_owned()),
     }
+}
+
+/// A user or a group of this machine, by its name or its number.
+pub(crate) fn account(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > ACCOUNT_BYTES_MAX || text.contains(|c: char| c == ':' || !c.is_ascii_graphic()) {
+        return Err(format!("a name has 1 to {ACCOUNT_BYTES_MAX} letters, digits or signs, and no `:`"));
+    }
+    Ok(text.to_owned())
 }
 
 /// The path of a unix socket.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use weir_config::fuzzing::assert_reads_back;
-use weir_config::{Experts, TlsFiles, World, parse_in};
+use weir_config::{Account, Experts, TlsFiles, UserChoice, World, parse_in};
 use weir_proxy::plan::DiscoveryPlan;
 
 fn variables(name: &str) -> Option<String> {
@@ -84,8 +84,24 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-const WORLD: World<'static> =
-    World { variables: &variables, read: &read, experts: Experts { users: &users, tls: &tls, names: &names } };
+/// Stands in for whoever knows the users of the machine.
+fn account(choice: &UserChoice) -> Result<(), Account> {
+    let unknown = |word, what: &str, near: &str| {
+        let (message, help) = (format!("no {what} `{near}x` in /etc/{what}"), format!("did you mean `{near}`?"));
+        Err(Account { word, message, help })
+    };
+    match (choice.name.as_str(), choice.group.as_deref()) {
+        ("weirx", _) => unknown("name", "user", "weir"),
+        (_, Some("tlsx")) => unknown("group", "group", "tls"),
+        _ => Ok(()),
+    }
+}
+
+const WORLD: World<'static> = World {
+    variables: &variables,
+    read: &read,
+    experts: Experts { users: &users, tls: &tls, names: &names, account: &account },
+};
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
@@ -208,7 +224,7 @@ fn examples_of_the_pages_are_valid() {
         let world = World {
             variables: &|_| Some("8080".to_owned()),
             read: &|_| Ok(b"# names\nblocked.example\n".to_vec()),
-            experts: Experts { users: &|_, _| Ok(1), tls: &tls, names: &|_, _| Vec::new() },
+            experts: Experts { users: &|_, _| Ok(1), tls: &tls, names: &|_, _| Vec::new(), account: &|_| Ok(()) },
         };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
         assert_reads_back(&config);

@@ -26,7 +26,7 @@ pub use listeners::{ListenerChange, Speech};
 pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
 pub use log_writer::LogWriter;
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
-pub use opening::{Inherited, Opening};
+pub use opening::{Inherited, Opened, Opening};
 pub use scheduling::Scheduling;
 pub use start::{Handle, Running, Sealing, ServerSeals, Setup, StartError, View, prepare, start};
 pub use watchdog::Watchdog;

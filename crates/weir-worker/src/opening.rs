@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_io::{Driver, bind_listener};
 use weir_proxy::plan::ListenerPlan;
 
-use crate::start::Sealing;
+use crate::start::{Sealing, StartError};
 use crate::worker::Worker;
 
 /// Listening sockets of one listener that another process has opened.
@@ -42,8 +42,9 @@ struct Sockets {
     stays_open: bool,
 }
 
-/// The listeners of a plan, open.
-pub(crate) struct Opened {
+/// The listeners of a plan, open; nobody accepts there yet.
+#[derive(Debug)]
+pub struct Opened {
     pub(crate) opening: Opening,
     /// Of the listeners, with the real port where 0 was asked.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -63,15 +64,23 @@ impl Opening {
 }
 
 impl Opened {
-    /// Opens what is not among the inherited ones, and spreads all over the workers.
+    /// Has the sockets belong to somebody: others on the same port may be added by the same user only (socket(7), SO_REUSEPORT).
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn give_to(&self, uid: u32, gid: u32) -> io::Result<()> {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+        for socket in lock(&self.opening.sockets).iter().flatten().flat_map(|sockets| &sockets.sockets) {
+            rustix::fs::fchown(socket, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    }
+
+    /// Opens what is not among the inherited ones, and spreads all over the workers: at least 1, as many as are started later.
     ///
     /// # Errors
     /// The listener that can't be had, and why.
-    pub(crate) fn new(
-        plans: &[ListenerPlan],
-        workers: usize,
-        mut inherited: Vec<Inherited>,
-    ) -> Result<Opened, (SocketAddr, io::Error)> {
+    pub fn new(plans: &[ListenerPlan], workers: usize, mut inherited: Vec<Inherited>) -> Result<Opened, StartError> {
         let (mut addresses, mut is_shared) = (Vec::new(), false);
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
         for plan in plans {
@@ -80,7 +89,7 @@ impl Opened {
                 Some(Inherited { sockets, stays_open, .. }) => (sockets, stays_open),
                 None => (Vec::new(), false),
             };
-            let failed = |error| (plan.address, error);
+            let failed = |error| StartError::Listen { address: plan.address, error };
             let all = complete(plan, workers, before, stays_open).map_err(failed)?;
             addresses.push(all[0].local_addr().map_err(failed)?);
             is_shared |= all.len() < workers;

@@ -27,7 +27,7 @@ use crate::hand_over::{Lending, Lent};
 use crate::log_sink::LogSink;
 use crate::log_writer::{LogWriter, wall_offset_us};
 use crate::mailbox::{Mailbox, mailboxes};
-use crate::opening::{Inherited, Opened, Opening};
+use crate::opening::{Opened, Opening};
 use crate::scheduling::Scheduling;
 use crate::watchdog::Watchdog;
 use crate::worker::Worker;
@@ -235,19 +235,18 @@ pub struct Running {
 /// # Errors
 /// See [`StartError`]; nothing is left running.
 pub fn start(setup: &Setup) -> Result<Running, StartError> {
-    let mut running = prepare(setup, Vec::new())?;
+    let opened = Opened::new(&setup.plan.listeners, usize::from(setup.workers.max(1)), Vec::new())?;
+    let mut running = prepare(setup, opened)?;
     running.accept()?;
     Ok(running)
 }
 
-/// The same with listening sockets of another process, and nobody is accepted before [`Running::accept`].
+/// The same with listeners that are open, and nobody is accepted before [`Running::accept`].
 ///
 /// # Errors
 /// See [`StartError`]; nothing is left running.
-pub fn prepare(setup: &Setup, inherited: Vec<Inherited>) -> Result<Running, StartError> {
+pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let workers = setup.workers.max(1);
-    let opened = Opened::new(&setup.plan.listeners, usize::from(workers), inherited);
-    let opened = opened.map_err(|(address, error)| StartError::Listen { address, error })?;
     let Opened { mut opening, addresses, is_shared } = opened;
     opening.set_seals(setup.seals.clone());
     let options = Options { shared_listeners: is_shared, ..Options::default() };

@@ -46,12 +46,14 @@ pub(crate) use status::Facts;
 /// How long the control thread may take to stop accepting.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
+/// The metrics listener, by its name in the configuration.
+pub(crate) type Metrics = (SocketAddr, TcpListener);
+
 /// What is listened on, before anything runs.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     admin: Option<(UnixListener, Place)>,
-    /// By its name in the configuration.
-    metrics: Option<(SocketAddr, TcpListener)>,
+    metrics: Option<Metrics>,
     /// What the operator should know.
     pub(crate) note: Option<String>,
 }
@@ -77,17 +79,13 @@ pub(crate) struct Admin {
 }
 
 impl Doors {
-    /// Opens what the configuration wants, or takes it out of the heritage. A default place that can't be had is noted, one that was
-    /// asked for is an error.
+    /// Opens what the configuration wants, or takes it out of the heritage; metrics are open. A default place that can't be had is noted,
+    /// one that was asked for is an error.
     ///
     /// # Errors
     /// What can't be listened on, with the way out.
-    pub(crate) fn open(
-        admin: &AdminChoice,
-        metrics: Option<SocketAddr>,
-        heritage: &mut Heritage,
-    ) -> Result<Doors, io::Error> {
-        let mut doors = Doors::default();
+    pub(crate) fn open(admin: &AdminChoice, metrics: Option<Metrics>, heritage: &mut Heritage) -> io::Result<Doors> {
+        let mut doors = Doors { metrics, ..Doors::default() };
         match place::bind(admin, heritage.admin.take()) {
             Ok(bound) => doors.admin = bound,
             Err(place::Refused(text)) if *admin == AdminChoice::Auto => {
@@ -95,24 +93,30 @@ impl Doors {
             }
             Err(place::Refused(text)) => return Err(io::Error::other(format!("no admin socket: {text}"))),
         }
-        if let Some(address) = metrics {
-            let failed = |error: io::Error| {
-                let why = match error.kind() {
-                    io::ErrorKind::AddrInUse => "the port is taken by another program".to_owned(),
-                    io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need CAP_NET_BIND_SERVICE"),
-                    _ => error.to_string(),
-                };
-                io::Error::new(error.kind(), format!("cannot serve metrics on {address}: {why}"))
-            };
-            let given = heritage.metrics.take().filter(|(name, _)| *name == address);
-            let listener = match given {
-                Some((_, socket)) => TcpListener::from(socket),
-                None => run::patiently(|| TcpListener::bind(address).map_err(failed))?,
-            };
-            listener.set_nonblocking(true).map_err(failed)?;
-            doors.metrics = Some((address, listener));
-        }
         Ok(doors)
+    }
+
+    /// Opens the metrics listener, or takes it out of the heritage.
+    ///
+    /// # Errors
+    /// It can't be listened on there, and why.
+    pub(crate) fn listen(metrics: Option<SocketAddr>, heritage: &mut Heritage) -> io::Result<Option<Metrics>> {
+        let Some(address) = metrics else { return Ok(None) };
+        let failed = |error: io::Error| {
+            let why = match error.kind() {
+                io::ErrorKind::AddrInUse => "the port is taken by another program".to_owned(),
+                io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need CAP_NET_BIND_SERVICE"),
+                _ => error.to_string(),
+            };
+            io::Error::new(error.kind(), format!("cannot serve metrics on {address}: {why}"))
+        };
+        let given = heritage.metrics.take().filter(|(name, _)| *name == address);
+        let listener = match given {
+            Some((_, socket)) => TcpListener::from(socket),
+            None => run::patiently(|| TcpListener::bind(address).map_err(failed))?,
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Some((address, listener)))
     }
 
     /// Where metrics are served, with the real port where 0 was asked.

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::terminal::tell;
 
 use self::kept::{Kept, KeyFile, OcspFile, Source};
-use self::servers::Servers;
+use self::servers::{ServerFiles, Servers};
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -107,6 +107,12 @@ impl Certified {
         let ocsp = plan.ocsp.clone().map(|path| Kept::open(OcspFile(path), now)).transpose()?;
         let misfit = ocsp.as_ref().and_then(|ocsp| ocsp.value.misfit(&pair.value, now));
         Ok(Certified { pair, ocsp, misfit })
+    }
+
+    /// All its files.
+    fn paths(&self) -> Vec<&Path> {
+        let ocsp = self.ocsp.as_ref().map(|kept| kept.source.0.as_path());
+        self.pair.source.files().into_iter().chain(ocsp).collect()
     }
 
     /// Whether clients are to get something else now.
@@ -351,12 +357,22 @@ impl Watcher {
     }
 }
 
+/// What was read of files, while it is not known yet where servers are.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    listeners: Vec<Listener>,
+    /// By listener of the plan.
+    seals: Vec<Option<Sealing>>,
+    /// By upstream of the plan.
+    servers: Vec<Option<ServerFiles>>,
+}
+
 /// Reads the certificates of all listeners, and what connections to servers need.
 ///
 /// # Errors
 /// One is bad: a matter of configuration.
-pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
-    let mut all = Certificates::default();
+pub(crate) fn open(plan: &Plan) -> Result<Opened, Failure> {
+    let mut all = Opened::default();
     for listener @ ListenerPlan { tls, .. } in &plan.listeners {
         let Some(tls) = tls else {
             all.seals.push(None);
@@ -368,16 +384,38 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
         all.listeners.push(listener);
     }
     for upstream in &plan.upstreams {
-        let Some(tls) = &upstream.tls else {
-            all.server_seals.extend(upstream.servers.iter().map(|_| None));
-            continue;
-        };
-        let servers = Servers::open(upstream, tls).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
-        all.server_seals.extend(servers.seals());
-        all.upstreams.push(servers);
+        let files = upstream.tls.as_ref().map(ServerFiles::read).transpose();
+        all.servers.push(files.map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?);
     }
-    all.board.write(&all.listeners, &all.upstreams);
     Ok(all)
+}
+
+impl Opened {
+    /// All files.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let of_servers = self.servers.iter().flatten().flat_map(ServerFiles::paths);
+        self.listeners.iter().flat_map(Listener::paths).chain(of_servers)
+    }
+
+    /// For the servers of this plan, which differs in nothing else from the one whose files were read.
+    ///
+    /// # Errors
+    /// The name of a server can't be in a certificate: a matter of configuration.
+    pub(crate) fn with_servers(self, plan: &Plan) -> Result<Certificates, Failure> {
+        let mut all = Certificates { listeners: self.listeners, seals: self.seals, ..Certificates::default() };
+        for (upstream, files) in plan.upstreams.iter().zip(self.servers) {
+            let (Some(tls), Some(files)) = (&upstream.tls, files) else {
+                all.server_seals.extend(upstream.servers.iter().map(|_| None));
+                continue;
+            };
+            let servers = Servers::new(upstream, tls, files);
+            let servers = servers.map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+            all.server_seals.extend(servers.seals());
+            all.upstreams.push(servers);
+        }
+        all.board.write(&all.listeners, &all.upstreams);
+        Ok(all)
+    }
 }
 
 impl Listener {
@@ -407,6 +445,13 @@ impl Listener {
         let materials = materials(&pairs, judged.as_ref(), ticket_keys.as_ref());
         let terms = Terms::new(wanted, materials, provider()).map_err(|bad| bad.to_string())?;
         Ok(Listener { terms: Arc::new(terms), kept, clients: judged, ticket_keys })
+    }
+
+    /// All its files.
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let clients = self.clients.iter().flat_map(|kept| kept.source.files());
+        let keys = self.ticket_keys.iter().flat_map(|kept| kept.source.files());
+        self.kept.iter().flat_map(Certified::paths).chain(clients).chain(keys)
     }
 
     /// For the workers.

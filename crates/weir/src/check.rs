@@ -7,11 +7,15 @@ use weir_config::{Config, Errors, Experts, find_path, load};
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::{certificates, discovery, side, terminal};
+use crate::{certificates, discovery, privileges, side, terminal};
 
 /// Who looks into the files that a configuration names.
-const EXPERTS: Experts<'static> =
-    Experts { users: &side::users::check, tls: &certificates::check, names: &discovery::check };
+const EXPERTS: Experts<'static> = Experts {
+    users: &side::users::check,
+    tls: &certificates::check,
+    names: &discovery::check,
+    account: &privileges::check,
+};
 
 /// Does the verb.
 ///

@@ -168,7 +168,9 @@ fn start(
     };
     let running = weir_worker::start(&setup).map_err(run::not_started)?;
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
-    let doors = Doors::open(&choice, config.metrics, &mut Heritage::default());
+    let mut heritage = Heritage::default();
+    let metrics = Doors::listen(config.metrics, &mut heritage).map_err(|error| run::failed("metrics", &error))?;
+    let doors = Doors::open(&choice, metrics, &mut heritage);
     let doors = doors.map_err(|error| run::failed("admin", &error))?;
     let page = doors.metrics_address();
     let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());

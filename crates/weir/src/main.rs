@@ -20,6 +20,7 @@ mod names;
 mod notify;
 mod origin;
 mod passwd;
+mod privileges;
 mod probe;
 mod reload;
 mod reverse;

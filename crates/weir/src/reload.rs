@@ -26,6 +26,7 @@ use weir_proxy::plan::Plan;
 use crate::discovery::{Discovery, RELOAD_PATIENCE};
 use crate::failure::Failure;
 use crate::names::meant;
+use crate::privileges;
 use crate::run;
 use crate::terminal::{tell, warn};
 use crate::upgrade::{Handed, Upgrader};
@@ -340,7 +341,7 @@ impl Clerk {
     fn work(&mut self, number: u64, job: &Job) {
         let done = match job {
             Job::Reload => self.reload(),
-            Job::DryRun => self.look().map(|(_, lines)| text(&lines)),
+            Job::DryRun => self.look().map(|(_, lines)| text(&lines)).map_err(privileges::explained),
             Job::Found => self.found(),
             Job::Upgrade => self.upgrade(number),
             Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
@@ -390,6 +391,7 @@ impl Clerk {
             lines.extend(self.apply(config)?);
             Ok(lines)
         });
+        let done = done.map_err(privileges::explained);
         match &done {
             Ok(lines) => {
                 let plural = if lines.len() == 1 { "" } else { "s" };

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
@@ -27,10 +27,11 @@ use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::notify;
+use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
 use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
-use crate::{admin, certificates, machine, side};
+use crate::{admin, certificates, machine, privileges, side};
 
 /// How long a port that is taken is tried again, and how often.
 const BIND_MAX: Duration = Duration::from_secs(2);
@@ -40,8 +41,12 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Who looks into files for whoever runs.
-pub(crate) const EXPERTS: Experts<'static> =
-    Experts { users: &side::users::check, tls: &certificates::check_to_run, ..Experts::NOBODY };
+pub(crate) const EXPERTS: Experts<'static> = Experts {
+    users: &side::users::check,
+    tls: &certificates::check_to_run,
+    account: &privileges::check,
+    ..Experts::NOBODY
+};
 
 /// What a running proxy reacts to.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
@@ -56,7 +61,8 @@ pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure
     let path = std::path::absolute(&path).unwrap_or(path);
     let config = read(&path, &arguments.engine)?;
     let engine = arguments.engine.clone();
-    serve_from(config, Some(Box::new(move || read(&path, &engine))), heritage)
+    let file = path.clone();
+    serve_from(config, Some((file, Box::new(move || read(&path, &engine)))), heritage)
 }
 
 /// The configuration as it is in its file now, with what the command line says over it.
@@ -79,28 +85,26 @@ pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
     serve_from(config, None, heritage)
 }
 
-/// The same; `again` reads the configuration anew.
-fn serve_from(mut config: Config, again: Option<Read>, mut heritage: Heritage) -> Result<(), Failure> {
+/// The same; `source`: its file, and what reads that anew.
+fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage: Heritage) -> Result<(), Failure> {
     let program = Program::of_this();
     // Before anything else, so that a signal during the start is not lost.
-    let signals = watch_signals(&SIGNALS).map_err(|error| failed("signals", &error))?;
+    let signals = Signals::new(SIGNALS).map_err(|error| failed("signals", &error))?;
     machine::raise_descriptors();
-    let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
-    for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(listener.address)) {
-        patiently(|| check_free(listener.address)).map_err(|error| Failure::binding(&error))?;
-    }
-    complete(&mut config.plan)?;
-    let fixed = Fixed::of(&config);
+    let workers = config.workers.unwrap_or_else(machine::workers);
+    let (file, again) = source.unzip();
     let given = heritage.doors();
-    let doors = Doors::open(&config.admin, config.metrics, &mut heritage);
-    let doors = doors.map_err(|error| Failure::binding(&error))?;
+    let opened = open(&mut config, file.as_deref(), &mut heritage, workers)?;
+    let Opened { doors, side: opened, certificates, listeners, user } = opened;
+    // From here on with the rights of `user`, and with threads.
+    let signals = deliver(signals).map_err(|error| failed("signals", &error))?;
+    let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
+    let fixed = Fixed::of(&config);
     let lent = doors.lend().map_err(|error| failed("can't keep the admin socket", &error))?;
     let takes = given.of(&lent);
-    let workers = config.workers.unwrap_or_else(machine::workers);
     let (discovery, plan) = find(&config.plan)?;
     let plan = Arc::new(heritage.weigh(plan));
-    let opened = plan.forward.as_ref().map(side::open).transpose()?;
-    let certificates = certificates::open(&plan)?;
+    let certificates = certificates.with_servers(&plan)?;
     let setup = Setup {
         plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
@@ -111,11 +115,13 @@ fn serve_from(mut config: Config, again: Option<Read>, mut heritage: Heritage) -
         seals: certificates.seals(),
         server_seals: certificates.server_seals(),
     };
-    let inherited = heritage.take_listeners(&plan.listeners)?;
-    let mut running = weir_worker::prepare(&setup, inherited).map_err(not_started)?;
+    let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
+    let mut running = running.map_err(|failure| user.explained(failure, &config))?;
     let noun = if workers == 1 { "worker" } else { "workers" };
-    tell(format_args!("{probe}; {workers} {noun}; listening on {}", list(running.addresses())));
-    let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note)];
+    tell(format_args!("{probe}; {workers} {noun}; listening on {}{}", list(running.addresses()), user.suffix()));
+    let is_first = again.is_some() && heritage.predecessor.is_none();
+    let as_root = if is_first { user.note() } else { None };
+    let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note), &as_root];
     warn_of(config.warnings.as_ref(), notes);
     let side = opened.map(|opened| opened.start(running.handle())).transpose();
     let _side = side.map_err(|error| {
@@ -151,6 +157,41 @@ fn serve_from(mut config: Config, again: Option<Read>, mut heritage: Heritage) -
     supervise(running, &signals, Journal::new(setup.plan), &desk, admin)
 }
 
+/// What needs rights that are given up then.
+struct Opened {
+    doors: Doors,
+    side: Option<side::Opened>,
+    certificates: certificates::Opened,
+    listeners: weir_worker::Opened,
+    user: NewUser,
+}
+
+/// Binds, and reads what only root may, with all rights that this process has; then gives them up if it is to. No thread may run before.
+fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, workers: u32) -> Result<Opened, Failure> {
+    let user = NewUser::of(config)?;
+    for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(listener.address)) {
+        patiently(|| check_free(listener.address)).map_err(|error| Failure::binding(&error))?;
+    }
+    complete(&mut config.plan)?;
+    let mut metrics = Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
+    // Whoever can connect as a client finds the admin socket, too, unless that has to be the user's.
+    let mut open_doors = |heritage: &mut Heritage| {
+        Doors::open(&config.admin, metrics.take(), heritage).map_err(|error| Failure::binding(&error))
+    };
+    let early = if user.is_a_change() { None } else { Some(open_doors(heritage)?) };
+    let plan = &config.plan;
+    let side = plan.forward.as_ref().map(side::open).transpose()?;
+    let certificates = certificates::open(plan)?;
+    let inherited = heritage.take_listeners(&plan.listeners)?;
+    let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
+    let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
+    user.carry_out(config, &listeners)?;
+    let doors = early.map_or_else(|| open_doors(heritage), Ok)?;
+    let users = plan.forward.as_ref().and_then(|forward| forward.users.as_deref());
+    user.warn(config, file.into_iter().chain(certificates.paths()).chain(users));
+    Ok(Opened { doors, side, certificates, listeners, user })
+}
+
 /// What of a plan is known only where it is run.
 fn complete(plan: &mut Plan) -> Result<(), Failure> {
     if let Some(forward) = &mut plan.forward {
@@ -162,7 +203,7 @@ fn complete(plan: &mut Plan) -> Result<(), Failure> {
 }
 
 /// Tells what the operator should know.
-fn warn_of(warnings: Option<&Errors>, notes: [&Option<String>; 2]) {
+fn warn_of(warnings: Option<&Errors>, notes: [&Option<String>; 3]) {
     if let Some(warnings) = warnings {
         warnings.to_string().lines().for_each(warn);
     }
@@ -213,7 +254,11 @@ pub(crate) fn servers(running: &Running) -> Vec<Vec<Arc<ServerStats>>> {
 
 /// These signals as messages.
 pub(crate) fn watch_signals(which: &[i32]) -> io::Result<Receiver<i32>> {
-    let mut signals = Signals::new(which)?;
+    deliver(Signals::new(which)?)
+}
+
+/// Signals that are caught already.
+fn deliver(mut signals: Signals) -> io::Result<Receiver<i32>> {
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {

@@ -83,6 +83,18 @@ pub(crate) fn bind(
     }
 }
 
+/// Has the directory of services belong to somebody who will run without privileges; it is made if it is not there. One that belongs to
+/// somebody else than this user stays as it is.
+pub(crate) fn give(uid: u32, gid: u32) {
+    let directory = Path::new(SYSTEM);
+    let _ = DirBuilder::new().mode(0o700).create(directory);
+    let is_ours = |found: fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if fs::symlink_metadata(directory).is_ok_and(is_ours) {
+        // Whoever can't make the socket says so.
+        let _ = std::os::unix::fs::lchown(directory, Some(uid), Some(gid));
+    }
+}
+
 /// Whether sockets can be made in the directory, which is made if its parent allows that.
 fn usable(directory: &Path) -> bool {
     // For this user only; an existing one is left as it is.

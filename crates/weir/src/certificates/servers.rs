@@ -1,12 +1,13 @@
 //! What connections to the servers of an upstream need of files: the certificates of CAs, and the one that weir shows. Opened, looked at
 //! again and exchanged as those of listeners are.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_proxy::plan::{ServerTlsPlan, TrustPlan, UpstreamPlan};
 use weir_tls::{Files, PeerName, Seal, ServerTerms, Trust, WantedOfServers, provider};
 
-use super::kept::Kept;
+use super::kept::{Kept, Source as _};
 
 /// The servers of an upstream that are spoken TLS to.
 #[derive(Debug)]
@@ -18,12 +19,20 @@ pub(super) struct Servers {
     pub(super) shown: Option<Kept<Files>>,
 }
 
-impl Servers {
+/// What the servers of an upstream need of files, read; which servers those are may come later.
+#[derive(Debug)]
+pub(super) struct ServerFiles {
+    wanted: WantedOfServers,
+    roots: Kept<Trust>,
+    shown: Option<Kept<Files>>,
+}
+
+impl ServerFiles {
     /// Reads what they need.
     ///
     /// # Errors
-    /// A file is bad, or a server's name can't be in a certificate.
-    pub(super) fn open(upstream: &UpstreamPlan, tls: &ServerTlsPlan) -> Result<Servers, String> {
+    /// A file is bad.
+    pub(super) fn read(tls: &ServerTlsPlan) -> Result<ServerFiles, String> {
         let trust = match &tls.trust {
             TrustPlan::System => Trust::System,
             TrustPlan::File(path) => Trust::File(path.clone()),
@@ -34,10 +43,34 @@ impl Servers {
         let now = super::now();
         let shown = files.clone().map(|files| Kept::open(files, now)).transpose()?;
         let roots = Kept::open(trust.clone(), now)?;
+        Ok(ServerFiles { wanted: WantedOfServers { trust, files }, roots, shown })
+    }
+
+    /// The files.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.roots.source.files().into_iter().chain(self.shown.iter().flat_map(|kept| kept.source.files()))
+    }
+}
+
+impl Servers {
+    /// Reads what they need.
+    ///
+    /// # Errors
+    /// A file is bad, or a server's name can't be in a certificate.
+    pub(super) fn open(upstream: &UpstreamPlan, tls: &ServerTlsPlan) -> Result<Servers, String> {
+        Servers::new(upstream, tls, ServerFiles::read(tls)?)
+    }
+
+    /// With what was read.
+    ///
+    /// # Errors
+    /// A server's name can't be in a certificate.
+    pub(super) fn new(upstream: &UpstreamPlan, tls: &ServerTlsPlan, files: ServerFiles) -> Result<Servers, String> {
+        let ServerFiles { wanted, roots, shown } = files;
         let names = upstream.servers.iter().map(|server| PeerName::new(tls.name_of(server)));
         let names = names.collect::<Result<Vec<_>, _>>().map_err(|bad| bad.to_string())?;
         let pair = shown.as_ref().map(|kept| &kept.value);
-        let terms = ServerTerms::new(WantedOfServers { trust, files }, &names, &roots.value, pair, provider());
+        let terms = ServerTerms::new(wanted, &names, &roots.value, pair, provider());
         Ok(Servers { terms: terms.map_err(|bad| bad.to_string())?, roots, shown })
     }
 

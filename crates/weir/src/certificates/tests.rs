@@ -76,11 +76,16 @@ fn exchange(from: &PathBuf, to: &PathBuf) {
     std::fs::rename(new, to).unwrap();
 }
 
+/// For the plan whose files are read.
+fn opened(plan: &Plan) -> Result<Certificates, Failure> {
+    open(plan)?.with_servers(plan)
+}
+
 #[test]
 fn files_that_change_are_read_again() {
     let scratch = Scratch::new("change");
     let (one, two) = (scratch.make("one", "one.example", 30), scratch.make("two", "two.example", 90));
-    let mut certificates = open(&plan(&[&one])).unwrap();
+    let mut certificates = opened(&plan(&[&one])).unwrap();
     let board = certificates.board();
     let names = || board.shown().into_iter().flat_map(|shown| shown.names).collect::<Vec<_>>();
     let seals = certificates.seals();
@@ -118,7 +123,7 @@ fn one_that_is_bad_keeps_no_other_from_being_new() {
     let scratch = Scratch::new("others");
     let (one, two) = (scratch.make("one", "one.example", 30), scratch.make("two", "two.example", 30));
     let new = scratch.make("new", "new.example", 30);
-    let mut certificates = open(&plan(&[&one, &two])).unwrap();
+    let mut certificates = opened(&plan(&[&one, &two])).unwrap();
     std::fs::write(&one.0, "").unwrap();
     exchange(&new.0, &two.0);
     exchange(&new.1, &two.1);
@@ -137,7 +142,7 @@ fn what_clients_are_judged_by_is_read_again() {
     let mut plan = plan(&[&one]);
     plan.listeners[1].tls.as_mut().unwrap().clients =
         Some(ClientCertificatesPlan { authorities: ca.0.clone(), revocations: None, required: true, told: false });
-    let mut certificates = open(&plan).unwrap();
+    let mut certificates = opened(&plan).unwrap();
     let board = certificates.board();
     assert_eq!(board.files(), [FileShown { file: ca.0.display().to_string(), problem: None }]);
     assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
@@ -160,7 +165,7 @@ fn what_clients_are_judged_by_is_read_again() {
 fn the_end_is_told_when_it_comes_near_and_when_it_is_there() {
     let scratch = Scratch::new("age");
     let one = scratch.make("one", "one.example", 30);
-    let mut certificates = open(&plan(&[&one])).unwrap();
+    let mut certificates = opened(&plan(&[&one])).unwrap();
     let end = certificates.board().shown()[0].not_after;
     let mut told = Vec::new();
     for left in [20, 13, 12, 1, -1, -2] {
@@ -184,6 +189,6 @@ fn what_is_bad_at_the_start_is_a_bad_configuration() {
         assert!(check(clients(&one.1)).unwrap_err().contains("has no certificate in PEM"));
         assert!(check(TlsFiles::Authorities(Some(&one.1))).unwrap_err().contains("has no certificate in PEM"));
     }
-    let none = open(&Plan::default()).unwrap();
+    let none = opened(&Plan::default()).unwrap();
     assert!(none.seals().is_empty() && none.start().is_ok());
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use weir_config::{AdminChoice, Config, IoChoice};
+use weir_config::{AdminChoice, Config, IoChoice, UserChoice};
 use weir_proxy::plan::{ForwardPlan, Plan};
 
 /// What was chosen once for the life of the process, outside of the plan.
@@ -13,6 +13,7 @@ pub(crate) struct Fixed {
     io: IoChoice,
     admin: AdminChoice,
     metrics: Option<SocketAddr>,
+    user: Option<UserChoice>,
 }
 
 /// Something that needs a restart.
@@ -25,8 +26,8 @@ pub(super) struct Refused {
 impl Fixed {
     /// What a configuration says of it.
     pub(crate) fn of(config: &Config) -> Fixed {
-        let Config { workers, io, admin, metrics, .. } = config;
-        Fixed { workers: *workers, io: *io, admin: admin.clone(), metrics: *metrics }
+        let Config { workers, io, admin, metrics, user, .. } = config;
+        Fixed { workers: *workers, io: *io, admin: admin.clone(), metrics: *metrics, user: user.clone() }
     }
 
     /// What is different in a configuration, or from the plan in force, and needs a restart.
@@ -42,6 +43,7 @@ impl Fixed {
         check(self.io == new.io, "io", "the driver is chosen at the start");
         check(self.admin == new.admin, "admin", "the socket is opened at the start");
         check(self.metrics == new.metrics, "metrics", "the listener is opened at the start");
+        check(self.user == new.user, "user", "who weir is, is decided at the start");
         let log = |plan: &Plan| plan.access_log.as_ref().map(|log| log.destination.clone());
         let why = "whether there is a log, and where it goes, is decided at the start; its format can change";
         check(log(plan) == log(&config.plan), "access-log destination", why);

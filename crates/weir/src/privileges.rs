@@ -1,0 +1,353 @@
+//! `user`: who a weir is that was started as root, once all is open that needs it (docs/semantics.md §19). Called by `run` before it makes
+//! threads, and by whoever checks a configuration.
+//!
+//! Users are those of /etc/passwd and /etc/group, so that a static program knows them, too. What is made or read again later is made as
+//! that user from the beginning, or the operator is told at the start: so nothing fails for the first time at night. Bound:
+//! [`ACCOUNTS_BYTES_MAX`] of each file.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use rustix::fs::{Access, access};
+use rustix::process::{getegid, geteuid};
+use weir_config::{Account, Config, UserChoice, closest};
+use weir_io::{Identity, give_up, hide_memory};
+use weir_proxy::observe::access::Destination;
+
+use crate::admin::place;
+use crate::failure::Failure;
+use crate::terminal::warn;
+
+/// Of /etc/passwd or /etc/group.
+const ACCOUNTS_BYTES_MAX: u64 = 4 << 20;
+
+/// The user that this process became.
+static BECAME: OnceLock<String> = OnceLock::new();
+
+/// Whether this process is somebody, or can become him.
+///
+/// # Errors
+/// Why not, with the way out.
+pub(crate) fn check(choice: &UserChoice) -> Result<(), Account> {
+    let identity = Accounts::of_this_machine().find(choice)?;
+    possible(choice, &identity, geteuid().as_raw(), getegid().as_raw())
+}
+
+/// The same for whoever has this user and group.
+fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Result<(), Account> {
+    let says_more = choice.group.is_some() || choice.privileged_ports;
+    if identity.uid == 0 && uid == 0 {
+        let message = "who stays root takes no other group and keeps all ports".to_owned();
+        let help = format!("write user \"{}\" alone, or another user", choice.name);
+        return if says_more { Err(Account { word: "name", message, help }) } else { Ok(()) };
+    }
+    let name = &choice.name;
+    if uid != 0 && uid != identity.uid {
+        let message = format!("only root can become `{name}`, and this is user {uid}");
+        let help = format!(
+            "start weir as root, or as `{name}` (of systemd: User={name}), or leave `user` out and it stays who it is"
+        );
+        return Err(Account { word: "name", message, help });
+    }
+    if uid != 0 && choice.group.is_some() && gid != identity.gid {
+        let message = format!("only root can take the group {}, and the group of this is {gid}", identity.gid);
+        let help = "start weir as root, or in that group, or leave `group` out".to_owned();
+        return Err(Account { word: "group", message, help });
+    }
+    Ok(())
+}
+
+/// What has to be done before privileges are given up, and that.
+#[derive(Debug, Default)]
+pub(crate) struct NewUser(Option<(UserChoice, Option<Identity>)>);
+
+impl NewUser {
+    /// As a configuration has it.
+    ///
+    /// # Errors
+    /// There is no such user, or this process can't be him.
+    pub(crate) fn of(config: &Config) -> Result<NewUser, Failure> {
+        let Some(choice) = &config.user else { return Ok(NewUser::default()) };
+        let failed = |wrong: Account| {
+            Failure::Configuration(format!("weir: `user`: {}\n  help: {}\n", wrong.message, wrong.help))
+        };
+        let identity = Accounts::of_this_machine().find(choice).map_err(failed)?;
+        let uid = geteuid().as_raw();
+        possible(choice, &identity, uid, getegid().as_raw()).map_err(failed)?;
+        let identity = (uid == 0 && identity.uid != 0).then_some(identity);
+        Ok(NewUser(Some((choice.clone(), identity))))
+    }
+
+    /// Whether it will be somebody else.
+    pub(crate) fn is_a_change(&self) -> bool {
+        matches!(self.0, Some((_, Some(_))))
+    }
+
+    /// Gives up what root may; before there are other threads. `sockets` are to be the user's. Without `user` nothing happens, and a
+    /// process that is the user already only hides its memory.
+    ///
+    /// # Errors
+    /// What the operating system refuses; this process should end.
+    pub(crate) fn carry_out(&self, config: &Config, sockets: &weir_worker::Opened) -> Result<(), Failure> {
+        let Some((choice, identity)) = &self.0 else { return Ok(()) };
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::Privilege(format!("weir: can't go on as user `{}`: {what}: {error}\n", choice.name))
+        };
+        let Some(identity) = identity else {
+            return if geteuid().is_root() {
+                Ok(())
+            } else {
+                hide_memory().map_err(|error| failed("hiding its memory", &error))
+            };
+        };
+        sockets
+            .give_to(identity.uid, identity.gid)
+            .map_err(|error| failed("giving it the listeners (CAP_CHOWN)", &error))?;
+        if config.admin == weir_config::AdminChoice::Auto {
+            place::give(identity.uid, identity.gid);
+        }
+        if let Some(Destination::File(path)) = config.plan.access_log.as_ref().map(|log| &log.destination) {
+            make_log(path, identity);
+        }
+        give_up(identity).map_err(|refused| failed(refused.step, &refused.error))?;
+        let _ = BECAME.set(choice.name.clone());
+        Ok(())
+    }
+
+    /// Tells what will not work later, now that it can be found out. `files`: what was read and may be read again.
+    pub(crate) fn warn<'a>(&self, config: &Config, files: impl Iterator<Item = &'a Path>) {
+        let Some((UserChoice { name, .. }, Some(_))) = &self.0 else { return };
+        for file in files.filter(|file| access(*file, Access::READ_OK).is_err()) {
+            let file = file.display();
+            warn(format_args!(
+                "user `{name}` can't read {file}: what was read of it stays in force, but reloads fail, and it is not read again when it changes; `chgrp` and `chmod g+r` it and its folder for that user, or restart weir instead"
+            ));
+        }
+        let log = config.plan.access_log.as_ref().map(|log| &log.destination);
+        let Some(Destination::File(path)) = log else { return };
+        if let Some(folder) = path.parent()
+            && !path.starts_with("/dev")
+            && access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err()
+        {
+            let folder = folder.display();
+            warn(format_args!(
+                "user `{name}` can't make files in {folder}: whoever rotates the access log has to make the new one for that user (of logrotate: create 0640 {name}), or `chown {name} {folder}`"
+            ));
+        }
+    }
+
+    /// What is to be done where the user may not open the access log.
+    pub(crate) fn explained(&self, failure: Failure, config: &Config) -> Failure {
+        let (text, code) = (failure.to_string(), failure.code());
+        match (&self.0, config.plan.access_log.as_ref().map(|log| &log.destination)) {
+            (Some((UserChoice { name, .. }, Some(_))), Some(Destination::File(path)))
+                if text.contains("access log") && text.contains("Permission denied") =>
+            {
+                let path = path.display();
+                Failure::of(code, format!("{text}  help: it is opened as user `{name}`: chown {name} {path}\n"))
+            }
+            _ => failure,
+        }
+    }
+
+    /// For the line that says that weir runs: as whom.
+    pub(crate) fn suffix(&self) -> String {
+        match &self.0 {
+            Some((choice, Some(_))) => format!("; as user {}", choice.name),
+            _ => String::new(),
+        }
+    }
+
+    /// What is to be said of a weir that stays root without being told.
+    pub(crate) fn note(&self) -> Option<String> {
+        let is_root = self.0.is_none() && geteuid().is_root();
+        is_root.then(|| {
+            "this weir is root, and stays so: user \"NAME\" makes it that user once it has bound its listeners; user \"root\" ends this warning".to_owned()
+        })
+    }
+}
+
+/// Adds to a failure of a process that gave up privileges what that has to do with it.
+pub(crate) fn explained(failure: Failure) -> Failure {
+    let Some(name) = BECAME.get() else { return failure };
+    let mut text = failure.to_string();
+    if text.contains("CAP_NET_BIND_SERVICE") {
+        text.push_str(&format!(
+            "  help: this weir gave that up to be user `{name}`: restart it, and with user \"{name}\" privileged-ports=#true it keeps it\n"
+        ));
+    } else if text.contains("Permission denied") {
+        text.push_str(&format!(
+            "  help: this weir gave up root to be user `{name}`: let that user read the file and enter its folder (chgrp, chmod), or restart weir, which reads as root first\n"
+        ));
+    }
+    Failure::of(failure.code(), text)
+}
+
+/// Makes an access log that is not there for the user who will open it, where only root may. One that is there is opened by the user like
+/// any other file, and never given away: its folder may be in hands that put a link there.
+fn make_log(path: &Path, identity: &Identity) {
+    // What can't be done here fails where the user opens it, with its reason.
+    if let Ok(file) = OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+        let _ = std::os::unix::fs::fchown(&file, Some(identity.uid), Some(identity.gid));
+    }
+}
+
+/// Users and groups.
+struct Accounts {
+    /// passwd(5).
+    passwd: String,
+    /// group(5).
+    group: String,
+}
+
+impl Accounts {
+    fn of_this_machine() -> Accounts {
+        let read = |path: &str| {
+            let mut bytes = Vec::new();
+            // A machine without them knows numbers only.
+            let _ = File::open(path).and_then(|file| file.take(ACCOUNTS_BYTES_MAX).read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Accounts { passwd: read("/etc/passwd"), group: read("/etc/group") }
+    }
+
+    /// Name, uid and gid.
+    fn users(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+        self.passwd.lines().filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next().filter(|name| !name.is_empty())?;
+            Some((name, fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
+        })
+    }
+
+    /// Name, gid and members.
+    fn groups(&self) -> impl Iterator<Item = (&str, u32, &str)> {
+        self.group.lines().filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next().filter(|name| !name.is_empty())?;
+            Some((name, fields.nth(1)?.parse().ok()?, fields.next().unwrap_or_default()))
+        })
+    }
+
+    /// Who that is; groups are those of initgroups(3).
+    fn find(&self, choice: &UserChoice) -> Result<Identity, Account> {
+        let UserChoice { name, group, privileged_ports } = choice;
+        let by_number = || self.users().find(|(_, uid, _)| name.parse() == Ok(*uid));
+        let user = self.users().find(|(other, ..)| other == name).or_else(by_number);
+        let (user, uid, own) = match (user, name.parse()) {
+            (Some((user, uid, gid)), _) => (Some(user), uid, Some(gid)),
+            (None, Ok(uid)) => (None, uid, None),
+            (None, Err(_)) => {
+                let near = closest(name, self.users().map(|(name, ..)| name));
+                let help = format!("make it: useradd --system --no-create-home --shell /usr/sbin/nologin {name}");
+                let help = near.map_or(help, |near| format!("did you mean `{near}`?"));
+                return Err(Account { word: "name", message: format!("no user `{name}` in /etc/passwd"), help });
+            }
+        };
+        let gid = match group {
+            Some(group) => Some(self.group_of(group)?),
+            None => own,
+        };
+        let Some(gid) = gid else {
+            let message = format!("user {uid} is not in /etc/passwd, so its group is not known");
+            return Err(Account { word: "name", message, help: format!("user \"{uid}\" group=\"GROUP\"") });
+        };
+        let is_member = |members: &str| user.is_some_and(|user| members.split(',').any(|member| member == user));
+        let mut groups: Vec<u32> =
+            self.groups().filter(|(.., members)| is_member(members)).map(|(_, gid, _)| gid).collect();
+        groups.push(gid);
+        groups.sort_unstable();
+        groups.dedup();
+        Ok(Identity { uid, gid, groups, keeps_ports: *privileged_ports })
+    }
+
+    fn group_of(&self, written: &str) -> Result<u32, Account> {
+        let by_name = self.groups().find(|(name, ..)| *name == written).map(|(_, gid, _)| gid);
+        by_name.or_else(|| written.parse().ok()).ok_or_else(|| {
+            let near = closest(written, self.groups().map(|(name, ..)| name));
+            let help = format!("make it: groupadd --system {written}");
+            let help = near.map_or(help, |near| format!("did you mean `{near}`?"));
+            Account { word: "group", message: format!("no group `{written}` in /etc/group"), help }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: names and numbers are found as libc finds them, and what can't be is said with the way out. How: written files.
+
+    use super::*;
+
+    fn accounts() -> Accounts {
+        Accounts {
+            passwd:
+                "root:x:0:0:root:/root:/bin/sh\nweir:x:990:980::/:/bin/false\nbad:x:no\n:x:7:7:::\nann:x:1000:1000:::\n"
+                    .to_owned(),
+            group: "root:x:0:\nweir:x:980:\ntls:x:70:ann,weir\nlogs:x:71:weir,\nodd:x\nann:x:1000:\n".to_owned(),
+        }
+    }
+
+    fn choice(name: &str, group: Option<&str>) -> UserChoice {
+        UserChoice { name: name.to_owned(), group: group.map(str::to_owned), privileged_ports: false }
+    }
+
+    #[test]
+    fn users_have_their_groups() {
+        let find = |name, group| accounts().find(&choice(name, group)).expect("it is there");
+        for name in ["weir", "990"] {
+            let found = find(name, None);
+            assert_eq!((found.uid, found.gid, &found.groups[..]), (990, 980, &[70, 71, 980][..]));
+        }
+        let found = find("weir", Some("ann"));
+        assert_eq!((found.uid, found.gid, &found.groups[..]), (990, 1000, &[70, 71, 1000][..]));
+        assert_eq!(find("4000", Some("70")).groups, [70]);
+    }
+
+    #[test]
+    fn who_is_not_there_is_named_with_the_way_out() {
+        let wrong = |name, group| {
+            let Account { word, message, help } = accounts().find(&choice(name, group)).expect_err("it is not there");
+            format!("{word}: {message}; {help}")
+        };
+        for (name, group, said) in [
+            ("wier", None, "name: no user `wier` in /etc/passwd; did you mean `weir`?"),
+            (
+                "www",
+                None,
+                "name: no user `www` in /etc/passwd; make it: useradd --system --no-create-home --shell /usr/sbin/nologin www",
+            ),
+            ("weir", Some("log"), "group: no group `log` in /etc/group; did you mean `logs`?"),
+            (
+                "weir",
+                Some("certificates"),
+                "group: no group `certificates` in /etc/group; make it: groupadd --system certificates",
+            ),
+            (
+                "4000",
+                None,
+                "name: user 4000 is not in /etc/passwd, so its group is not known; user \"4000\" group=\"GROUP\"",
+            ),
+        ] {
+            assert_eq!(wrong(name, group), said);
+        }
+    }
+
+    #[test]
+    fn only_root_becomes_somebody_else() {
+        let may = |name, group, uid, gid| {
+            let choice = choice(name, group);
+            possible(&choice, &accounts().find(&choice).expect("it is there"), uid, gid).map_err(|wrong| wrong.word)
+        };
+        assert_eq!(may("weir", Some("ann"), 0, 0), Ok(()));
+        assert_eq!(may("weir", None, 990, 5), Ok(()));
+        assert_eq!(may("weir", Some("weir"), 990, 980), Ok(()));
+        assert_eq!(may("weir", Some("ann"), 990, 980), Err("group"));
+        assert_eq!(may("weir", None, 1000, 1000), Err("name"));
+        assert_eq!(may("root", None, 1000, 1000), Err("name"));
+        assert_eq!(may("root", None, 0, 0), Ok(()));
+        assert_eq!(may("root", Some("weir"), 0, 0), Err("name"));
+    }
+}
