@@ -7,6 +7,7 @@ mod discovery;
 mod forward;
 mod http2;
 mod identity;
+mod listen;
 mod own_answer;
 mod pool;
 mod route;
@@ -19,13 +20,14 @@ mod warn;
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) use discovery::servers;
+pub use listen::{collide, is_same_place};
 use weir_http::{Limits, Pseudonym};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
-    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode,
-    Plan, Pool, ServerPlan, Serves, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
+    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, Network, PipelineMode, Plan, Pool,
+    ServerPlan, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -120,44 +122,12 @@ impl Compiler<'_> {
         }
     }
 
-    fn listeners(&mut self, document: &Checked) -> Vec<ListenerPlan> {
-        let mut seen: Vec<(SocketAddr, Span)> = Vec::new();
-        let mut listeners = Vec::new();
-        let forward = document.all("forward").flat_map(|forward| forward.all("listen"));
-        let blocks = document.all("listen").map(|block| (block, Serves::Reverse));
-        for (block, serves) in blocks.chain(forward.map(|block| (block, Serves::Forward))).take(BLOCKS_MAX) {
-            let Ok(address) = block.text("address").parse::<SocketAddr>() else { continue };
-            if let Some((other, span)) = seen.iter().find(|(other, _)| collide(*other, address)) {
-                let message = format!("`{address}` is already listened on by `{other}`");
-                let problem = Problem::new("conflict", &block.place("address"), message).related(span, "first here");
-                self.push(problem);
-            }
-            seen.push((address, block.place("address")));
-            let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
-            let protocols = self.protocols(block, serves, tls.is_some());
-            let proxy_protocol = self.proxy_protocol(block, document);
-            listeners.push(ListenerPlan { address, backlog, serves, tls, protocols, proxy_protocol });
-        }
-        listeners
-    }
-
-    /// Whether clients of a listener come through load balancers.
-    fn proxy_protocol(&mut self, block: &Checked, document: &Checked) -> bool {
-        let is_on = block.flag("proxy-protocol");
-        let mut clients = document.all("client");
-        if is_on && !clients.any(|client| !client.texts("trusted-proxies").is_empty()) {
-            let message = "nobody may connect: `proxy-protocol` is for `trusted-proxies` only, and there are none";
-            let help = "client { trusted-proxies \"ADDRESS\"; } with the addresses of the load balancers";
-            self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
-        }
-        is_on
-    }
-
     /// Where metrics are served.
     fn metrics(&mut self, document: &Checked, plan: &Plan) -> Option<SocketAddr> {
         let address = document.text("metrics").parse::<SocketAddr>().ok()?;
         let place = document.place("metrics");
-        if let Some(listener) = plan.listeners.iter().find(|listener| collide(listener.address, address)) {
+        if let Some(listener) = plan.listeners.iter().find(|listener| is_same_place(&listener.address, &address.into()))
+        {
             let message = format!("clients are listened for on `{}` already", listener.address);
             self.push(Problem::new("conflict", &place, message).help("give metrics a port of their own"));
         }
@@ -574,13 +544,10 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Whether one socket takes what the other is for. Port 0 is a new port each time.
-pub fn collide(a: SocketAddr, b: SocketAddr) -> bool {
-    let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() != 0 && a.port() == b.port() && a.is_ipv4() == b.is_ipv4() && (wildcard || a.ip() == b.ip())
-}
-
 fn network(text: &str) -> Option<Network> {
+    if text == UNIX {
+        return Some(Network::LOCAL);
+    }
     let (address, bits) = text.split_once('/')?;
     Some(Network { address: address.parse::<IpAddr>().ok()?, prefix_bits: bits.parse().ok()? })
 }

@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 
 use weir_proxy::plan::{DiscoveryPlan, Plan};
 
-pub use compile::collide;
+pub use compile::{collide, is_same_place};
 pub use file::{FILE_BYTES_MAX, LIST_BYTES_MAX, find_path, load};
 pub use forward::Forward;
 pub use import::{Dialect, Imported, Kind as NoteKind, Note, Outside, import, import_in};
@@ -162,12 +162,19 @@ pub struct Experts<'a> {
     pub names: CheckNames<'a>,
     /// Whether weir can become somebody.
     pub account: CheckAccount<'a>,
+    /// The number of a group of this machine.
+    pub group: FindGroup<'a>,
 }
 
 impl Experts<'static> {
     /// Nobody looks: all files and names are good.
-    pub const NOBODY: Experts<'static> =
-        Experts { users: &|_, _| Ok(1), tls: &|_| Ok(Vec::new()), names: &|_, _| Vec::new(), account: &|_| Ok(()) };
+    pub const NOBODY: Experts<'static> = Experts {
+        users: &|_, _| Ok(1),
+        tls: &|_| Ok(Vec::new()),
+        names: &|_, _| Vec::new(),
+        account: &|_| Ok(()),
+        group: &|_| Ok(0),
+    };
 }
 
 /// Files that TLS needs, as far as they belong together.
@@ -214,6 +221,9 @@ pub type CheckNames<'a> = &'a dyn Fn(&DiscoveryPlan, &[&str]) -> Vec<Option<Stri
 
 /// Whether this process is somebody, or can become him.
 pub type CheckAccount<'a> = &'a dyn Fn(&UserChoice) -> Result<(), Account>;
+
+/// The number of a group that is named so.
+pub type FindGroup<'a> = &'a dyn Fn(&str) -> Result<u32, Account>;
 
 /// What is wrong with an account.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -98,11 +98,23 @@ const LISTEN: Block = Block {
     help: "An address that clients connect to. At least one, with a `route`, or a `forward`.",
     positional: &[row(
         "address",
-        Kind::Text("ADDRESS:PORT", texts::listen_address),
+        Kind::Text("ADDRESS:PORT, or `unix:` and a path", texts::listener),
         Default::Required,
-        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both.",
+        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both. `unix:/run/weir/http.sock` is a unix socket (docs/semantics.md §20).",
     )],
     options: &[
+        row(
+            "mode",
+            Kind::Text("an octal number", texts::socket_mode),
+            Default::Absent,
+            "Who may connect to a unix socket: its mode, such as 0666. Without this option 0660.",
+        ),
+        row(
+            "group",
+            Kind::Text("a group", texts::account),
+            Default::Absent,
+            "The group of a unix socket, by a name in /etc/group or a number. Without this option that of weir.",
+        ),
         row(
             "backlog",
             Kind::Count(1, 65_535),
@@ -194,9 +206,9 @@ const CLIENT: Block = Block {
         ),
         row(
             "trusted-proxies",
-            Kind::List("an address or a range such as 10.0.0.0/8", texts::network),
+            Kind::List("an address, a range such as 10.0.0.0/8, or `unix:`", texts::peers),
             Default::Absent,
-            "Proxies in front of weir: their X-Forwarded-* and Forwarded fields are believed, also in who the client is (docs/semantics.md §17). From all others they are dropped.",
+            "Proxies in front of weir, `unix:` those that come over a unix socket: their X-Forwarded-* and Forwarded fields are believed, also in who the client is (docs/semantics.md §17). From all others they are dropped.",
         ),
         row(
             "client-address",

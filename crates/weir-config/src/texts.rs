@@ -21,13 +21,30 @@ const ACCOUNT_BYTES_MAX: usize = 32;
 /// Longest path of a unix socket, without its final zero; unix(7).
 const SOCKET_BYTES_MAX: usize = 107;
 
+/// Where clients are listened for: `address:port`, or `unix:` and the path of a socket.
+pub(crate) fn listener(text: &str) -> Result<String, String> {
+    match text.strip_prefix(UNIX) {
+        Some(path) => socket_at(path, "weir.sock"),
+        None if text.starts_with('/') => Err(format!("a unix socket is written {UNIX}{text}")),
+        None => listen_address(text),
+    }
+}
+
+/// The mode of a unix socket: octal digits.
+pub(crate) fn socket_mode(text: &str) -> Result<String, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(format!("{mode:04o}")),
+        _ => Err(format!("`{text}` is no mode: write octal digits, such as 0660, or 0666 for everybody")),
+    }
+}
+
 /// `address:port` to listen on.
 pub(crate) fn listen_address(text: &str) -> Result<String, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address.to_string());
     }
     if text.starts_with('/') || text.starts_with(UNIX) {
-        return Err("weir can't listen on unix sockets yet, only on TCP: ADDRESS:PORT".to_owned());
+        return Err("only `listen` at the top can be on a unix socket; here write ADDRESS:PORT".to_owned());
     }
     if let Some(why) = other_socket(text, "listen on") {
         return Err(why);
@@ -132,7 +149,7 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
         return Err(format!("a unix socket is written {UNIX}{text}"));
     }
     if let Some(path) = text.strip_prefix(UNIX) {
-        return server_socket(path);
+        return socket_at(path, "app.sock");
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return if address.port() == 0 {
@@ -165,8 +182,8 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The path of a unix socket of a server, with [`UNIX`] in front.
-fn server_socket(path: &str) -> Result<String, String> {
+/// The path of a unix socket, such as one of this name, with [`UNIX`] in front.
+fn socket_at(path: &str, name: &str) -> Result<String, String> {
     if let Some(path) = path.strip_prefix("//") {
         return Err(format!("`{UNIX}` has no slashes of its own: write {UNIX}/{}", path.trim_start_matches('/')));
     }
@@ -174,13 +191,13 @@ fn server_socket(path: &str) -> Result<String, String> {
         return Err("weir finds unix sockets by their path, not by an abstract name".to_owned());
     }
     if !path.starts_with('/') {
-        return Err(format!("a unix socket has an absolute path, such as {UNIX}/run/app.sock"));
+        return Err(format!("a unix socket has an absolute path, such as {UNIX}/run/{name}"));
     }
     if let Some((path, _)) = path.split_once(':').filter(|_| path.ends_with(':')) {
         return Err(format!("nothing stands behind the path: write {UNIX}{path}"));
     }
     if path.ends_with('/') {
-        return Err(format!("`{path}` is a directory: write the path of the socket, such as {UNIX}{path}app.sock"));
+        return Err(format!("`{path}` is a directory: write the path of the socket, such as {UNIX}{path}{name}"));
     }
     socket_path(path).map(|path| format!("{UNIX}{path}"))
 }
@@ -350,6 +367,11 @@ pub(crate) fn network(text: &str) -> Result<String, String> {
         }
     };
     Ok(format!("{address}/{bits}"))
+}
+
+/// The same, or all who come over a unix socket.
+pub(crate) fn peers(text: &str) -> Result<String, String> {
+    if text == UNIX || text == "unix" { Ok(UNIX.to_owned()) } else { network(text) }
 }
 
 /// Where lines of the access log go.

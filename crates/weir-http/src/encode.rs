@@ -5,7 +5,7 @@
 //! pass are copied as one run. Never fails; what may leave was decided by the parser.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::field::{Field, FieldName, Fields};
 use crate::framing::members;
@@ -59,7 +59,8 @@ pub struct RequestEdits<'a> {
 /// The client as the connection knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded<'a> {
-    /// Address of the connection; an IPv4 address mapped into IPv6 is written as IPv4.
+    /// Address of the connection; an IPv4 address mapped into IPv6 is written as IPv4, and the unspecified
+    /// one (`::`) as `unknown`: there is none (RFC 7239 §6.2).
     pub client: IpAddr,
     /// `http` or `https`.
     pub proto: &'a [u8],
@@ -269,6 +270,7 @@ pub(crate) fn put_decimal(out: &mut Vec<u8>, value: u64) {
 fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(address) => put_ipv4(out, address),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => out.extend_from_slice(b"unknown"),
         IpAddr::V6(address) => {
             // Writing to a vector can't fail.
             let _ = write!(out, "{address}");

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -254,7 +254,7 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.now_us()
     }
 
-    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
         let socket = self.inner.listen(listener, token)?;
         self.tokens.push((socket, token));
         Ok(socket)

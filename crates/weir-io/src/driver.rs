@@ -62,7 +62,7 @@ pub enum Event {
     Accepted {
         /// The new socket.
         socket: Socket,
-        /// Address of the client.
+        /// Address of the client; [`UNIX_PEER`](crate::UNIX_PEER) on a unix socket.
         peer: SocketAddr,
     },
     /// Accepting failed (descriptors, memory). The driver tries again by itself after a pause and never spins.
@@ -141,11 +141,12 @@ pub trait Driver {
     /// Monotonic time in microseconds since an arbitrary start, as of the last turn.
     fn now_us(&self) -> u64;
 
-    /// Starts accepting on a bound, listening, non-blocking socket.
+    /// Starts accepting on a bound, listening, non-blocking socket of TCP, or of the unix domain, whose clients all have the address
+    /// [`UNIX_PEER`](crate::UNIX_PEER).
     ///
     /// # Errors
     /// The operating system's, when the listener can't be registered.
-    fn listen(&mut self, listener: std::net::TcpListener, token: Token) -> io::Result<Socket>;
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket>;
 
     /// Lets a listener take no new connections. Those that are established, or of which the kernel has answered the first packet,
     /// are accepted as before. Later ones get no answer, so that they try again after a second: then they are refused, or find a

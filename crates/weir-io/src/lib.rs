@@ -23,6 +23,7 @@ mod relay;
 pub mod sim;
 mod table;
 mod thread;
+mod unix_listener;
 mod uring;
 mod wake;
 
@@ -35,10 +36,11 @@ pub use driver::{
 pub use epoll::Epoll;
 pub use inherited::take_inherited;
 pub use local::local_addresses;
-pub use net::{adopt_listener, bind_listener, bind_listeners};
+pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use privileges::{Identity, NotDropped, give_up, hide_memory};
 pub use probe::{DriverKind, Probe, choose, probe};
 pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
+pub use unix_listener::{SocketFile, bind_unix, check_unix_free};
 pub use uring::Uring;

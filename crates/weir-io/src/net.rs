@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::driver::{AcceptQueue, Delivery};
+
+/// What stands for the address of a client on a unix socket, which has none. No client of TCP has it (RFC 4291 §2.5.2).
+pub const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// The state of a listening socket (net/tcp_states.h).
 const TCP_LISTEN: u32 = 10;
@@ -54,18 +57,22 @@ fn open_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Makes of a listening TCP socket that another process has opened one as [`bind_listener`] makes it, as far as that can still be
-/// changed.
+/// Makes of a listening socket of TCP or at a path that another process has opened one as [`bind_listener`] makes it, as far as that can
+/// still be changed.
 ///
 /// # Errors
-/// It is not a listening TCP socket, or the operating system's.
-pub fn adopt_listener(socket: OwnedFd, backlog: u32) -> io::Result<TcpListener> {
+/// It is not such a socket, or the operating system's.
+pub fn adopt_listener(socket: OwnedFd, backlog: u32) -> io::Result<OwnedFd> {
     let socket = Socket::from(socket);
-    let is_tcp = socket.r#type()? == Type::STREAM && socket.local_addr()?.as_socket().is_some();
-    if !is_tcp || !socket.is_listener()? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no listening TCP socket"));
+    let address = socket.local_addr()?;
+    let is_tcp = address.as_socket().is_some();
+    let is_known = socket.r#type()? == Type::STREAM && (is_tcp || address.as_pathname().is_some());
+    if !is_known || !socket.is_listener()? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no listening socket of TCP or at a path"));
     }
-    socket.set_tcp_nodelay(true)?;
+    if is_tcp {
+        socket.set_tcp_nodelay(true)?;
+    }
     socket.set_nonblocking(true)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
@@ -145,14 +152,26 @@ pub(crate) fn accept(fd: RawFd, nonblocking: bool) -> io::Result<(RawFd, SocketA
     }
     // SAFETY: the kernel filled `len` bytes of `storage`.
     let address = unsafe { SockAddr::new(storage, len) };
-    let Some(peer) = address.as_socket() else {
+    let Some(peer) = peer_of(&address) else {
         close_fd(accepted);
         return Err(io::Error::from_raw_os_error(libc::EPROTO));
     };
     Ok((accepted, peer))
 }
 
-/// The address of the other end of a connected socket.
+/// Whose address this is; None: nobody's who is served.
+fn peer_of(address: &SockAddr) -> Option<SocketAddr> {
+    address.as_socket().or_else(|| address.is_unix().then_some(UNIX_PEER))
+}
+
+/// Whether a descriptor is a socket of the unix domain.
+pub(crate) fn is_unix(fd: RawFd) -> bool {
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    SockRef::from(&socket).local_addr().is_ok_and(|address| address.is_unix())
+}
+
+/// The address of the other end of a connected socket; [`UNIX_PEER`] where it has none.
 pub(crate) fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
     let mut storage = SockAddrStorage::zeroed();
     let mut len = storage.size_of();
@@ -163,7 +182,7 @@ pub(crate) fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
     }
     // SAFETY: the kernel filled `len` bytes of `storage`.
     let address = unsafe { SockAddr::new(storage, len) };
-    address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    peer_of(&address).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
 /// Microseconds of the monotonic clock. All drivers of a process share its start.

@@ -70,10 +70,15 @@ fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     let (from, to) = (address(from), address(to));
     match (from, to, port(from_port), port(to_port)) {
         (Some(from), Some(_), Some(port), Some(_)) => {
-            Ok(Some(ProxyHeader { bytes, client: Some(SocketAddr::new(from, port)) }))
+            Ok(Some(ProxyHeader { bytes, client: Some(SocketAddr::new(from, port)).filter(is_somebody) }))
         }
         _ => Err(NoProxyHeader),
     }
+}
+
+/// Nobody has the unspecified address, which stands for clients without one ([`UNIX_PEER`](crate::UNIX_PEER)).
+fn is_somebody(client: &SocketAddr) -> bool {
+    client.ip() != crate::UNIX_PEER.ip()
 }
 
 /// Decimal digits without a zero in front.
@@ -93,7 +98,7 @@ fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
         // LOCAL: what it says of addresses means nothing.
         (0x20, _) => None,
         (_, 0x11) => Some(tcp4(addresses).ok_or(NoProxyHeader)?),
-        (_, 0x21) => Some(tcp6(addresses).ok_or(NoProxyHeader)?),
+        (_, 0x21) => Some(tcp6(addresses).ok_or(NoProxyHeader)?).filter(is_somebody),
         // Nothing that is known, or a stream of the unix domain.
         (_, 0x00 | 0x31) => None,
         _ => return Err(NoProxyHeader),

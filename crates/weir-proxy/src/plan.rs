@@ -27,7 +27,7 @@ use crate::upstream::health::{Codes, Symptom};
 pub use discovery::{DiscoveryPlan, Family, Known};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
-pub use network::{AddressField, Network};
+pub use network::{AddressField, NO_ADDRESS, Network, Shown};
 pub use server::{Location, Place, ServerPlan, UNIX, UNLOCATED};
 pub use shutdown::ShutdownPlan;
 pub use upgrade::UpgradePlan;
@@ -57,11 +57,15 @@ pub struct Plan {
     pub slots: Vec<(u16, u16)>,
 }
 
-/// One address that clients connect to.
+/// One address, or one path, that clients connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerPlan {
-    /// Bound with SO_REUSEPORT by each worker.
-    pub address: SocketAddr,
+    /// An address is bound with SO_REUSEPORT by each worker; of a unix socket all have a descriptor.
+    pub address: Location,
+    /// Who may connect to a unix socket: its mode, at most 0o777. Default 0o660.
+    pub mode: u32,
+    /// The group of a unix socket, by its number; None, the default: that of weir.
+    pub group: Option<u32>,
     /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn). Default 65535.
     pub backlog: u32,
     /// What its clients may ask for. Default [`Serves::Reverse`].
@@ -463,7 +467,7 @@ impl ClientPlan {
     /// Whether this is a trusted proxy.
     #[inline]
     pub fn trusts(&self, address: IpAddr) -> bool {
-        self.trusted_proxies.iter().any(|network| network.contains(address))
+        self.trusted_proxies.iter().any(|network| network.has_client(address))
     }
 
     /// What stands in Via of what leaves.
@@ -534,7 +538,15 @@ impl Default for UpstreamPlan {
 impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
-        let (serves, protocols) = (Serves::Reverse, Protocols::default());
-        ListenerPlan { address, backlog: 65535, serves, tls: None, protocols, proxy_protocol: false }
+        ListenerPlan {
+            address: address.into(),
+            mode: 0o660,
+            group: None,
+            backlog: 65535,
+            serves: Serves::Reverse,
+            tls: None,
+            protocols: Protocols::default(),
+            proxy_protocol: false,
+        }
     }
 }

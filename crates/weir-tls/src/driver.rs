@@ -1,7 +1,7 @@
 //! The commands of [`Sealed`], and its turn.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.now_us()
     }
 
-    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
         let socket = self.inner.listen(listener, token)?;
         self.tokens.push((socket, token));
         #[cfg(test)]

@@ -3,14 +3,13 @@
 //! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_proxy::cross::standing::Order;
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Location, Plan};
 
 use crate::hand_over::Lending;
 use crate::listeners::ListenerChange;
@@ -94,7 +93,7 @@ pub struct Control {
     /// At most one for each errand that is open.
     news: Mutex<Vec<News>>,
     /// Listeners that another process has taken over when this one is to drain.
-    taken: Mutex<Vec<SocketAddr>>,
+    taken: Mutex<Vec<Location>>,
 }
 
 pub(crate) const DRAIN: u8 = 1;
@@ -111,12 +110,12 @@ impl Control {
     }
 
     /// The same while another process accepts on these listeners, named as the plan names them.
-    pub fn hand_over(&self, taken: &[SocketAddr]) {
+    pub fn hand_over(&self, taken: &[Location]) {
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken.to_vec();
         self.told.fetch_or(HAND_OVER | DRAIN, Ordering::Release);
     }
 
-    pub(crate) fn taken(&self) -> Vec<SocketAddr> {
+    pub(crate) fn taken(&self) -> Vec<Location> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

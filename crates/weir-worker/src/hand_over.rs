@@ -4,12 +4,12 @@
 //! Nothing is done to a lent socket that the other process would feel: it is not turned away from, and not shut down.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use weir_io::Driver;
 use weir_proxy::ending::Farewell;
+use weir_proxy::plan::Location;
 
 use crate::worker::Worker;
 
@@ -17,7 +17,7 @@ use crate::worker::Worker;
 #[derive(Debug)]
 pub struct Lent {
     /// Its listener as the plan names it.
-    pub address: SocketAddr,
+    pub address: Location,
     /// The service manager keeps it.
     pub stays_open: bool,
     /// A descriptor more of it. Several workers may have the same socket.
@@ -47,13 +47,13 @@ impl<D: Driver> Worker<D> {
         for (address, sockets, stays_open) in self.listeners.present() {
             for socket in sockets {
                 let duplicate = self.driver.duplicate(*socket);
-                lent.push(duplicate.map(|socket| Lent { address, stays_open, socket }));
+                lent.push(duplicate.map(|socket| Lent { address: address.clone(), stays_open, socket }));
             }
         }
     }
 
     /// Finishes what is under way; who is new is another process's affair at these listeners. At the others it is as in a drain.
-    pub(crate) fn hand_over(&mut self, taken: &[SocketAddr]) {
+    pub(crate) fn hand_over(&mut self, taken: &[Location]) {
         self.draining = true;
         self.stop_accepting(taken);
         self.survive(|worker| {

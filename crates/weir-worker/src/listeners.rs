@@ -7,12 +7,13 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_io::{AcceptQueue, Announced, Balancers, Driver, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::plan::{Entrance, ListenerPlan, Plan};
+use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan};
 
 use crate::start::Sealing;
 use crate::worker::Worker;
@@ -30,7 +31,7 @@ pub struct ListenerChange {
     /// Which one it was of the plan before, whose sockets and clients stay; None: it is new.
     pub before: Option<usize>,
     /// Of one that is new: bound and listening, by worker; each is taken once.
-    pub sockets: Mutex<Vec<Option<TcpListener>>>,
+    pub sockets: Mutex<Vec<Option<OwnedFd>>>,
     /// How those speak that it accepts from now on.
     pub speech: Speech,
 }
@@ -47,7 +48,7 @@ pub enum Speech {
 }
 
 impl ListenerChange {
-    fn take(&self, worker: u16) -> Option<TcpListener> {
+    fn take(&self, worker: u16) -> Option<OwnedFd> {
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         sockets.get_mut(usize::from(worker))?.take()
     }
@@ -76,8 +77,8 @@ struct Leaver {
 struct Listener {
     /// One; or several, or one that other workers have as well, where another process has opened them ([`crate::Inherited`]).
     sockets: Vec<Socket>,
-    /// With the real port where 0 was asked.
-    address: SocketAddr,
+    /// With the real port where 0 was asked; None: it is a unix socket, of which the kernel tells less.
+    address: Option<SocketAddr>,
     plan: ListenerPlan,
     /// The service manager has the sockets, too, and keeps them.
     stays_open: bool,
@@ -98,14 +99,17 @@ impl Listeners {
     pub(crate) fn add<D: Driver>(
         &mut self,
         driver: &mut D,
-        sockets: Vec<TcpListener>,
+        sockets: Vec<OwnedFd>,
         stays_open: bool,
         plan: &ListenerPlan,
     ) -> io::Result<()> {
         let number = self.all.len() as u32;
         self.of_plan.push(number);
         self.all.push(None);
-        let address = sockets.first().map_or(Ok(plan.address), TcpListener::local_addr)?;
+        let address = match (plan.address.network(), sockets.first()) {
+            (Some(_), Some(socket)) => Some(TcpListener::from(socket.try_clone()?).local_addr()?),
+            (address, _) => address,
+        };
         let token = Token::Listener { index: number }.pack();
         let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;
         let plan = plan.clone();
@@ -132,9 +136,9 @@ impl Listeners {
     }
 
     /// The plan's listeners that accept: how the plan calls them, their sockets, and whether those stay open.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (SocketAddr, &[Socket], bool)> {
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&Location, &[Socket], bool)> {
         let present = self.of_plan.iter().filter_map(|number| self.get(*number));
-        present.map(|listener| (listener.plan.address, &listener.sockets[..], listener.stays_open))
+        present.map(|listener| (&listener.plan.address, &listener.sockets[..], listener.stays_open))
     }
 
     /// What a client comes in by.
@@ -162,11 +166,11 @@ impl Listeners {
     pub(crate) fn queues<D: Driver>(&self, driver: &mut D) -> Vec<(SocketAddr, AcceptQueue)> {
         let present = self.of_plan.iter().filter_map(|number| self.get(*number));
         let sockets = present.flat_map(|listener| listener.sockets.iter().map(|socket| (listener.address, *socket)));
-        sockets.filter_map(|(address, socket)| Some((address, driver.accept_queue(socket)?))).collect()
+        sockets.filter_map(|(address, socket)| Some((address?, driver.accept_queue(socket)?))).collect()
     }
 
     /// It takes nobody new, and is closed soon. `taken`: another process accepts there from now on.
-    fn leave<D: Driver>(&mut self, number: u32, taken: &[SocketAddr], driver: &mut D) {
+    fn leave<D: Driver>(&mut self, number: u32, taken: &[Location], driver: &mut D) {
         let Some(listener) = self.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
         listener.is_leaving = true;
         let is_handed_over = listener.stays_open || taken.contains(&listener.plan.address);
@@ -229,7 +233,7 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Takes nothing new but those who are connected already; where another process has taken over, those who were accepted.
-    pub(crate) fn stop_accepting(&mut self, taken: &[SocketAddr]) {
+    pub(crate) fn stop_accepting(&mut self, taken: &[Location]) {
         for number in std::mem::take(&mut self.listeners.of_plan) {
             self.listeners.leave(number, taken, &mut self.driver);
         }

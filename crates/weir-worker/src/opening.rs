@@ -5,10 +5,12 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_io::{Driver, bind_listener};
-use weir_proxy::plan::ListenerPlan;
+use weir_io::{Driver, SocketFile, bind_listener, bind_unix};
+use weir_proxy::plan::{ListenerPlan, Location};
 
 use crate::start::{Sealing, StartError};
 use crate::worker::Worker;
@@ -17,9 +19,9 @@ use crate::worker::Worker;
 #[derive(Debug)]
 pub struct Inherited {
     /// The listener as the plan names it.
-    pub address: SocketAddr,
+    pub address: Location,
     /// At least one.
-    pub sockets: Vec<TcpListener>,
+    pub sockets: Vec<OwnedFd>,
     /// They stay open when this process closes them: the service manager keeps them.
     pub stays_open: bool,
 }
@@ -38,7 +40,7 @@ pub struct Opening {
 /// What one worker has of one listener.
 #[derive(Debug, Default)]
 struct Sockets {
-    sockets: Vec<TcpListener>,
+    sockets: Vec<OwnedFd>,
     stays_open: bool,
 }
 
@@ -47,7 +49,9 @@ struct Sockets {
 pub struct Opened {
     pub(crate) opening: Opening,
     /// Of the listeners, with the real port where 0 was asked.
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<Location>,
+    /// Names of unix sockets, each with the group that its plan gives it.
+    pub(crate) files: Vec<(SocketFile, Option<u32>)>,
     /// Some workers accept from the same socket.
     pub(crate) is_shared: bool,
 }
@@ -73,6 +77,9 @@ impl Opened {
         for socket in lock(&self.opening.sockets).iter().flatten().flat_map(|sockets| &sockets.sockets) {
             rustix::fs::fchown(socket, Some(uid), Some(gid))?;
         }
+        for (file, group) in &self.files {
+            file.give_to(Some(uid.as_raw()), group.is_none().then_some(gid.as_raw()))?;
+        }
         Ok(())
     }
 
@@ -81,7 +88,7 @@ impl Opened {
     /// # Errors
     /// The listener that can't be had, and why.
     pub fn new(plans: &[ListenerPlan], workers: usize, mut inherited: Vec<Inherited>) -> Result<Opened, StartError> {
-        let (mut addresses, mut is_shared) = (Vec::new(), false);
+        let (mut addresses, mut files, mut is_shared) = (Vec::new(), Vec::new(), false);
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
         for plan in plans {
             let at = inherited.iter().position(|inherited| inherited.address == plan.address);
@@ -89,31 +96,43 @@ impl Opened {
                 Some(Inherited { sockets, stays_open, .. }) => (sockets, stays_open),
                 None => (Vec::new(), false),
             };
-            let failed = |error| StartError::Listen { address: plan.address, error };
-            let all = complete(plan, workers, before, stays_open).map_err(failed)?;
-            addresses.push(all[0].local_addr().map_err(failed)?);
-            is_shared |= all.len() < workers;
+            let failed = |error| StartError::Listen { address: plan.address.clone(), error };
+            let all = match &plan.address {
+                Location::Network(address) => {
+                    let all = complete((*address, plan.backlog), workers, before, stays_open).map_err(failed)?;
+                    addresses.push(all[0].local_addr().map_err(failed)?.into());
+                    is_shared |= all.len() < workers;
+                    all.into_iter().map(OwnedFd::from).collect()
+                }
+                Location::Unix(path) => {
+                    addresses.push(plan.address.clone());
+                    let (all, file) = at_path(path, plan, before, stays_open).map_err(failed)?;
+                    files.extend(file.map(|file| (file, plan.group)));
+                    all
+                }
+            };
             for (of_worker, sockets) in of_workers.iter_mut().zip(spread(&all, workers).map_err(failed)?) {
                 of_worker.push(Sockets { sockets, stays_open });
             }
         }
         let opening = Opening { sockets: Mutex::new(of_workers), ..Opening::default() };
-        Ok(Opened { opening, addresses, is_shared })
+        Ok(Opened { opening, addresses, files, is_shared })
     }
 }
 
 /// The sockets of a listener, with one for each worker if that can be; at least one.
 fn complete(
-    plan: &ListenerPlan,
+    (address, backlog): (SocketAddr, u32),
     workers: usize,
-    mut all: Vec<TcpListener>,
+    before: Vec<OwnedFd>,
     stays_open: bool,
 ) -> io::Result<Vec<TcpListener>> {
-    let mut address = all.first().map_or(Ok(plan.address), TcpListener::local_addr)?;
+    let mut all: Vec<TcpListener> = before.into_iter().map(TcpListener::from).collect();
+    let mut address = all.first().map_or(Ok(address), TcpListener::local_addr)?;
     // One of ours beside those that stay open would lose who waits at it when weir ends.
     let wanted = if stays_open { 1 } else { workers };
     while all.len() < wanted {
-        match bind_listener(address, plan.backlog) {
+        match bind_listener(address, backlog) {
             Ok(socket) => {
                 address = socket.local_addr()?;
                 all.push(socket);
@@ -126,9 +145,25 @@ fn complete(
     Ok(all)
 }
 
+/// The socket at a path, which all workers share, and its name where it is this process that removes it, now or when it has taken it over.
+fn at_path(
+    path: &Path,
+    plan: &ListenerPlan,
+    before: Vec<OwnedFd>,
+    stays_open: bool,
+) -> io::Result<(Vec<OwnedFd>, Option<SocketFile>)> {
+    if before.is_empty() {
+        let (socket, file) = bind_unix(path, plan.backlog, plan.mode, plan.group)?;
+        return Ok((vec![socket], Some(file)));
+    }
+    // Where somebody has removed the name it is nobody's.
+    let file = if stays_open { None } else { SocketFile::of(path, false).ok() };
+    Ok((before, file))
+}
+
 /// Descriptors of all sockets by worker: each worker has one, each socket a worker.
-fn spread(all: &[TcpListener], workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
-    let mut of_workers: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+fn spread(all: &[OwnedFd], workers: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
+    let mut of_workers: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
     for at in 0..workers.max(all.len()) {
         of_workers[at % workers].push(all[at % all.len()].try_clone()?);
     }
@@ -164,10 +199,11 @@ mod tests {
     //! manager keeps is never joined by others. How: real sockets, told apart by their inodes.
 
     use std::collections::BTreeSet;
+    use std::os::fd::AsFd;
 
     use super::*;
 
-    fn inodes<'a>(sockets: impl IntoIterator<Item = &'a TcpListener>) -> BTreeSet<u64> {
+    fn inodes<'a, F: AsFd + 'a>(sockets: impl IntoIterator<Item = &'a F>) -> BTreeSet<u64> {
         sockets.into_iter().map(|socket| rustix::fs::fstat(socket).expect("open").st_ino).collect()
     }
 
@@ -178,11 +214,11 @@ mod tests {
         while before.len() < count {
             before.push(bind_listener(address, 8).expect("it shares the port"));
         }
-        let sockets = before.iter().map(|socket| socket.try_clone().expect("a descriptor")).collect();
+        let sockets = before.iter().map(|socket| socket.try_clone().expect("a descriptor").into()).collect();
         let plan = ListenerPlan::new(address);
-        let inherited = Inherited { address, sockets, stays_open };
+        let inherited = Inherited { address: address.into(), sockets, stays_open };
         let opened = Opened::new(&[plan], workers, vec![inherited]).expect("it opens");
-        assert_eq!(opened.addresses, [address]);
+        assert_eq!(opened.addresses, [address.into()]);
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
         (before, of_workers, opened.is_shared)
     }
@@ -205,7 +241,7 @@ mod tests {
     fn what_is_not_inherited_is_bound() {
         let address = "127.0.0.1:0".parse().expect("an address");
         let opened = Opened::new(&[ListenerPlan::new(address)], 3, Vec::new()).expect("it opens");
-        assert!(opened.addresses[0].port() > 0 && !opened.is_shared);
+        assert!(opened.addresses[0].network().is_some_and(|address| address.port() > 0) && !opened.is_shared);
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
         assert_eq!(inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets)).len(), 3);
     }

@@ -2,21 +2,21 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, pin_to};
+use weir_io::{Driver, DriverKind, Epoll, Options, SocketFile, Uring, Waker, available_cores, pin_to};
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::Event;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Plan, SERVERS_SPARE};
+use weir_proxy::plan::{Location, Plan, SERVERS_SPARE};
 use weir_tls::Seal;
 
 use crate::control::{Busy, Command, Control};
@@ -76,7 +76,7 @@ pub enum StartError {
     /// An address can't be listened on.
     Listen {
         /// The address.
-        address: SocketAddr,
+        address: Location,
         /// Why.
         error: io::Error,
     },
@@ -134,6 +134,8 @@ pub struct Handle {
     telling: Arc<Mutex<()>>,
     /// They will be told to drain.
     leaving: Arc<AtomicBool>,
+    /// Names of unix sockets that are listened on. They go with their listeners.
+    files: Arc<Mutex<Vec<SocketFile>>>,
 }
 
 impl fmt::Debug for Handle {
@@ -198,6 +200,29 @@ impl Handle {
         lending.take()
     }
 
+    /// Keeps names of unix sockets until [`Handle::remove_files`].
+    pub fn keep_files(&self, files: impl IntoIterator<Item = SocketFile>) {
+        self.files().extend(files);
+    }
+
+    /// Removes the names of those unix sockets at whose paths this is not so: nobody new finds them from then on.
+    pub fn remove_files(&self, stays: impl Fn(&Path) -> bool) {
+        self.files().retain(|file| stays(file.path()));
+    }
+
+    /// Gives unix sockets another mode and another group, if this process has their names: by path.
+    ///
+    /// # Errors
+    /// The operating system's, with the path.
+    pub fn set_rights(&self, path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
+        let files = self.files();
+        files.iter().find(|file| file.path() == path).map_or(Ok(()), |file| file.set_rights(mode, group))
+    }
+
+    fn files(&self) -> MutexGuard<'_, Vec<SocketFile>> {
+        self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Counts for servers as well that were added: by worker, by slot.
     pub fn with_servers(&self, servers: &[Vec<Arc<ServerStats>>]) -> Handle {
         let mut handle = self.clone();
@@ -222,7 +247,7 @@ pub struct Running {
     handle: Handle,
     /// Numbers of the workers' threads (gettid).
     numbers: Vec<i32>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Location>,
     log: Option<LogWriter>,
     /// Changes of servers.
     events: Mutex<Receiver<Event>>,
@@ -247,7 +272,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
 /// See [`StartError`]; nothing is left running.
 pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let workers = setup.workers.max(1);
-    let Opened { mut opening, addresses, is_shared } = opened;
+    let Opened { mut opening, addresses, files, is_shared } = opened;
     opening.set_seals(setup.seals.clone());
     let options = Options { shared_listeners: is_shared, ..Options::default() };
     let hints = Arc::new(Hints::new(setup.plan.servers() + SERVERS_SPARE, usize::from(workers)));
@@ -255,6 +280,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
     let (log, mut sinks) = access_log(&setup.plan, &views)?;
     let handle = Handle { views, ..Handle::default() };
+    handle.keep_files(files.into_iter().map(|(file, _)| file));
     let (events, told) = mpsc::sync_channel(EVENTS_MAX);
     let (threads, numbers, events_told) = (Vec::new(), Vec::new(), Mutex::new(told));
     let mut running = Running { threads, handle, numbers, addresses, log, events: events_told, opening: Some(opening) };
@@ -382,7 +408,7 @@ impl Seat {
 
 impl Running {
     /// Addresses that are listened on, with the real port where 0 was asked.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[Location] {
         &self.addresses
     }
 
@@ -430,6 +456,11 @@ impl Running {
         }
     }
 
+    /// The process that these listeners were taken over from has them no more: their names are this one's affair.
+    pub fn answer_for_files(&self) {
+        self.handle.files().iter_mut().for_each(|file| file.set_ours(true));
+    }
+
     /// Everything goes on; whoever asks is told that it will not for long.
     pub fn leave_soon(&self) {
         self.handle.leaving.store(true, Ordering::Relaxed);
@@ -437,6 +468,7 @@ impl Running {
 
     /// Stops accepting; clients get the answers to what they asked; then the workers end.
     pub fn drain(&self) {
+        self.handle.remove_files(|_| false);
         for (control, waker) in &self.handle.controls {
             control.drain();
             waker.wake();
@@ -444,7 +476,10 @@ impl Running {
     }
 
     /// The same while another process accepts on these listeners, named as the plan names them: who is new is its affair.
-    pub fn hand_over(&self, taken: &[SocketAddr]) {
+    pub fn hand_over(&self, taken: &[Location]) {
+        let is_taken = |file: &SocketFile| taken.contains(&Location::Unix(file.path().into()));
+        self.handle.files().iter_mut().filter(|file| is_taken(file)).for_each(|file| file.set_ours(false));
+        self.handle.remove_files(|_| false);
         for (control, waker) in &self.handle.controls {
             control.hand_over(taken);
             waker.wake();
@@ -496,6 +531,7 @@ impl Running {
                 outcome = ended;
             }
         }
+        self.handle.remove_files(|_| false);
         if let Some(log) = self.log {
             log.finish();
         }

@@ -98,7 +98,7 @@ impl<D: Driver> Worker<D> {
         mailbox.set_waker(driver.waker());
         let mut open = Listeners::default();
         for (listener, plan) in listeners.into_iter().zip(&parts.plan.listeners) {
-            open.add(&mut driver, vec![listener], false, plan)?;
+            open.add(&mut driver, vec![listener.into()], false, plan)?;
         }
         open.announce(driver.inner_mut(), &parts.plan);
         let engine = Engine::new(parts.clone(), driver.now_us());

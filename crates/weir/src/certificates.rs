@@ -437,7 +437,7 @@ impl Listener {
             tickets: tls.tickets,
             clients,
             ticket_keys: tls.ticket_keys.clone(),
-            port: plan.address.port(),
+            port: plan.address.network().map_or(0, |address| address.port()),
             http1: plan.protocols.http1,
             http2: plan.protocols.http2,
         };

@@ -15,6 +15,7 @@ const EXPERTS: Experts<'static> = Experts {
     tls: &certificates::check,
     names: &discovery::check,
     account: &privileges::check,
+    group: &privileges::group,
 };
 
 /// Does the verb.

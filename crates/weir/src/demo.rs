@@ -14,7 +14,7 @@ use weir_config::{AdminChoice, parse};
 use weir_lab::certificate::{Certificate, KeyKind};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
-use weir_proxy::plan::{Plan, SERVERS_SPARE};
+use weir_proxy::plan::{Location, Plan, SERVERS_SPARE};
 use weir_worker::{Running, Sealing, Setup};
 
 use crate::admin::{Doors, Facts};
@@ -75,7 +75,7 @@ pub(crate) struct DemoArgs {
 pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
-    run::patiently(|| run::check_free(arguments.listen)).map_err(|error| {
+    run::patiently(|| run::check_free(&arguments.listen.into())).map_err(|error| {
         Failure::Running(format!("weir: {error}\n  another one: weir demo --listen 127.0.0.1:8081\n"))
     })?;
     let probe = weir_io::choose(run::io_choice(arguments.io.into()))
@@ -88,7 +88,7 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     };
     let origin = spawn(options).map_err(|error| run::failed("origin", &error))?;
     let (proxy, admin, page) = start(arguments, origin.local_addr(), workers, &probe)?;
-    let address = proxy.addresses().first().copied().unwrap_or(arguments.listen);
+    let address = proxy.addresses().first().and_then(Location::network).unwrap_or(arguments.listen);
     let shown = introduction(arguments, address, page, admin.as_ref().is_some_and(admin::Admin::has_socket));
     terminal::print(&format!(
         "{shown}weir demo: {probe}; {workers} workers; a test origin on {}\n\n",

@@ -36,6 +36,14 @@ pub(crate) fn check(choice: &UserChoice) -> Result<(), Account> {
     possible(choice, &identity, geteuid().as_raw(), getegid().as_raw())
 }
 
+/// The number of a group.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn group(name: &str) -> Result<u32, Account> {
+    Accounts::of_this_machine().group_of(name)
+}
+
 /// The same for whoever has this user and group.
 fn possible(choice: &UserChoice, identity: &Identity, uid: u32, gid: u32) -> Result<(), Account> {
     let says_more = choice.group.is_some() || choice.privileged_ports;

@@ -14,14 +14,13 @@ mod restart;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use weir_config::{Config, Tree};
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Location, Plan};
 
 use crate::discovery::{Discovery, RELOAD_PATIENCE};
 use crate::failure::Failure;
@@ -99,7 +98,7 @@ pub(crate) struct Told {
     /// None: there was no reload.
     pub(crate) last: Option<Last>,
     /// Addresses that are listened on for clients, with the real port where 0 was asked.
-    pub(crate) listeners: Vec<SocketAddr>,
+    pub(crate) listeners: Vec<Location>,
 }
 
 #[derive(Debug)]
@@ -252,7 +251,7 @@ impl Desk {
     }
 
     /// `listeners`: where clients are listened for now; None: where they were before.
-    fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Option<Vec<SocketAddr>>) {
+    fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Option<Vec<Location>>) {
         let state = &mut *self.lock();
         state.current = Current { number: state.current.number + 1, plan, servers };
         if let Some(listeners) = listeners {
@@ -267,7 +266,7 @@ impl Desk {
 
 impl Reloader {
     /// For workers that run by this plan, count into these, and listen there.
-    pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Vec<SocketAddr>) -> Reloader {
+    pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Vec<Location>) -> Reloader {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let told = Told { generation: 1, last: None, listeners };
         let current = Current { number: 0, plan, servers };

@@ -6,7 +6,6 @@
 //! through their control; the service manager by `notify`.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -17,7 +16,7 @@ use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Errors, Experts, find_path, load};
 use weir_http::Pseudonym;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Plan, SERVERS_SPARE};
+use weir_proxy::plan::{Location, Plan, SERVERS_SPARE};
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Admin, Doors, Facts};
@@ -45,6 +44,7 @@ pub(crate) const EXPERTS: Experts<'static> = Experts {
     users: &side::users::check,
     tls: &certificates::check_to_run,
     account: &privileges::check,
+    group: &privileges::group,
     ..Experts::NOBODY
 };
 
@@ -169,8 +169,8 @@ struct Opened {
 /// Binds, and reads what only root may, with all rights that this process has; then gives them up if it is to. No thread may run before.
 fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, workers: u32) -> Result<Opened, Failure> {
     let user = NewUser::of(config)?;
-    for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(listener.address)) {
-        patiently(|| check_free(listener.address)).map_err(|error| Failure::binding(&error))?;
+    for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(&listener.address)) {
+        patiently(|| check_free(&listener.address)).map_err(|error| Failure::binding(&error))?;
     }
     complete(&mut config.plan)?;
     let mut metrics = Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
@@ -224,6 +224,7 @@ fn accept(
     running.accept().map_err(not_started)?;
     if let Some(predecessor) = predecessor {
         predecessor.take_over()?;
+        running.answer_for_files();
         tell(format_args!("process {} has handed over its listeners", predecessor.pid));
     }
     Ok(())
@@ -290,10 +291,12 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
 
 /// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half of
 /// the connections of a first. Binding once without sharing finds out.
-pub(crate) fn check_free(address: SocketAddr) -> io::Result<()> {
-    if address.port() == 0 {
-        return Ok(());
-    }
+pub(crate) fn check_free(place: &Location) -> io::Result<()> {
+    let address = match place {
+        Location::Network(address) if address.port() == 0 => return Ok(()),
+        Location::Network(address) => *address,
+        Location::Unix(path) => return weir_io::check_unix_free(path),
+    };
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -448,6 +451,6 @@ fn random_name() -> Pseudonym {
     Pseudonym::new(&format!("weir-{:08x}", mixed >> 32)).unwrap_or_default()
 }
 
-fn list(addresses: &[SocketAddr]) -> String {
+fn list(addresses: &[Location]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -45,7 +45,10 @@ impl Compiler<'_> {
             let message = format!("`{NAME}` is what the upstream of the forward proxy is called");
             self.push(Problem::new("conflict", &taken.place("name"), message).help("choose another name"));
         }
-        let own = listeners.iter().map(|listener| listener.address).chain(document.text("metrics").parse().ok());
+        let own = listeners
+            .iter()
+            .filter_map(|listener| listener.address.network())
+            .chain(document.text("metrics").parse().ok());
         let own: Vec<SocketAddr> = own.collect();
         let rules = self.forward_rules(block);
         self.warn_if_open(block);
@@ -257,7 +260,9 @@ impl Compiler<'_> {
         let host = block.text("pac-host");
         let listeners = listeners.iter().filter(|listener| listener.serves == Serves::Forward);
         let listeners: Vec<(&str, SocketAddr)> = listeners
-            .map(|listener| (if listener.tls.is_some() { "HTTPS" } else { "PROXY" }, listener.address))
+            .filter_map(|listener| {
+                Some((if listener.tls.is_some() { "HTTPS" } else { "PROXY" }, listener.address.network()?))
+            })
             .collect();
         if host.is_empty() && listeners.iter().any(|(_, address)| address.ip().is_unspecified()) {
             let message = "by which address clients reach the proxy is not known: it listens on all";

@@ -10,6 +10,7 @@ mod read;
 
 use std::collections::HashMap;
 
+use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
 use super::cases::{Case, Effect, Term, and_all, refused, said};
@@ -155,6 +156,14 @@ impl<'t> Caddy<'t, '_, '_> {
                 .different_once(node, "weir listens for IPv4 here; write a second `listen \"[::]:PORT\"` for IPv6");
         }
         for ip in ips {
+            if let Some(socket) = ip.strip_prefix("unix/") {
+                let (path, mode) = socket.split_once('|').map_or((socket, None), |(path, mode)| (path, Some(mode)));
+                let address = format!("{UNIX}{path}");
+                self.draft.listen(group, node, &address, tls.clone());
+                // Caddy makes them so.
+                self.draft.rights(node, &address, mode.or(Some("0200")), None);
+                continue;
+            }
             let ip = if ip.contains(':') && !ip.starts_with('[') { format!("[{ip}]") } else { ip.to_owned() };
             self.draft.listen(group, node, &format!("{ip}:{}", address.port), tls.clone());
         }

@@ -4,8 +4,8 @@
 //! what is written is valid. Weir's routes hold for each of its listeners; what follows from that is settled in [`Draft::finish`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
+use weir_proxy::plan::Location;
 use weir_proxy::request::rules::edits::{Side, refusal};
 use weir_proxy::request::rules::path::Replacement;
 
@@ -13,7 +13,7 @@ use super::missing::Missing;
 use super::notes::{Draw, Kind, NOTES_MAX, Note, short};
 use super::tree::{Node, Place, Sources};
 use super::{Dialect, write};
-use crate::compile::{collide, unseen};
+use crate::compile::{is_same_place, unseen};
 use crate::reverse::literal;
 use crate::texts;
 use crate::units::{size_text, time_text};
@@ -36,7 +36,9 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct Listen {
     pub(super) place: Place,
-    pub(super) address: SocketAddr,
+    pub(super) address: Location,
+    /// `mode` and `group` of a unix socket, as they are written.
+    pub(super) rights: BTreeMap<&'static str, String>,
     pub(super) tls: Option<ListenTls>,
 }
 
@@ -262,17 +264,17 @@ impl<'a> Draft<'a> {
 
     /// An address of a group; joined with what is already there at the same one.
     pub(super) fn listen(&mut self, group: usize, node: &Node, address: &str, tls: Option<ListenTls>) {
-        let address = match texts::listen_address(address).map(|text| text.parse::<SocketAddr>()) {
-            Ok(Ok(address)) => address,
-            Ok(Err(_)) => return,
+        let address = match texts::listener(address).map(|text| Location::read(&text)) {
+            Ok(Some(address)) => address,
+            Ok(None) => return,
             Err(why) => return self.lost(node, why),
         };
-        let other = self.listens.iter().position(|other| collide(other.address, address));
+        let other = self.listens.iter().position(|other| is_same_place(&other.address, &address));
         let Some(at) = other else {
             if self.listens.len() >= BLOCKS_MAX {
                 return self.lost(node, format!("weir takes at most {BLOCKS_MAX} listeners"));
             }
-            self.listens.push(Listen { place: node.place, address, tls });
+            self.listens.push(Listen { place: node.place, address, rights: BTreeMap::new(), tls });
             self.groups[group].listens.push(self.listens.len() - 1);
             return;
         };
@@ -280,8 +282,8 @@ impl<'a> Draft<'a> {
         let mut conflict = None;
         if listen.address != address {
             conflict = Some(format!("`{}` and `{address}` become one listener in weir", listen.address));
-            if address.ip().is_unspecified() {
-                listen.address = address;
+            if address.network().is_some_and(|address| address.ip().is_unspecified()) {
+                listen.address = address.clone();
             }
         }
         match (&mut listen.tls, tls) {
@@ -482,7 +484,8 @@ impl<'a> Draft<'a> {
 
     /// What only this machine could reach stays so.
     fn leave_out_local(&mut self) {
-        let is_local = |at: &usize| self.listens[*at].address.ip().is_loopback();
+        let is_local =
+            |at: &usize| self.listens[*at].address.network().is_none_or(|address| address.ip().is_loopback());
         if self.listened().iter().all(is_local) {
             return;
         }
@@ -519,10 +522,9 @@ impl<'a> Draft<'a> {
     fn tell_of_other_addresses(&mut self) {
         // Both wildcards of a port are the same place.
         let key = |at: usize| {
-            let address = self.listens[at].address;
-            (!address.ip().is_unspecified())
-                .then_some(address.ip())
-                .map_or_else(|| format!("port {}", address.port()), |_| address.to_string())
+            let address = &self.listens[at].address;
+            let wildcard = address.network().filter(|address| address.ip().is_unspecified());
+            wildcard.map_or_else(|| address.to_string(), |address| format!("port {}", address.port()))
         };
         let all: BTreeSet<String> = self.listened().into_iter().map(key).collect();
         let mut told = Vec::new();

@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use super::missing::Missing;
 use super::tree::Node;
+use crate::reverse::literal;
 use crate::texts;
 
 /// What becomes of a directive.
@@ -21,6 +22,19 @@ pub(super) enum Fate {
 pub(super) type Fates = &'static [(&'static [&'static str], Fate)];
 
 impl Draft<'_> {
+    /// Who may connect to a unix socket that is listened on.
+    pub(super) fn rights(&mut self, node: &Node, address: &str, mode: Option<&str>, group: Option<&str>) {
+        let Some(at) = self.listens.iter().position(|listen| listen.address.to_string() == address) else { return };
+        let checked = [("mode", mode.map(texts::socket_mode)), ("group", group.map(texts::account))];
+        for (word, text) in checked {
+            match text {
+                Some(Ok(text)) => drop(self.listens[at].rights.insert(word, literal(&text))),
+                Some(Err(why)) => self.lost(node, why),
+                None => {}
+            }
+        }
+    }
+
     /// The path of a file that a directive names, if it is one.
     pub(super) fn file(&mut self, node: &Node, path: &str) -> Option<String> {
         match texts::forward::file(&self.sources.beside(path)) {

@@ -22,8 +22,6 @@ pub(super) enum Missing {
     Files,
     /// Certificates from a CA by ACME.
     Acme,
-    /// Unix sockets of clients.
-    UnixListeners,
     /// Anything but HTTP.
     Tcp,
     /// The PROXY protocol.
@@ -60,7 +58,6 @@ impl Missing {
             Missing::Acme => {
                 "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"
             }
-            Missing::UnixListeners => "weir can't listen on unix sockets yet; let it be a TCP port of 127.0.0.1",
             Missing::Tcp => "weir carries HTTP only",
             Missing::ProxyProtocol => "of a listener it is `proxy-protocol`; to servers weir doesn't speak it",
             Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, and so no gRPC",

@@ -10,6 +10,8 @@ mod upstream;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use weir_proxy::plan::UNIX;
+
 use super::draft::{Draft, ListenTls};
 use super::missing::Missing;
 use super::notes::Kind;
@@ -79,6 +81,9 @@ fn defaults(tree: &Tree, servers: &[usize]) -> HashSet<usize> {
 
 /// What stands behind `listen`, as weir writes it.
 fn address(text: &str) -> String {
+    if text.starts_with(UNIX) {
+        return text.to_owned();
+    }
     let (host, port) = match text.rsplit_once(':') {
         _ if text.bytes().all(|byte| byte.is_ascii_digit()) => ("*", text),
         Some((host, port)) if !port.ends_with(']') => (host, port),
@@ -166,9 +171,6 @@ impl<'t> Nginx<'t, '_, '_> {
 
     fn listen(&mut self, at: usize, group: usize, node: &Node) {
         let has = |word: &str| node.arguments().skip(1).any(|other| other == word);
-        if node.argument(1).starts_with("unix:") {
-            return self.draft.missing(node, Missing::UnixListeners);
-        }
         if has("quic") {
             return self.draft.lost(node, "weir doesn't speak HTTP/3 yet");
         }
@@ -185,7 +187,12 @@ impl<'t> Nginx<'t, '_, '_> {
         } else {
             None
         };
-        self.draft.listen(group, node, &address(node.argument(1)), tls);
+        let address = address(node.argument(1));
+        self.draft.listen(group, node, &address, tls);
+        if address.starts_with(UNIX) {
+            // As nginx makes it.
+            self.draft.rights(node, &address, Some("0666"), None);
+        }
     }
 
     fn listen_tls(&mut self, at: usize) -> Option<ListenTls> {
@@ -318,6 +325,7 @@ mod tests {
             ("[::]:443", "[::]:443"),
             ("[::1]", "[::1]:80"),
             ("localhost:81", "127.0.0.1:81"),
+            ("unix:/run/weir.sock", "unix:/run/weir.sock"),
         ] {
             assert_eq!(address(text), ours);
         }

@@ -59,7 +59,10 @@ fn write_client(out: &mut String, draft: &Draft<'_>) {
 }
 
 fn write_listen(out: &mut String, draft: &Draft<'_>, listen: &Listen) {
-    let _ = write!(out, "\n{}\nlisten \"{}\"", comment(draft, listen.place), listen.address);
+    let _ = write!(out, "\n{}\nlisten {}", comment(draft, listen.place), literal(&listen.address.to_string()));
+    for (word, value) in &listen.rights {
+        let _ = write!(out, " {word}={value}");
+    }
     let Some(tls) = &listen.tls else {
         out.push('\n');
         return;

@@ -141,7 +141,7 @@ const ACCESS: Block = Block {
         row("verdict", Kind::Word(&["allow", "deny"]), Default::Required, "The word that begins it."),
         row(
             "address",
-            Kind::List("an address, a range such as 10.0.0.0/8, or `all`", texts::route::address),
+            Kind::List("an address, a range such as 10.0.0.0/8, `unix:`, or `all`", texts::route::address),
             Default::Required,
             "Whom; `all`: everybody.",
         ),

@@ -60,7 +60,7 @@ fn unknown(name: &str) -> String {
 
 /// Addresses that a route takes requests from, or does not.
 pub(crate) fn address(text: &str) -> Result<String, String> {
-    if text == "all" { Ok(text.to_owned()) } else { super::network(text) }
+    if text == "all" { Ok(text.to_owned()) } else { super::peers(text) }
 }
 
 /// Where a redirect leads.

@@ -193,7 +193,7 @@ pub fn handing_over<S: Subject>(subject: &S) {
         let first = drivers[0].listen(listener, 1).expect("a listener");
         drivers[0].turn(Some(0), &mut completions).expect("a turn");
         let copy = drivers[0].duplicate(first).expect("a descriptor");
-        drivers[1].listen(copy.into(), 1).expect("a listener");
+        drivers[1].listen(copy, 1).expect("a listener");
         drivers[1].turn(Some(0), &mut completions).expect("a turn");
         let connect = |count: usize| -> Vec<TcpStream> {
             (0..count).map(|_| TcpStream::connect(address).expect("room in the queue")).collect()

@@ -11,14 +11,14 @@ mod work;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::net::{
     accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, outgoing_socket,
-    receiving_core, set_backlog, shutdown_write, turn_away,
+    receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -288,8 +288,9 @@ impl Driver for Epoll {
         self.now_us
     }
 
-    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
-        listener.set_nonblocking(true)?;
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
+        let listener = listener.into();
+        set_nonblocking(listener.as_raw_fd())?;
         let socket = self.table.insert(listener.into_raw_fd(), token);
         let slot = self.table.slot(socket.index);
         slot.set(table::LISTENER | WATCHED);

@@ -94,7 +94,8 @@ impl Driver for SimDriver {
 
     /// The address is the one that [`super::SimWorld::listener`] made the listener for, or else the listener's own; no
     /// real connection is ever accepted.
-    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
+        let listener = TcpListener::from(listener.into());
         let real = listener.local_addr()?;
         let address = self.world.borrow_mut().aliases.remove(&real.port()).unwrap_or(real);
         Ok(self.listen_at(address, token))

@@ -15,7 +15,7 @@ mod scratch;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue, types};
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, linger_zero, outgoing_socket,
+    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, linger_zero, outgoing_socket,
     receiving_core, set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
@@ -57,6 +57,8 @@ const FED: u32 = 1 << (OWN_BITS + 5);
 const POLLING: u32 = 1 << (OWN_BITS + 6);
 /// A listener that is another process's from now on; it is closed when its accept is over.
 const HANDED_OVER: u32 = 1 << (OWN_BITS + 7);
+/// A listener that other drivers accept from as well.
+const SHARED: u32 = 1 << (OWN_BITS + 8);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -217,9 +219,15 @@ impl Driver for Uring {
         self.now_us
     }
 
-    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
-        let socket = self.start_socket(listener.into_raw_fd(), token);
-        self.table.slot(socket.index).set(table::LISTENER);
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
+        let fd = listener.into().into_raw_fd();
+        let socket = self.start_socket(fd, token);
+        let slot = self.table.slot(socket.index);
+        slot.set(table::LISTENER);
+        // There is one at a path, for all drivers.
+        if self.options.shared_listeners || is_unix(fd) {
+            slot.set(SHARED);
+        }
         self.arm_accept(socket);
         Ok(socket)
     }

@@ -8,7 +8,7 @@ use crate::outgoing::Next;
 use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
-use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, POLLING, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, POLLING, SHARED, Uring};
 
 /// What an operation is, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Uring {
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(ACCEPTING);
         let fd = types::Fd(slot.fd);
-        let entry = if self.options.shared_listeners {
+        let entry = if slot.has(SHARED) {
             // A pending accept takes the connection at once, also for a driver that doesn't turn; a poll takes nothing.
             opcode::PollAdd::new(fd, libc::POLLIN as u32).build()
         } else {

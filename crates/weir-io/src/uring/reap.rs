@@ -11,7 +11,10 @@ use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, HANDED_OVER, POLLING, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, HANDED_OVER, POLLING, SHARED, Uring};
+
+/// Most that is taken from a listener at a path that is handed over: its queue has no more.
+const REST_MAX: u32 = 65_535;
 
 impl Uring {
     /// Handles what the kernel has posted, up to the limit of a turn; returns how many.
@@ -235,9 +238,9 @@ impl Uring {
             slot.clear(ACCEPTING);
         }
         let (fd, token, closing) = (slot.fd, slot.token, slot.has(table::CLOSING));
-        let handed_over = slot.has(HANDED_OVER) && !closing;
+        let (handed_over, is_shared) = (slot.has(HANDED_OVER) && !closing, slot.has(SHARED));
         let mut code = -entry.result;
-        if entry.result >= 0 && !self.options.shared_listeners {
+        if entry.result >= 0 && !is_shared {
             self.on_connection(listener, entry.result, token, closing, into);
         } else if entry.result >= 0 && !closing {
             code = self.accept_some(listener, fd, token, into);
@@ -281,7 +284,8 @@ impl Uring {
     /// Takes from a listener that is handed over what waits there. The kernel tells one process of a connection (io_uring accepts in
     /// turn): one that it has told this process of, and not the other, would wait until another one comes.
     fn accept_rest(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) {
-        let waiting = accept_queue(fd).map_or(0, |queue| queue.waiting);
+        // What waits at a path is not told: all of it, then.
+        let waiting = accept_queue(fd).map_or(REST_MAX, |queue| queue.waiting);
         for _ in 0..waiting {
             self.stats.syscalls += 1;
             let Ok((accepted, _)) = accept(fd, false) else { return };

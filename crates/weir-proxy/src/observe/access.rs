@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::base::keys::{ClientKey, ExchangeKey, Key};
 use crate::observe::secured::Secured;
-use crate::plan::Plan;
+use crate::plan::{Plan, Shown};
 use calendar::Stamp;
 
 pub use name::Name;
@@ -301,5 +301,5 @@ fn addresses(plan: &Plan) -> Vec<String> {
 fn write_address(out: &mut String, address: IpAddr) {
     use std::fmt::Write;
     // Writing to a string can't fail.
-    let _ = write!(out, "{address}");
+    let _ = write!(out, "{}", Shown(address));
 }

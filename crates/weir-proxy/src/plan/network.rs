@@ -1,6 +1,23 @@
 //! Addresses of clients and of proxies in front of weir: ranges of them, and where proxies say them.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::UNIX;
+
+/// The address of a client that comes over a unix socket, and has none. Nobody else has it: no connection of TCP (RFC 4291 §2.5.2), and
+/// what is said by others is not taken for it.
+pub const NO_ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// An address of a client for people; of one that has none [`UNIX`], as others say.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown(pub IpAddr);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == NO_ADDRESS { f.write_str(UNIX) } else { self.0.to_canonical().fmt(f) }
+    }
+}
 
 /// The field in which trusted proxies say who the client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +41,18 @@ pub struct Network {
 }
 
 impl Network {
+    /// All clients that come over unix sockets, and nobody else; written [`UNIX`].
+    pub const LOCAL: Network = Network { address: NO_ADDRESS, prefix_bits: u8::MAX };
+
+    /// Whether a client is meant. One that has no address is in [`Network::LOCAL`] and in no range; as a destination its stand-in is
+    /// an address like others, for which there is [`Network::contains`].
+    pub fn has_client(&self, client: IpAddr) -> bool {
+        if client == NO_ADDRESS || *self == Network::LOCAL {
+            return client == NO_ADDRESS && *self == Network::LOCAL;
+        }
+        self.contains(client)
+    }
+
     /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4, in the range (whose bits in front of it
     /// then don't count) as in what is looked for.
     pub fn contains(&self, address: IpAddr) -> bool {

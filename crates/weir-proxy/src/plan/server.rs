@@ -11,13 +11,28 @@ pub const UNIX: &str = "unix:";
 /// The address of a server whose name has none yet. Nobody connects to it.
 pub const UNLOCATED: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// Where a server is.
+/// Where a server is, or where clients are listened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// At an address and a port of TCP.
     Network(SocketAddr),
     /// On this machine, at the path of a unix socket (unix(7)), of at most 107 bytes.
     Unix(Arc<Path>),
+}
+
+impl Location {
+    /// The place that is written so: `address:port`, or [`UNIX`] and a path; None: it is none.
+    pub fn read(written: &str) -> Option<Location> {
+        match written.strip_prefix(UNIX) {
+            Some(path) => Some(Location::Unix(Path::new(path).into())),
+            None => written.parse().ok().map(Location::Network),
+        }
+    }
+
+    /// Its address; None: it is a path.
+    pub fn network(&self) -> Option<SocketAddr> {
+        if let Location::Network(address) = self { Some(*address) } else { None }
+    }
 }
 
 impl From<SocketAddr> for Location {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{FieldName, Fields};
 
-use crate::plan::{AddressField, ClientPlan};
+use crate::plan::{AddressField, ClientPlan, NO_ADDRESS};
 
 /// The client of a request on a connection of `peer`.
 #[inline]
@@ -131,7 +131,8 @@ fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
-    address.ok().map(|address| address.to_canonical())
+    // What stands for those who have none can't be said.
+    address.ok().map(|address| address.to_canonical()).filter(|address| *address != NO_ADDRESS)
 }
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
 
     fn plan(address_field: AddressField) -> ClientPlan {
         let network = |address: &str, prefix_bits| Network { address: address.parse().unwrap(), prefix_bits };
-        let trusted_proxies = vec![network("10.0.0.0", 8), network("fd00::", 8)];
+        let trusted_proxies = vec![network("10.0.0.0", 8), network("fd00::", 8), Network::LOCAL];
         ClientPlan { trusted_proxies, address_field, ..ClientPlan::default() }
     }
 
@@ -181,6 +182,12 @@ mod tests {
             ("10.0.0.1", &["X-Forwarded-For: [2001:db8::1]:4711"], "2001:db8::1"),
             ("10.0.0.1", &["X-Forwarded-For: 2001:db8::1"], "2001:db8::1"),
             ("10.0.0.1", &["Forwarded: for=198.51.100.1"], "10.0.0.1"),
+            // Over a unix socket, which is trusted; nobody else can say that he came over one.
+            ("::", &["X-Forwarded-For: 198.51.100.1"], "198.51.100.1"),
+            ("::", &["X-Forwarded-For: 198.51.100.1, 10.0.0.2"], "198.51.100.1"),
+            ("::", &["X-Forwarded-For: 198.51.100.1, unknown"], "::"),
+            ("10.0.0.1", &["X-Forwarded-For: 198.51.100.1, ::"], "10.0.0.1"),
+            ("10.0.0.1", &["X-Forwarded-For: 198.51.100.1, unix:"], "10.0.0.1"),
         ] {
             assert_eq!(found(&plan, peer, lines), expected, "{peer} {lines:?}");
         }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -100,7 +100,7 @@ impl Driver for Fused {
         self.inner.now_us()
     }
 
-    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+    fn listen(&mut self, listener: impl Into<OwnedFd>, token: Token) -> io::Result<Socket> {
         self.inner.listen(listener, token)
     }
 
@@ -269,7 +269,9 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
             servers: servers.clone(),
             relays: true,
         };
-        let listen = |listener: &weir_proxy::plan::ListenerPlan| world.listener(listener.address).expect("a socket");
+        let listen = |listener: &weir_proxy::plan::ListenerPlan| {
+            world.listener(listener.address.network().expect("of TCP")).expect("a socket")
+        };
         let listeners = plan.listeners.iter().map(listen).collect();
         let (connected, clients_lost) = (HashSet::new(), Rc::default());
         let driver =

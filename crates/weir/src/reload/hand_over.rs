@@ -2,11 +2,12 @@
 //! workers speaks of somebody whom its reader does not know.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Location, Plan};
 use weir_worker::{Adoption, Command, Handle, ServerSeals, WorkerReport};
 
 use super::listeners::Opened;
@@ -70,6 +71,7 @@ impl Workers {
         let mut seals = self.seals.clone();
         seals.resize(old.servers(), None);
         self.seals = self.watcher.seals(&next, seals, &given).map_err(Failure::Configuration)?;
+        self.set_rights(old, &next)?;
         if next.servers() > old.servers()
             || !given.is_empty()
             || next.upstreams.iter().zip(&old.upstreams).any(|(new, old)| old.is_retired() && !new.is_retired())
@@ -77,6 +79,19 @@ impl Workers {
             self.tell(desk, &Arc::new(old.widened(&next)), &servers, None)?;
         }
         self.tell(desk, &Arc::new(next), &servers, Some((opened, renewed)))
+    }
+
+    /// Those of unix sockets that stay.
+    fn set_rights(&self, old: &Plan, next: &Plan) -> Result<(), Failure> {
+        for plan in &next.listeners {
+            let Location::Unix(path) = &plan.address else { continue };
+            let before = old.listeners.iter().find(|before| before.address == plan.address);
+            if before.is_some_and(|before| (before.mode, before.group) != (plan.mode, plan.group)) {
+                let set = self.handle.set_rights(path, plan.mode, plan.group);
+                set.map_err(|error| Failure::binding(&error))?;
+            }
+        }
+        Ok(())
     }
 
     /// One step: returns when all workers have taken it.
@@ -93,11 +108,18 @@ impl Workers {
         }
         let server_seals = self.seals.clone();
         let adoption = Adoption::new(Arc::clone(plan), servers.to_vec(), server_seals);
-        let (listeners, renewed) = listeners.unzip();
+        let (mut listeners, renewed) = listeners.unzip();
+        let files = listeners.as_mut().map(|opened: &mut Opened| std::mem::take(&mut opened.files));
         let (changes, addresses) = listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
         let adoption = Arc::new(adoption.with_listeners(changes));
         let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
         told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
+        if let Some(files) = files {
+            // Nobody new comes to a unix socket that goes; who has connected to it is accepted.
+            let stays = |path: &Path| plan.listeners.iter().any(|at| at.address == Location::Unix(path.into()));
+            self.handle.remove_files(stays);
+            self.handle.keep_files(files);
+        }
         desk.set_current(Arc::clone(plan), servers.to_vec(), addresses);
         if let Some(renewed) = renewed {
             self.watcher.take_over(renewed);

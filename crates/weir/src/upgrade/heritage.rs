@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use weir_config::collide;
+use weir_config::is_same_place;
 use weir_io::{adopt_listener, take_inherited};
-use weir_proxy::plan::{ListenerPlan, Plan};
+use weir_proxy::plan::{ListenerPlan, Location, Plan};
 use weir_worker::{Handle, Inherited};
 
 use super::orders::{self, Ordered};
@@ -52,7 +52,7 @@ pub(crate) struct Heritage {
 /// Those of one listener.
 #[derive(Debug)]
 struct Sockets {
-    address: SocketAddr,
+    address: Location,
     stays_open: bool,
     sockets: Vec<OwnedFd>,
 }
@@ -141,7 +141,10 @@ impl Heritage {
             match message {
                 ToNew::Begin { version: VERSION, pid, job } => begun = Some((pid, job)),
                 ToNew::Begin { version, .. } => return Err(strange(&format!("it speaks version {version}"))),
-                ToNew::Listener { address, stays_open } => heritage.add(address, stays_open, descriptors),
+                ToNew::Listener { address, stays_open } => match Location::read(&address) {
+                    Some(address) => heritage.add(address, stays_open, descriptors),
+                    None => return Err(strange(&format!("it listens on `{address}`"))),
+                },
                 ToNew::Metrics { address } => heritage.metrics = descriptors.pop().map(|socket| (address, socket)),
                 ToNew::Admin { path } => heritage.admin = descriptors.pop().map(|socket| (path, socket.into())),
                 ToNew::Ordered(ordered) => heritage.orders.push(ordered),
@@ -162,16 +165,15 @@ impl Heritage {
     fn of_service_manager() -> Heritage {
         let mut heritage = Heritage::default();
         for socket in take_inherited() {
-            let address = socket2::SockRef::from(&socket).local_addr().ok().and_then(|address| address.as_socket());
-            match address {
+            match place_of(&socket) {
                 Some(address) => heritage.add(address, true, vec![socket]),
-                None => warn("a socket of the service manager is none of TCP; it is closed"),
+                None => warn("a socket of the service manager is neither of TCP nor at a path; it is closed"),
             }
         }
         heritage
     }
 
-    fn add(&mut self, address: SocketAddr, stays_open: bool, more: Vec<OwnedFd>) {
+    fn add(&mut self, address: Location, stays_open: bool, more: Vec<OwnedFd>) {
         match self.listeners.iter_mut().find(|listener| listener.address == address) {
             Some(listener) => listener.sockets.extend(more),
             None => self.listeners.push(Sockets { address, stays_open, sockets: more }),
@@ -197,8 +199,9 @@ impl Heritage {
     }
 
     /// Whether there are sockets already where this address is, so that its port can't be free.
-    pub(crate) fn covers(&self, address: SocketAddr) -> bool {
-        self.listeners.iter().any(|listener| listener.address == address || collide(listener.address, address))
+    pub(crate) fn covers(&self, address: &Location) -> bool {
+        let covers = |listener: &Sockets| listener.address == *address || is_same_place(&listener.address, address);
+        self.listeners.iter().any(covers)
     }
 
     /// What is for these listeners. The old program is told; the rest is closed, and told if the service manager opened it.
@@ -218,10 +221,11 @@ impl Heritage {
             };
             let failed = |error| Failure::Running(format!("weir: the socket that was opened for {address}: {error}\n"));
             let sockets = sockets.into_iter().map(|socket| adopt_listener(socket, plan.backlog).map_err(failed));
-            inherited.push(Inherited { address, sockets: sockets.collect::<Result<_, _>>()?, stays_open });
             if let Some(predecessor) = &self.predecessor {
-                predecessor.say(&ToOld::Takes { address });
+                predecessor.say(&ToOld::Takes { address: address.to_string() });
             }
+            let sockets = sockets.collect::<Result<_, _>>()?;
+            inherited.push(Inherited { address, sockets, stays_open });
         }
         Ok(inherited)
     }
@@ -308,6 +312,13 @@ impl Predecessor {
     fn lock(&self) -> MutexGuard<'_, Option<Channel>> {
         self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where a socket listens.
+fn place_of(socket: &OwnedFd) -> Option<Location> {
+    let address = socket2::SockRef::from(socket).local_addr().ok()?;
+    let at_path = || Some(Location::Unix(address.as_pathname()?.into()));
+    address.as_socket().map(Location::Network).or_else(at_path)
 }
 
 fn strange(why: &str) -> Failure {

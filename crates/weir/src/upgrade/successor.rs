@@ -6,13 +6,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Location, Plan};
 use weir_worker::{Handle, Lent};
 
 use super::orders::{self, Ordered};
@@ -45,7 +44,7 @@ pub(crate) struct Handed {
     /// Its number.
     pub(crate) pid: u32,
     /// Listeners, named as the configuration names them.
-    pub(crate) listeners: Vec<SocketAddr>,
+    pub(crate) listeners: Vec<Location>,
     /// The metrics listener.
     pub(crate) metrics: bool,
     /// The admin socket.
@@ -130,20 +129,20 @@ impl Newcomer {
         self.channel.set_patience(timeout)?;
         self.channel.say(&ToNew::Begin { version: VERSION, pid: std::process::id(), job }, &[])?;
         let mut seen = HashSet::new();
-        let mut listeners: Vec<(SocketAddr, bool, Vec<BorrowedFd<'_>>)> = Vec::new();
+        let mut listeners: Vec<(&Location, bool, Vec<BorrowedFd<'_>>)> = Vec::new();
         for Lent { address, stays_open, socket } in lent {
             // Several workers may have the same one.
             if !seen.insert(rustix::fs::fstat(socket)?.st_ino) {
                 continue;
             }
-            match listeners.iter_mut().find(|(of, ..)| of == address) {
+            match listeners.iter_mut().find(|(of, ..)| *of == address) {
                 Some((.., sockets)) => sockets.push(socket.as_fd()),
-                None => listeners.push((*address, *stays_open, vec![socket.as_fd()])),
+                None => listeners.push((address, *stays_open, vec![socket.as_fd()])),
             }
         }
         for (address, stays_open, sockets) in listeners {
             for sockets in sockets.chunks(DESCRIPTORS_MAX) {
-                self.channel.say(&ToNew::Listener { address, stays_open }, sockets)?;
+                self.channel.say(&ToNew::Listener { address: address.to_string(), stays_open }, sockets)?;
             }
         }
         if let Some((address, socket)) = &doors.metrics {
@@ -174,7 +173,7 @@ impl Newcomer {
             match self.hear(left.min(LOOK_EVERY))? {
                 None | Some(ToOld::Accepts) => {}
                 Some(ToOld::Started { pid }) => self.know(pid),
-                Some(ToOld::Takes { address }) => listeners.push(address),
+                Some(ToOld::Takes { address }) => listeners.extend(Location::read(&address)),
                 Some(ToOld::Waits { why: reason }) => why = Some(reason),
                 Some(ToOld::Ready { pid, metrics, admin }) => {
                     self.know(pid);

@@ -36,7 +36,7 @@ pub(super) enum ToNew {
     /// First: who speaks, and which job of its the new one is the outcome of.
     Begin { version: u32, pid: u32, job: u64 },
     /// Sockets of a listener that the configuration names so.
-    Listener { address: SocketAddr, stays_open: bool },
+    Listener { address: String, stays_open: bool },
     /// The socket of the metrics listener that the configuration names so.
     Metrics { address: SocketAddr },
     /// The admin socket, and its name.
@@ -58,7 +58,7 @@ pub(super) enum ToOld {
     /// It was started under this number.
     Started { pid: u32 },
     /// It accepts on this listener when it may.
-    Takes { address: SocketAddr },
+    Takes { address: String },
     /// It is not ready yet, for this reason.
     Waits { why: String },
     /// It is ready, with the metrics listener and the admin socket if it takes them.
@@ -176,12 +176,11 @@ mod tests {
         let new = Channel::given(new).expect("such a socket");
         let (lent, other) = UnixDatagram::pair().expect("sockets");
         let many: Vec<BorrowedFd<'_>> = (0..DESCRIPTORS_MAX).map(|_| lent.as_fd()).collect();
-        old.say(&ToNew::Listener { address: "[::1]:80".parse().expect("valid"), stays_open: true }, &many)
-            .expect("said");
+        old.say(&ToNew::Listener { address: "[::1]:80".to_owned(), stays_open: true }, &many).expect("said");
         old.say(&ToNew::All, &[]).expect("said");
         match new.hear(LATE).expect("understood") {
             Heard::Message(ToNew::Listener { address, stays_open: true }, descriptors) => {
-                assert_eq!((address.port(), descriptors.len()), (80, DESCRIPTORS_MAX));
+                assert_eq!((&*address, descriptors.len()), ("[::1]:80", DESCRIPTORS_MAX));
                 UnixDatagram::from(descriptors.into_iter().next_back().expect("one"))
                     .send(b"x")
                     .expect("the same socket");

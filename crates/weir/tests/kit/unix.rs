@@ -1,9 +1,9 @@
-//! Something that listens on a unix socket in front of a server.
+//! Something that listens on a unix socket in front of a server, and something that connects to one behind a client.
 
-use std::io::copy;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::{Write as _, copy};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,6 +37,30 @@ impl UnixFront {
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
+}
+
+/// Passes on what comes at the address that it gives to what listens at `path`, behind these bytes, and back.
+pub fn to_unix(path: &Path, first: &[u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (path, first): (PathBuf, Vec<u8>) = (path.to_owned(), first.to_vec());
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            // Whoever is not let in sees the end.
+            let Ok(mut far) = UnixStream::connect(&path) else { continue };
+            far.write_all(&first).expect("the other side reads");
+            let (near_too, far_too) = (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+            std::thread::spawn(move || {
+                let _ = copy(&mut &near, &mut &far);
+                let _ = far.shutdown(Shutdown::Write);
+            });
+            std::thread::spawn(move || {
+                let _ = copy(&mut &far_too, &mut &near_too);
+                let _ = near_too.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
 }
 
 /// What one side ends, or breaks off, ends on the other.

@@ -80,10 +80,11 @@ pub fn status(weir: &Weir) -> serde_json::Value {
     serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
 }
 
-/// The addresses that a configuration listens on, those of `metrics` last.
+/// The addresses that a configuration listens on, those of `metrics` last; without unix sockets.
 fn listeners(text: &str) -> Vec<SocketAddr> {
     let of = |word| text.split(word).skip(1).filter_map(|rest: &str| rest.split_once('"'));
     let quoted = of("listen \"").chain(of("metrics \""));
+    let quoted = quoted.filter(|(address, _)| !address.starts_with("unix:"));
     quoted.map(|(address, _)| address.parse().expect("an address")).collect()
 }
 

@@ -1,5 +1,7 @@
 //! `bind` of HAProxy: addresses with ports, and TLS.
 
+use weir_proxy::plan::UNIX;
+
 use super::super::draft::ListenTls;
 use super::super::missing::Missing;
 use super::super::tree::Node;
@@ -7,7 +9,12 @@ use super::Haproxy;
 use crate::reverse::literal;
 
 /// Options of `bind` with a value, of which weir needs no counterpart.
-const WITH_VALUE: [&str; 14] = [
+const WITH_VALUE: [&str; 19] = [
+    "mode",
+    "group",
+    "gid",
+    "user",
+    "uid",
     "name",
     "interface",
     "maxconn",
@@ -44,22 +51,34 @@ impl Haproxy<'_, '_, '_> {
         };
         for text in node.argument(1).split(',') {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {
-                let what = if text.starts_with("unix") || text.starts_with("abns") {
-                    Missing::UnixListeners
-                } else {
-                    Missing::Tcp
-                };
-                self.draft.lost(node, format!("weir listens at no `{}`; {}", &text[..at], what.why()));
+                match text.strip_prefix("unix@") {
+                    Some(path) => self.bind_unix(group, node, path, tls.clone()),
+                    None => {
+                        self.draft.lost(node, format!("weir listens at no `{}`; {}", &text[..at], Missing::Tcp.why()))
+                    }
+                }
                 continue;
             }
             if text.starts_with('/') {
-                self.draft.missing(node, Missing::UnixListeners);
+                self.bind_unix(group, node, text, tls.clone());
                 continue;
             }
             match addresses(text, has("v4v6")) {
                 Some(all) => all.iter().for_each(|address| self.draft.listen(group, node, address, tls.clone())),
                 None => self.draft.lost(node, "an address with a port, or few, is what weir can listen at"),
             }
+        }
+    }
+
+    /// A unix socket.
+    fn bind_unix(&mut self, group: usize, node: &Node, path: &str, tls: Option<ListenTls>) {
+        let words: Vec<&str> = node.arguments().collect();
+        let value = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied());
+        let address = format!("{UNIX}{path}");
+        self.draft.listen(group, node, &address, tls);
+        self.draft.rights(node, &address, value("mode"), value("group").or(value("gid")));
+        if value("user").or(value("uid")).is_some() {
+            self.draft.lost(node, "a socket belongs to the user that weir is; `mode` and `group` say who may connect");
         }
     }
 

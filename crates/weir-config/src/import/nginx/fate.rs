@@ -281,7 +281,7 @@ impl Nginx<'_, '_, '_> {
     }
 
     fn trusted(&mut self, node: &Node) {
-        match texts::network(node.argument(1)) {
+        match texts::peers(node.argument(1)) {
             Ok(range) => {
                 let (line, _) = self
                     .draft

@@ -162,6 +162,8 @@ pub(super) fn line(out: &mut Vec<u8>, template: &Template, record: &Record, clie
 fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around: &Surroundings) {
     let placed = record.placed.as_ref();
     let sent_us = placed.map(|placed| placed.sent_us);
+    // Who comes over a unix socket has none.
+    let port = Some(u64::from(client.port)).filter(|port| *port > 0);
     match name {
         Name::TimeLocal => pen.plain(around.stamp.local()),
         Name::TimeIso8601 => pen.plain(around.stamp.iso()),
@@ -172,9 +174,9 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
             Some(address) => pen.text(address.to_string().as_bytes()),
             None => pen.plain(client.address.as_bytes()),
         },
-        Name::RemotePort => pen.number_or_absent(record.client().is_none().then_some(client.port.into())),
+        Name::RemotePort => pen.number_or_absent(port.filter(|_| record.client().is_none())),
         Name::RealipRemoteAddr => pen.plain(client.address.as_bytes()),
-        Name::RealipRemotePort => pen.number(client.port.into()),
+        Name::RealipRemotePort => pen.number_or_absent(port),
         Name::RemoteUser => pen.text(record.user()),
         Name::Request => request(pen, record),
         Name::RequestMethod => pen.text(record.method_bytes.map_or(&[], |end| &record.line()[..end as usize])),

@@ -41,7 +41,7 @@ impl Access {
 
     /// Whether this client may come.
     pub fn admits(&self, client: IpAddr) -> bool {
-        let has = |line: &&Line| line.whom.is_none_or(|network| network.contains(client));
+        let has = |line: &&Line| line.whom.is_none_or(|network| network.has_client(client));
         self.lines.iter().find(has).is_none_or(|line| line.allows)
     }
 }

@@ -10,6 +10,7 @@ use weir_http::Version;
 
 use super::Known;
 use crate::observe::access::{Name, TEMPLATE_BYTES_MAX, TemplateError, pieces};
+use crate::plan::Shown;
 use crate::request::identity::Identity;
 use crate::request::route::bare_host;
 
@@ -130,7 +131,7 @@ impl Item {
             Item::Named(name @ (Name::RemoteAddr | Name::RealipRemoteAddr)) => {
                 let address = if *name == Name::RemoteAddr { known.client } else { known.peer };
                 // Writing to a vector can't fail.
-                let _ = write!(out, "{}", address.to_canonical());
+                let _ = write!(out, "{}", Shown(address));
                 return;
             }
             Item::Named(Name::RequestMethod) => head.method_span.of(bytes),

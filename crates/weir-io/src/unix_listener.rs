@@ -1,0 +1,240 @@
+//! Listening at a path of the file system, unix(7): made so that nobody finds it half made, with the rights it is to have, and removed by
+//! whoever made it. Called by `weir-worker` and by whoever reloads or takes a listener over.
+//!
+//! What a dead process left there is replaced, a living one is never pushed aside: it is asked by connecting. Two that do so at once are
+//! kept apart by a lock of the directory. Bound: [`LOCK_MAX`].
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, Uid, chownat, fchmod, flock};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// How long another process may take to make its socket in the same directory.
+const LOCK_MAX: Duration = Duration::from_secs(2);
+
+/// The name of a unix socket that is listened on. It goes with this, if it is still that socket's and this process answers for it.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Keeps its number from being given to another file; opened without any rights (O_PATH).
+    file: File,
+    /// None: it is another process's.
+    is_ours: bool,
+}
+
+/// Makes a unix socket that is listened on at this path, with a mode (such as 0o660) and maybe a group. `backlog` is in connections; the
+/// system caps it at `net.core.somaxconn`.
+///
+/// # Errors
+/// Whatever is in the way, with a text that names the path: [`ErrorKind::AddrInUse`] where another process listens there.
+pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io::Result<(OwnedFd, SocketFile)> {
+    let named = |error: io::Error| explain(path, &error);
+    let _lock = lock(path.parent().unwrap_or(Path::new("/"))).map_err(named)?;
+    check_unix_free(path)?;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(named(error)),
+        _ => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // The name has at most the mode of the socket when it is bound: nobody else may connect before the rights are right.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    socket.set_nonblocking(true)?;
+    SockAddr::unix(path).and_then(|address| socket.bind(&address)).map_err(named)?;
+    let file = SocketFile::of(path, true).map_err(named)?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    file.set_rights(mode, group)?;
+    Ok((socket.into(), file))
+}
+
+/// Whether [`bind_unix`] would find nothing in its way at this path but what a dead process has left.
+///
+/// # Errors
+/// As that; also a file that is no socket.
+pub fn check_unix_free(path: &Path) -> io::Result<()> {
+    let named = |error: io::Error| explain(path, &error);
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(named(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            let text = "a file is there that is no socket; remove it, or choose another path";
+            return Err(explain(path, &io::Error::new(ErrorKind::AlreadyExists, text)));
+        }
+        Ok(_) => {}
+    }
+    match crate::net::connect_unix(path, true).map_err(named)?.1 {
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
+        Err(error) if error.kind() != ErrorKind::WouldBlock => Err(named(error)),
+        // It listens, maybe with a full queue.
+        _ => Err(explain(path, &io::Error::new(ErrorKind::AddrInUse, "another program listens there"))),
+    }
+}
+
+fn explain(path: &Path, error: &io::Error) -> io::Error {
+    let hint = match error.kind() {
+        ErrorKind::NotFound => "; make its directory",
+        ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
+            "; weir has to be allowed to make files in its directory"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("cannot listen on unix:{}: {error}{hint}", path.display()))
+}
+
+/// Keeps others who follow the same rules out of the directory. One that can't be read has no lock.
+fn lock(directory: &Path) -> io::Result<Option<File>> {
+    let file = match File::open(directory) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
+        opened => opened?,
+    };
+    let end = Instant::now() + LOCK_MAX;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(error) if error != rustix::io::Errno::WOULDBLOCK => return Err(error.into()),
+            Err(_) if Instant::now() >= end => {
+                return Err(io::Error::new(ErrorKind::ResourceBusy, "another program keeps its directory locked"));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+impl SocketFile {
+    /// The socket that is at this path now. `is_ours`: this process answers for it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn of(path: &Path, is_ours: bool) -> io::Result<SocketFile> {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        if !file.metadata()?.file_type().is_socket() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        Ok(SocketFile { path: path.to_owned(), file, is_ours })
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this process answers for it from now on.
+    pub fn set_ours(&mut self, is_ours: bool) {
+        self.is_ours = is_ours;
+    }
+
+    /// Has it belong to somebody; None: as before.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn give_to(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        Ok(chownat(&self.file, "", uid, gid, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Gives it a mode, and a group if one is said.
+    ///
+    /// # Errors
+    /// The operating system's, with a text that names the path.
+    pub fn set_rights(&self, mode: u32, group: Option<u32>) -> io::Result<()> {
+        if let Some(group) = group {
+            self.give_to(None, Some(group)).map_err(|error| {
+                let why = match error.kind() {
+                    ErrorKind::PermissionDenied => "weir has to be root or in that group".to_owned(),
+                    _ => error.to_string(),
+                };
+                explain(&self.path, &io::Error::new(error.kind(), format!("it can't be given to group {group}: {why}")))
+            })?;
+        }
+        self.set_mode(mode).map_err(|error| explain(&self.path, &error))
+    }
+
+    /// Its file by a name that nobody else can change: a link in its place would not be followed.
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let id = |found: &std::fs::Metadata| (found.dev(), found.ino());
+        let (Ok(ours), Ok(found)) = (self.file.metadata(), std::fs::symlink_metadata(&self.path)) else { return };
+        if self.is_ours && id(&ours) == id(&found) {
+            // Where its directory is not ours any more it stays behind, and is replaced by whoever comes next.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: the socket has its mode at once and goes with its owner, what a dead process left is replaced, a living one and foreign
+    //! files are not. How: sockets in a directory of the test.
+
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let path = std::env::temp_dir().join(format!("weir-unix-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).expect("a directory");
+            Directory(path)
+        }
+
+        fn bind(&self) -> io::Result<(OwnedFd, SocketFile)> {
+            bind_unix(&self.0.join("s"), 8, 0o666, None)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn it_has_its_mode_and_goes_with_its_owner() {
+        let directory = Directory::new("mode");
+        let (socket, file) = directory.bind().expect("nothing is there");
+        let found = std::fs::symlink_metadata(file.path()).expect("it is there");
+        assert_eq!(found.permissions().mode() & 0o777, 0o666);
+        crate::net::connect_unix(file.path(), true).expect("a socket").1.expect("it listens");
+        let error = directory.bind().expect_err("it lives").to_string();
+        let text = format!("cannot listen on unix:{}: another program listens there", file.path().display());
+        assert_eq!(error, text);
+        drop((socket, file));
+        assert!(!directory.0.join("s").exists());
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_replaced_and_not_removed_by_it() {
+        let directory = Directory::new("dead");
+        let (socket, mut first) = directory.bind().expect("nothing is there");
+        drop(socket);
+        let (_socket, second) = directory.bind().expect("nobody listens there");
+        // Another file has its name now.
+        drop(first);
+        assert!(second.path().exists());
+        first = SocketFile::of(second.path(), false).expect("a socket");
+        drop(first);
+        assert!(second.path().exists(), "that one was not ours");
+    }
+
+    #[test]
+    fn other_files_stay() {
+        let directory = Directory::new("file");
+        std::fs::write(directory.0.join("s"), "mine").expect("a file");
+        let error = directory.bind().expect_err("it is no socket").to_string();
+        assert!(error.ends_with("a file is there that is no socket; remove it, or choose another path"), "{error}");
+        assert_eq!(std::fs::read_to_string(directory.0.join("s")).expect("it is there"), "mine");
+        let error = bind_unix(&directory.0.join("no/s"), 8, 0o600, None).expect_err("no directory").to_string();
+        assert!(error.ends_with("; make its directory"), "{error}");
+    }
+}
