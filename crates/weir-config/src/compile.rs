@@ -37,7 +37,7 @@ use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
 use crate::{AdminChoice, IoChoice, UserChoice, World, texts};
 
-pub(crate) use route::unseen;
+pub(crate) use route::{RULES_MAX, unseen};
 
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
 const BLOCKS_MAX: usize = 10_000;

@@ -5,8 +5,10 @@
 //! No well-kept library reads any of the three grammars. Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) for a file, and those of
 //! `tree`; nothing here recurses.
 
+mod access;
 mod caddy;
 mod cases;
+mod compress;
 mod draft;
 mod fate;
 mod files;
@@ -15,6 +17,10 @@ mod missing;
 mod nginx;
 mod notes;
 mod order;
+mod own_answer;
+mod route;
+mod schemes;
+mod steps;
 mod tree;
 mod write;
 

@@ -20,7 +20,7 @@ use crate::problem::{Problem, Span, nearest};
 use crate::texts;
 
 /// Conditions of one route, rewrites of one, lines of `allow` and `deny` of one, pages of one, edits of one block.
-pub(super) const RULES_MAX: usize = 100;
+pub(crate) const RULES_MAX: usize = 100;
 
 impl Compiler<'_> {
     /// Those with a pool of their own get an upstream of their own, behind all others.

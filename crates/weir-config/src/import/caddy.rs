@@ -3,6 +3,8 @@
 //! Directives of a site have an order of their own, in which those that refuse come first and `reverse_proxy` last, more special paths before
 //! others; `order` makes weir's of it. Matchers are in `caddy/matcher.rs`, `reverse_proxy` is in `caddy/proxy.rs`, all else in `caddy/fate.rs`.
 
+mod answer;
+mod encode;
 mod fate;
 mod matcher;
 mod proxy;
@@ -14,10 +16,12 @@ use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
 use super::cases::{Case, Effect, Term, and_all, refused, said};
-use super::draft::{Draft, ListenTls, Route, To};
+use super::draft::{Draft, ListenTls};
 use super::missing::Missing;
 use super::notes::Kind;
 use super::order::{RULES_MAX, by_specificity, covers_path};
+use super::route::Route;
+use super::steps::Step;
 use super::tree::{Node, ROOT, Tree};
 use crate::problem::Errors;
 use crate::reverse::literal;
@@ -26,19 +30,21 @@ use crate::texts;
 /// Directives that hold requests together.
 const BLOCKS: [&str; 3] = ["handle", "handle_path", "route"];
 /// Directives that keep some out.
-const GUARDS: [&str; 8] =
-    ["basic_auth", "basicauth", "forward_auth", "authorize", "authenticate", "jwtauth", "abort", "error"];
+const GUARDS: [&str; 6] = ["basic_auth", "basicauth", "forward_auth", "authorize", "authenticate", "jwtauth"];
 
 /// Puts all of it into the draft.
 pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let tree = read::read(draft)?;
-    let mut caddy = Caddy { tree: &tree, draft, ports: (80, 443), auto_https: true, upstreams: HashMap::new() };
+    let mut caddy = Caddy::new(&tree, draft);
     for (at, node) in tree.children(ROOT) {
         match node.name() {
             "" => caddy.global(at),
             name if name.starts_with("&(") => caddy.draft.lost(node, "weir has no routes to call by name"),
-            _ => caddy.site(at),
+            _ => {}
         }
+    }
+    for (at, _) in tree.children(ROOT).filter(|(_, node)| !node.name().is_empty() && !node.name().starts_with("&(")) {
+        caddy.site(at);
     }
     caddy.draft.keep_names_apart();
     Ok(())
@@ -51,6 +57,8 @@ struct Caddy<'t, 'd, 'a> {
     /// Of HTTP and of HTTPS.
     ports: (u16, u16),
     auto_https: bool,
+    /// Who comes without TLS is sent to where there is.
+    redirects: bool,
     /// Upstreams by all that is said of them; None: there is none that works.
     upstreams: HashMap<String, Option<usize>>,
 }
@@ -71,7 +79,11 @@ struct Scope {
     changes: Route,
 }
 
-impl<'t> Caddy<'t, '_, '_> {
+impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
+    fn new(tree: &'t Tree, draft: &'d mut Draft<'a>) -> Caddy<'t, 'd, 'a> {
+        Caddy { tree, draft, ports: (80, 443), auto_https: true, redirects: true, upstreams: HashMap::new() }
+    }
+
     fn site(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -92,6 +104,7 @@ impl<'t> Caddy<'t, '_, '_> {
         for address in &addresses {
             self.listen(at, group, address);
         }
+        self.redirect_to_tls(at, &addresses);
         let hosts: Vec<Term> = vec![Term {
             not: false,
             any: addresses
@@ -108,7 +121,8 @@ impl<'t> Caddy<'t, '_, '_> {
         if is_long || !ordered.complete {
             self.draft.lost(node, "its rules are too many to be put in weir's order; some requests may go elsewhere");
         }
-        for route in ordered.unreached {
+        let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
+        for route in ordered.unreached.iter().filter(|other| !leads(other)) {
             self.draft.note(
                 route.place,
                 Kind::Lost,
@@ -169,6 +183,34 @@ impl<'t> Caddy<'t, '_, '_> {
         }
     }
 
+    /// Who comes to names of a site without TLS is sent to where there is, unless another site is for that.
+    fn redirect_to_tls(&mut self, at: usize, addresses: &[Address]) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let sites = || tree.children(ROOT).flat_map(|(_, node)| node.words.iter()).flat_map(|word| word.split(','));
+        let is_plain = |host: &str| {
+            let mut all = sites().filter_map(|word| self.address(word, false));
+            all.any(|other| other.host == host && other.port == self.ports.0)
+        };
+        let is_led = |address: &&Address| address.over_tls && !address.host.is_empty() && !is_plain(&address.host);
+        let led: Vec<&Address> = addresses.iter().filter(is_led).collect();
+        let is_served = self.draft.groups.last().is_some_and(|group| !group.listens.is_empty());
+        if !self.auto_https || !self.redirects || led.is_empty() || !is_served {
+            return;
+        }
+        let what = format!("http:// of {}", node.shown());
+        let group = self.draft.group(node.place, &what);
+        self.listen(at, group, &Address { host: String::new(), port: self.ports.0, over_tls: false });
+        for Address { host, port, .. } in led {
+            let port = if *port == 443 { String::new() } else { format!(":{port}") };
+            let Some(to) = self.draft.redirect(node, "308", &format!("https://$host{port}$request_uri")) else {
+                return;
+            };
+            let (host, what, path) = (host.clone(), what.clone(), "/".to_owned());
+            self.draft.route(Route { group, place: node.place, what, host, path, to, ..Route::default() });
+        }
+    }
+
     /// The certificate that `tls` names, or the place where one is to be put; None: it asks something of clients that weir can't.
     fn tls(&mut self, at: usize, host: &str) -> Option<ListenTls> {
         let tree = self.tree;
@@ -199,10 +241,6 @@ impl<'t> Caddy<'t, '_, '_> {
             );
             tls.certificates.push((path, None));
         }
-        if self.auto_https && !host.is_empty() {
-            let what = "http:// of the same names";
-            self.draft.note(tree.nodes[at].place, Kind::Lost, what, Missing::Redirect.why());
-        }
         Some(tls)
     }
 
@@ -231,7 +269,7 @@ impl<'t> Caddy<'t, '_, '_> {
     /// The rules of a site in the order in which they hold.
     fn rules(&mut self, group: usize, site: usize, scope: Scope) -> Vec<Route> {
         let tree = self.tree;
-        let mut rules = Vec::new();
+        let (mut rules, mut kept) = (Vec::new(), Vec::new());
         // Blocks and directives to come, the next one last.
         let mut rest: Vec<(usize, Scope)> = self.inside(site, scope);
         while let Some((at, scope)) = rest.pop() {
@@ -246,36 +284,54 @@ impl<'t> Caddy<'t, '_, '_> {
                 rest.extend(inside);
                 continue;
             }
-            let to = if node.name() == "reverse_proxy" { self.proxy(at) } else { self.guard(at) };
-            let (cases, lost) = if to == Some(To::Closed) { refused(scope.cases) } else { said(scope.cases) };
-            let Some(to) = to else { continue };
-            if lost {
-                let why = Missing::Criteria.why();
-                let opens = if to == To::Closed { ": what it kept out is let in now" } else { "" };
-                self.draft.lost(node, format!("{why}{opens}"));
+            let base = Route { group, place: node.place, what: node.shown(), ..scope.changes };
+            for step in self.steps(at, scope.cases, base) {
+                match step {
+                    Step::End(route) => rules.extend(self.draft.through(&kept, route)),
+                    Step::Keep(_) => kept.push(step),
+                }
             }
-            if to == To::Closed && !cases.is_empty() {
-                let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
-                self.draft.note(node.place, Kind::Closed, &node.shown(), why);
-            }
-            let mut changes = scope.changes;
-            if to != To::Closed {
-                self.proxy_fields(at, &mut changes);
-            }
-            rules.extend(cases.into_iter().map(|case| Route {
-                group,
-                place: node.place,
-                what: node.shown(),
-                host: case.host(),
-                path: case.path(),
-                exact: case.exact,
-                methods: case.methods,
-                conditions: case.conditions,
-                to,
-                ..changes.clone()
-            }));
         }
         rules
+    }
+
+    /// What a directive does with the requests that it is for.
+    fn steps(&mut self, at: usize, cases: Vec<Case>, mut base: Route) -> Vec<Step> {
+        let node = &self.tree.nodes[at];
+        let name = node.name();
+        if GUARDS.contains(&name) || matches!(name, "abort" | "error") || name == "respond" && is_refusal(node) {
+            let (cases, lost) = refused(cases);
+            if lost {
+                self.draft.lost(node, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
+            }
+            if matches!(name, "respond" | "error") {
+                base.to = self.respond(at).unwrap_or_default();
+            }
+            return self.draft.refuse(node, cases, &base);
+        }
+        let led = match name {
+            "redir" => self.redir(at, &mut base),
+            "respond" => self.respond(at).map(|to| vec![(None, to)]),
+            _ => self.proxy(at).map(|to| vec![(None, to)]),
+        };
+        let Some(led) = led else { return Vec::new() };
+        if name == "reverse_proxy" {
+            self.proxy_fields(at, &mut base);
+        }
+        let (cases, lost) = said(cases);
+        if lost {
+            self.draft.lost(node, Missing::Criteria.why());
+        }
+        let mut steps = Vec::new();
+        for (scheme, to) in led {
+            let of_scheme = |case: &Case| case.route(Route { to, ..base.clone() });
+            let routes = cases
+                .iter()
+                .map(of_scheme)
+                .filter(|route| scheme.is_none() || route.scheme.is_none_or(|one| Some(one) == scheme));
+            steps.extend(routes.map(|route| Step::End(Route { scheme: route.scheme.or(scheme), ..route })));
+        }
+        steps
     }
 
     /// What is inside a `handle` and the like; a path that is taken off is taken off.
@@ -296,24 +352,23 @@ impl<'t> Caddy<'t, '_, '_> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         for (at, node) in tree.children(block) {
             match node.name() {
-                "reverse_proxy" => found.push((3, at)),
-                "handle" | "handle_path" => found.push((1, at)),
-                "route" => found.push((2, at)),
-                name if GUARDS.contains(&name) || name == "respond" && is_refusal(node) => found.push((0, at)),
+                "redir" => found.push((0, at)),
+                name if GUARDS.contains(&name) => found.push((1, at)),
+                "handle" | "handle_path" => found.push((2, at)),
+                "route" => found.push((3, at)),
+                "abort" | "error" => found.push((4, at)),
+                "respond" => found.push((5, at)),
+                "reverse_proxy" => found.push((6, at)),
                 _ => self.tell(at, &mut scope),
             }
         }
-        // Longer paths first, those without one last; else as they are written.
+        // In their own order, of a kind longer paths first and those without one last; within a `route` as they are written.
         let length =
             |at: usize| if tree.nodes[at].argument(1).starts_with('/') { tree.nodes[at].argument(1).len() } else { 0 };
-        found.sort_by_key(|(kind, at)| (*kind, std::cmp::Reverse(length(*at))));
+        if tree.nodes[block].name() != "route" {
+            found.sort_by_key(|(kind, at)| (*kind, std::cmp::Reverse(length(*at))));
+        }
         found.into_iter().rev().map(|(_, at)| (at, scope.clone())).collect()
-    }
-
-    /// Whether a directive refuses; None: it does something else.
-    fn guard(&mut self, at: usize) -> Option<To> {
-        let node = &self.tree.nodes[at];
-        (GUARDS.contains(&node.name()) || node.name() == "respond").then_some(To::Closed)
     }
 
     /// The cases of a directive in its block; None: its matcher is nothing.
@@ -374,8 +429,7 @@ mod tests {
         let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
         let sources = Sources::open("Caddyfile".as_ref(), outside).unwrap();
         let (tree, mut draft) = (Tree::new(), Draft::new(sources));
-        let caddy =
-            Caddy { tree: &tree, draft: &mut draft, ports: (80, 443), auto_https: true, upstreams: HashMap::new() };
+        let caddy = Caddy::new(&tree, &mut draft);
         for (word, host, port, over_tls) in [
             ("example.com", "example.com", 443, true),
             ("http://example.com", "example.com", 80, false),

@@ -2,8 +2,9 @@
 //!
 //! Called by dialects whose conditions are expressions. Bound: [`CASES_MAX`] cases of one condition.
 
-use super::draft::Condition;
+use super::access::Access;
 use super::order::{covers_host, covers_path};
+use super::route::{Condition, Route, Scheme};
 
 /// Cases of one condition.
 pub(super) const CASES_MAX: usize = 200;
@@ -12,12 +13,15 @@ pub(super) const CASES_MAX: usize = 200;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Case {
     /// None: all.
+    scheme: Option<Scheme>,
     host: Option<String>,
     path: Option<String>,
     /// The path alone.
     pub(super) exact: bool,
     pub(super) methods: Vec<String>,
     pub(super) conditions: Vec<Condition>,
+    /// Addresses of clients; true: all but these.
+    clients: Option<(bool, Vec<String>)>,
     /// Something that routes can't say; Some(true): that it is not so.
     unsaid: Option<bool>,
     /// No request is like this.
@@ -34,6 +38,9 @@ pub(super) enum Effect {
     Exactly(String),
     Methods(Vec<String>),
     Condition(Condition),
+    Scheme(Scheme),
+    /// Addresses of clients, one of them.
+    Clients(Vec<String>),
     Always,
     /// Something that routes can't say.
     Unsaid,
@@ -48,17 +55,35 @@ pub(super) struct Term {
 }
 
 impl Case {
-    pub(super) fn host(&self) -> String {
-        self.host.clone().unwrap_or_else(|| "*".to_owned())
-    }
-
     pub(super) fn path(&self) -> String {
         self.path.clone().unwrap_or_else(|| "/".to_owned())
     }
 
+    /// A route for its requests that is otherwise like this one.
+    pub(super) fn route(&self, base: Route) -> Route {
+        Route {
+            scheme: self.scheme,
+            path: self.path(),
+            host: self.host.clone().unwrap_or_else(|| "*".to_owned()),
+            exact: self.exact,
+            methods: self.methods.clone(),
+            conditions: self.conditions.clone(),
+            ..base
+        }
+    }
+
+    /// Whom it keeps out when its rule refuses by addresses, and otherwise all; None: routes can't say it.
+    pub(super) fn access(&self) -> Option<Access> {
+        if self.unsaid.is_some() {
+            return None;
+        }
+        let access = self.clients.as_ref().map(|(is_rest, whom)| Access::without(whom, *is_rest));
+        Some(access.unwrap_or_default()).filter(Access::fits)
+    }
+
     fn says_something(&self) -> bool {
         let path = self.path.as_ref().is_some_and(|path| path != "/" || self.exact);
-        path || !self.methods.is_empty() || !self.conditions.is_empty()
+        path || self.scheme.is_some() || !self.methods.is_empty() || !self.conditions.is_empty()
     }
 
     /// The same with one more.
@@ -66,6 +91,17 @@ impl Case {
         let mut case = self.clone();
         match effect {
             Effect::Always => case.impossible |= not,
+            Effect::Scheme(scheme) => {
+                let scheme = if not { scheme.other() } else { *scheme };
+                case.impossible |= case.scheme.is_some_and(|other| other != scheme);
+                case.scheme = Some(scheme);
+            }
+            Effect::Clients(whom) => match &mut case.clients {
+                None => case.clients = Some((not, whom.clone())),
+                Some((true, others)) if not => others.extend_from_slice(whom),
+                // Those who are on both lists.
+                Some(_) => case.unsaid = Some(case.unsaid.unwrap_or(false) || not),
+            },
             Effect::Condition(condition) => {
                 case.conditions.push(Condition { not: not != condition.not, ..condition.clone() });
             }
@@ -122,14 +158,72 @@ pub(super) fn and_all(of: Vec<Case>, terms: &[Term]) -> Option<Vec<Case>> {
 
 /// Those that routes can say, and whether there were others.
 pub(super) fn said(all: Vec<Case>) -> (Vec<Case>, bool) {
-    let (said, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(|case| case.unsaid.is_none());
+    let is_said = |case: &Case| case.unsaid.is_none() && case.clients.is_none();
+    let (said, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(is_said);
     (said, !others.is_empty())
 }
 
 /// Those of a rule that refuses, and whether there were others. What can't be said is left out of a case, so that more is refused, unless
 /// nothing else is there: then one that lets some in (`not allowed`) refuses all, and one that keeps some out (`bad`) refuses nobody.
 pub(super) fn refused(all: Vec<Case>) -> (Vec<Case>, bool) {
-    let refuses = |case: &Case| case.says_something() || case.unsaid != Some(false);
+    let refuses = |case: &Case| {
+        let lets_in = |of: &Option<(bool, Vec<String>)>| of.as_ref().is_some_and(|(is_rest, _)| *is_rest);
+        case.access().is_some() || case.says_something() || case.unsaid != Some(false) || lets_in(&case.clients)
+    };
     let (kept, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(refuses);
     (kept, !others.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what cases say of addresses and schemes, and what a rule that refuses makes of what they can't say. How: examples.
+
+    use super::*;
+
+    fn case(terms: &[(bool, Effect)]) -> Vec<Case> {
+        let terms: Vec<Term> =
+            terms.iter().map(|(not, effect)| Term { not: *not, any: vec![effect.clone()] }).collect();
+        and_all(vec![Case::default()], &terms).unwrap()
+    }
+
+    fn clients(whom: &str) -> Effect {
+        Effect::Clients(vec![whom.to_owned()])
+    }
+
+    fn lines(case: &Case) -> Option<Vec<String>> {
+        case.access().map(|access| access.lines().map(|(word, whom)| format!("{word} {}", whom.join(" "))).collect())
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(lines(&case(&[(false, clients("a"))])[0]).unwrap(), ["deny a"]);
+        assert_eq!(lines(&case(&[(true, clients("a"))])[0]).unwrap(), ["allow a", "deny all"]);
+        assert_eq!(lines(&case(&[(true, clients("a")), (true, clients("b"))])[0]).unwrap(), ["allow a b", "deny all"]);
+        assert_eq!(lines(&case(&[])[0]).unwrap(), [""; 0]);
+        for both in [[(true, clients("a")), (false, clients("b"))], [(false, clients("a")), (true, Effect::Unsaid)]] {
+            assert_eq!(lines(&case(&both)[0]), None);
+        }
+        assert!(said(case(&[(false, clients("a"))])).1, "routes don't go by addresses");
+    }
+
+    #[test]
+    fn schemes() {
+        let of = |terms: &[(bool, Effect)]| case(terms).into_iter().map(|case| case.scheme).collect::<Vec<_>>();
+        let https = Effect::Scheme(Scheme::Https);
+        assert_eq!(of(&[(true, https.clone())]), [Some(Scheme::Http)]);
+        assert_eq!(of(&[(true, https.clone()), (false, https)]), [None; 0]);
+    }
+
+    #[test]
+    fn what_refuses_keeps_out_too_many_rather_than_too_few() {
+        let kept = |terms: &[(bool, Effect)]| refused(case(terms)).0.len();
+        // Bad ones, of whom nothing else is known.
+        assert_eq!(kept(&[(false, Effect::Unsaid)]), 0);
+        assert_eq!(kept(&[(false, Effect::Unsaid), (false, clients("a"))]), 0);
+        assert_eq!(kept(&[(false, Effect::Unsaid), (false, Effect::Path("/x".to_owned()))]), 1);
+        // All but good ones.
+        assert_eq!(kept(&[(true, Effect::Unsaid)]), 1);
+        assert_eq!(kept(&[(false, Effect::Unsaid), (true, clients("a"))]), 1);
+        assert_eq!(kept(&[(false, clients("a"))]), 1);
+    }
 }

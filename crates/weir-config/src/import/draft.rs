@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_proxy::plan::Location;
 use weir_proxy::request::rules::edits::{Side, refusal};
-use weir_proxy::request::rules::path::Replacement;
 
 use super::missing::Missing;
 use super::notes::{Draw, Kind, NOTES_MAX, Note, short};
+use super::order::covers_host;
+use super::own_answer::Answer;
+use super::route::{Edit, Route, Scheme, To};
 use super::tree::{Node, Place, Sources};
 use super::{Dialect, write};
-use crate::compile::{is_same_place, unseen};
+use crate::compile::is_same_place;
 use crate::reverse::literal;
 use crate::texts;
 use crate::units::{size_text, time_text};
@@ -76,58 +78,6 @@ pub(super) struct Server {
     pub(super) connections: Option<u64>,
 }
 
-/// Where a route leads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum To {
-    /// Nowhere.
-    #[default]
-    Closed,
-    /// An index of [`Draft::upstreams`].
-    Upstream(usize),
-}
-
-/// A route.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Route {
-    pub(super) group: usize,
-    pub(super) place: Place,
-    pub(super) what: String,
-    pub(super) host: String,
-    pub(super) path: String,
-    /// The path alone, and none below it.
-    pub(super) exact: bool,
-    pub(super) methods: Vec<String>,
-    pub(super) conditions: Vec<Condition>,
-    pub(super) to: To,
-    pub(super) strip: Option<String>,
-    pub(super) rewrites: Vec<(String, String)>,
-    /// The Host that servers see.
-    pub(super) server_host: Option<String>,
-    pub(super) request: Vec<Edit>,
-    pub(super) answer: Vec<Edit>,
-}
-
-/// What else a request must have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Condition {
-    /// `header`, `query` or `cookie`.
-    pub(super) subject: &'static str,
-    pub(super) name: String,
-    /// `eq` and so on, with its text; None: it is there.
-    pub(super) matches: Option<(&'static str, String)>,
-    pub(super) not: bool,
-}
-
-/// A change of a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Edit {
-    /// `set`, `add` or `remove`.
-    pub(super) verb: &'static str,
-    pub(super) name: String,
-    /// Empty with `remove`.
-    pub(super) value: String,
-}
-
 /// Times (microseconds) and sizes (bytes) of `client` or an upstream. Of several the largest holds, as others have one for each place.
 #[derive(Debug, Default)]
 pub(super) struct Amounts(BTreeMap<&'static str, (u64, Place)>);
@@ -169,6 +119,8 @@ pub(super) struct Draft<'a> {
     pub(super) listens: Vec<Listen>,
     pub(super) upstreams: Vec<Upstream>,
     pub(super) routes: Vec<Route>,
+    /// What weir answers by itself, each once.
+    pub(super) answers: Vec<Answer>,
     /// `client`.
     pub(super) client: Amounts,
     /// `shutdown`.
@@ -192,6 +144,7 @@ impl<'a> Draft<'a> {
             listens: Vec::new(),
             upstreams: Vec::new(),
             routes: Vec::new(),
+            answers: Vec::new(),
             client: Amounts::default(),
             shutdown: Amounts::default(),
             client_lines: BTreeMap::new(),
@@ -403,24 +356,19 @@ impl<'a> Draft<'a> {
         self.routes.len() >= BLOCKS_MAX
     }
 
-    /// One more route, unless the table refuses it or an earlier one takes all of its requests.
+    /// One more route, unless the table refuses it or an earlier one takes all of its requests. One of a group whose clients all speak TLS, or
+    /// none of them, is for those.
     pub(super) fn route(&mut self, route: Route) {
         if self.is_full() {
             let why = format!("weir takes at most {BLOCKS_MAX} routes");
             return self.note(route.place, Kind::Lost, &route.what, why);
         }
-        let mut why = match (texts::host_pattern(&route.host), texts::route_path(&route.path)) {
-            (Err(why), _) | (_, Err(why)) => Some(why),
-            _ => None,
-        };
-        why = why.or_else(|| route.methods.iter().find_map(|method| texts::method(method).err()));
-        why = why.or_else(|| route.conditions.iter().find_map(refused));
-        why = why.or_else(|| route.server_host.as_ref().and_then(|host| texts::probe_host(host).err()));
-        why = why.or_else(|| route.rewrites.iter().find_map(|(regex, to)| refused_rewrite(regex, to)));
-        if let Some(earlier) = self.routes.iter().find(|other| hides(other, &route)) {
+        let route = Route { scheme: route.scheme.or_else(|| self.scheme_of(route.group)), ..route };
+        let mut why = route.refused();
+        if let Some(earlier) = self.routes.iter().find(|other| other.hides(&route)) {
             let place = self.sources.name(earlier.place);
             // The same twice is no news.
-            if earlier.to == route.to && earlier.exact == route.exact {
+            if earlier.to == route.to && earlier.exact == route.exact && earlier.access == route.access {
                 return;
             }
             if earlier.exact && !route.exact && !route.path.ends_with('/') {
@@ -440,18 +388,20 @@ impl<'a> Draft<'a> {
     /// Names that have routes of their own get nothing from less specific ones: elsewhere a name is looked up once.
     pub(super) fn keep_names_apart(&mut self) {
         let mut seen = BTreeSet::new();
-        let named = self.routes.iter().filter(|route| route.host != "*" && seen.insert(route.host.clone()));
+        let named = self.routes.iter().filter(|route| route.host != "*");
+        let named = named.filter(|route| seen.insert((route.host.clone(), route.scheme)));
         let named: Vec<Route> = named.cloned().collect();
         for route in named {
-            let is_caught =
-                |other: &Route| other.host != route.host && super::order::covers_host(&other.host, &route.host);
-            let takes_all = |other: &Route| {
-                other.host == route.host && other.path == "/" && other.methods.is_empty() && other.conditions.is_empty()
+            let is_open = |scheme: Scheme| {
+                let mut of_scheme = self.routes.iter().filter(|other| other.scheme.is_none_or(|one| one == scheme));
+                let catches = |other: &Route| other.host != route.host && covers_host(&other.host, &route.host);
+                let takes_all = |other: &Route| other.host == route.host && other.takes_all();
+                of_scheme.clone().any(catches) && !of_scheme.any(takes_all)
             };
-            if !self.routes.iter().any(takes_all) && self.routes.iter().any(is_caught) {
-                let (host, group, place) = (route.host, route.group, route.place);
+            if Scheme::ALL.into_iter().filter(|one| route.scheme.is_none_or(|scheme| scheme == *one)).any(is_open) {
+                let Route { host, group, place, scheme, .. } = route;
                 let what = format!("all else of {host}");
-                self.route(Route { host, group, place, what, path: "/".to_owned(), ..Route::default() });
+                self.route(Route { host, group, place, what, scheme, path: "/".to_owned(), ..Route::default() });
             }
         }
     }
@@ -463,6 +413,7 @@ impl<'a> Draft<'a> {
         }
         let below = super::order::below_exact(&self.routes);
         self.routes.extend(below);
+        self.settle_schemes();
         let groups = &self.groups;
         self.routes.retain(|route| !groups[route.group].listens.is_empty());
         self.leave_out_local();
@@ -473,7 +424,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Groups that some route is of.
-    fn served(&self) -> BTreeSet<usize> {
+    pub(super) fn served(&self) -> BTreeSet<usize> {
         self.routes.iter().map(|route| route.group).collect()
     }
 
@@ -500,7 +451,10 @@ impl<'a> Draft<'a> {
             let auth = self.listens[*at].tls.as_ref().and_then(|tls| tls.options.get("client-auth"));
             auth.is_some_and(|auth| auth.contains("require"))
         };
-        if self.listened().iter().all(asks) {
+        // Routes of such groups are for clients with TLS, unless proxies say who has it.
+        let trusts = self.client_lines.contains_key("trusted-proxies");
+        let counts = |at: &&usize| trusts || self.listens[**at].tls.is_some();
+        if self.listened().iter().filter(counts).all(asks) {
             return;
         }
         let certified =
@@ -526,9 +480,12 @@ impl<'a> Draft<'a> {
             let wildcard = address.network().filter(|address| address.ip().is_unspecified());
             wildcard.map_or_else(|| address.to_string(), |address| format!("port {}", address.port()))
         };
-        let all: BTreeSet<String> = self.listened().into_iter().map(key).collect();
+        let listened = self.listened();
         let mut told = Vec::new();
         for group in self.served() {
+            let schemes: BTreeSet<Scheme> = self.schemes_of(group).collect();
+            let is_led_to = |at: &&usize| schemes.contains(&Scheme::of(self.listens[**at].tls.is_some()));
+            let all: BTreeSet<String> = listened.iter().filter(is_led_to).map(|at| key(*at)).collect();
             let own: BTreeSet<String> = self.groups[group].listens.iter().map(|at| key(*at)).collect();
             let others: Vec<&str> = all.difference(&own).map(String::as_str).collect();
             if !others.is_empty() {
@@ -554,35 +511,6 @@ impl<'a> Draft<'a> {
         });
         (notes.collect(), self.dropped, self.unneeded.into_iter().collect())
     }
-}
-
-/// Why a condition is none for the table.
-fn refused(condition: &Condition) -> Option<String> {
-    let name = match condition.subject {
-        "header" => unseen(&condition.name),
-        "cookie" => texts::cookie_name(&condition.name).err(),
-        _ => texts::route::name(&condition.name).err(),
-    };
-    let value = condition.matches.as_ref().and_then(|(kind, text)| match *kind {
-        "regex" => texts::regex(text).err(),
-        _ => texts::route::value(text).err(),
-    });
-    name.or(value)
-}
-
-fn refused_rewrite(regex: &str, to: &str) -> Option<String> {
-    match regex::bytes::Regex::new(regex) {
-        Ok(compiled) => Replacement::compile(to, compiled.captures_len() - 1).err(),
-        Err(_) => texts::regex(regex).err(),
-    }
-}
-
-/// As the compiler has it.
-fn hides(earlier: &Route, later: &Route) -> bool {
-    let methods = earlier.methods.is_empty()
-        || !later.methods.is_empty() && later.methods.iter().all(|one| earlier.methods.contains(one));
-    let same = earlier.host == later.host && earlier.path == later.path;
-    same && earlier.conditions == later.conditions && (methods || earlier.methods == later.methods)
 }
 
 /// The address, with this port if it has none.

@@ -6,18 +6,22 @@
 mod acl;
 mod backend;
 mod bind;
+mod compress;
 mod fate;
 mod read;
+mod rules;
 
 use std::collections::{HashMap, HashSet};
 
 use weir_proxy::request::rules::edits::Side;
 
 use super::cases::Case;
-use super::draft::{Draft, Edit, Route, To};
+use super::draft::Draft;
 use super::missing::Missing;
 use super::notes::Kind;
 use super::order::{RULES_MAX, by_specificity};
+use super::route::{Edit, Route, To};
+use super::steps::Step;
 use super::tree::{Node, ROOT, Tree};
 use crate::problem::Errors;
 
@@ -103,35 +107,41 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.bind(group, bind);
         }
         let mut rules = Vec::new();
+        let mut kept: Vec<Step> = Vec::new();
         // Rules of `defaults` come first.
         let sections: Vec<usize> = self.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
         let lines = || sections.iter().flat_map(|section| tree.children(*section).map(|(_, line)| (*section, line)));
-        let lines = || lines().filter(|(_, line)| is_rule(line));
-        for (section, line) in lines().take(RULES_MAX) {
-            match (line.name(), line.argument(1)) {
-                ("use_backend", name) => {
-                    let cases = self.cases(section, line);
-                    self.lead(at, group, line, (name, cases), &mut rules);
+        let mut lines: Vec<(usize, &Node)> = lines().filter(|(_, line)| turn(line).is_some()).collect();
+        lines.sort_by_key(|(_, line)| turn(line));
+        let is_long = lines.len() > RULES_MAX;
+        for (section, line) in lines.into_iter().take(RULES_MAX) {
+            if line.name() == "use_backend" {
+                let cases = self.cases(section, line);
+                self.lead((at, &kept), group, line, (line.argument(1), cases), &mut rules);
+                continue;
+            }
+            for step in self.steps((section, group), line) {
+                match step {
+                    Step::End(route) => rules.extend(self.draft.through(&kept, route)),
+                    Step::Keep(_) => kept.push(step),
                 }
-                ("redirect", _) | ("http-request", "redirect") => self.redirect(section, group, line),
-                _ if is_refusal(line) => self.refusal((section, at), group, line, &mut rules),
-                _ => {}
             }
         }
         let whole = vec![Case::default()];
         if let Some(line) = self.one(at, &["default_backend"]) {
-            self.lead(at, group, line, (line.argument(1), whole), &mut rules);
+            self.lead((at, &kept), group, line, (line.argument(1), whole), &mut rules);
         } else if !tree.indices(at, "server").is_empty()
             && let Some(upstream) = self.backend(at)
         {
-            self.routes(at, group, (node, at), (To::Upstream(upstream), whole), &mut rules);
+            let routes = self.routes(at, group, (node, at), (To::Upstream(upstream), whole));
+            routes.into_iter().for_each(|route| rules.extend(self.draft.through(&kept, route)));
         }
-        let is_long = lines().nth(RULES_MAX).is_some();
         let ordered = by_specificity(rules);
         if is_long || !ordered.complete {
             self.draft.lost(node, "its rules are too many to be put in weir's order; some requests may go elsewhere");
         }
-        for route in ordered.unreached {
+        let leads = |other: &Route| ordered.routes.iter().any(|route| route.place == other.place);
+        for route in ordered.unreached.iter().filter(|other| !leads(other)) {
             let why = "no request reaches this rule: earlier ones take them all";
             self.draft.note(route.place, Kind::Lost, &route.what, why);
         }
@@ -141,7 +151,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     /// Rules that lead to a backend.
     fn lead(
         &mut self,
-        at: usize,
+        (at, kept): (usize, &[Step]),
         group: usize,
         line: &'t Node,
         (name, cases): (&str, Vec<Case>),
@@ -155,26 +165,21 @@ impl<'t> Haproxy<'t, '_, '_> {
         if cases.is_empty() {
             return;
         }
-        let to = if self.is_guarded(backend) { Some(To::Closed) } else { self.backend(backend).map(To::Upstream) };
-        match to {
-            Some(to) => self.routes(at, group, (line, backend), (to, cases), rules),
-            None => self.draft.lost(line, "none of its servers could be carried over"),
+        let Some(upstream) = self.backend(backend) else {
+            return self.draft.lost(line, "none of its servers could be carried over");
+        };
+        let mut steps = Vec::new();
+        for (_, own) in self.tree.children(backend).filter(|(_, own)| turn(own).is_some() && backend != at) {
+            steps.extend(self.steps((backend, group), own));
         }
-    }
-
-    /// Whether a backend refuses some, which weir can't tell from others.
-    fn is_guarded(&mut self, backend: usize) -> bool {
-        let tree = self.tree;
-        let mut is_guarded = false;
-        for (_, line) in tree.children(backend).filter(|(_, line)| is_refusal(line)) {
-            if self.refused_cases(backend, line).is_empty() {
-                continue;
+        for route in self.routes(at, group, (line, backend), (To::Upstream(upstream), cases)) {
+            for part in self.draft.through(kept, route) {
+                rules.extend(self.draft.through(&steps, part));
             }
-            is_guarded = true;
-            let why = format!("{}; until you say how, nobody may ask for this backend", Missing::Access.why());
-            self.draft.note(line.place, Kind::Closed, &line.shown(), why);
+            if rules.len() > RULES_MAX {
+                break;
+            }
         }
-        is_guarded
     }
 
     /// A route for each case; fields are changed as the frontend says, then as the backend does.
@@ -184,33 +189,20 @@ impl<'t> Haproxy<'t, '_, '_> {
         group: usize,
         (line, backend): (&'t Node, usize),
         (to, cases): (To, Vec<Case>),
-        rules: &mut Vec<Route>,
-    ) {
+    ) -> Vec<Route> {
         let key = (frontend, backend);
         if !self.changes.contains_key(&key) {
             let changes = self.changes_of(frontend, backend);
             self.changes.insert(key, changes);
         }
         let changes = &self.changes[&key];
-        for case in cases {
-            rules.push(Route {
-                group,
-                place: line.place,
-                what: line.shown(),
-                host: case.host(),
-                path: case.path(),
-                exact: case.exact,
-                methods: case.methods,
-                conditions: case.conditions,
-                to,
-                ..changes.clone()
-            });
-        }
+        let base = Route { group, place: line.place, what: line.shown(), to, ..changes.clone() };
+        cases.into_iter().map(|case| case.route(base.clone())).collect()
     }
 
     /// What becomes of requests and answers, in a route that is otherwise empty.
     fn changes_of(&mut self, frontend: usize, backend: usize) -> Route {
-        let mut changes = Route::default();
+        let mut changes = Route { compress: self.compress((frontend, backend)), ..Route::default() };
         let mut sections = vec![frontend];
         sections.extend((backend != frontend).then_some(backend));
         let with_defaults =
@@ -232,6 +224,9 @@ impl<'t> Haproxy<'t, '_, '_> {
                     _ => {}
                 }
             }
+        }
+        if self.offloads(frontend) || self.offloads(backend) {
+            changes.request.push(Edit { verb: "remove", name: "Accept-Encoding".to_owned(), value: String::new() });
         }
         changes
     }
@@ -294,30 +289,13 @@ impl<'t> Haproxy<'t, '_, '_> {
             }
         }
     }
-
-    /// What is refused leads nowhere, or is no longer refused.
-    fn refusal(&mut self, (section, at): (usize, usize), group: usize, line: &'t Node, rules: &mut Vec<Route>) {
-        let cases = self.refused_cases(section, line);
-        if cases.is_empty() {
-            return;
-        }
-        let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
-        self.draft.note(line.place, Kind::Closed, &line.shown(), why);
-        self.routes(at, group, (line, at), (To::Closed, cases), rules);
-    }
-
-    /// Who is sent to TLS is not served without it.
-    fn redirect(&mut self, at: usize, group: usize, line: &Node) {
-        self.draft.missing(line, Missing::Redirect);
-        let to_tls = line.words.iter().any(|word| word == "scheme") && line.words.iter().any(|word| word == "https");
-        let asks_less = line.words.iter().any(|word| word == "if") && !self.asks_only_for_tls(at, line);
-        self.draft.groups[group].only_tls |= to_tls && !asks_less;
-    }
 }
 
-/// Whether a line has an effect on where requests go.
-fn is_rule(line: &Node) -> bool {
-    matches!(line.name(), "http-request" | "tcp-request" | "block" | "redirect" | "use_backend")
+/// When a line has its turn, if it has an effect on where requests go.
+fn turn(line: &Node) -> Option<usize> {
+    ["monitor-uri", "tcp-request", "block", "http-request", "redirect", "use_backend"]
+        .iter()
+        .position(|name| *name == line.name())
 }
 
 /// Whether a line keeps some out.
@@ -331,11 +309,13 @@ fn is_refusal(line: &Node) -> bool {
 
 /// A log-format text as a text of weir's. Err: what weir has not.
 fn text(theirs: &str) -> Result<String, String> {
-    const NAMES: [(&str, &str); 8] = [
+    const NAMES: [(&str, &str); 10] = [
         ("src", "$remote_addr"),
         ("ci", "$remote_addr"),
         ("method", "$request_method"),
         ("url", "$request_uri"),
+        ("pathq", "$request_uri"),
+        ("capture.req.uri", "$request_uri"),
         ("req.hdr(host)", "$host"),
         ("hdr(host)", "$host"),
         ("HM", "$request_method"),

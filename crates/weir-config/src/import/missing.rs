@@ -10,12 +10,14 @@ pub(super) const EXACT: &str = "it is for this path alone here; a route takes al
 /// Something that is not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Answers that send clients elsewhere.
+    /// Answers that send clients elsewhere, said in a way that is none of weir's.
     Redirect,
-    /// Answers of the proxy's own.
+    /// Answers of the proxy's own, said so.
     Respond,
-    /// Compressed answers.
+    /// Compressed answers, said so.
     Compress,
+    /// Pages for errors.
+    Pages,
     /// A cache.
     Cache,
     /// Files of a folder.
@@ -50,9 +52,12 @@ impl Missing {
     /// Why not, and what to do.
     pub(super) fn why(self) -> &'static str {
         match self {
-            Missing::Redirect => "write `redirect` in a `route`",
-            Missing::Respond => "write `respond` in a `route`",
-            Missing::Compress => "write `compress` in a `route`, or at the top for all of them",
+            Missing::Redirect => "an import can't say this by weir's rules; write `redirect` in a `route`",
+            Missing::Respond => "an import can't say this by weir's rules; write `respond` in a `route`",
+            Missing::Compress => "weir compresses as `zstd`, `br` and `gzip`; see `compress`",
+            Missing::Pages => {
+                "write `error-page` in a `route`, whose file is the content of answers that weir makes itself"
+            }
             Missing::Cache => "weir has no cache yet",
             Missing::Files => "weir serves no files; let a server behind it do so",
             Missing::Acme => {

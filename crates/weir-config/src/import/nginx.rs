@@ -3,6 +3,8 @@
 //! A server that is the default of an address answers all hosts that no other one names, so its routes have no host. Locations are in
 //! `nginx/location.rs`; what becomes of each directive stands in the table of `nginx/fate.rs`.
 
+mod answer;
+mod compress;
 mod fate;
 mod location;
 mod read;
@@ -55,6 +57,8 @@ struct Server {
     group: usize,
     /// As weir writes them.
     hosts: Vec<String>,
+    /// What it is called, as far as weir has such hosts.
+    names: Vec<String>,
 }
 
 /// Servers that are the default of an address.
@@ -120,8 +124,17 @@ impl<'t> Nginx<'t, '_, '_> {
         let mut hosts = self.hosts(at);
         let shown = if hosts.is_empty() { "server".to_owned() } else { format!("server {}", hosts.join(" ")) };
         let group = self.draft.group(node.place, &shown);
-        // Of several addresses each has a default; weir has one for all.
-        let is_taken = self.draft.routes.iter().any(|route| route.host == "*");
+        if tree.indices(at, "listen").is_empty() {
+            self.draft.listen(group, node, "0.0.0.0:80", None);
+        }
+        for listen in tree.named(at, "listen") {
+            self.listen(at, group, listen);
+        }
+        let names = hosts.clone();
+        // Of several addresses each has a default; weir has one for all that speak alike.
+        let alike =
+            |other: usize| self.draft.schemes_of(other).any(|one| self.draft.schemes_of(group).any(|two| one == two));
+        let is_taken = self.draft.routes.iter().any(|route| route.host == "*" && alike(route.group));
         if is_default && is_taken && !hosts.is_empty() {
             let why = "here it answers all other hosts of its address, too; in weir another server does so for all";
             self.draft.note(node.place, Kind::Different, &shown, why);
@@ -130,14 +143,24 @@ impl<'t> Nginx<'t, '_, '_> {
             hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
             hosts.push("*".to_owned());
         }
-        self.draft.groups[group].only_tls = tree.named(at, "if").any(|node| sends_to_tls(tree, node));
-        if tree.indices(at, "listen").is_empty() {
-            self.draft.listen(group, node, "0.0.0.0:80", None);
+        let mut server = Server { at, group, hosts, names };
+        for test in tree.indices(at, "if") {
+            if !self.server_test(&mut server, *test) {
+                self.draft.groups[group].only_tls |= sends_to_tls(tree, &tree.nodes[*test]);
+                self.lost_test(*test);
+            }
         }
-        for listen in tree.named(at, "listen") {
-            self.listen(at, group, listen);
+        if let Some(found) = tree.indices(at, "return").first() {
+            let answer = &tree.nodes[*found];
+            for one in self.answers(&server, at, answer) {
+                self.answer_all(&server, &server.hosts, (at, answer), one);
+            }
+            if let Some(first) = tree.indices(at, "location").first() {
+                let why = "no request reaches this: `return` of its server answers all of them";
+                self.draft.lost(&tree.nodes[*first], why);
+            }
+            return;
         }
-        let server = Server { at, group, hosts };
         let mut locations: Vec<usize> =
             tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
         // Those for one path come before all others.

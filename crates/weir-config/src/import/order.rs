@@ -3,7 +3,7 @@
 //! Where an earlier rule and a more specific later one can match the same request, a route for what they have in common is put in, which
 //! leads where the earlier one does. Called by dialects whose rules have an order. Bound: [`RULES_MAX`].
 
-use super::draft::{Route, To};
+use super::route::{Route, To};
 
 /// Routes of one group, with those that are put in.
 pub(super) const RULES_MAX: usize = 1000;
@@ -56,18 +56,18 @@ pub(super) fn by_specificity(rules: Vec<Route>) -> Ordered {
 }
 
 /// What weir compares, when both match.
-fn rank(route: &Route) -> (usize, usize, bool, usize) {
+pub(super) fn rank(route: &Route) -> (bool, usize, usize, bool, usize) {
     let host = match route.host.as_str() {
         "*" => 0,
         host if host.starts_with("*.") => host.len(),
         _ => usize::MAX,
     };
-    (host, route.path.len(), !route.methods.is_empty(), route.conditions.len())
+    (route.scheme.is_some(), host, route.path.len(), !route.methods.is_empty(), route.conditions.len())
 }
 
 /// Whether both are for the same requests, as they are written.
-fn same(a: &Route, b: &Route) -> bool {
-    a.host == b.host
+pub(super) fn same(a: &Route, b: &Route) -> bool {
+    (a.scheme, &a.host) == (b.scheme, &b.host)
         && (&a.path, a.exact) == (&b.path, b.exact)
         && a.methods.len() == b.methods.len()
         && a.methods.iter().all(|method| b.methods.contains(method))
@@ -76,7 +76,10 @@ fn same(a: &Route, b: &Route) -> bool {
 }
 
 /// The route for requests that both match, to where the first one leads.
-fn common(first: &Route, second: &Route) -> Option<Route> {
+pub(super) fn common(first: &Route, second: &Route) -> Option<Route> {
+    if first.scheme.zip(second.scheme).is_some_and(|(one, other)| one != other) {
+        return None;
+    }
     let host = narrower(&first.host, &second.host, covers_host)?;
     let path = narrower(&first.path, &second.path, covers_path)?;
     let is_exact = |route: &Route| route.exact && route.path == path;
@@ -93,7 +96,7 @@ fn common(first: &Route, second: &Route) -> Option<Route> {
     }
     let mut conditions = first.conditions.clone();
     conditions.extend(second.conditions.iter().filter(|other| !first.conditions.contains(other)).cloned());
-    Some(Route { host, path, exact, methods, conditions, ..first.clone() })
+    Some(Route { scheme: first.scheme.or(second.scheme), host, path, exact, methods, conditions, ..first.clone() })
 }
 
 /// Routes of weir take all below their path: where only the path itself is meant, those that take the rest to where it went. `routes` of all
@@ -152,7 +155,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::draft::Condition;
+    use super::super::route::{Condition, Scheme};
     use super::*;
 
     fn rule() -> impl Strategy<Value = Route> {
@@ -160,7 +163,10 @@ mod tests {
         let path = prop::sample::select(vec!["/", "/x", "/x/", "/x/y", "/z"]);
         let methods = prop::sample::select(vec![vec![], vec!["GET"], vec!["GET", "PUT"], vec!["PUT"]]);
         let conditions = prop::collection::btree_set(prop::sample::select(vec!["p", "q"]), 0..=2);
-        (host, path, any::<bool>(), methods, conditions).prop_map(|(host, path, exact, methods, conditions)| Route {
+        let scheme = prop::sample::select(vec![None, None, Some(Scheme::Http), Some(Scheme::Https)]);
+        let kinds = (scheme, host, path, any::<bool>(), methods, conditions);
+        kinds.prop_map(|(scheme, host, path, exact, methods, conditions)| Route {
+            scheme,
             host: host.to_owned(),
             path: path.to_owned(),
             exact: exact && !path.ends_with('/'),
@@ -174,8 +180,9 @@ mod tests {
     }
 
     /// As `RouteTable` has it, which knows no exact paths.
-    fn matches(route: &Route, (host, path, method, has): (&str, &str, &str, &str)) -> bool {
-        covers_host(&route.host, host)
+    fn matches(route: &Route, (scheme, host, path, method, has): (Scheme, &str, &str, &str, &str)) -> bool {
+        route.scheme.is_none_or(|one| one == scheme)
+            && covers_host(&route.host, host)
             && covers_path(&route.path, path)
             && (route.methods.is_empty() || route.methods.iter().any(|one| one == method))
             && route.conditions.iter().all(|condition| has.contains(&condition.name))
@@ -190,11 +197,11 @@ mod tests {
             prop_assert!(ordered.complete);
             let below = below_exact(&ordered.routes);
             ordered.routes.extend(below);
-            for host in ["b.a", "d.a", "c", "e"] {
+            for (scheme, host) in [(Scheme::Http, "b.a"), (Scheme::Http, "d.a"), (Scheme::Https, "c"), (Scheme::Https, "b.a"), (Scheme::Http, "e")] {
                 for path in ["/", "/x", "/x/", "/x/y/w", "/xy", "/z"] {
                     for method in ["GET", "PUT", "HEAD"] {
                         for has in ["", "p", "q", "pq"] {
-                            let asked = (host, path, method, has);
+                            let asked = (scheme, host, path, method, has);
                             let first = rules.iter().find(|rule| matches(rule, asked) && (!rule.exact || rule.path == path));
                             // What no rule takes is refused, by none or by one that leads nowhere.
                             let first = first.map_or(To::Closed, |rule| rule.to);

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::Dialect;
-use super::draft::{Condition, Draft, Edit, Listen, Route, Server, To, Upstream};
+use super::draft::{Draft, Listen, Server, Upstream};
 use super::notes::harmless;
+use super::route::{Condition, Edit, Route, To};
 use super::tree::Place;
 use crate::reverse::literal;
 
@@ -35,8 +36,13 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
             "\n// What was for some only leads here, where nothing listens: 502 for everybody.\nupstream \"{CLOSED}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
         );
     }
+    let compress = common_compress(draft);
+    if compress.is_some() {
+        out.push('\n');
+    }
+    write_compress(&mut out, "", compress);
     for route in &draft.routes {
-        write_route(&mut out, draft, route);
+        write_route(&mut out, draft, route, compress.is_some());
     }
     out
 }
@@ -143,9 +149,14 @@ fn options(server: &Server, weights: &Weights) -> String {
     out
 }
 
-fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route) {
+fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: bool) {
     let what: String = harmless(route.what.chars().take(80)).collect();
     let _ = write!(out, "\n{} {what}\nroute", comment(draft, route.place));
+    if let Some(scheme) = route.scheme {
+        let _ = write!(out, " scheme=\"{}\"", scheme.word());
+    }
+    // What stands at the top is for all.
+    let own_compress = route.compress.as_ref().filter(|_| !compresses);
     if route.host != "*" {
         let _ = write!(out, " host={}", literal(&route.host));
     }
@@ -162,24 +173,57 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route) {
         let not = if *not { " not=#true" } else { "" };
         let _ = writeln!(out, "    {subject} {}{how}{not}", literal(name));
     }
-    if let To::Upstream(at) = route.to {
-        write_changes(out, route);
-        let _ = writeln!(out, "    proxy {}\n}}", literal(&draft.upstreams[at].name));
-    } else {
-        let _ = writeln!(out, "    proxy \"{CLOSED}\"\n}}");
+    for (word, whom) in route.access.lines().filter(|_| route.to != To::Closed) {
+        let whom: Vec<String> = whom.iter().map(|address| literal(address)).collect();
+        let _ = writeln!(out, "    {word} {}", whom.join(" "));
+    }
+    match route.to {
+        To::Upstream(at) => {
+            write_paths(out, route);
+            let host = route.server_host.as_ref().map(|host| format!("        host {}\n", literal(host)));
+            write_edits(out, "request", host, &route.request);
+            write_edits(out, "answer", None, &route.answer);
+            write_compress(out, "    ", own_compress);
+            let _ = writeln!(out, "    proxy {}\n}}", literal(&draft.upstreams[at].name));
+        }
+        To::Answer(at) => {
+            let answer = &draft.answers[at];
+            if answer.is_redirect {
+                write_paths(out, route);
+            }
+            write_edits(out, "answer", None, &route.answer);
+            write_compress(out, "    ", own_compress);
+            let _ = writeln!(out, "    {}\n}}", answer.line);
+        }
+        To::Closed => {
+            let _ = writeln!(out, "    proxy \"{CLOSED}\"\n}}");
+        }
     }
 }
 
-fn write_changes(out: &mut String, route: &Route) {
+/// What all routes have that have an answer; None: there is no such.
+fn common_compress<'d>(draft: &'d Draft<'_>) -> Option<&'d Vec<String>> {
+    let mut all = draft.routes.iter().filter(|route| route.to != To::Closed).map(|route| &route.compress);
+    let first = all.next()?;
+    if all.all(|other| other == first) { first.as_ref() } else { None }
+}
+
+fn write_compress(out: &mut String, indent: &str, options: Option<&Vec<String>>) {
+    let Some(options) = options else { return };
+    let _ = writeln!(out, "{indent}compress {{");
+    for option in options {
+        let _ = writeln!(out, "{indent}    {option}");
+    }
+    let _ = writeln!(out, "{indent}}}");
+}
+
+fn write_paths(out: &mut String, route: &Route) {
     if let Some(prefix) = &route.strip {
         let _ = writeln!(out, "    strip-prefix {}", literal(prefix));
     }
     for (regex, to) in &route.rewrites {
         let _ = writeln!(out, "    rewrite {} {}", literal(regex), literal(to));
     }
-    let host = route.server_host.as_ref().map(|host| format!("        host {}\n", literal(host)));
-    write_edits(out, "request", host, &route.request);
-    write_edits(out, "answer", None, &route.answer);
 }
 
 fn write_edits(out: &mut String, block: &str, host: Option<String>, edits: &[Edit]) {

@@ -10,7 +10,8 @@ use crate::texts;
 use crate::units::parse_time;
 
 /// What `private_ranges` stands for.
-const PRIVATE: [&str; 6] = ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
+pub(super) const PRIVATE: [&str; 6] =
+    ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
 
 /// Why there is no second change of a path.
 const ONCE: &str = "weir changes a path once, by the first `rewrite` that matches";
@@ -27,14 +28,12 @@ impl Caddy<'_, '_, '_> {
             "rewrite" => self.rewrite(node, scope),
             "request_body" => self.body(at),
             "log" => self.log(at),
-            "redir" => self.draft.missing(node, Missing::Redirect),
-            "respond" => self.draft.missing(node, Missing::Respond),
-            "encode" => self.draft.missing(node, Missing::Compress),
+            "encode" => self.encode(at, scope),
             "file_server" | "root" | "try_files" | "templates" | "push" => self.draft.missing(node, Missing::Files),
             "php_fastcgi" => self.draft.missing(node, Missing::Gateway),
             "cache" => self.draft.missing(node, Missing::Cache),
             "rate_limit" => self.draft.missing(node, Missing::Rates),
-            "handle_errors" => self.draft.lost(node, "weir has no pages for errors yet"),
+            "handle_errors" => self.draft.missing(node, Missing::Pages),
             "metrics" => self.draft.lost(node, "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
             "tls" | "bind" => {}
             name if name.starts_with('@') => {}
@@ -116,7 +115,10 @@ impl Caddy<'_, '_, '_> {
             match (line.name(), port) {
                 ("http_port", Ok(port)) => self.ports.0 = port,
                 ("https_port", Ok(port)) => self.ports.1 = port,
-                ("auto_https", _) => self.auto_https = line.argument(1) != "off",
+                ("auto_https", _) => {
+                    self.auto_https = line.argument(1) != "off";
+                    self.redirects = line.argument(1) != "disable_redirects";
+                }
                 ("grace_period", _) => self.global_time(line, "drain"),
                 ("shutdown_delay", _) => self.global_time(line, "delay"),
                 ("servers", _) => self.servers(inside),

@@ -1,10 +1,12 @@
 //! Matchers of Caddy: `*`, a path, or `@name` with its definition.
 
+use super::super::access::address;
 use super::super::cases::{Effect, Term};
-use super::super::draft::Condition;
 use super::super::missing::{EXACT, SEGMENTS};
+use super::super::route::{Condition, Scheme};
 use super::super::tree::Node;
 use super::Caddy;
+use super::fate::PRIVATE;
 
 impl Caddy<'_, '_, '_> {
     /// What a directive is for; none: all. None: it names a matcher that is not there.
@@ -82,9 +84,29 @@ impl Caddy<'_, '_, '_> {
             ("header", [name, value]) => vec![header(name, Some(value))],
             ("header_regexp", [.., name, regex]) => vec![condition("header", name, Some(("regex", regex.clone())))],
             ("query", values) => values.iter().map(|pair| query(pair)).collect(),
+            ("remote_ip" | "client_ip", values) => vec![self.clients(kind, values)],
+            ("protocol", [scheme]) if scheme == "https" || scheme == "http" => {
+                vec![Effect::Scheme(Scheme::of(scheme == "https"))]
+            }
             _ => vec![Effect::Unsaid],
         };
         Some(Term { not: false, any })
+    }
+
+    /// Clients by their addresses. Those of connections are not the ones that weir goes by where proxies are trusted.
+    fn clients(&self, kind: &str, values: &[String]) -> Effect {
+        let mut whom = Vec::new();
+        for value in values {
+            match value.as_str() {
+                "private_ranges" => whom.extend(PRIVATE.iter().filter_map(|range| address(range))),
+                value => match address(value) {
+                    Some(range) => whom.push(range),
+                    None => return Effect::Unsaid,
+                },
+            }
+        }
+        let is_other = kind == "remote_ip" && self.draft.client_lines.contains_key("trusted-proxies");
+        if whom.is_empty() || is_other { Effect::Unsaid } else { Effect::Clients(whom) }
     }
 
     /// A path, whose `*` may stand at its end.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
-use super::super::draft::{Edit, Route, Server, To, with_port};
+use super::super::draft::{Server, with_port};
 use super::super::missing::Missing;
+use super::super::route::{Edit, Route, To};
 use super::super::tree::Node;
 use super::Caddy;
 use crate::reverse::literal;
@@ -269,7 +270,7 @@ fn scheme(word: &str) -> (bool, &str) {
 }
 
 /// A text with placeholders as one of weir's.
-fn text(theirs: &str) -> Result<String, String> {
+pub(super) fn text(theirs: &str) -> Result<String, String> {
     const NAMES: [(&str, &str); 12] = [
         ("remote_host", "remote_addr"),
         ("client_ip", "remote_addr"),

@@ -2,10 +2,11 @@
 //!
 //! Bound: that of `cases`.
 
-use super::super::cases::{CASES_MAX, Case, Effect, Term, and_all, refused, said};
-use super::super::draft::Condition;
+use super::super::access::address;
+use super::super::cases::{CASES_MAX, Case, Effect, Term, and_all, said};
 use super::super::missing::{EXACT, Missing, SEGMENTS};
 use super::super::notes::Kind;
+use super::super::route::{Condition, Scheme};
 use super::super::tree::Node;
 use super::Haproxy;
 
@@ -17,15 +18,6 @@ impl Haproxy<'_, '_, '_> {
             self.draft.missing(line, Missing::Criteria);
         }
         said
-    }
-
-    /// The cases of a line that refuses.
-    pub(super) fn refused_cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
-        let (refused, lost) = refused(self.all_cases(section, line));
-        if lost {
-            self.draft.lost(line, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
-        }
-        refused
     }
 
     /// Whether the condition of a line is about TLS alone.
@@ -41,7 +33,7 @@ impl Haproxy<'_, '_, '_> {
         condition.iter().all(|word| is_tls(word))
     }
 
-    fn all_cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
+    pub(super) fn all_cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
         let (negated, words) = condition(line);
         let alternatives = self.alternatives(section, line, words);
         let mut cases = Vec::new();
@@ -107,6 +99,11 @@ impl Haproxy<'_, '_, '_> {
 
     /// What a criterion with its values asks for: one of them.
     fn effects(&mut self, line: &Node, words: &[&str]) -> Vec<Effect> {
+        match words {
+            ["ssl_fc"] => return vec![Effect::Scheme(Scheme::Https)],
+            ["src", whom @ ..] => return vec![self.clients(whom)],
+            _ => {}
+        }
         let Some(criterion) = Criterion::read(words) else { return vec![Effect::Unsaid] };
         match (criterion.what, criterion.how) {
             ("path", "beg") if criterion.values.iter().any(|path| !path.ends_with('/')) => {
@@ -118,6 +115,16 @@ impl Haproxy<'_, '_, '_> {
             _ => {}
         }
         criterion.effects()
+    }
+
+    /// Clients by their addresses, unless these are changed on the way.
+    fn clients(&self, whom: &[&str]) -> Effect {
+        let changes = |line: &Node| line.arguments().any(|word| matches!(word, "set-src" | "accept-proxy"));
+        let whom: Option<Vec<String>> = whom.iter().map(|text| address(text)).collect();
+        match whom.filter(|whom| !whom.is_empty() && !self.tree.nodes.iter().any(changes)) {
+            Some(whom) => Effect::Clients(whom),
+            None => Effect::Unsaid,
+        }
     }
 }
 

@@ -163,10 +163,7 @@ const FATES: Fates = &[
         &["proxy_redirect", "proxy_cookie_*"],
         Fate::Lost("weir changes no addresses within answers; let the application know its own"),
     ),
-    (
-        &["proxy_intercept_errors", "error_page", "recursive_error_pages"],
-        Fate::Lost("weir has no pages for errors yet"),
-    ),
+    (&["proxy_intercept_errors", "error_page", "recursive_error_pages"], Fate::Missing(Missing::Pages)),
     (&["resolver"], Fate::Missing(Missing::Discovery)),
     (
         &[
@@ -183,6 +180,22 @@ const FATES: Fates = &[
         ],
         Fate::Missing(Missing::Files),
     ),
+    (&["gzip_vary", "gzip_disable", "gzip_buffers", "gzip_http_version", "gzip_proxied"], Fate::Unneeded),
+    (&["brotli_buffers", "brotli_window"], Fate::Unneeded),
+    (
+        &[
+            "gzip",
+            "gzip_types",
+            "gzip_min_length",
+            "gzip_comp_level",
+            "brotli",
+            "brotli_types",
+            "brotli_min_length",
+            "brotli_comp_level",
+        ],
+        Fate::Done,
+    ),
+    (&["gzip_static", "brotli_static", "zstd_static"], Fate::Missing(Missing::Files)),
     (&["gzip*", "brotli*", "gunzip*", "zstd*"], Fate::Missing(Missing::Compress)),
     (&["proxy_cache*", "proxy_no_cache", "proxy_store*", "slice"], Fate::Missing(Missing::Cache)),
     (&["fastcgi_*", "uwsgi_*", "scgi_*", "memcached_*"], Fate::Missing(Missing::Gateway)),
@@ -248,13 +261,15 @@ impl Nginx<'_, '_, '_> {
             }
             "real_ip_header" | "underscores_in_headers" => {}
             "access_log" => self.access_log(node),
-            "return" => self.answer(node),
+            // A server or a location has seen to it.
+            "return" => {}
             // In a location they have been seen to.
             "rewrite" if self.tree.nodes[node.parent].name() != "location" => {
                 self.draft.missing(node, Missing::Redirect)
             }
             "rewrite" => {}
-            "if" => self.test(at, node),
+            "if" if self.tree.nodes[node.parent].name() == "server" => {}
+            "if" => self.lost_test(at),
             "proxy_redirect" if matches!(node.argument(1), "off" | "default") => self.draft.unneeded(name),
             "gzip" | "proxy_cache" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
             _ => self.draft.tell_by(FATES, node, 1),
@@ -343,15 +358,10 @@ impl Nginx<'_, '_, '_> {
         format!(" format={}{escape}", literal(&text))
     }
 
-    fn answer(&mut self, node: &Node) {
-        match node.argument(1).as_bytes() {
-            [b'4', ..] => {}
-            [b'2' | b'5', ..] => self.draft.missing(node, Missing::Respond),
-            _ => self.draft.missing(node, Missing::Redirect),
-        }
-    }
-
-    fn test(&mut self, at: usize, node: &Node) {
+    /// An `if` that could not be carried over.
+    pub(super) fn lost_test(&mut self, at: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
         if sends_to_tls(self.tree, node) {
             return self.draft.missing(node, Missing::Redirect);
         }

@@ -5,9 +5,10 @@
 use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
-use super::super::draft::{Edit, Route, To};
+use super::super::access::Access;
 use super::super::missing::{EXACT, Missing, SEGMENTS};
 use super::super::notes::Kind;
+use super::super::route::{Edit, Route, To};
 use super::super::tree::Node;
 use super::{Nginx, Server, time};
 use crate::reverse::literal;
@@ -55,13 +56,16 @@ impl Nginx<'_, '_, '_> {
         if path.starts_with('@') {
             return;
         }
-        let proxy = self.proxied(server, at);
-        // One that it passes requests on to may keep some out, too.
-        let guard = self.guard(at).or_else(|| proxy.and_then(|(named, _)| self.guard(named)));
-        if guard.is_none() && proxy.is_none() {
+        let answer = tree.indices(at, "return").first().map(|answer| &tree.nodes[*answer]);
+        let proxy = self.proxied(server, at).filter(|_| answer.is_none());
+        let is_expression = kind == "~" || kind == "~*";
+        let guard = match answer {
+            Some(_) => self.answer_guard(at, is_expression),
+            None => self.proxy_guard(at, proxy.map(|(named, _)| named), is_expression),
+        };
+        if guard.is_none() && proxy.is_none() && answer.is_none() {
             return;
         }
-        let is_expression = kind == "~" || kind == "~*";
         let path = if is_expression {
             // What it keeps out stays out, with all that begins so.
             let Some(prefix) = guard.and_then(|_| begins_with(path)) else {
@@ -75,17 +79,11 @@ impl Nginx<'_, '_, '_> {
         if kind == "=" && path == "/" && guard.is_none() {
             return self.draft.lost(node, Missing::PathMatch.why());
         }
-        if kind == "=" && path.ends_with('/') {
-            self.draft.different(node, EXACT);
-        } else if kind == "=" {
-            // What is below it goes elsewhere.
-        } else if !path.ends_with('/') && !is_expression {
-            self.draft.different_once(node, SEGMENTS);
-        }
+        self.tell_of_path(node, (kind, path));
         if server.hosts.is_empty() {
             return self.draft.lost(node, "its server has no name that weir could go by");
         }
-        let base = Route {
+        let mut base = Route {
             group: server.group,
             place: node.place,
             what: node.shown(),
@@ -93,25 +91,70 @@ impl Nginx<'_, '_, '_> {
             exact: kind == "=",
             ..Route::default()
         };
-        let route = match (guard, proxy) {
-            (Some(guard), _) => {
-                let guard = &tree.nodes[guard];
-                let why = format!("{}; until you say how, nobody may ask for `{path}`", Missing::Access.why());
-                self.draft.note(guard.place, Kind::Closed, &guard.shown(), why);
-                base
+        let routes = match (guard, answer, proxy) {
+            (Some(guard), ..) => {
+                self.closed(guard, path);
+                vec![base]
             }
-            (None, Some((at, pass))) => match self.proxy(base, at, &tree.nodes[pass]) {
-                Some(route) => route,
-                None => return,
-            },
-            (None, None) => return,
+            (None, Some(answer), _) => {
+                self.answer_changes(&mut base, at);
+                let answers = self.answers(server, at, answer);
+                answers.into_iter().map(|(scheme, to)| Route { scheme, to, ..base.clone() }).collect()
+            }
+            (None, None, Some((named, pass))) => {
+                let [own, other] = [at, named].map(|at| self.access(at).unwrap_or_default());
+                let Some(access) = (if at == named { Some(own) } else { own.and(&other) }).filter(Access::fits) else {
+                    self.deny(at).into_iter().for_each(|deny| self.closed(deny, path));
+                    return self.route_of(server, node, &base);
+                };
+                base.access = access;
+                self.proxy(base, named, &tree.nodes[pass]).into_iter().collect()
+            }
+            (None, None, None) => return,
         };
+        for route in &routes {
+            self.route_of(server, node, route);
+        }
+    }
+
+    /// What keeps some out of a location that answers by itself. What refuses by an expression does so for all that begins like it.
+    fn answer_guard(&self, at: usize, is_expression: bool) -> Option<usize> {
+        let first = |name: &str| self.tree.indices(at, name).first().copied();
+        let refusal = first("return").filter(|at| is_expression && refuses(&self.tree.nodes[*at]));
+        first("internal").or_else(|| self.tested(at)).or(refusal)
+    }
+
+    /// What keeps some out of any other, and of the one that it passes requests on to. Addresses do so in a way that weir can't say where there
+    /// is none, or by an expression.
+    fn proxy_guard(&self, at: usize, named: Option<usize>, is_expression: bool) -> Option<usize> {
+        let both = [Some(at), named].into_iter().flatten();
+        let denied = || both.clone().find_map(|at| self.deny(at)).filter(|_| is_expression || named.is_none());
+        both.clone().find_map(|at| self.guard(at)).or_else(denied)
+    }
+
+    fn tell_of_path(&mut self, node: &Node, (kind, path): (&str, &str)) {
+        let is_prefix = !matches!(kind, "=" | "~" | "~*");
+        if kind == "=" && path.ends_with('/') {
+            self.draft.different(node, EXACT);
+        } else if is_prefix && !path.ends_with('/') {
+            self.draft.different_once(node, SEGMENTS);
+        }
+    }
+
+    /// A route for each host of its server.
+    fn route_of(&mut self, server: &Server, node: &Node, route: &Route) {
         for host in &server.hosts {
             if self.draft.is_full() {
                 return self.draft.lost(node, "there are too many routes already");
             }
             self.draft.route(Route { host: host.clone(), ..route.clone() });
         }
+    }
+
+    fn closed(&mut self, guard: usize, path: &str) {
+        let guard = &self.tree.nodes[guard];
+        let why = format!("{}; until you say how, nobody may ask for `{path}`", Missing::Access.why());
+        self.draft.note(guard.place, Kind::Closed, &guard.shown(), why);
     }
 
     /// The location whose `proxy_pass` is meant, and that: its own, or that of the one that `try_files` ends with.
@@ -131,9 +174,8 @@ impl Nginx<'_, '_, '_> {
             self.effective(at, name).last().filter(|node| self.tree.nodes[**node].argument(1) != "off")
         });
         let own = ["internal", "limit_except"].into_iter().find_map(|name| self.tree.indices(at, name).first());
-        let refused = self.tree.indices(at, "return").iter().find(|node| refuses(&self.tree.nodes[**node]));
-        let found = effective.or_else(|| self.denied(at)).or(own).or(refused).copied();
-        found.or_else(|| self.tested(at))
+        let found = effective.or(own).copied();
+        found.or_else(|| self.denied(at)).or_else(|| self.tested(at))
     }
 
     /// An `if` that lets some in, of the location or a block around it.
@@ -155,14 +197,14 @@ impl Nginx<'_, '_, '_> {
         self.tree.named(test, "return").any(refuses) || !self.tree.indices(test, "deny").is_empty()
     }
 
+    /// What keeps some out by address in a way that weir can't say.
+    fn denied(&self, at: usize) -> Option<usize> {
+        self.deny(at).filter(|_| self.access(at).is_none())
+    }
+
     /// `deny` of the nearest block that says who may ask by address.
-    fn denied(&self, at: usize) -> Option<&usize> {
-        let mut block = at;
-        while self.tree.indices(block, "deny").is_empty() && self.tree.indices(block, "allow").is_empty() && block != 0
-        {
-            block = self.tree.nodes[block].parent;
-        }
-        self.tree.indices(block, "deny").first()
+    fn deny(&self, at: usize) -> Option<usize> {
+        self.tree.indices(self.access_block(at), "deny").first().copied()
     }
 
     /// What is done with the requests of a location.
@@ -202,7 +244,7 @@ impl Nginx<'_, '_, '_> {
         }
         route.server_host = Some(socket.map_or(authority, |_| "localhost").to_owned());
         self.request_fields(&mut route, at);
-        self.answer_fields(&mut route, at);
+        self.answer_changes(&mut route, at);
         self.body_limit(at);
         Some(route)
     }
@@ -335,7 +377,7 @@ impl Nginx<'_, '_, '_> {
         value.replace("$proxy_host", name).replace("$binary_remote_addr", "$remote_addr")
     }
 
-    fn answer_fields(&mut self, route: &mut Route, at: usize) {
+    pub(super) fn answer_fields(&mut self, route: &mut Route, at: usize) {
         let tree = self.tree;
         let mut edits: Vec<Option<Edit>> = Vec::new();
         for node in self.effective(at, "proxy_hide_header").iter().map(|at| &tree.nodes[*at]) {
@@ -362,7 +404,7 @@ impl Nginx<'_, '_, '_> {
 }
 
 /// Whether a `return` refuses.
-fn refuses(node: &Node) -> bool {
+pub(super) fn refuses(node: &Node) -> bool {
     node.argument(1).starts_with('4')
 }
 

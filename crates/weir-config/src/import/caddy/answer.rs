@@ -1,0 +1,95 @@
+//! `redir`, `respond` and `error` of Caddy.
+
+use super::super::own_answer::Content;
+use super::super::route::{Route, Scheme, To};
+use super::super::tree::Node;
+use super::Caddy;
+use super::proxy::text;
+
+/// The words behind a directive and its matcher.
+fn words(node: &Node) -> Vec<&str> {
+    let has_matcher = node.argument(1).starts_with(['/', '@']) || node.argument(1) == "*";
+    node.arguments().skip(usize::from(has_matcher)).collect()
+}
+
+impl Caddy<'_, '_, '_> {
+    /// Where a `redir` leads, for each scheme where that matters. None: it has been noted.
+    pub(super) fn redir(&mut self, at: usize, base: &mut Route) -> Option<Vec<(Option<Scheme>, To)>> {
+        let node = &self.tree.nodes[at];
+        let (to, status) = match words(node)[..] {
+            [to] => (to, "302"),
+            [to, "permanent"] => (to, "301"),
+            [to, "temporary"] => (to, "302"),
+            [to, status] => (to, status),
+            _ => ("", ""),
+        };
+        let (schemes, rest) = match to.strip_prefix("{scheme}") {
+            Some(rest) => (self.draft.schemes_of(base.group).map(Some).collect(), rest),
+            None => (vec![None], to),
+        };
+        let rest = match text(rest) {
+            Ok(rest) => rest,
+            Err(why) => {
+                self.draft.lost(node, why);
+                return None;
+            }
+        };
+        // It has its turn before paths are changed beside it.
+        if !base.rewrites.is_empty() && rest.contains("request_uri") {
+            self.draft.lost(node, "weir redirects by the path that `rewrite` leaves; write a route of its own");
+            return None;
+        }
+        base.rewrites.clear();
+        let led = |scheme: Option<Scheme>| {
+            let to = format!("{}{rest}", scheme.map_or("", Scheme::word));
+            self.draft.redirect(node, status, &to).map(|to| (scheme, to))
+        };
+        schemes.into_iter().map(led).collect()
+    }
+
+    /// What a `respond` or an `error` answers. None: it has been noted.
+    pub(super) fn respond(&mut self, at: usize) -> Option<To> {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        let is_status = |word: &str| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_error = node.name() == "error";
+        let (body, status) = match words(node)[..] {
+            [one] if is_status(one) => ("", one),
+            [body] => (body, if is_error { "500" } else { "200" }),
+            [body, status] => (body, status),
+            _ => ("", if is_error { "500" } else { "200" }),
+        };
+        let body = tree.last(at, "body").map_or(body, |line| line.argument(1));
+        // What an error says is for who handles it.
+        let body = if is_error { "" } else { body };
+        if has_placeholder(body) {
+            self.draft.lost(node, "what `respond` says is the same for everybody, without placeholders");
+            return None;
+        }
+        if let Some(line) = tree.last(at, "close") {
+            self.draft.different(line, "weir keeps connections");
+        }
+        let media_type = if body.starts_with(['{', '[']) { "application/json" } else { "" };
+        self.draft.respond(node, status, Content { text: body, media_type, ..Content::default() })
+    }
+}
+
+/// Whether a text has something like `{host}`.
+fn has_placeholder(text: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '$')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-$".contains(c))
+    };
+    text.split('{').skip(1).any(|rest| rest.split_once('}').is_some_and(|(name, _)| is_name(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders() {
+        assert!(["{host}", "a {http.request.uri} b", "{$X}"].iter().all(|text| has_placeholder(text)));
+        assert!(["{\"ok\": true}", "{}", "{ host }", "a"].iter().all(|text| !has_placeholder(text)));
+    }
+}

@@ -1,0 +1,162 @@
+//! Rules of HAProxy that end a request before it comes to a server: `deny` and its kin, `return`, `redirect`, `monitor-uri`.
+
+use weir_proxy::request::rules::edits::Side;
+
+use super::super::cases::{Case, Effect, Term, and_all, refused};
+use super::super::missing::Missing;
+use super::super::own_answer::Content;
+use super::super::route::{Edit, Route, To};
+use super::super::steps::Step;
+use super::super::tree::Node;
+use super::{Haproxy, text};
+
+/// The answer that a line describes.
+#[derive(Default)]
+struct Said<'l> {
+    status: &'l str,
+    content: Content<'l>,
+    fields: Vec<(&'l str, &'l str)>,
+    /// Something that weir can't say.
+    other: Option<&'l str>,
+}
+
+impl Haproxy<'_, '_, '_> {
+    /// What a line of a section does.
+    pub(super) fn steps(&mut self, (section, group): (usize, usize), line: &Node) -> Vec<Step> {
+        let base = Route { group, place: line.place, what: line.shown(), ..Route::default() };
+        match (line.name(), line.argument(1)) {
+            ("monitor-uri", path) => self.monitor(section, line, path, base).into_iter().collect(),
+            ("redirect", _) | ("http-request", "redirect") => self.redirect(section, line, &base),
+            ("http-request", "return") => {
+                let Some((to, answer)) = self.returned(line) else { return Vec::new() };
+                let base = Route { to, answer, ..base };
+                self.cases(section, line).into_iter().map(|case| Step::End(case.route(base.clone()))).collect()
+            }
+            _ if super::is_refusal(line) => self.refusal(section, line, base),
+            _ => Vec::new(),
+        }
+    }
+
+    /// `monitor-uri PATH`.
+    fn monitor(&mut self, section: usize, line: &Node, path: &str, base: Route) -> Option<Step> {
+        if self.tree.named(section, "monitor").next().is_some() {
+            self.draft.missing(line, Missing::Respond);
+            return None;
+        }
+        let to = self.draft.respond(line, "200", Content { text: "OK\n", ..Content::default() })?;
+        let terms = [Term { not: false, any: vec![Effect::Exactly(path.to_owned())] }];
+        let case = and_all(vec![Case::default()], &terms)?.pop()?;
+        Some(Step::End(case.route(Route { to, ..base })))
+    }
+
+    /// What is refused: by addresses, with an answer, or by leading nowhere.
+    fn refusal(&mut self, section: usize, line: &Node, base: Route) -> Vec<Step> {
+        let (cases, lost) = refused(self.all_cases(section, line));
+        if lost {
+            self.draft.lost(line, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
+        }
+        let mut to = To::Closed;
+        if line.argument(1) == "deny" && cases.iter().any(|case| case.access().is_some()) {
+            to = self.denial(line);
+        }
+        self.draft.refuse(line, cases, &Route { to, ..base })
+    }
+
+    /// The answer of a `deny`.
+    fn denial(&mut self, line: &Node) -> To {
+        let Said { status, content, other, .. } = said(line, 2);
+        if other.is_some() {
+            self.draft.different(line, "its answer has no content in weir, or another one");
+        }
+        let status = if status.is_empty() { "403" } else { status };
+        self.draft.respond(line, status, content).unwrap_or_default()
+    }
+
+    /// The answer of a `return`, with its fields. None: it has been noted.
+    fn returned(&mut self, line: &Node) -> Option<(To, Vec<Edit>)> {
+        let Said { status, content, fields, other } = said(line, 2);
+        if let Some(other) = other {
+            self.draft
+                .lost(line, format!("weir's `respond` has a text or a file, the same for everybody, and no `{other}`"));
+            return None;
+        }
+        let status = if status.is_empty() { "200" } else { status };
+        let to = self.draft.respond(line, status, content)?;
+        let mut edits = Vec::new();
+        for (name, value) in fields {
+            match text(value) {
+                Ok(value) => edits.extend(self.draft.edit(line, Side::Answer, "add", (name, &value))),
+                Err(what) => self.draft.lost(line, format!("weir's texts know nothing like `{what}`")),
+            }
+        }
+        Some((to, edits))
+    }
+
+    /// `redirect` with a scheme, a prefix or a location. Who was sent to TLS and can't be any more is not served without it.
+    fn redirect(&mut self, section: usize, line: &Node, base: &Route) -> Vec<Step> {
+        let first = if line.name() == "redirect" { 1 } else { 2 };
+        let (mut status, mut to, mut other) = ("302", None, None);
+        let mut words = line.arguments().skip(first - 1).take_while(|word| !matches!(*word, "if" | "unless"));
+        while let Some(word) = words.next() {
+            match word {
+                "scheme" => to = words.next().map(|scheme| (scheme, format!("{scheme}://$host$request_uri"))),
+                "prefix" => to = words.next().map(|prefix| ("", self.located(prefix, "$request_uri"))),
+                "location" => to = words.next().map(|place| ("", self.located(place, ""))),
+                "code" => status = words.next().unwrap_or_default(),
+                word => other = Some(word),
+            }
+        }
+        let is_to_tls = to.as_ref().is_some_and(|(scheme, _)| *scheme == "https");
+        let led = match (to, other) {
+            (Some((_, to)), None) => self.draft.redirect(line, status, &to),
+            (_, other) => {
+                let what = other.unwrap_or("address");
+                self.draft.lost(line, format!("{}; its `{what}` is none of weir's", Missing::Redirect.why()));
+                None
+            }
+        };
+        let asks_less = line.words.iter().any(|word| word == "if") && !self.asks_only_for_tls(section, line);
+        let cases = if led.is_some() { self.cases(section, line) } else { Vec::new() };
+        self.draft.groups[base.group].only_tls |= is_to_tls && cases.is_empty() && !asks_less;
+        let Some(to) = led else { return Vec::new() };
+        let has_port = |at: &usize| {
+            self.draft.listens[*at].address.network().is_some_and(|address| !matches!(address.port(), 80 | 443))
+        };
+        if is_to_tls && self.draft.groups[base.group].listens.iter().any(has_port) {
+            self.draft.different(line, "`$host` is without the port that a client asks for");
+        }
+        cases.into_iter().map(|case| Step::End(case.route(Route { to, ..base.clone() }))).collect()
+    }
+
+    /// A text with what stands behind it; what weir has not stays in it and is refused with the redirect.
+    fn located(&self, theirs: &str, behind: &str) -> String {
+        let text = text(theirs).unwrap_or_else(|_| theirs.to_owned());
+        if text == "/" && !behind.is_empty() { behind.to_owned() } else { format!("{text}{behind}") }
+    }
+}
+
+/// The answer that stands behind so many words of a line.
+fn said(line: &Node, words: usize) -> Said<'_> {
+    let mut said = Said::default();
+    let mut rest = line.arguments().skip(words - 1).take_while(|word| !matches!(*word, "if" | "unless"));
+    while let Some(word) = rest.next() {
+        let mut value = || rest.next().unwrap_or_default();
+        match word {
+            "status" | "deny_status" => said.status = value(),
+            "content-type" => said.content.media_type = value(),
+            "string" => said.content.text = value(),
+            "lf-string" => match value() {
+                text if text.contains('%') => said.other = Some("lf-string"),
+                text => said.content.text = text,
+            },
+            "file" => said.content.file = value(),
+            "hdr" => said.fields.push((value(), value())),
+            "default-errorfiles" => {}
+            word => {
+                said.other = Some(word);
+                value();
+            }
+        }
+    }
+    said
+}

@@ -1,0 +1,147 @@
+//! A route of an import, and what makes it none for the option table. Made by the dialects, kept by `draft`.
+
+use weir_proxy::request::rules::path::Replacement;
+
+use super::access::Access;
+use super::tree::Place;
+use crate::compile::unseen;
+use crate::texts;
+
+/// Where a route leads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum To {
+    /// Nowhere.
+    #[default]
+    Closed,
+    /// An index of [`Draft::upstreams`](super::draft::Draft::upstreams).
+    Upstream(usize),
+    /// An index of [`Draft::answers`](super::draft::Draft::answers).
+    Answer(usize),
+}
+
+/// What clients speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scheme {
+    /// Without TLS.
+    Http,
+    /// With it.
+    Https,
+}
+
+impl Scheme {
+    pub(super) const ALL: [Scheme; 2] = [Scheme::Http, Scheme::Https];
+
+    /// As it is written.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+
+    /// That of clients with TLS, or without.
+    pub(super) fn of(over_tls: bool) -> Scheme {
+        if over_tls { Scheme::Https } else { Scheme::Http }
+    }
+
+    pub(super) fn other(self) -> Scheme {
+        Scheme::of(self == Scheme::Http)
+    }
+}
+
+/// A route.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Route {
+    pub(super) group: usize,
+    pub(super) place: Place,
+    pub(super) what: String,
+    /// None: both.
+    pub(super) scheme: Option<Scheme>,
+    pub(super) host: String,
+    pub(super) path: String,
+    /// The path alone, and none below it.
+    pub(super) exact: bool,
+    pub(super) methods: Vec<String>,
+    pub(super) conditions: Vec<Condition>,
+    /// Whose requests it takes.
+    pub(super) access: Access,
+    pub(super) to: To,
+    pub(super) strip: Option<String>,
+    pub(super) rewrites: Vec<(String, String)>,
+    /// The Host that servers see.
+    pub(super) server_host: Option<String>,
+    pub(super) request: Vec<Edit>,
+    pub(super) answer: Vec<Edit>,
+    /// Options of `compress`, as they are written; None: answers stay as they are.
+    pub(super) compress: Option<Vec<String>>,
+}
+
+/// What else a request must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    /// `header`, `query` or `cookie`.
+    pub(super) subject: &'static str,
+    pub(super) name: String,
+    /// `eq` and so on, with its text; None: it is there.
+    pub(super) matches: Option<(&'static str, String)>,
+    pub(super) not: bool,
+}
+
+/// A change of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Edit {
+    /// `set`, `add` or `remove`.
+    pub(super) verb: &'static str,
+    pub(super) name: String,
+    /// Empty with `remove`.
+    pub(super) value: String,
+}
+
+impl Route {
+    /// Why the table refuses it.
+    pub(super) fn refused(&self) -> Option<String> {
+        let mut why = match (texts::host_pattern(&self.host), texts::route_path(&self.path)) {
+            (Err(why), _) | (_, Err(why)) => Some(why),
+            _ => None,
+        };
+        why = why.or_else(|| self.methods.iter().find_map(|method| texts::method(method).err()));
+        why = why.or_else(|| self.conditions.iter().find_map(refused));
+        why = why.or_else(|| self.server_host.as_ref().and_then(|host| texts::probe_host(host).err()));
+        why.or_else(|| self.rewrites.iter().find_map(|(regex, to)| refused_rewrite(regex, to)))
+    }
+
+    /// Whether nothing of a later one is left. One for both schemes takes those of each of other groups; within one they have an order.
+    pub(super) fn hides(&self, later: &Route) -> bool {
+        let methods = self.methods.is_empty()
+            || !later.methods.is_empty() && later.methods.iter().all(|one| self.methods.contains(one));
+        let same = self.host == later.host && self.path == later.path;
+        let schemes = self.scheme == later.scheme || self.scheme.is_none() && self.group != later.group;
+        same && schemes && self.conditions == later.conditions && (methods || self.methods == later.methods)
+    }
+
+    /// Whether it takes all requests of its host and scheme.
+    pub(super) fn takes_all(&self) -> bool {
+        self.path == "/" && !self.exact && self.methods.is_empty() && self.conditions.is_empty()
+    }
+}
+
+/// Why a condition is none for the table.
+fn refused(condition: &Condition) -> Option<String> {
+    let name = match condition.subject {
+        "header" => unseen(&condition.name),
+        "cookie" => texts::cookie_name(&condition.name).err(),
+        _ => texts::route::name(&condition.name).err(),
+    };
+    let value = condition.matches.as_ref().and_then(|(kind, text)| match *kind {
+        "regex" => texts::regex(text).err(),
+        _ => texts::route::value(text).err(),
+    });
+    name.or(value)
+}
+
+fn refused_rewrite(regex: &str, to: &str) -> Option<String> {
+    match regex::bytes::Regex::new(regex) {
+        Ok(compiled) => Replacement::compile(to, compiled.captures_len() - 1).err(),
+        Err(_) => texts::regex(regex).err(),
+    }
+}
