@@ -157,6 +157,7 @@ impl Compiler<'_> {
             tunnel_timeout_us: block.number("tunnel-timeout"),
             requests_queued_max: narrow(block.number("queue")),
             connections_max: block.count_or_none("connections").map(narrow),
+            compress_bytes_max: block.number("compress-memory"),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
             via: block.flag("via"),
             via_name: None,

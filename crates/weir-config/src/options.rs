@@ -187,6 +187,12 @@ const CLIENT: Block = Block {
             "Client connections of one worker; above it new ones are closed at once.",
         ),
         row(
+            "compress-memory",
+            Kind::Size(0, TIB),
+            Default::Is("128MiB"),
+            "Memory of one worker for answers that it compresses (docs/semantics.md §18); answers beyond leave as they are.",
+        ),
+        row(
             "glitches-limit",
             Kind::Or("off", &Kind::Count(1, 1_000_000)),
             Default::Is("off"),

@@ -248,6 +248,8 @@ pub struct ClientPlan {
     pub requests_queued_max: u32,
     /// Client connections of one worker; above it new ones are closed at once. None: as many as descriptors allow.
     pub connections_max: Option<u32>,
+    /// Bytes of memory of one worker for answers that it compresses, up to 1 TiB; answers beyond leave as they are. Default 128 MiB.
+    pub compress_bytes_max: u64,
     /// Glitches of one connection, 1-1,000,000; with more it is closed behind what it has asked. None, the default: any number.
     pub glitches_max: Option<u32>,
     /// Add Via with the name of `head` to what leaves, both ways. Default true.
@@ -489,6 +491,7 @@ impl Default for ClientPlan {
             tunnel_timeout_us: 3600 * SECOND_US,
             requests_queued_max: 64,
             connections_max: None,
+            compress_bytes_max: 128 << 20,
             glitches_max: None,
             via: true,
             via_name: None,

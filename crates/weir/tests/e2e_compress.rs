@@ -14,6 +14,7 @@ on_both_drivers!(
     programs_decode_it,
     what_stays_as_it_is,
     events_leave_as_they_come,
+    memory_is_bounded,
     a_server_that_dies_is_seen,
     who_is_slow_or_leaves_harms_nobody,
 );
@@ -169,6 +170,34 @@ fn events_leave_as_they_come(io: Io) {
     server.tell("go");
     decoder.read_exact(&mut event).expect("the second");
     assert_eq!((&event, decoder.read(&mut [0]).expect("an end")), (b"data: 2\n\n", 0));
+    weir.stop();
+    server.finish();
+}
+
+fn memory_is_bounded(io: Io) {
+    let server = Server::start(Events);
+    let text = format!(
+        "client {{ compress-memory \"500KiB\"; }}\nupstream \"app\" {{ server \"{}\"; }}\nroute {{ compress; proxy \"app\"; }}\n",
+        server.address
+    );
+    // An encoder of gzip has four fifths of that.
+    let weir = Weir::start(io, 1, &text);
+    let ask = || {
+        let mut client = Client::connect(weir.address);
+        client.request("GET", "/", "Accept-Encoding: gzip\r\n", b"");
+        client
+    };
+    let mut first = ask();
+    first.beginning(1);
+    let mut second = ask();
+    second.beginning(1);
+    server.tell("go");
+    assert_eq!(first.reply().fields.all("content-encoding"), ["gzip"]);
+    let plain = second.reply();
+    assert_eq!((plain.fields.has("content-encoding"), plain.body.length), (false, 18), "{plain:?}");
+    assert_eq!(ask().reply().fields.all("content-encoding"), ["gzip"], "the first has made room");
+    let passed: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    assert_eq!(passed["totals"]["compression_passed"]["busy"], 1, "{passed}");
     weir.stop();
     server.finish();
 }

@@ -1,13 +1,20 @@
 //! Content codings of HTTP (RFC 9110 §8.4.1) as encoders: bytes go in as they come, coded bytes come out, and a flush gives out all that went
 //! in, decodable by itself.
 //!
-//! Each crate writes into a vector of its encoder, from which the bytes are taken. Bound: the window is 256 KiB at most, whatever the level
-//! ([`WINDOW_BITS`]); what an encoder has besides grows with its level, docs/semantics.md §18 has figures.
+//! Each crate writes into a vector of its encoder, from which the bytes are taken. Bounds: the window is 256 KiB at most, whatever the level
+//! ([`WINDOW_BITS`]), and no more than the message has; [`Shape::bytes`] is what an encoder holds.
 
 use std::io::Write;
 
-/// Logarithm of the bytes that br and zstd look back; gzip has 15.
+use zstd::zstd_safe::CParameter;
+
+/// Logarithm of the most bytes that br and zstd look back; gzip has 15.
 const WINDOW_BITS: u32 = 18;
+/// Logarithm of the least; both libraries have it.
+const WINDOW_BITS_MIN: u32 = 10;
+/// Logarithms of the entries of zstd's tables by level (`chainLog` and `hashLog` of `clevels.h` for messages of unknown length).
+const TABLES: [(u32, u32); 9] =
+    [(13, 14), (15, 16), (16, 17), (18, 18), (18, 19), (18, 19), (19, 20), (19, 20), (20, 21)];
 /// Bytes that an encoder of br gives out at a time.
 const BR_BUFFER_BYTES: usize = 4096;
 
@@ -49,17 +56,81 @@ pub(crate) enum Encoder {
     Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
 }
 
+/// What an encoder is to be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    coding: Coding,
+    /// How hard it works: 1 to 9 for gzip and zstd, 0 to 6 for br.
+    level: u32,
+    /// Of br and zstd.
+    window_bits: u32,
+}
+
+impl Shape {
+    /// One for a message of so many bytes, as far as that is known.
+    pub(crate) fn new(coding: Coding, level: u32, length: Option<u64>) -> Shape {
+        let needed = length.map_or(WINDOW_BITS, |length| u64::BITS - length.saturating_sub(1).leading_zeros());
+        let least = match (coding, level) {
+            // From here on a smaller window makes br choose tables of 33 MiB, and below it smaller ones no smaller tables.
+            (Coding::Br, 5..) => 17,
+            (Coding::Br, 2..) => 16,
+            _ => WINDOW_BITS_MIN,
+        };
+        Shape { coding, level, window_bits: needed.clamp(least, WINDOW_BITS) }
+    }
+
+    /// Which coding it is.
+    pub(crate) fn coding(self) -> Coding {
+        self.coding
+    }
+
+    /// Logarithms of the entries of the tables of zstd: no more than its window makes use of.
+    fn tables(self) -> (u32, u32) {
+        let (chain, hash) = TABLES[(self.level.clamp(1, 9) - 1) as usize];
+        (chain.min(self.window_bits), hash.min(self.window_bits + 1))
+    }
+
+    /// Bytes of memory that it comes to hold at most, besides what it gives out. Of gzip and br as measured with pieces of 64 KiB.
+    pub(crate) fn bytes(self) -> u64 {
+        let kib = |bytes: u64| bytes * 1024;
+        let window = 1 << self.window_bits;
+        match (self.coding, self.level) {
+            (Coding::Gzip, _) => kib(404),
+            (Coding::Br, 0) => kib(266).min(kib(16) + 4 * window),
+            (Coding::Br, 1) => kib(394).min(kib(16) + 6 * window),
+            (Coding::Br, 2 | 3) => kib(1202),
+            (Coding::Br, 4) if self.window_bits <= 16 => kib(1610),
+            (Coding::Br, 4) => kib(1994),
+            (Coding::Br, 5) => kib(2538),
+            (Coding::Br, _) => kib(3562),
+            (Coding::Zstd, _) => {
+                // Tables of four bytes an entry, and one more where rows are searched; the window with a block behind it; and what becomes of
+                // a block: sequences, literals, output.
+                let (chain, hash) = self.tables();
+                (4 << chain) + (5 << hash) + window + 7 * window.min(kib(128)) + kib(64)
+            }
+        }
+    }
+
+    /// How the context of zstd is to be set.
+    fn parameters(self) -> [CParameter; 3] {
+        let (chain, hash) = self.tables();
+        [CParameter::WindowLog(self.window_bits), CParameter::ChainLog(chain), CParameter::HashLog(hash)]
+    }
+}
+
 impl Encoder {
-    /// One that works so hard: 1 to 9 for gzip, 1 to 19 for zstd, 0 to 11 for br. None: there is no memory for it.
-    pub(crate) fn new(coding: Coding, level: u32) -> Option<Encoder> {
+    /// One of this shape. None: there is no memory for it.
+    pub(crate) fn new(shape: Shape) -> Option<Encoder> {
+        let Shape { coding, level, window_bits } = shape;
         Some(match coding {
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level.cast_signed()).ok()?;
-                encoder.window_log(WINDOW_BITS).ok()?;
+                shape.parameters().into_iter().try_for_each(|parameter| encoder.set_parameter(parameter)).ok()?;
                 Encoder::Zstd(Box::new(encoder))
             }
             Coding::Br => {
-                let writer = brotli::CompressorWriter::new(Vec::new(), BR_BUFFER_BYTES, level, WINDOW_BITS);
+                let writer = brotli::CompressorWriter::new(Vec::new(), BR_BUFFER_BYTES, level, window_bits);
                 Encoder::Br(Box::new(writer))
             }
             Coding::Gzip => {
@@ -162,11 +233,13 @@ mod tests {
             content in content(),
             cuts in proptest::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..12),
             level in 1..=6_u32,
+            is_announced in any::<bool>(),
         ) {
             let mut cuts: Vec<_> = cuts.iter().map(|(at, flush)| (at.index(content.len() + 1), *flush)).collect();
             cuts.sort_unstable();
+            let length = is_announced.then_some(content.len() as u64);
             for coding in Coding::ALL {
-                let (mut encoder, mut out, mut from) = (Encoder::new(coding, level).unwrap(), Vec::new(), 0);
+                let (mut encoder, mut out, mut from) = (Encoder::new(Shape::new(coding, level, length)).unwrap(), Vec::new(), 0);
                 for (to, flush) in &cuts {
                     out.extend(encoder.write(&content[from..*to]).unwrap());
                     from = *to;
@@ -183,6 +256,49 @@ mod tests {
                 prop_assert!(!decode(coding, &out[..out.len() - 1]).1, "{:?}: without its end it is not whole", coding);
             }
         }
+    }
+
+    /// The library tells what a context holds when it is at work.
+    #[test]
+    fn an_encoder_of_zstd_holds_what_is_said() {
+        let content = b"the same words again, and others ".repeat(20_000);
+        for level in 1..=9_u32 {
+            for length in [Some(1000), Some(10_000), Some(100_000), None] {
+                let shape = Shape::new(Coding::Zstd, level, length);
+                let mut context = zstd::zstd_safe::CCtx::create();
+                context.set_parameter(CParameter::CompressionLevel(level.cast_signed())).unwrap();
+                for parameter in shape.parameters() {
+                    context.set_parameter(parameter).unwrap();
+                }
+                let mut out = vec![0; content.len()];
+                let mut to = zstd::zstd_safe::OutBuffer::around(&mut out[..]);
+                let length = length.map_or(content.len(), |length| length as usize);
+                context.compress_stream(&mut to, &mut zstd::zstd_safe::InBuffer::around(&content[..length])).unwrap();
+                let (held, said) = (context.sizeof() as u64, shape.bytes());
+                assert!(held <= said && said <= held * 2 + (64 << 10), "{shape:?}: {said} are said, {held} held");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_are_as_large_as_messages() {
+        for (coding, level, length, bits) in [
+            (Coding::Zstd, 3, Some(1000), 10),
+            (Coding::Zstd, 3, Some(4096), 12),
+            (Coding::Zstd, 3, Some(4097), 13),
+            (Coding::Zstd, 3, Some(0), 10),
+            (Coding::Zstd, 3, Some(u64::MAX), 18),
+            (Coding::Zstd, 3, None, 18),
+            (Coding::Br, 0, Some(1000), 10),
+            (Coding::Br, 4, Some(1000), 16),
+            (Coding::Br, 6, Some(1000), 17),
+            (Coding::Br, 6, None, 18),
+        ] {
+            assert_eq!(Shape::new(coding, level, length).window_bits, bits, "{coding:?} {level} {length:?}");
+        }
+        let bytes = |coding, level, length| Shape::new(coding, level, length).bytes();
+        assert!(bytes(Coding::Zstd, 9, None) < 5 << 20 && bytes(Coding::Zstd, 9, Some(2000)) < 128 << 10);
+        assert!(bytes(Coding::Br, 6, None) < 4 << 20 && bytes(Coding::Br, 0, Some(2000)) < 30 << 10);
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Answers {
         let begun = match &ruled {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),
             Some(ruled) => {
-                let (is_head, encoders, counters) = (exchange.want.head, &self.encoders, &cx.counters);
+                let (is_head, counters) = (exchange.want.head, &cx.counters);
+                let encoders = (&self.encoders, cx.plan.client.compress_bytes_max);
                 let write = |head: &AnswerHead<'_>| codec.begin(slot, exchange, head, &additions, &mut cx.spare);
                 let (begun, compressing) = ruled.with_answer(&head.parts, |parts| {
                     compressing::begin(ruled, &AnswerHead { parts, ..*head }, is_head, encoders, counters, write)

@@ -3,16 +3,17 @@
 //!
 //! What is to become of an answer says its rule ([`Compress`](crate::request::rules::compress::Compress)) when its head is there. Pieces of the body go through an encoder;
 //! what it keeps is flushed before the turn's sends ([`Answers::flush_encoders`]), so that nothing that a server has sent stands still. An answer
-//! that breaks off has no end of its coding. Bounds: [`ENCODERS_MAX`] encoders of a worker; what comes out waits in the output of the
+//! that breaks off has no end of its coding. Bounds: the memory of a worker's encoders, `compress_bytes_max` of the plan; what comes out waits in the output of the
 //! connection, whose bounds stop sources as always.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_http::{ReplyBody, Trailers};
 
 use super::answer::Answers;
 use super::http1::Begun;
-use crate::base::encoder::{Coding, Encoder};
+use crate::base::encoder::{Coding, Encoder, Shape};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
@@ -24,14 +25,11 @@ use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
 use crate::request::rules::compress::{Passed, is_of_bytes, with_coding};
 
-/// Answers that a worker compresses at a time; those beyond stay as they are. docs/semantics.md §18 has what one costs.
-pub(super) const ENCODERS_MAX: usize = 256;
-
 /// The encoders of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Encoders {
-    /// Each encoder has a clone, so that they are counted whatever becomes of their exchanges.
-    seats: Arc<()>,
+    /// Bytes that they hold, or may come to hold.
+    bytes: Arc<AtomicU64>,
     /// Exchanges whose encoders may keep something back.
     unflushed: Vec<ExchangeId>,
 }
@@ -47,7 +45,20 @@ pub(crate) struct Compressing {
     keeps: bool,
     /// There was no memory: the answer can't be completed.
     is_broken: bool,
-    _seat: Arc<()>,
+    _share: Share,
+}
+
+/// What an encoder has of its worker's memory; it gives it back whatever becomes of its exchange.
+#[derive(Debug)]
+struct Share {
+    bytes: u64,
+    of: Arc<AtomicU64>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Writes the head of an answer, as its rule has it; `write` is the codec. With an encoder when its body is to be compressed.
@@ -55,7 +66,7 @@ pub(super) fn begin(
     ruled: &Ruled,
     head: &AnswerHead<'_>,
     is_head: bool,
-    encoders: &Encoders,
+    (encoders, bytes_max): (&Encoders, u64),
     counters: &Counters,
     write: impl FnOnce(&AnswerHead<'_>) -> Begun,
 ) -> (Begun, Option<Box<Compressing>>) {
@@ -80,7 +91,9 @@ pub(super) fn begin(
     let verdict = accepted.judge(rule, &head.parts, length);
     let compressing = match verdict.coding {
         Ok((coding, _)) if is_head => Ok((coding, None)),
-        Ok((coding, level)) => encoders.open(coding, level).map(|compressing| (coding, Some(compressing))),
+        Ok((coding, level)) => {
+            encoders.open(Shape::new(coding, level, length), bytes_max).map(|compressing| (coding, Some(compressing)))
+        }
         Err(why) => Err(why),
     };
     let (coding, compressing) = match compressing {
@@ -105,15 +118,17 @@ pub(super) fn begin(
 }
 
 impl Encoders {
-    /// An encoder for an answer, if there may be one.
-    fn open(&self, coding: Coding, level: u32) -> Result<Box<Compressing>, Passed> {
-        // One is kept here.
-        if Arc::strong_count(&self.seats) > ENCODERS_MAX {
+    /// An encoder for an answer, if there may be one: all of a worker hold at most so many bytes.
+    fn open(&self, shape: Shape, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
+        let bytes = shape.bytes();
+        if self.bytes.load(Ordering::Relaxed) + bytes > bytes_max {
             return Err(Passed::Busy);
         }
-        let encoder = Encoder::new(coding, level).ok_or(Passed::Busy)?;
-        let seat = Arc::clone(&self.seats);
-        Ok(Box::new(Compressing { encoder, coding, bytes: [0; 2], keeps: false, is_broken: false, _seat: seat }))
+        let encoder = Encoder::new(shape).ok_or(Passed::Busy)?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let share = Share { bytes, of: Arc::clone(&self.bytes) };
+        let coding = shape.coding();
+        Ok(Box::new(Compressing { encoder, coding, bytes: [0; 2], keeps: false, is_broken: false, _share: share }))
     }
 }
 
@@ -189,7 +204,7 @@ impl Answers {
         trailers: Trailers<'_>,
         cx: &mut Context,
     ) {
-        let Compressing { encoder, coding, bytes: [taken, given], is_broken, _seat, .. } = compressing;
+        let Compressing { encoder, coding, bytes: [taken, given], is_broken, _share, .. } = compressing;
         let Some(rest) = encoder.finish().filter(|_| !is_broken) else {
             return self.answer_failed(slot, Cause::Truncated, cx);
         };
@@ -210,26 +225,34 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a worker has so many encoders and no more, and one that goes makes room, whatever becomes of its answer; an encoder that is
-    //! broken gives nothing and never an end. How: all of them.
+    //! Proves: encoders of a worker hold so many bytes and no more, and one that goes makes room, whatever becomes of its answer; small answers
+    //! need little of it; an encoder that is broken gives nothing and never an end. How: all of them.
 
     use super::*;
 
     #[test]
     fn encoders_are_bounded() {
-        let encoders = Encoders::default();
-        let mut all: Vec<_> = (0..ENCODERS_MAX).map(|_| encoders.open(Coding::Gzip, 1).expect("room")).collect();
-        assert_eq!(encoders.open(Coding::Gzip, 1).err(), Some(Passed::Busy));
+        let (encoders, large) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
+        let bytes_max = 3 * large.bytes() + 1;
+        let mut all: Vec<_> = (0..3).map(|_| encoders.open(large, bytes_max).expect("room")).collect();
+        assert_eq!(encoders.open(large, bytes_max).err(), Some(Passed::Busy));
+        assert_eq!(encoders.bytes.load(Ordering::Relaxed), 3 * large.bytes());
         drop(all.pop());
-        let one = encoders.open(Coding::Zstd, 1).expect("room again");
-        assert!(encoders.open(Coding::Br, 1).is_err());
-        drop(one);
+        let small: Vec<_> =
+            std::iter::from_fn(|| encoders.open(Shape::new(Coding::Zstd, 3, Some(2000)), bytes_max).ok()).collect();
+        assert!(small.len() > 3, "{} beside one less", small.len());
+        assert!(encoders.open(large, bytes_max).is_err());
+        drop(small);
+        all.push(encoders.open(large, bytes_max).expect("room again"));
+        drop(all);
+        assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0);
+        assert!(encoders.open(large, 0).is_err(), "with no memory nothing is compressed");
     }
 
     #[test]
     fn what_goes_in_is_counted_as_it_comes_out() {
         let (encoders, counters) = (Encoders::default(), Counters::default());
-        let mut compressing = encoders.open(Coding::Gzip, 5).expect("room");
+        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), 1 << 20).expect("room");
         let first = compressing.piece(&Piece::Borrowed(&[b'a'; 5000]), &counters).len();
         let rest = compressing.flush(&counters).len();
         assert_eq!((counters.compression_bytes_in.get(), compressing.bytes[0]), (5000, 5000));

@@ -10,6 +10,7 @@ mod balancing;
 mod basics;
 mod breathing;
 mod circles;
+mod compress;
 mod crowded;
 mod cuts;
 mod forward;

@@ -59,7 +59,7 @@ worded! {
     NoTransform: "no-transform";
     /// It is part of something (206, Content-Range).
     Partial: "partial";
-    /// As many as may be are being compressed, or there was no memory.
+    /// Those that are being compressed have all of `compress-memory`, or there was no memory.
     Busy: "busy";
 }
 
