@@ -43,7 +43,7 @@ pub use import::{Dialect, Imported, Kind as NoteKind, Note, Outside, import, imp
 pub use problem::{Errors, PROBLEMS_MAX, Problem, closest};
 pub use reference::reference;
 pub use reverse::{Common, Reverse};
-pub use servers::parse_servers;
+pub use servers::{parse_server, parse_servers};
 
 /// A checked configuration.
 #[derive(Debug)]

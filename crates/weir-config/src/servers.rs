@@ -4,7 +4,7 @@ use weir_proxy::plan::ServerPlan;
 
 use crate::compile::servers;
 use crate::problem::{Errors, Problem};
-use crate::tree::Entry;
+use crate::tree::{Entry, Scalar, Value};
 use crate::{check, json_text, kdl_text, options};
 
 /// The servers of a list: `server` with its options in KDL, or where the name ends in `.json` an array of objects with the same. A list
@@ -32,6 +32,28 @@ pub fn parse_servers(bytes: &[u8], name: &str) -> Result<Vec<ServerPlan>, Errors
     if problems.is_empty() { Ok(all) } else { Err(Errors::new(name, &text, problems)) }
 }
 
+/// One server that stands in no file: where it is, and options of `server` with their values, as one writes them.
+///
+/// # Errors
+/// The fault of whoever wrote it: what is wrong, in one line each.
+pub fn parse_server(address: &str, written: &[(String, String)]) -> Result<ServerPlan, String> {
+    let value = |text: &str| vec![Value { scalar: Scalar::Text(text.to_owned()), span: 0..0 }];
+    let option =
+        |(name, text): &(String, String)| Entry { name: name.clone(), values: value(text), ..Entry::default() };
+    let entries = written.iter().map(option).collect();
+    let server = Entry { name: "server".to_owned(), values: value(address), entries, ..Entry::default() };
+    let whole = Entry { entries: vec![server], ..Entry::default() };
+    let mut problems = Vec::new();
+    let document = check::check(&options::SERVERS, &whole, &mut problems);
+    let server = servers(&document, &mut problems).pop();
+    let lines = |problem: &Problem| match &problem.help {
+        Some(help) => format!("{}: {help}", problem.message),
+        None => problem.message.clone(),
+    };
+    let text = || problems.iter().map(lines).collect::<Vec<_>>().join("\n");
+    server.filter(|_| problems.is_empty()).ok_or_else(text)
+}
+
 #[cfg(test)]
 mod tests {
     //! Proves: both forms say the same, and what is wrong is said with its place. How: examples.
@@ -46,6 +68,27 @@ mod tests {
             [(kdl, "a.kdl"), (json, "a.json")].map(|(text, name)| parse_servers(text.as_bytes(), name).unwrap());
         assert_eq!(kdl, json);
         assert_eq!((kdl[0].weight, kdl[0].is_name(), kdl[1].backup, kdl[1].is_name()), (20, false, true, true));
+    }
+
+    #[test]
+    fn one_server_says_the_same_as_a_line() {
+        let options = [("weight", "20"), ("backup", "on"), ("connections", "2000")];
+        let options = options.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let line = b"server \"[::1]:80\" weight=20 backup=#true connections=2000";
+        assert_eq!(parse_server("[0::1]:80", &options).unwrap(), parse_servers(line, "a").unwrap()[0]);
+        assert!(parse_server("unix:/run/a.sock", &[]).is_ok_and(|server| server.name == "unix:/run/a.sock"));
+        for (address, name, text, says) in [
+            ("10.0.0.1", "weight", "5", "`address`: the port is missing: write 10.0.0.1:80 or the port that is meant"),
+            ("10.0.0.1:80", "weight", "0", "`weight`: "),
+            ("10.0.0.1:80", "weight", "much", "`weight`: "),
+            ("10.0.0.1:80", "wieght", "5", "`wieght` is not known in `server`: did you mean `weight`?"),
+            ("10.0.0.1:80", "connections-min", "40", "`connections-min` is 40, but not more than 32 are made"),
+            ("/run/a.sock", "weight", "5", "a unix socket is written unix:/run/a.sock"),
+            ("", "weight", "5", "`address`: "),
+        ] {
+            let said = parse_server(address, &[(name.to_owned(), text.to_owned())]).unwrap_err();
+            assert!(said.contains(says), "{said}");
+        }
     }
 
     #[test]
