@@ -42,7 +42,7 @@ pub(crate) enum Verb {
     Status(crate::status::StatusArgs),
     /// Have a running weir read its configuration anew
     Reload(crate::server::ReloadArgs),
-    /// Drain, disable or enable a server of a running weir, weigh it, or trust it again
+    /// Drain, disable or enable a server of a running weir, weigh it, trust it again, add one or remove it
     Server(crate::server::ServerArgs),
     /// Have a running weir give way to the program that lies where it was started from, without losing a request
     Upgrade(crate::server::UpgradeArgs),

@@ -317,7 +317,7 @@ impl Finder {
     fn publish(&mut self, now: Instant) {
         let mut state = self.board.lock();
         (state.shown, state.lists) = (self.ledger.shown(), self.lists.shown());
-        let known = Known { names: self.ledger.known(), files: self.lists.known() };
+        let known = Known { names: self.ledger.known(), files: self.lists.known(), ..Known::default() };
         if known != state.known {
             state.known = known;
             self.untold = Some(now);

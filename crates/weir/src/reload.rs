@@ -1,4 +1,4 @@
-//! Another configuration while weir runs: `weir reload`, SIGHUP, `weir server weight` (docs/semantics.md §13), and names of servers that have
+//! Another configuration while weir runs: `weir reload`, SIGHUP, `weir server weight`, `add` and `remove` (docs/semantics.md §13), and names of servers that have
 //! other addresses (docs/semantics.md §15). Another program is a job like these, so that nothing else is done meanwhile: [`Upgrader`].
 //!
 //! One thread does one job after another: reads and checks the file whole, compares it with what is in force, asks [`restart`] whether a
@@ -10,6 +10,7 @@ mod found;
 mod hand_over;
 mod listeners;
 mod restart;
+mod temporary;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,8 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use weir_config::{Config, Tree};
+use weir_proxy::cross::standing::Order;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Location, Plan};
+use weir_proxy::plan::{Known, Location, Plan};
+use weir_worker::Command;
 
 use crate::discovery::{Discovery, RELOAD_PATIENCE};
 use crate::failure::Failure;
@@ -31,6 +34,8 @@ use crate::terminal::{tell, warn};
 use crate::upgrade::{Handed, Upgrader};
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
+pub(crate) use temporary::Added;
+use temporary::Temporary;
 
 /// Jobs that wait; further ones are refused.
 const JOBS_MAX: usize = 16;
@@ -60,6 +65,20 @@ pub(crate) enum Job {
         server: String,
         /// Which one.
         weight: Option<u32>,
+    },
+    /// Add a temporary server.
+    Add {
+        /// To this upstream.
+        upstream: String,
+        /// Where it is.
+        server: Box<Added>,
+    },
+    /// Remove a temporary server.
+    Remove {
+        /// Its upstream.
+        upstream: String,
+        /// Its name.
+        server: String,
     },
 }
 
@@ -344,6 +363,8 @@ impl Clerk {
             Job::Found => self.found(),
             Job::Upgrade => self.upgrade(number),
             Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
+            Job::Add { upstream, server } => self.add(upstream, server),
+            Job::Remove { upstream, server } => self.remove(upstream, server),
         };
         let outcome = match done {
             Ok(text) => Outcome { code: 0, text },
@@ -379,7 +400,7 @@ impl Clerk {
         listeners::check(&plan.listeners, &config.plan.listeners)?;
         let lines = self.written.tree.difference(&config.tree);
         // Whether there is room for it.
-        self.workers.merged(&plan, config.plan.located(&self.written.discovery.known()))?;
+        self.workers.merged(&plan, config.plan.located(&self.known()))?;
         Ok((config, lines))
     }
 
@@ -414,7 +435,7 @@ impl Clerk {
         let failed = |error| run::failed("can't look names up", &error);
         // Nothing of what is in force is forgotten before it is not any more.
         self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
-        let (plan, wanted) = (self.plan(), config.plan.located(&self.written.discovery.known()));
+        let (plan, wanted) = (self.plan(), config.plan.located(&self.known()));
         let lines = found::lines(&plan, &wanted);
         let done = self.take_over(&plan, wanted);
         if done.is_ok() {
@@ -426,7 +447,7 @@ impl Clerk {
 
     /// Names have other addresses.
     fn found(&mut self) -> Result<String, Failure> {
-        let (plan, wanted) = (self.plan(), self.written.plan.located(&self.written.discovery.known()));
+        let (plan, wanted) = (self.plan(), self.written.plan.located(&self.known()));
         let lines = found::lines(&plan, &wanted);
         if lines.is_empty() {
             // A job before it has done that.
@@ -469,17 +490,57 @@ impl Clerk {
 
     fn weigh(&mut self, upstream: &str, server: &str, weight: Option<u32>) -> Result<String, Failure> {
         let plan = self.plan();
-        let failed = |text: String| Failure::Running(format!("weir: {text}\n"));
-        let slot = slot(&plan, upstream, server).map_err(|(_, message)| failed(message))?;
+        let slot = slot(&plan, upstream, server).map_err(|(_, message)| ordered(&message))?;
         self.workers.hand_over(&self.desk, plan.weighted(slot, weight))?;
         let said = weight.map_or_else(|| "as configured".to_owned(), |weight| weight.to_string());
         tell(format_args!("server {upstream} {server} weight {said} by order"));
         Ok(String::new())
     }
 
+    fn add(&mut self, upstream: &str, added: &Added) -> Result<String, Failure> {
+        let plan = self.plan();
+        self.change(&plan, temporary::with(&plan, upstream, added).map_err(|why| ordered(&why))?)?;
+        // One that was drained before it was removed the last time serves all the same.
+        let (plan, workers) = (self.plan(), self.workers.handle());
+        let is_it = |slot: &usize| {
+            let found = plan.server(*slot).filter(|_| !plan.is_retired(*slot));
+            found.is_some_and(|(of, one)| of.written_name() == upstream && one.name == added.server.name)
+        };
+        for slot in (0..plan.servers()).filter(is_it) {
+            let told = workers.command(&Command::Order { server: slot as u32, order: Order::Enable });
+            told.map_err(|weir_worker::Busy| ordered("it is added, but may be drained still; enable it"))?;
+        }
+        Ok(String::new())
+    }
+
+    fn remove(&mut self, upstream: &str, server: &str) -> Result<String, Failure> {
+        let plan = self.plan();
+        self.change(&plan, temporary::without(&plan, upstream, server).map_err(|why| ordered(&why))?)?;
+        Ok(String::new())
+    }
+
+    /// Other temporary servers than those of the plan in force.
+    fn change(&mut self, plan: &Plan, temporary: Temporary) -> Result<(), Failure> {
+        let wanted = self.written.plan.located(&Known { temporary, ..self.known() });
+        let lines = found::lines(plan, &wanted);
+        self.take_over(plan, wanted)?;
+        tell_lines(&lines);
+        Ok(())
+    }
+
+    /// What is known of servers that are not written in the configuration as addresses.
+    fn known(&self) -> Known {
+        Known { temporary: self.plan().temporary(), ..self.written.discovery.known() }
+    }
+
     fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.desk.lock().current.plan)
     }
+}
+
+/// Why an order could not be carried out.
+fn ordered(why: &str) -> Failure {
+    Failure::Running(format!("weir: {why}\n"))
 }
 
 /// The slot of a server that the configuration has.

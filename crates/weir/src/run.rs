@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Errors, Experts, find_path, load};
 use weir_http::Pseudonym;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Location, Plan, SERVERS_SPARE};
+use weir_proxy::plan::{Known, Location, Plan, SERVERS_SPARE};
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Admin, Doors, Facts};
@@ -102,7 +102,7 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let fixed = Fixed::of(&config);
     let lent = doors.lend().map_err(|error| failed("can't keep the admin socket", &error))?;
     let takes = given.of(&lent);
-    let (discovery, plan) = find(&config.plan)?;
+    let (discovery, plan) = find(&config.plan, &heritage)?;
     let plan = Arc::new(heritage.weigh(plan));
     let certificates = certificates.with_servers(&plan)?;
     let setup = Setup {
@@ -239,12 +239,13 @@ pub(crate) fn not_started(error: StartError) -> Failure {
     }
 }
 
-/// Looks servers up by their names; with what is known of them then, the plan that workers begin with.
-fn find(written: &Plan) -> Result<(Discovery, Plan), Failure> {
+/// Looks servers up by their names; with what is known of them then, and those that were added to a predecessor, the plan that workers
+/// begin with.
+fn find(written: &Plan, heritage: &Heritage) -> Result<(Discovery, Plan), Failure> {
     let mut discovery = Discovery::default();
     let done = discovery.want(&[written], START_PATIENCE);
     done.map_err(|error| failed("can't start the thread for names", &error))?;
-    let plan = written.located(&discovery.known());
+    let plan = written.located(&Known { temporary: heritage.temporary(written), ..discovery.known() });
     Ok((discovery, plan))
 }
 

@@ -1,14 +1,16 @@
-//! `weir server`: drains, disables and enables a server of a running weir, gives it another weight, and lets it earn trust again. And
-//! `weir reload` and `weir upgrade`, which are asked of it in the same way.
+//! `weir server`: drains, disables and enables a server of a running weir, gives it another weight, and lets it earn trust again; adds and
+//! removes temporary ones. And `weir reload` and `weir upgrade`, which are asked of it in the same way.
 
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use crate::admin::document::{JobStatus, ServerStatus, Status};
+use crate::admin::document::{JobStatus, Left, ServerStatus, Status};
 use crate::client::{Client, server_path};
 use crate::failure::Failure;
+use crate::reload::Added;
 use crate::status::PlaceArgs;
+use crate::terminal;
 
 /// How often a drain is looked at.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -62,12 +64,86 @@ Example:
         #[arg(value_parser = weight)]
         weight: String,
     },
+    /// Add a server to an upstream until it is removed, without the configuration
+    #[command(after_help = "\
+It takes requests as soon as it can be connected to, and is probed as others where the upstream has `health`. It stays over reloads and upgrades \
+as long as its upstream does, until `weir server remove`, a restart, or the configuration has it, too. Options are those of `server` in the configuration.
+
+Example:
+  weir server add app 10.0.0.3:9090 --weight 20
+  weir server add app unix:/run/app.sock")]
+    Add(Box<AddArgs>),
+    /// Remove a server that was added; it finishes what it has
+    #[command(after_help = "\
+It gets nothing new at once; what is under way is answered, tunnels go on. One that the configuration has is taken out there.
+
+Example:
+  weir server remove app 10.0.0.3:9090 --wait && shutdown")]
+    Remove {
+        /// Which server.
+        #[command(flatten)]
+        server: Which,
+        /// Return when nothing of it is left, tunnels included, at most after SECONDS (30 if not said); code 1 if something is
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+        wait: Option<u32>,
+        /// Print JSON: the server as it was before, as `weir status server` has it
+        #[arg(long)]
+        json: bool,
+    },
     /// Trust it again after it sent an answer too many, or declared more than it sent, because it has been mended
     #[command(after_help = "Example:\n  weir server clear app 10.0.0.1:9090")]
     Clear(Which),
     /// Forget which requests were in flight when servers died, so that none is sent alone or refused any more
     #[command(after_help = "Example:\n  weir server forgive")]
     Forgive,
+}
+
+/// `weir server add`.
+#[derive(Args, Debug)]
+pub(crate) struct AddArgs {
+    /// To which upstream
+    upstream: String,
+    /// Where it is: ADDRESS:PORT or unix:PATH
+    #[arg(value_parser = address)]
+    address: String,
+    /// Share of requests relative to the other servers, 1 to 100 [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    weight: Option<u32>,
+    /// Used only when no other server can be
+    #[arg(long)]
+    backup: bool,
+    /// Connections kept to it also without traffic; this and the next two in total over all workers [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    connections_min: Option<u32>,
+    /// How many requests it may have to work on at once: so many connections are made [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    connections: Option<u32>,
+    /// So many are made when others are held by uploads, late or long answers, POSTs, tunnels [default: 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    connections_max: Option<u32>,
+    /// Print JSON: the server as it is then, as `weir status server` has it
+    #[arg(long)]
+    json: bool,
+}
+
+impl AddArgs {
+    /// Adds it.
+    fn add(&self, client: &Client) -> Result<(), Failure> {
+        let path = server_path(&self.upstream, &self.address);
+        let numbers = [
+            ("weight", self.weight),
+            ("connections-min", self.connections_min),
+            ("connections", self.connections),
+            ("connections-max", self.connections_max),
+        ];
+        let options = numbers.iter().filter_map(|(name, number)| number.map(|number| format!("{name}={number}")));
+        let options: Vec<String> = options.chain(self.backup.then(|| "backup=on".to_owned())).collect();
+        job(client, &format!("{path}/add?{}", options.join("&")))?;
+        if self.json {
+            terminal::print(&client.get::<ServerStatus>(&path)?.1);
+        }
+        Ok(())
+    }
 }
 
 /// A server.
@@ -94,6 +170,8 @@ pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
             let path = server_path(&server.upstream, &server.server);
             return job(&client, &format!("{path}/weight/{weight}"));
         }
+        Order::Add(added) => return added.add(&client),
+        Order::Remove { server, wait, json } => return remove(&client, server, *wait, *json),
         Order::Forgive => {
             client.post::<Status>("/v1/suspects/forgive")?;
             return Ok(());
@@ -165,11 +243,41 @@ fn job(client: &Client, path: &str) -> Result<(), Failure> {
     }
     match job.code {
         0 => {
-            crate::terminal::print(&job.text);
+            terminal::print(&job.text);
             Ok(())
         }
         code => Err(Failure::of(code, job.text)),
     }
+}
+
+fn remove(client: &Client, which: &Which, wait: Option<u32>, json: bool) -> Result<(), Failure> {
+    let path = server_path(&which.upstream, &which.server);
+    // What is not there is told by the job, which knows what can be removed at all.
+    let before = if json { client.get::<ServerStatus>(&path).ok() } else { None };
+    job(client, &format!("{path}/remove"))?;
+    if let Some((_, text)) = before {
+        terminal::print(&text);
+    }
+    let Some(seconds) = wait else { return Ok(()) };
+    let end = Instant::now() + Duration::from_secs(u64::from(seconds));
+    loop {
+        let left = client.get::<Left>(&format!("{path}/left"))?.0.left;
+        if left == Some(0) {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            let left =
+                left.map_or_else(|| "a worker does not tell".to_owned(), |left| format!("{left} requests and tunnels"));
+            let text = format!("weir: {} is removed, but not empty after {seconds} s: {left}\n", which.server);
+            return Err(Failure::Running(text));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What stands for a server that is added: in the form in which it is its name.
+fn address(text: &str) -> Result<String, String> {
+    Added::read(text, &[]).map(|added| added.server.name)
 }
 
 /// What stands behind `weight`.

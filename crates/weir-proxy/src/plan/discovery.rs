@@ -58,14 +58,34 @@ pub struct Known {
     pub names: BTreeMap<String, Vec<Place>>,
     /// Servers as they are written in files. One that is not here has none.
     pub files: BTreeMap<PathBuf, Vec<ServerPlan>>,
+    /// By the name of an upstream as it is written: servers that operators have added. They are written as addresses.
+    pub temporary: BTreeMap<String, Vec<ServerPlan>>,
 }
 
 impl Plan {
     /// This plan, which was just compiled, with servers where their names and files say that they are.
     pub fn located(&self, known: &Known) -> Plan {
         let listed = |plan: &UpstreamPlan| known.files.get(self.discovery.files.get(plan.written_name())?);
-        let located = |plan: &UpstreamPlan| plan.located(listed(plan).map_or(&[], Vec::as_slice), known);
+        let located = |plan: &UpstreamPlan| {
+            let added = known.temporary.get(plan.written_name());
+            plan.located([listed(plan), added].map(|servers| servers.map_or(&[][..], Vec::as_slice)), known)
+        };
         Plan { upstreams: self.upstreams.iter().map(located).collect(), ..self.clone() }
+    }
+
+    /// The servers of a plan in force that operators have added, by the written name of their upstream: those that are not gone.
+    pub fn temporary(&self) -> BTreeMap<String, Vec<ServerPlan>> {
+        let mut all: BTreeMap<String, Vec<ServerPlan>> = BTreeMap::new();
+        for plan in self.upstreams.iter().filter(|plan| !plan.is_retired()) {
+            for server in plan.present().filter(|server| server.temporary) {
+                let servers = all.entry(plan.written_name().to_owned()).or_default();
+                // Those that are derived for another `pool` have the same.
+                if servers.iter().all(|other| other.name != server.name) {
+                    servers.push(ServerPlan { weight_ordered: None, ..server.clone() });
+                }
+            }
+        }
+        all
     }
 
     /// The names of its servers, as written.
@@ -77,15 +97,17 @@ impl Plan {
 
 impl UpstreamPlan {
     /// The name in the configuration: behind that of one which was derived for another `pool` stands that.
-    fn written_name(&self) -> &str {
+    pub fn written_name(&self) -> &str {
         self.name.split(' ').next().unwrap_or_default()
     }
 
-    fn located(&self, listed: &[ServerPlan], known: &Known) -> UpstreamPlan {
+    /// With servers that a file lists, and those that operators have added.
+    fn located(&self, [listed, added]: [&[ServerPlan]; 2], known: &Known) -> UpstreamPlan {
         let mut servers: Vec<ServerPlan> = Vec::new();
         let listed = listed.iter().map(|server| ServerPlan { found: true, ..server.clone() });
-        for server in self.servers.iter().cloned().chain(listed) {
-            // What is written here comes before what a file says of the same server.
+        let added = added.iter().map(|server| ServerPlan { found: true, temporary: true, ..server.clone() });
+        for server in self.servers.iter().cloned().chain(listed).chain(added) {
+            // What is written here comes before what a file says of the same server, and both before what was added.
             if servers.iter().any(|other| other.written == server.written) {
                 continue;
             }
@@ -120,6 +142,7 @@ mod tests {
         Known {
             names: [("a.test:80".to_owned(), addresses.iter().map(at).collect())].into(),
             files: [(PathBuf::from("list"), listed.to_vec())].into(),
+            ..Known::default()
         }
     }
 
@@ -153,6 +176,20 @@ mod tests {
         let again = |known| written.located(&known).upstreams.remove(0);
         assert_eq!(names(&again(known(&[2], &[]))), ["10.0.0.9:80", "a.test@10.0.0.2:80"]);
         assert_eq!(names(&again(Known::default())), ["10.0.0.9:80"]);
+    }
+
+    #[test]
+    fn what_was_added_comes_last_and_each_server_once() {
+        let at = |last: u8| SocketAddr::from(([10, 0, 0, last], 80));
+        let server = |last| ServerPlan::new(&at(last).to_string(), at(last));
+        let written = written(UpstreamPlan { servers: vec![server(1)], ..UpstreamPlan::default() });
+        let temporary =
+            [("app".to_owned(), vec![server(1), server(2), server(3)]), ("other".to_owned(), vec![server(4)])];
+        let known = Known { temporary: temporary.into(), ..known(&[], &[server(2)]) };
+        let plan = &written.located(&known).upstreams[0];
+        assert_eq!(names(plan), ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]);
+        let told = |server: &ServerPlan| (server.found, server.temporary);
+        assert_eq!(plan.servers.iter().map(told).collect::<Vec<_>>(), [(false, false), (true, false), (true, true)]);
     }
 
     #[test]

@@ -74,8 +74,10 @@ pub struct ServerPlan {
     pub name: String,
     /// As written: `host:port`, the name of a service (RFC 2782), `_http._tcp.host`, or `unix:` with a path.
     pub written: String,
-    /// It is not written in the configuration itself: an address of a name, or out of a file. Default false.
+    /// It is not written in the configuration itself: an address of a name, out of a file, or temporary. Default false.
     pub found: bool,
+    /// An operator has added it while weir runs; it is written nowhere. Default false.
+    pub temporary: bool,
     /// Where it is; [`UNLOCATED`] in a plan that was just compiled, when a name is written.
     pub address: Location,
     /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1. As many as
@@ -107,6 +109,7 @@ impl ServerPlan {
             name: name.to_owned(),
             written: name.to_owned(),
             found: false,
+            temporary: false,
             address: address.into(),
             connections_min: 1,
             connections: 32,

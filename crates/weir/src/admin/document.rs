@@ -62,7 +62,7 @@ pub(crate) struct Reload {
     pub(crate) leaving: u64,
 }
 
-/// A job of the thread that reloads: `POST /v1/reload`, `/v1/reload/dry-run`, `/v1/servers/UPSTREAM/SERVER/weight/N`, and
+/// A job of the thread that reloads: `POST /v1/reload`, `/v1/reload/dry-run`, `/v1/servers/UPSTREAM/SERVER/weight/N`, `add`, `remove`, and
 /// `GET /v1/jobs/NUMBER`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -227,6 +227,8 @@ pub(crate) struct Server {
     pub(crate) weight: u32,
     /// The one of the configuration.
     pub(crate) weight_configured: u32,
+    /// An operator has added it; it is not in the configuration.
+    pub(crate) temporary: bool,
     /// `up`, `down` (no connection), `suspended`, `draining`, `disabled`, or `unknown` when no worker answers.
     pub(crate) state: String,
     pub(crate) why: Option<String>,
@@ -348,6 +350,15 @@ pub(crate) struct ServerStatus {
     pub(crate) rows: Vec<Row>,
 }
 
+/// `GET /v1/servers/UPSTREAM/SERVER/left`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Left {
+    pub(crate) version: u32,
+    /// Requests and tunnels at a server that was removed; None: a worker did not tell.
+    pub(crate) left: Option<u64>,
+}
+
 /// One connection to a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -409,7 +420,8 @@ mod tests {
         };
         let detail = ServerStatus { rows: vec![Row::default()], ..ServerStatus::default() };
         let mut found = BTreeSet::new();
-        for document in [serde_json::to_value(status).unwrap(), serde_json::to_value(detail).unwrap()] {
+        let left = serde_json::to_value(Left::default()).unwrap();
+        for document in [serde_json::to_value(status).unwrap(), serde_json::to_value(detail).unwrap(), left] {
             fields(&document, &mut found);
         }
         found.retain(|name| !name.ends_with("xx"));

@@ -79,7 +79,7 @@ fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
     }
     let help = "Requests at servers that are no more in the configuration, and tunnels to them.";
     text.family("config_leaving", Type::Gauge, help);
-    text.sample(&[], reading.leaving);
+    text.sample(&[], reading.leaving());
 }
 
 fn certificates(text: &mut Exposition, facts: &Facts) {

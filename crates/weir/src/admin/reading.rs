@@ -48,8 +48,8 @@ pub(crate) struct Reading {
     pub(crate) workers: Vec<WorkerReading>,
     /// Those that the configuration has, by slot.
     pub(crate) servers: Vec<ServerReading>,
-    /// Requests at servers that it has no more, and tunnels to them.
-    pub(crate) leaving: u64,
+    /// Those that it has no more, by slot.
+    gone: Vec<ServerReading>,
     /// All of weir, lately.
     pub(crate) lately: Lately,
 }
@@ -241,17 +241,17 @@ impl Reader {
         let workers: Vec<_> =
             views.iter().zip(reports).map(|(view, report)| WorkerReading { view: view.clone(), report }).collect();
         let mut servers = Vec::new();
-        let mut leaving = 0;
+        let mut gone = Vec::new();
         for (slot, (upstream, index)) in self.plan.places().into_iter().enumerate() {
             let server = self.server(slot, usize::from(upstream), usize::from(index), at, &workers);
             if self.plan.is_retired(slot) {
-                leaving += server.now.as_ref().map_or(0, |now| u64::from(now.unanswered + now.waiting + now.tunnels));
+                gone.push(server);
             } else {
                 servers.push(server);
             }
         }
         let (draining, leaving_soon) = (self.handle.is_ending(), self.handle.is_leaving());
-        Reading { at, draining, leaving_soon, totals, latency, workers, servers, leaving, lately }
+        Reading { at, draining, leaving_soon, totals, latency, workers, servers, gone, lately }
     }
 
     fn server(
@@ -386,6 +386,11 @@ impl ServerReading {
         (upstream, &upstream.servers[self.index])
     }
 
+    /// Requests there, and tunnels.
+    fn left(&self) -> u64 {
+        self.now.as_ref().map_or(0, |now| u64::from(now.unanswered + now.waiting + now.tunnels))
+    }
+
     /// Whether requests can go there.
     pub(crate) fn is_usable(&self) -> bool {
         self.now.as_ref().is_some_and(Now::is_usable)
@@ -393,6 +398,21 @@ impl ServerReading {
 }
 
 impl Reading {
+    /// Requests at servers that the configuration has no more, and tunnels to them.
+    pub(crate) fn leaving(&self) -> u64 {
+        self.gone.iter().map(ServerReading::left).sum()
+    }
+
+    /// The same of one server, in whatever `pool`. None: a worker did not tell.
+    pub(crate) fn leaving_of(&self, upstream: &str, server: &str, plan: &Plan) -> Option<u64> {
+        let is_it = |reading: &&ServerReading| {
+            let (of, one) = reading.plan(plan);
+            of.written_name() == upstream && one.name == server
+        };
+        let is_known = self.workers.iter().all(|worker| worker.report.is_some());
+        is_known.then(|| self.gone.iter().filter(is_it).map(ServerReading::left).sum())
+    }
+
     /// Why weir should get no traffic: a word, and what it is about. None: it should.
     pub(crate) fn unready(&self, plan: &Plan) -> Option<(&'static str, String)> {
         if self.draining {

@@ -14,20 +14,20 @@ use hyper::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use weir_proxy::cross::standing::Order;
 use weir_worker::Command;
 
-use super::document::{Error, JobStatus, Status, VERSION};
+use super::document::{Error, JobStatus, Left, Status, VERSION};
 use super::exposition::Format;
 use super::live::live;
 use super::metrics::metrics;
 use super::page;
 use super::reading::{Reader, Reading};
 use super::status::{Facts, server_status, status};
-use crate::reload::{self, Desk, Job};
+use crate::reload::{self, Added, Desk, Job};
 
 /// A body that is there in whole.
 pub(crate) type Body = Full<Bytes>;
@@ -96,15 +96,11 @@ impl Routes {
     /// Answers a request.
     pub(crate) fn respond(&self, door: Door, request: &Request<Incoming>) -> Answer {
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        self.answer(door, request.method(), request.uri().path(), accept).unwrap_or_else(Refusal::answer)
+        self.answer(door, request.method(), request.uri(), accept).unwrap_or_else(Refusal::answer)
     }
 
-    fn answer(&self, door: Door, method: &Method, path: &str, accept: &str) -> Outcome {
-        let segments: Option<Vec<String>> = path
-            .split('/')
-            .skip(1)
-            .map(|part| Some(percent_decode_str(part).decode_utf8().ok()?.into_owned()))
-            .collect();
+    fn answer(&self, door: Door, method: &Method, uri: &Uri, accept: &str) -> Outcome {
+        let segments: Option<Vec<String>> = uri.path().split('/').skip(1).map(plain).collect();
         let segments = segments.unwrap_or_default();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (door, &segments[..]) {
@@ -115,11 +111,21 @@ impl Routes {
             (_, ["readyz"]) => read(method, || Ok(self.ready(door))),
             (Door::Admin, ["v1", "status"]) => read(method, || Ok(self.status())),
             (Door::Admin, ["v1", "servers", upstream, server]) => read(method, || self.server(upstream, server)),
+            (Door::Admin, ["v1", "servers", upstream, server, "left"]) => {
+                read(method, || Ok(self.left(upstream, server)))
+            }
+            (Door::Admin, ["v1", "servers", upstream, server, "add"]) => {
+                post(method, || self.add(upstream, server, uri.query().unwrap_or_default()))
+            }
+            (Door::Admin, ["v1", "servers", upstream, server, "remove"]) => post(method, || {
+                self.job(Job::Remove { upstream: (*upstream).to_owned(), server: (*server).to_owned() })
+            }),
             (Door::Admin, ["v1", "servers", upstream, server, order]) => match command(order) {
                 Some(_) if method != Method::POST => Err(wrong_method("POST")),
                 Some(command) => self.order(upstream, server, command),
                 None => {
-                    let message = format!("a server can be told: drain, disable, enable or clear, not `{order}`");
+                    let message =
+                        format!("a server can be told: drain, disable, enable, clear, add or remove, not `{order}`");
                     Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
                 }
             },
@@ -228,6 +234,26 @@ impl Routes {
         self.job(Job::Weigh { upstream: upstream.to_owned(), server: server.to_owned(), weight })
     }
 
+    fn add(&self, upstream: &str, server: &str, query: &str) -> Outcome {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let option = |pair: &str| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((plain(name)?, plain(value)?))
+        };
+        let options: Option<Vec<_>> = pairs.map(option).collect();
+        let added = options.ok_or_else(|| "the query can't be read".to_owned());
+        let added = added.and_then(|options| Added::read(server, &options));
+        let added = added.map_err(|message| refusal(StatusCode::BAD_REQUEST, "bad-server", message))?;
+        self.job(Job::Add { upstream: upstream.to_owned(), server: Box::new(added) })
+    }
+
+    /// What a server still has that was removed.
+    fn left(&self, upstream: &str, server: &str) -> Answer {
+        let reading = self.reading(Door::Admin);
+        let left = reading.leaving_of(upstream, server, self.reader.borrow().plan());
+        json(StatusCode::OK, &Left { version: VERSION, left })
+    }
+
     /// Tells the workers, and answers with how the server stands then.
     fn order(&self, upstream: &str, server: &str, command: fn(u32) -> Command) -> Outcome {
         let at = self.find(upstream, server)?;
@@ -260,6 +286,11 @@ fn command(word: &str) -> Option<fn(u32) -> Command> {
     }
 }
 
+/// A part of a path or query without escapes.
+fn plain(part: &str) -> Option<String> {
+    Some(percent_decode_str(part).decode_utf8().ok()?.into_owned())
+}
+
 fn read(method: &Method, answer: impl FnOnce() -> Outcome) -> Outcome {
     if method == Method::GET || method == Method::HEAD { answer() } else { Err(wrong_method("GET")) }
 }
@@ -276,7 +307,8 @@ fn known(door: Door) -> &'static str {
     match door {
         Door::Metrics => "here are: / (the live page), /live.json, /metrics, /healthz, /readyz",
         Door::Admin => {
-            "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear or /weight/N for POST, \
+            "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
+             /add?OPTION=VALUE or /remove for POST and /left for GET, \
              /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }

@@ -1,4 +1,4 @@
-//! What it changes that names of servers have other addresses, or files other servers, for people.
+//! What it changes that names of servers have other addresses, files other servers, or operators have added some, for people.
 
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 
@@ -21,7 +21,9 @@ pub(super) fn lines(old: &Plan, new: &Plan) -> Vec<String> {
                 Some(_) => {}
             }
         }
-        old.iter().filter(|server| of(&new, server).is_none()).for_each(|server| add('-', server));
+        // One that was temporary may have been written down.
+        let is_gone = |server: &&&ServerPlan| plan.present().all(|one| one.name != server.name);
+        old.iter().filter(is_gone).for_each(|server| add('-', server));
     }
     lines
 }

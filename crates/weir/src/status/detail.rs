@@ -32,6 +32,9 @@ pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
     if let Some(why) = &server.why {
         out += &format!(": {why}");
     }
+    if server.temporary {
+        out += ", temporary: not in the configuration";
+    }
     out.push('\n');
     for (name, value) in facts(status) {
         out += &format!("  {name:<13} {value}\n");

@@ -276,6 +276,9 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
     if let Some(problem) = problem.filter(|problem| problem.ago_us < OLD_US && why != Some(&problem.word)) {
         parts.push(format!("last problem: {}", ago(problem)));
     }
+    if server.temporary {
+        parts.push("temporary: not in the configuration".to_owned());
+    }
     let tone = if server.state == "up" { Tone::Odd } else { tone(&server.state) };
     (!parts.is_empty()).then(|| Cell { text: parts.join("; "), tone })
 }

@@ -4,6 +4,7 @@
 //! that nobody but the service manager is its parent. When the predecessor is gone before it has handed over, the new one is the only one,
 //! and serves; when it only says nothing more, it has given the new one up. Bounds: [`BEGIN_MAX`], and the predecessor's patience.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -17,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use weir_config::is_same_place;
 use weir_io::{adopt_listener, take_inherited};
-use weir_proxy::plan::{ListenerPlan, Location, Plan};
+use weir_proxy::plan::{ListenerPlan, Location, Plan, ServerPlan};
 use weir_worker::{Handle, Inherited};
 
 use super::orders::{self, Ordered};
@@ -186,6 +187,15 @@ impl Heritage {
             admin: self.admin.as_ref().map(|(path, _)| path.clone()),
             metrics: self.metrics.as_ref().map(|(address, _)| *address),
         }
+    }
+
+    /// The servers that were added to the upstreams of this plan, which was just compiled. Whose upstream it does not have is told.
+    pub(crate) fn temporary(&self, written: &Plan) -> BTreeMap<String, Vec<ServerPlan>> {
+        let (all, lost) = orders::temporary(written, &self.orders);
+        for (upstream, server) in lost {
+            warn(format_args!("server {server} is not added again: there is no upstream `{upstream}` any more"));
+        }
+        all
     }
 
     /// The plan with the weights that were ordered.

@@ -4,11 +4,12 @@
 //! Servers are named as the configuration names them. One that the new configuration does not have is left out; an ordered weight holds
 //! only while the configuration says the same one (docs/semantics.md §13).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_proxy::cross::standing::Order;
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Plan, ServerPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_worker::{Command, Handle};
 
@@ -26,7 +27,23 @@ pub(super) struct Ordered {
     rest: Option<Rest>,
     /// The weight that the configuration says, and another one that was ordered.
     weight: Option<(u32, u32)>,
+    /// It was added by an operator, so; None: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    temporary: Option<Temporary>,
 }
+
+/// What is said of a temporary server, besides its address, which is its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Temporary {
+    connections_min: u32,
+    connections: u32,
+    connections_max: u32,
+    weight: u32,
+    backup: bool,
+}
+
+/// Servers that were added, by the name of their upstream as it is written.
+pub(super) type Added = BTreeMap<String, Vec<ServerPlan>>;
 
 /// How a server rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,10 +65,41 @@ pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
             _ => None,
         };
         let weight = server.weight_ordered.map(|ordered| (server.weight, ordered));
-        let is_ordered = rest.is_some() || weight.is_some();
-        is_ordered.then(|| Ordered { upstream: upstream.name.clone(), server: server.name.clone(), rest, weight })
+        let temporary = server.temporary.then_some(Temporary {
+            connections_min: server.connections_min,
+            connections: server.connections,
+            connections_max: server.connections_max,
+            weight: server.weight,
+            backup: server.backup,
+        });
+        let is_ordered = rest.is_some() || weight.is_some() || temporary.is_some();
+        let (upstream, server) = (upstream.name.clone(), server.name.clone());
+        is_ordered.then_some(Ordered { upstream, server, rest, weight, temporary })
     };
     (0..plan.servers()).filter_map(of_slot).collect()
+}
+
+/// The servers that were added, by the name of their upstream as it is written in this plan; and the others, each with its upstream.
+pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, Vec<(String, String)>) {
+    let (mut all, mut lost) = (Added::new(), Vec::new());
+    for Ordered { upstream, server, temporary, .. } in orders {
+        let Some(Temporary { connections_min, connections, connections_max, weight, backup }) = *temporary else {
+            continue;
+        };
+        // For routes with another `pool` there may be one more of the same servers.
+        let plan = written.upstreams.iter().find(|plan| Some(plan.written_name()) == upstream.split(' ').next());
+        let at = |address| ServerPlan::new(server, address);
+        let located = ServerPlan::unix(server).or_else(|| server.parse().ok().map(at));
+        let Some((plan, located)) = plan.zip(located) else {
+            lost.push((upstream.clone(), server.clone()));
+            continue;
+        };
+        let servers = all.entry(plan.written_name().to_owned()).or_default();
+        if servers.iter().all(|other| other.name != *server) {
+            servers.push(ServerPlan { connections_min, connections, connections_max, weight, backup, ..located });
+        }
+    }
+    (all, lost)
 }
 
 /// The plan with the weights that were ordered.

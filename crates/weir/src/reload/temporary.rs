@@ -1,0 +1,161 @@
+//! Servers that operators add while weir runs (`weir server add`): which can be added and removed, and what to say when one can't. Called by
+//! [`super`] for each such job, and before one is taken. Pure. Bound: [`TEMPORARY_MAX`]. docs/semantics.md §13.
+//!
+//! They are kept nowhere but in the plan in force ([`Plan::temporary`]): each plan that takes its place is made with them.
+
+use std::collections::BTreeMap;
+
+use weir_config::parse_server;
+use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
+
+use crate::names::meant;
+
+/// Temporary servers over all upstreams: a part of what there is room for, so that names have theirs.
+pub(crate) const TEMPORARY_MAX: usize = 256;
+
+/// Options of a server that mean nothing where connections belong to clients.
+const OF_SHARED: [&str; 3] = ["connections-min", "connections", "connections-max"];
+
+/// What is to be added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub(crate) server: ServerPlan,
+    /// The options that were written.
+    written: Vec<String>,
+}
+
+impl Added {
+    /// A server at this address, with options of `server` and their values.
+    ///
+    /// # Errors
+    /// The fault of whoever wrote it: what is wrong, and the way out.
+    pub(crate) fn read(address: &str, options: &[(String, String)]) -> Result<Added, String> {
+        let server = parse_server(address, options)?;
+        if server.is_name() {
+            return Err(format!(
+                "`{address}` is a name, which stands for servers that come and go by themselves: write it into the configuration and \
+                 `weir reload`, or add an address (10.0.0.1:80) or a socket (unix:PATH)"
+            ));
+        }
+        Ok(Added { server, written: options.iter().map(|(name, _)| name.clone()).collect() })
+    }
+}
+
+/// Temporary servers by the written name of their upstream.
+pub(super) type Temporary = BTreeMap<String, Vec<ServerPlan>>;
+
+/// Those of a plan and one more.
+///
+/// # Errors
+/// Why it can't be added, and the way out.
+pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Temporary, String> {
+    let server = &added.server;
+    let all = upstreams(plan, upstream)?;
+    if let Some(there) = all.iter().find_map(|plan| present(plan, &server.name)) {
+        return Err(format!(
+            "upstream `{upstream}` has server `{}` already: it {}\n  help: `weir server weight {upstream} {} N` gives it another share",
+            server.name,
+            origin(plan, upstream, there),
+            server.name
+        ));
+    }
+    if all.iter().all(|plan| plan.pool.is_private())
+        && let Some(option) = added.written.iter().find(|name| OF_SHARED.contains(&name.as_str()))
+    {
+        return Err(format!(
+            "`{option}` has no effect with `pool {}`: connections are made when clients need them\n  help: leave it out",
+            all[0].pool.word()
+        ));
+    }
+    let mut temporary = plan.temporary();
+    if temporary.values().map(Vec::len).sum::<usize>() >= TEMPORARY_MAX {
+        return Err(format!(
+            "there are {TEMPORARY_MAX} temporary servers already, and no room for more\n  help: write those that are to stay into the \
+             configuration and `weir reload`, or `weir server remove` others"
+        ));
+    }
+    temporary.entry(upstream.to_owned()).or_default().push(server.clone());
+    Ok(temporary)
+}
+
+/// Those of a plan without this one.
+///
+/// # Errors
+/// Why it can't be removed, and the way out.
+pub(super) fn without(plan: &Plan, upstream: &str, server: &str) -> Result<Temporary, String> {
+    let all = upstreams(plan, upstream)?;
+    let Some(found) = all.iter().find_map(|plan| present(plan, server)) else {
+        return Err(meant("server", server, all[0].present().map(|plan| plan.name.as_str())));
+    };
+    if !found.temporary {
+        let out = match place(plan, upstream, found) {
+            Place::Configuration => "take it out of the file and `weir reload`".to_owned(),
+            Place::Name => format!("it goes by itself when `{}` has that address no more", found.written),
+            Place::File(file) => format!("take it out of `{file}`, which is read again by itself"),
+        };
+        return Err(format!(
+            "server `{server}` of upstream `{upstream}` can't be removed, only what `weir server add` has added: it {}\n  help: {out}; \
+             `weir server drain {upstream} {server}` gives it nothing new",
+            origin(plan, upstream, found)
+        ));
+    }
+    let mut temporary = plan.temporary();
+    temporary.entry(upstream.to_owned()).or_default().retain(|one| one.name != server);
+    Ok(temporary)
+}
+
+/// An upstream with all that were derived from it for routes with another `pool`.
+fn upstreams<'a>(plan: &'a Plan, name: &str) -> Result<Vec<&'a UpstreamPlan>, String> {
+    let forward = plan.forward.as_ref().and_then(|forward| plan.upstreams.get(forward.upstream));
+    if forward.is_some_and(|forward| forward.name == name) {
+        return Err(format!(
+            "`{name}` is the forward proxy, whose servers are what clients ask for\n  help: `allow` and `deny` of `forward` say which"
+        ));
+    }
+    let living = || plan.upstreams.iter().filter(|plan| !plan.is_retired());
+    let written = living().find(|plan| plan.name == name).map(|plan| plan.written_name());
+    if let Some(written) = written.filter(|written| *written != name) {
+        return Err(format!(
+            "upstream `{name}` is `{written}` for routes with another `pool`\n  help: name `{written}`; its servers are those of all of them"
+        ));
+    }
+    let all: Vec<_> = living().filter(|plan| plan.written_name() == name).collect();
+    if all.is_empty() {
+        let others = living().filter(|plan| forward.is_none_or(|forward| !std::ptr::eq(forward, *plan)));
+        return Err(meant("upstream", name, others.map(|plan| plan.name.as_str()).filter(|name| !name.contains(' '))));
+    }
+    Ok(all)
+}
+
+fn present<'a>(plan: &'a UpstreamPlan, server: &str) -> Option<&'a ServerPlan> {
+    plan.present().find(|one| one.name == server)
+}
+
+/// Where a server that is not temporary is written.
+enum Place<'a> {
+    Configuration,
+    /// It is one of the addresses of a name.
+    Name,
+    File(std::path::Display<'a>),
+}
+
+fn place<'a>(plan: &'a Plan, upstream: &str, server: &ServerPlan) -> Place<'a> {
+    match plan.discovery.files.get(upstream) {
+        _ if server.written != server.name => Place::Name,
+        Some(file) if server.found => Place::File(file.display()),
+        _ => Place::Configuration,
+    }
+}
+
+/// Where a server has come from, for people.
+fn origin(plan: &Plan, upstream: &str, server: &ServerPlan) -> String {
+    match place(plan, upstream, server) {
+        _ if server.temporary => "was added by `weir server add`".to_owned(),
+        Place::Configuration => "is in the configuration".to_owned(),
+        Place::Name => format!("is an address of `{}`", server.written),
+        Place::File(file) => format!("is in `{file}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Proves: what can't be added or removed is said with the way out, and what can is in force then and no more than once. How: a configuration
+//! with servers of every origin, and `messages.txt` beside this file (`UPDATE=1` writes it).
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use weir_proxy::plan::Known;
+
+use super::*;
+
+const CONFIGURATION: &str = r#"
+listen "127.0.0.1:8080"
+upstream "app" { server "10.0.0.1:80"; server "app.test:80"; servers-from "/etc/weir/list.kdl"; }
+upstream "bound" { pool "pinned"; server "10.0.0.1:80"; }
+forward { listen "127.0.0.1:3128"; }
+route { proxy "app"; }
+route path="/own" pool="pinned" { proxy "app"; }
+route path="/bound" { proxy "bound"; }
+"#;
+
+fn written() -> Plan {
+    weir_config::parse(CONFIGURATION, "weir.kdl").expect("valid").plan
+}
+
+/// What is known of names and files, and these were added.
+fn known(temporary: Temporary) -> Known {
+    let place = SocketAddr::from(([10, 0, 0, 5], 80)).into();
+    let listed = parse_server("10.0.0.6:80", &[]).expect("valid");
+    Known {
+        names: [("app.test:80".to_owned(), vec![place])].into(),
+        files: [(PathBuf::from("/etc/weir/list.kdl"), vec![listed])].into(),
+        temporary,
+    }
+}
+
+/// In force, with one that was added.
+fn plan() -> Plan {
+    let plan = written().located(&known(Temporary::new()));
+    written().located(&known(with(&plan, "app", &added("10.0.0.9:80", &[])).expect("it can be added")))
+}
+
+fn added(address: &str, options: &[(&str, &str)]) -> Added {
+    read(address, options).expect("valid")
+}
+
+fn read(address: &str, options: &[(&str, &str)]) -> Result<Added, String> {
+    let options: Vec<_> = options.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    Added::read(address, &options)
+}
+
+fn names(temporary: &Temporary, upstream: &str) -> Vec<String> {
+    temporary.get(upstream).into_iter().flatten().map(|server| server.name.clone()).collect()
+}
+
+#[test]
+fn what_can_not_be_done_is_said() {
+    let plan = plan();
+    let mut said = String::new();
+    let mut note = |asked: String, why: Result<Temporary, String>| {
+        let why = why.expect_err(&asked);
+        writeln!(said, "{asked}\nweir: {why}\n").expect("memory");
+    };
+    for (upstream, address) in [
+        ("app", "10.0.0.1:80"),
+        ("app", "10.0.0.6:80"),
+        ("app", "10.0.0.9:80"),
+        ("ap", "10.0.0.8:80"),
+        ("web", "10.0.0.8:80"),
+        ("app (pinned)", "10.0.0.8:80"),
+        ("forward", "10.0.0.8:80"),
+    ] {
+        note(format!("add {upstream} {address}"), with(&plan, upstream, &added(address, &[])));
+    }
+    let asked = "add bound 10.0.0.8:80 connections=4".to_owned();
+    note(asked, with(&plan, "bound", &added("10.0.0.8:80", &[("weight", "3"), ("connections", "4")])));
+    for (upstream, server) in [
+        ("app", "10.0.0.1:80"),
+        ("app", "app.test@10.0.0.5:80"),
+        ("app", "10.0.0.6:80"),
+        ("app", "10.0.0.7:80"),
+        ("bound", "10.0.0.9:80"),
+        ("ap", "10.0.0.9:80"),
+        ("app (pinned)", "10.0.0.9:80"),
+        ("forward", "forward"),
+    ] {
+        note(format!("remove {upstream} {server}"), without(&plan, upstream, server));
+    }
+    for address in ["app.test:80", "_http._tcp.app.test", "10.0.0.8", "/run/app.sock", "unix:app.sock"] {
+        note(format!("add app {address}"), read(address, &[]).map(|_| Temporary::new()));
+    }
+    let asked = "add app 10.0.0.8:80 wieght=0 connections=0".to_owned();
+    note(asked, read("10.0.0.8:80", &[("wieght", "0"), ("connections", "0")]).map(|_| Temporary::new()));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/reload/temporary/messages.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, &said).expect("it can be written");
+    }
+    assert_eq!(said, std::fs::read_to_string(&file).unwrap_or_default());
+}
+
+#[test]
+fn what_is_added_is_in_all_pools_and_goes_again() {
+    let plan = plan();
+    let of = |plan: &Plan, name: &str| {
+        let upstream = plan.upstreams.iter().find(|upstream| upstream.name == name).expect("it is there");
+        upstream.present().filter(|server| server.temporary).count()
+    };
+    assert_eq!([of(&plan, "app"), of(&plan, "app (pinned)"), of(&plan, "bound")], [1, 1, 0]);
+    let two = with(&plan, "app", &added("unix:/run/a.sock", &[("backup", "on")])).expect("another one");
+    assert_eq!(names(&two, "app"), ["10.0.0.9:80", "unix:/run/a.sock"]);
+    let plan = written().located(&known(two));
+    assert_eq!(plan.temporary(), known(plan.temporary()).temporary);
+    let one = without(&plan, "app", "10.0.0.9:80").expect("it was added");
+    assert_eq!(names(&one, "app"), ["unix:/run/a.sock"]);
+    let plan = written().located(&known(one));
+    assert_eq!([of(&plan, "app"), of(&plan, "app (pinned)")], [1, 1]);
+    // Connections of clients are for all servers there.
+    assert!(with(&plan, "app", &added("10.0.0.8:80", &[("connections", "4")])).is_ok());
+    assert!(with(&plan, "bound", &added("10.0.0.8:80", &[("weight", "4")])).is_ok());
+}
+
+#[test]
+fn there_is_an_end_to_it() {
+    let mut plan = plan();
+    for number in 1..TEMPORARY_MAX {
+        let address = SocketAddr::from(([10, 1, (number >> 8) as u8, number as u8], 80)).to_string();
+        plan = written().located(&known(with(&plan, "bound", &added(&address, &[])).expect("there is room")));
+    }
+    let why = with(&plan, "bound", &added("10.0.0.8:80", &[])).expect_err("there is no room");
+    assert!(why.starts_with("there are 256 temporary servers already, and no room for more\n  help: "), "{why}");
+    let fewer = written().located(&known(without(&plan, "app", "10.0.0.9:80").expect("it is there")));
+    assert!(with(&fewer, "bound", &added("10.0.0.8:80", &[])).is_ok());
+}
