@@ -15,9 +15,12 @@ mod shutdown;
 mod tls;
 mod upgrade;
 mod user;
+mod users;
 mod warn;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
 
 pub(crate) use discovery::servers;
 pub use listen::{collide, is_same_place};
@@ -55,7 +58,7 @@ pub(crate) struct Compiled {
 
 /// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
-    let mut compiler = Compiler { world, problems, warnings: Vec::new(), names: Vec::new() };
+    let mut compiler = Compiler { world, problems, warnings: Vec::new(), names: Vec::new(), users: Vec::new() };
     compiler.count(document);
     let listeners = compiler.listeners(document);
     let mut upstreams = compiler.upstreams(document);
@@ -75,8 +78,10 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),
+        users: compiler.users.clone(),
         ..Plan::default()
     };
+    compiler.warn_of_passwords(document, &plan);
     plan.client.judged = plan.tells_certificates();
     let io = match document.word("io") {
         "uring" => IoChoice::Uring,
@@ -99,6 +104,8 @@ struct Compiler<'a> {
     warnings: Vec<Problem>,
     /// Servers that are written as names, and where.
     names: Vec<(String, Span)>,
+    /// Files of users, each once.
+    users: Vec<Arc<Path>>,
 }
 
 impl Compiler<'_> {

@@ -94,6 +94,12 @@ causes! {
     RedirectHost: "redirect-host", 400, Weir, Queue, "";
     /// Its route does not take it from this address.
     AddressDenied: "address-denied", 403, Weir, Queue, "";
+    /// Its route asks for name and password, and it has none.
+    AuthorizationMissing: "authorization-missing", 401, Weir, Queue, "";
+    /// Name and password can't be read.
+    AuthorizationInvalid: "authorization-invalid", 401, Weir, Queue, "";
+    /// Name or password are wrong.
+    AuthorizationWrong: "authorization-wrong", 401, Weir, Queue, "";
     /// The body is longer than `body-limit`.
     BodyTooLarge: "body-too-large", 413, Weir, Body, "";
     /// The client ended its side within the body.

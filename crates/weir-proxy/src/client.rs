@@ -38,6 +38,7 @@ mod stalls;
 mod timers;
 mod tunnels;
 mod uploads;
+mod visitors;
 
 use std::sync::Arc;
 

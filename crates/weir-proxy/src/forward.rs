@@ -1,5 +1,7 @@
-//! What only the forward proxy needs: how it decides, its policy, names that were resolved, questions to the side thread, and shares of them.
+//! What the forward proxy needs: how it decides, its policy, names that were resolved, questions to the side thread, and shares of them. Routes
+//! with `users` need credentials, questions and shares, too.
 
+pub(crate) mod credentials;
 pub(crate) mod decide;
 pub(crate) mod dns_cache;
 pub mod lookup;

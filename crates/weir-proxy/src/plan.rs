@@ -12,7 +12,8 @@ mod slots;
 mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_http::h2::Limits;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub access_log: Option<AccessPlan>,
     /// What clients of listeners that serve [`Serves::Forward`] may do; None: there are no such listeners.
     pub forward: Option<ForwardPlan>,
+    /// The files of users of all of that, each once.
+    pub users: Vec<Arc<Path>>,
     /// How weir ends.
     pub shutdown: ShutdownPlan,
     /// How names of servers are looked up.
@@ -178,7 +181,7 @@ pub struct ForwardPlan {
     /// Which destinations may be used.
     pub policy: Policy,
     /// File with the names and hashed passwords of users, as `weir passwd` writes it; None, the default: nobody is asked.
-    pub users: Option<PathBuf>,
+    pub users: Option<Arc<Path>>,
     /// What the challenge calls itself (RFC 9110 §11.5). Default `weir`.
     pub realm: String,
     /// Upstream connections of one client, 1-1,000; the least recently used one is closed for another. Default 16.

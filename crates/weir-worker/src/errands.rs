@@ -115,6 +115,7 @@ mod tests {
     //! that only counts.
 
     use super::*;
+    use std::path::Path;
     use std::sync::Mutex;
     use weir_proxy::forward::lookup::Credentials;
     use weir_proxy::forward::shares::Lane;
@@ -145,7 +146,8 @@ mod tests {
 
     fn verify(token: u64, last: u8) -> Errand {
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
-        Errand::Verify { token, client: Lane::of([192, 0, 2, last].into()), credentials }
+        let (client, users) = (Lane::of([192, 0, 2, last].into()), Path::new("users").into());
+        Errand::Verify { token, client, users, credentials }
     }
 
     fn failed(news: &[News], why: Unresolved) -> usize {

@@ -23,6 +23,7 @@ use crate::cli::Io;
 use crate::discovery::Discovery;
 use crate::failure::Failure;
 use crate::reload::{Fixed, Reloader, Workers, Written};
+use crate::side::Registry;
 use crate::upgrade::Heritage;
 use crate::{admin, machine, run, terminal};
 use load::{Comparison, Load, WAYS};
@@ -175,7 +176,13 @@ fn start(
     let page = doors.metrics_address();
     let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
-    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Watcher::default());
+    let workers = Workers::new(
+        running.handle(),
+        plan.servers() + SERVERS_SPARE,
+        Vec::new(),
+        Watcher::default(),
+        Registry::default(),
+    );
     let written = Written { tree: config.tree, plan: Plan::clone(&plan), discovery: Discovery::default() };
     reloader.start(written, fixed, None, workers, None).map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe), desk);

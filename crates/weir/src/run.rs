@@ -28,6 +28,7 @@ use crate::leaving::Leaving;
 use crate::notify;
 use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
+use crate::side::Side;
 use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
 use crate::{admin, certificates, machine, privileges, side};
@@ -95,7 +96,7 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let (file, again) = source.unzip();
     let given = heritage.doors();
     let opened = open(&mut config, file.as_deref(), &mut heritage, workers)?;
-    let Opened { doors, side: opened, certificates, listeners, user } = opened;
+    let Opened { doors, side, notes, certificates, listeners, user } = opened;
     // From here on with the rights of `user`, and with threads.
     let signals = deliver(signals).map_err(|error| failed("signals", &error))?;
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
@@ -111,7 +112,7 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
         driver: probe.driver,
         pin: true,
         seed: seed(),
-        errands: opened.as_ref().map(side::Opened::errands),
+        errands: Some(side.errands()),
         seals: certificates.seals(),
         server_seals: certificates.server_seals(),
     };
@@ -121,13 +122,8 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     tell(format_args!("{probe}; {workers} {noun}; listening on {}{}", list(running.addresses()), user.suffix()));
     let is_first = again.is_some() && heritage.predecessor.is_none();
     let as_root = if is_first { user.note() } else { None };
-    let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note), &as_root];
-    warn_of(config.warnings.as_ref(), notes);
-    let side = opened.map(|opened| opened.start(running.handle())).transpose();
-    let _side = side.map_err(|error| {
-        running.stop();
-        failed("can't start the thread for names and passwords", &error)
-    })?;
+    warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
+    side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
     let facts = Facts { certificates: certificates.board(), names: discovery.board(), ..Facts::of(&probe) };
     let seals = certificates.server_seals();
     let certificates = certificates.start().map_err(|error| {
@@ -139,7 +135,8 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let reloader = Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
     let reloader = reloader.after(predecessor.as_ref().map(|predecessor| predecessor.job));
     let desk = reloader.desk();
-    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.watcher());
+    let slots_max = plan.servers() + SERVERS_SPARE;
+    let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
     let written = Written { tree: config.tree, plan: config.plan, discovery };
     reloader.start(written, fixed, again, workers, Some(Upgrader::new(program, lent))).map_err(|error| {
         running.stop();
@@ -160,7 +157,9 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
 /// What needs rights that are given up then.
 struct Opened {
     doors: Doors,
-    side: Option<side::Opened>,
+    side: Side,
+    /// What the operator should know of files of users.
+    notes: Vec<String>,
     certificates: certificates::Opened,
     listeners: weir_worker::Opened,
     user: NewUser,
@@ -180,16 +179,16 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     };
     let early = if user.is_a_change() { None } else { Some(open_doors(heritage)?) };
     let plan = &config.plan;
-    let side = plan.forward.as_ref().map(side::open).transpose()?;
+    let (side, notes) = side::open(plan)?;
     let certificates = certificates::open(plan)?;
     let inherited = heritage.take_listeners(&plan.listeners)?;
     let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
     user.carry_out(config, &listeners)?;
     let doors = early.map_or_else(|| open_doors(heritage), Ok)?;
-    let users = plan.forward.as_ref().and_then(|forward| forward.users.as_deref());
+    let users = plan.users.iter().map(AsRef::as_ref);
     user.warn(config, file.into_iter().chain(certificates.paths()).chain(users));
-    Ok(Opened { doors, side, certificates, listeners, user })
+    Ok(Opened { doors, side, notes, certificates, listeners, user })
 }
 
 /// What of a plan is known only where it is run.
@@ -203,11 +202,11 @@ fn complete(plan: &mut Plan) -> Result<(), Failure> {
 }
 
 /// Tells what the operator should know.
-fn warn_of(warnings: Option<&Errors>, notes: [&Option<String>; 3]) {
+fn warn_of<'a>(warnings: Option<&Errors>, notes: impl Iterator<Item = &'a String>) {
     if let Some(warnings) = warnings {
         warnings.to_string().lines().for_each(warn);
     }
-    notes.into_iter().flatten().for_each(warn);
+    notes.for_each(warn);
 }
 
 /// Has workers that are ready accept clients; where there is a predecessor, when it says so.

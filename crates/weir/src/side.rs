@@ -1,7 +1,7 @@
-//! What workers must not wait for: names are resolved and passwords verified on a thread beside them. docs/semantics.md §9.
+//! What workers must not wait for: names are resolved and passwords verified on a thread beside them. docs/semantics.md §9, §14.
 //!
-//! `run::serve` opens the services before the workers start, so that a bad file of users is told at once, and starts them
-//! when the workers run. A worker hands over an [`Errand`] without waiting, and is told [`News`] through its control. Bounds:
+//! `run::serve` reads files of users before the workers start, so that a bad one is told at once, and starts the thread
+//! when they run and there is a forward proxy or a route with `users`; else a reload does that brings one ([`Registry`]). A worker hands over an [`Errand`] without waiting, and is told [`News`] through its control. Bounds:
 //! each worker has at most so many errands open at once (`weir-worker`), and each service has its own.
 
 pub(crate) mod hash;
@@ -18,17 +18,21 @@ mod names;
 mod turns;
 mod verify;
 
+use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
-use weir_proxy::forward::lookup::{Errand, News, Unverified};
-use weir_proxy::plan::ForwardPlan;
+use weir_proxy::forward::lookup::{Errand, News, Unresolved, Unverified};
+use weir_proxy::plan::Plan;
 use weir_worker::{Errands, Handle};
 
 use crate::failure::Failure;
@@ -37,7 +41,7 @@ use dns::Dns;
 use hosts::{HOSTS, Hosts};
 use names::{Limits, Names};
 use users::Source;
-use verify::{Times, Verifier};
+use verify::{Room, Times, Verifier};
 
 /// Tells a worker what it asked for.
 pub(crate) type Tell = Rc<dyn Fn(u16, News)>;
@@ -47,118 +51,257 @@ const CORES_EACH: usize = 4;
 /// Descriptors that a name takes while nobody answers: two kinds of addresses, each asked of two name servers three times.
 const DESCRIPTORS_EACH: u64 = 12;
 
-/// What is needed to start, before anything runs.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    desk: Arc<Desk>,
-    errands: UnboundedReceiver<(u16, Errand)>,
-    source: Option<Source>,
-    /// Key of the marks of good credentials.
-    key: [u8; 32],
-    threads: usize,
-    runtime: Runtime,
-    dns: Dns,
-    /// What the operator should know.
-    pub(crate) note: Option<String>,
-    has_hosts: bool,
+/// What the thread is to do.
+enum Order {
+    /// An errand of a worker.
+    Run(u16, Errand),
+    /// There are these files of users as well, and of all others only these.
+    Users(Vec<Source>, Vec<Arc<Path>>),
+    /// Look at all files of users now. Whoever waits sees the end of the channel.
+    Look(std::sync::mpsc::Sender<()>),
 }
 
 /// Where workers hand over errands.
 #[derive(Debug)]
-struct Desk(UnboundedSender<(u16, Errand)>);
+struct Desk(UnboundedSender<Order>);
 
 impl Errands for Desk {
     fn run(&self, worker: u16, errand: Errand) -> Result<(), Errand> {
-        self.0.send((worker, errand)).map_err(|refused| refused.0.1)
+        match self.0.send(Order::Run(worker, errand)) {
+            Err(SendError(Order::Run(_, errand))) => Err(errand),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Running. Ends with its drop.
-#[derive(Debug)]
-pub(crate) struct Side {
-    /// Dropped: the end.
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+/// What the thread begins with. What is sent before it runs waits for it.
+struct Beginning {
+    orders: UnboundedReceiver<Order>,
+    /// Key of the marks of good credentials.
+    key: [u8; 32],
+    /// Name servers of a forward proxy; None: there is none, and no names are asked for.
+    resolvers: Option<Vec<SocketAddr>>,
 }
 
-/// Reads the users, and makes what workers need to be started with.
+/// The thread, which there is as soon as somebody needs it.
+#[derive(Default)]
+enum State {
+    Idle(Box<Beginning>),
+    Runs {
+        /// Dropped: the end.
+        end: oneshot::Sender<()>,
+        thread: JoinHandle<()>,
+    },
+    #[default]
+    Ended,
+}
+
+/// Where files of users are told, for whoever has another configuration.
+#[derive(Clone, Default)]
+pub(crate) struct Registry(Option<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    desk: Arc<Desk>,
+    state: Arc<Mutex<State>>,
+}
+
+/// The owner of all that. The thread ends with its drop.
+pub(crate) struct Side(Inner);
+
+/// Reads the files of users, and makes what workers need to be started with.
 ///
 /// # Errors
-/// The file of users is bad: a matter of configuration. What the operating system refuses.
-pub(crate) fn open(plan: &ForwardPlan) -> Result<Opened, Failure> {
-    let source = plan.users.as_deref().map(Source::open).transpose();
-    let source = source.map_err(|bad| Failure::Configuration(bad.to_string()))?;
-    let note = plan.users.as_ref().zip(source.as_ref()).filter(|(_, source)| source.now.is_open).map(|(path, _)| {
-        let path = path.display();
-        format!("everybody on this host may read the hashed passwords in {path}; `chmod o= {path}` ends that")
-    });
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(CORES_EACH);
-    let runtime = Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        // One more looks at the file of users.
-        .max_blocking_threads(threads + 1)
-        .build()
-        .map_err(|error| Failure::Running(format!("weir: no thread for names and passwords: {error}\n")))?;
-    let dns = {
-        let _context = runtime.enter();
-        Dns::new(&plan.resolvers).map_err(|error| Failure::Running(format!("weir: no name servers: {error}\n")))?
-    };
+/// A file of users is bad: a matter of configuration. What the operating system refuses.
+pub(crate) fn open(plan: &Plan) -> Result<(Side, Vec<String>), Failure> {
+    let sources = read(&plan.users)?;
+    let notes = sources.iter().filter_map(Source::note).collect();
     let key = key().map_err(|error| Failure::Running(format!("weir: no randomness: {error}\n")))?;
-    let (sender, errands) = unbounded_channel();
-    let has_hosts = plan.resolvers.is_empty();
-    Ok(Opened { desk: Arc::new(Desk(sender)), errands, source, key, threads, runtime, dns, note, has_hosts })
+    let (sender, orders) = unbounded_channel();
+    // Nobody takes them yet, and they wait.
+    let _ = sender.send(Order::Users(sources, plan.users.clone()));
+    let resolvers = plan.forward.as_ref().map(|forward| forward.resolvers.clone());
+    let state = State::Idle(Box::new(Beginning { orders, key, resolvers }));
+    let inner = Inner { desk: Arc::new(Desk(sender)), state: Arc::new(Mutex::new(state)) };
+    Ok((Side(inner), notes))
 }
 
-impl Opened {
+/// Reads files of users for the first time.
+fn read(files: &[Arc<Path>]) -> Result<Vec<Source>, Failure> {
+    let open = |path: &Arc<Path>| Source::open(path).map_err(|bad| Failure::Configuration(bad.to_string()));
+    files.iter().map(open).collect()
+}
+
+impl Side {
     /// Where workers hand over errands. What comes before the start waits for it.
     pub(crate) fn errands(&self) -> Arc<dyn Errands> {
-        Arc::clone(&self.desk) as Arc<dyn Errands>
+        Arc::clone(&self.0.desk) as Arc<dyn Errands>
     }
 
-    /// Starts the thread.
+    /// Where files of users are told.
+    pub(crate) fn registry(&self) -> Registry {
+        Registry(Some(self.0.clone()))
+    }
+
+    /// Starts the thread, if this plan needs it.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn start(self, handle: Handle) -> io::Result<Side> {
+    pub(crate) fn start(&self, plan: &Plan, handle: &Handle) -> Result<(), Failure> {
+        if plan.forward.is_some() || !plan.users.is_empty() { self.0.start(handle) } else { Ok(()) }
+    }
+}
+
+impl Registry {
+    /// The files of users of a plan that is to follow another one: those that are new are read, and asked from now on. Whatever comes of the
+    /// plan, none of the other one's is forgotten before the next.
+    ///
+    /// # Errors
+    /// A new one is bad, and nothing has changed; or the operating system refuses a thread.
+    pub(crate) fn follow(&self, old: &Plan, next: &Plan, handle: &Handle) -> Result<(), Failure> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        if old.users.is_empty() && next.users.is_empty() {
+            return Ok(());
+        }
+        let new: Vec<_> = next.users.iter().filter(|path| !old.users.contains(path)).cloned().collect();
+        let sources = read(&new)?;
+        sources.iter().filter_map(Source::note).for_each(crate::terminal::warn);
+        inner.start(handle)?;
+        let all = old.users.iter().cloned().chain(new).collect();
+        // An error: all ends.
+        let _ = inner.desk.0.send(Order::Users(sources, all));
+        Ok(())
+    }
+
+    /// Has all files of users looked at; returns when what is new in them is in force.
+    pub(crate) fn look(&self) {
+        let Some(inner) = &self.0 else { return };
+        if !matches!(*inner.lock(), State::Runs { .. }) {
+            return;
+        }
+        let (done, ended) = std::sync::mpsc::channel();
+        if inner.desk.0.send(Order::Look(done)).is_ok() {
+            // Nothing is ever sent, it ends.
+            let _ = ended.recv();
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread, unless it runs.
+    fn start(&self, handle: &Handle) -> Result<(), Failure> {
+        let mut state = self.lock();
+        match std::mem::take(&mut *state) {
+            State::Idle(beginning) => *state = beginning.start(handle.clone())?,
+            other => *state = other,
+        }
+        Ok(())
+    }
+}
+
+impl Beginning {
+    fn start(self, handle: Handle) -> Result<State, Failure> {
+        let failed = |what: &str, error: io::Error| Failure::Running(format!("weir: {what}: {error}\n"));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(CORES_EACH);
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            // One more looks at files of users.
+            .max_blocking_threads(threads + 1)
+            .build()
+            .map_err(|error| failed("no thread for names and passwords", error))?;
+        let dns = {
+            let _context = runtime.enter();
+            self.resolvers.as_ref().map(|resolvers| Dns::new(resolvers)).transpose()
+        };
+        let dns = dns.map_err(|error| failed("no name servers", io::Error::other(error.to_string())))?;
+        let has_hosts = self.resolvers.is_some_and(|resolvers| resolvers.is_empty());
+        let (orders, key) = (self.orders, self.key);
         let (end, ended) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new().name("weir-side".to_owned()).spawn(move || {
-            let Opened { errands, source, key, threads, runtime, dns, has_hosts, .. } = self;
             let tell: Tell = Rc::new(move |worker, news| handle.tell(worker, news));
             let hosts = has_hosts.then(|| Hosts::new(HOSTS));
-            let names = Names::new(dns, hosts, limits(machine::raise_descriptors()), Rc::clone(&tell));
-            let verifier = source.map(|source| Verifier::new(source, key, threads, Times::default(), Rc::clone(&tell)));
+            let limits = limits(machine::raise_descriptors());
+            let names = dns.map(|dns| Names::new(dns, hosts, limits, Rc::clone(&tell)));
             LocalSet::new().block_on(&runtime, async move {
-                if let Some(verifier) = &verifier {
-                    tokio::task::spawn_local(Rc::clone(verifier).watch());
-                }
-                tokio::task::spawn_local(work(errands, names, verifier, tell));
+                let clerk = Clerk { names, verifiers: HashMap::new(), key, room: Room::new(threads), tell };
+                tokio::task::spawn_local(clerk.work(orders));
                 // An error: the other end was dropped.
                 let _ = ended.await;
             });
             // A comparison that is under way is of no use to anybody.
             runtime.shutdown_background();
-        })?;
-        Ok(Side { end: Some(end), thread: Some(thread) })
+        });
+        let thread = thread.map_err(|error| failed("can't start the thread for names and passwords", error))?;
+        Ok(State::Runs { end, thread })
     }
 }
 
-/// Takes errands until nobody can send any.
-async fn work(
-    mut errands: UnboundedReceiver<(u16, Errand)>,
-    names: Rc<Names>,
-    verifier: Option<Rc<Verifier>>,
+/// What the thread does.
+struct Clerk {
+    /// None: nobody asks for any.
+    names: Option<Rc<Names>>,
+    verifiers: HashMap<Arc<Path>, Rc<Verifier>>,
+    key: [u8; 32],
+    room: Rc<Room>,
     tell: Tell,
-) {
-    while let Some((worker, errand)) = errands.recv().await {
-        match (errand, &verifier) {
-            (Errand::Resolve { name, asker }, _) => names.ask(worker, asker, name),
-            (Errand::Verify { token, client, credentials }, Some(verifier)) => {
-                verifier.ask(worker, token, client, credentials);
+}
+
+impl Clerk {
+    /// Takes orders until nobody can send any.
+    async fn work(mut self, mut orders: UnboundedReceiver<Order>) {
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Run(worker, errand) => self.run(worker, errand),
+                Order::Users(sources, all) => self.keep(sources, &all),
+                Order::Look(done) => {
+                    let all: Vec<_> = self.verifiers.values().cloned().collect();
+                    tokio::task::spawn_local(async move {
+                        for verifier in all {
+                            verifier.look_now().await;
+                        }
+                        drop(done);
+                    });
+                }
             }
-            (Errand::Verify { token, client, .. }, None) => {
-                tell(worker, News::Verified { token, client, user: Err(Unverified::NoRoom) })
+        }
+    }
+
+    fn run(&self, worker: u16, errand: Errand) {
+        match errand {
+            Errand::Resolve { name, asker } => match &self.names {
+                Some(names) => names.ask(worker, asker, name),
+                None => (self.tell)(worker, News::Resolved { name, asker, answer: Err(Unresolved::Failed) }),
+            },
+            Errand::Verify { token, client, users, credentials } => match self.verifiers.get(&users) {
+                Some(verifier) => verifier.ask(worker, token, client, credentials),
+                None => (self.tell)(worker, News::Verified { token, client, user: Err(Unverified::NoRoom) }),
+            },
+        }
+    }
+
+    /// There are these files as well, and none but `all`.
+    fn keep(&mut self, sources: Vec<Source>, all: &[Arc<Path>]) {
+        self.verifiers.retain(|path, verifier| {
+            let stays = all.contains(path);
+            if !stays {
+                verifier.retire();
             }
+            stays
+        });
+        for source in sources {
+            let path = Arc::clone(&source.path);
+            self.verifiers.entry(path).or_insert_with(|| {
+                let (room, tell) = (Rc::clone(&self.room), Rc::clone(&self.tell));
+                let verifier = Verifier::new(source, self.key, room, Times::default(), tell);
+                let every = verifier.looks_every();
+                tokio::task::spawn_local(Verifier::watch(Rc::downgrade(&verifier), every));
+                verifier
+            });
         }
     }
 }
@@ -182,8 +325,10 @@ fn key() -> io::Result<[u8; 32]> {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
+        // Nobody may wait for the lock while the thread ends.
+        let state = std::mem::take(&mut *self.0.lock());
+        if let State::Runs { end, thread } = state {
+            drop(end);
             // Its panic would be told on standard error.
             let _ = thread.join();
         }
@@ -196,25 +341,28 @@ mod tests {
     //! real files, no workers.
 
     use super::*;
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
     use weir_proxy::forward::lookup::Credentials;
     use weir_proxy::forward::policy::Policy;
     use weir_proxy::forward::shares::{Asker, Lane};
+    use weir_proxy::plan::ForwardPlan;
 
-    fn plan(users: Option<&Path>, resolvers: &[&str]) -> ForwardPlan {
-        ForwardPlan {
+    fn plan(users: Option<&Path>, resolvers: &[&str]) -> Plan {
+        let users = users.map(Arc::from);
+        let forward = ForwardPlan {
             upstream: 0,
             policy: Policy::default(),
-            users: users.map(Path::to_path_buf),
+            users: users.clone(),
             realm: "weir".to_owned(),
             destinations_max: 16,
             user_connections_max: None,
             user_rate_max: None,
             resolvers: resolvers.iter().map(|text| text.parse().unwrap()).collect(),
             pac: None,
-        }
+        };
+        Plan { forward: Some(forward), users: users.into_iter().collect(), ..Plan::default() }
     }
 
     fn file(name: &str, text: &str) -> PathBuf {
@@ -239,8 +387,8 @@ mod tests {
         let path = file("open", "");
         for (mode, noted) in [(0o604, true), (0o640, false)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let opened = open(&plan(Some(&path), &[])).unwrap();
-            assert_eq!(opened.note.is_some_and(|note| note.contains("chmod o=")), noted);
+            let (_side, notes) = open(&plan(Some(&path), &[])).unwrap();
+            assert_eq!(notes.first().is_some_and(|note| note.contains("chmod o=")), noted);
         }
         std::fs::remove_file(&path).unwrap();
     }
@@ -248,15 +396,17 @@ mod tests {
     #[test]
     fn it_ends_with_its_drop_and_takes_nothing_then() {
         // Nobody answers there.
-        let opened = open(&plan(None, &["127.0.0.1:9"])).unwrap();
-        let errands = opened.errands();
+        let plan = plan(None, &["127.0.0.1:9"]);
+        let (side, _) = open(&plan).unwrap();
+        let errands = side.errands();
         let asker = Asker::of(None, [127, 0, 0, 1].into());
         let resolve = |name: &str| Errand::Resolve { name: name.into(), asker: asker.clone() };
         errands.run(0, resolve("before.test")).unwrap();
-        let side = opened.start(Handle::default()).unwrap();
+        side.start(&plan, &Handle::default()).unwrap();
         errands.run(0, resolve("after.test")).unwrap();
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
-        errands.run(0, Errand::Verify { token: 1, client: Lane::of([127, 0, 0, 1].into()), credentials }).unwrap();
+        let (client, users) = (Lane::of([127, 0, 0, 1].into()), Path::new("users").into());
+        errands.run(0, Errand::Verify { token: 1, client, users, credentials }).unwrap();
         let start = Instant::now();
         drop(side);
         assert!(start.elapsed() < Duration::from_secs(5));

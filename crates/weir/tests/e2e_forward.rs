@@ -3,12 +3,10 @@
 mod kit;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use kit::forward::{allow, start};
 use kit::names::{Kind, NameServer, Reply};
-use kit::{Client, Honest, Io, Nginx, Scratch, Server, Weir, eventually, nonce, on_both_drivers, pattern, run};
+use kit::{Client, Honest, Io, Nginx, Scratch, Server, Weir, eventually, nonce, on_both_drivers, passwd, pattern, run};
 
 on_both_drivers!(
     curl_over_the_proxy,
@@ -184,16 +182,6 @@ fn tunnels_carry_what_they_get(io: Io) {
     eventually("all sockets are closed", || weir.sockets() <= before);
     weir.stop();
     server.finish();
-}
-
-/// Writes a user as `weir passwd` does.
-fn passwd(file: &Path, name: &str, password: &str) {
-    use std::io::Write;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("passwd").arg(file).arg(name).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut child = command.spawn().expect("weir starts");
-    writeln!(child.stdin.take().expect("piped"), "{password}").expect("weir reads");
-    assert!(child.wait().expect("a child").success());
 }
 
 /// Who does not say who he is, or wrongly, gets a challenge; who does is in the log; rules by user hold.

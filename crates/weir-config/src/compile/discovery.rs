@@ -16,7 +16,7 @@ use crate::servers::parse_servers;
 /// What a file of servers says.
 pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<ServerPlan> {
     let world = World { variables: &|_| None, read: &read_list, experts: Experts::NOBODY };
-    Compiler { world, problems, warnings: Vec::new(), names: Vec::new() }.listed(document, true)
+    Compiler { world, problems, warnings: Vec::new(), names: Vec::new(), users: Vec::new() }.listed(document, true)
 }
 
 impl Compiler<'_> {

@@ -4,11 +4,11 @@
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use weir_proxy::forward::policy::{LISTED_ABOVE, Pattern, Policy, Rule};
 use weir_proxy::plan::{ForwardPlan, ListenerPlan, PipelineMode, Pool, ServerPlan, Serves, UpstreamPlan};
 
+use super::users::realm;
 use super::{BLOCKS_MAX, Compiler, narrow, network};
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
@@ -57,7 +57,7 @@ impl Compiler<'_> {
             upstream: upstreams.len() - 1,
             policy: Policy::new(rules, own),
             users: self.users(block),
-            realm: if block.text("realm").is_empty() { "weir".to_owned() } else { block.text("realm").to_owned() },
+            realm: realm(block),
             destinations_max: block.count_or_none("destinations").map_or(1, narrow),
             user_connections_max: block.count_or_none("user-connections").map(narrow),
             user_rate_max: block.count_or_none("user-rate").map(narrow),
@@ -80,27 +80,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What is in the file is looked at now and again when it is used.
-    fn users(&mut self, block: &Checked) -> Option<PathBuf> {
-        let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
-        let place = block.place("users");
-        if let Some(bytes) = self.file(path, &place) {
-            match (self.world.experts.users)(path.as_ref(), &bytes) {
-                Ok(0) => {
-                    let problem = Problem::new("no-users", &place, format!("`{path}` has no users: nobody may pass"));
-                    self.warnings.push(problem.help(format!("weir passwd {path} NAME")));
-                }
-                Ok(_) => {}
-                Err(wrong) => wrong.into_iter().for_each(|line| {
-                    let help = format!("write the line anew with `weir passwd {path} NAME`, or delete it");
-                    self.push(Problem::new("bad-value", &place, line).help(help));
-                }),
-            }
-        }
-        Some(path.into())
-    }
-
-    fn file(&mut self, path: &str, place: &Span) -> Option<Vec<u8>> {
+    pub(super) fn file(&mut self, path: &str, place: &Span) -> Option<Vec<u8>> {
         match (self.world.read)(path.as_ref()) {
             Ok(bytes) => Some(bytes),
             Err(error) => {

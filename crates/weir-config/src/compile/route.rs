@@ -124,6 +124,7 @@ impl Compiler<'_> {
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
         let rules = RouteRules {
             access: self.access(route),
+            users: self.basic_auth(route),
             path: self.path_rules(route),
             host: host.map(|host| host.as_bytes().into()),
             request: request.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),

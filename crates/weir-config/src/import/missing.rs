@@ -71,7 +71,7 @@ impl Missing {
             Missing::Discovery => "weir looks names up again by itself, and has SRV and `servers-from`",
             Missing::PathMatch => "paths of routes are prefixes; write a route for each prefix that it stands for",
             Missing::Criteria => "routes go by host, path, method, fields, cookies and query; try to say it by these",
-            Missing::Access => "weir tells who may ask by addresses alone: `allow` and `deny` of a `route`",
+            Missing::Access => "write `allow` and `deny`, or `users` with a file of `weir passwd`, in a `route`",
             Missing::Syslog => {
                 "lines go to a file or to standard output: write `access-log \"stdout\"`, and let the service manager pass them on"
             }

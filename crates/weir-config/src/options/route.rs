@@ -5,6 +5,9 @@ use super::{POOLS, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
+/// What `users` says when there are none.
+const NOBODY: &[&str] = &["off"];
+
 pub(super) const ROUTE: Block = Block {
     name: "route",
     help: "Which requests of clients of `listen` go where: to an upstream (`proxy`), elsewhere (`redirect`), or nowhere, because weir answers them itself (`respond`); one of these must stand. The most specific wins: scheme, then host, then longest path, then method, then the number of `header`, `query` and `cookie`.",
@@ -40,6 +43,24 @@ pub(super) const ROUTE: Block = Block {
             Kind::Word(POOLS),
             Default::Absent,
             "Another `pool` than the upstream's for these requests: the same servers over connections of their own.",
+        ),
+        row(
+            "users",
+            Kind::Or("off", &Kind::Text("a path", texts::forward::file)),
+            Default::Is("off"),
+            "File with those who may use the route and their hashed passwords, as `weir passwd` writes it (Basic, RFC 7617). Others get 401. `off`: nobody is asked who he is.",
+        ),
+        row(
+            "realm",
+            Kind::Text("a text", texts::forward::realm),
+            Default::Without("users", NOBODY, &Default::Is("weir")),
+            "What the route calls itself when it asks for a password; browsers remember passwords by it.",
+        ),
+        row(
+            "pass-authorization",
+            Kind::Flag,
+            Default::Without("users", NOBODY, &Default::Is("#false")),
+            "Servers get the password as well (`Authorization`). Otherwise it is removed; `$remote_user` tells them the name.",
         ),
         row(
             "strip-prefix",

@@ -16,12 +16,12 @@ use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
-use crate::forward::state::ForwardState;
+use crate::forward::lookup::User;
 use crate::observe::access::{Access, Blame, Compressed, Placed, Record, Stage};
 use crate::observe::secured::Secured;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::client_address::{client_address, client_scheme};
-use crate::request::identity::Identity;
+use crate::request::rules::Ruled;
 
 /// The records of exchanges under way, if there is an access log.
 #[derive(Debug)]
@@ -181,16 +181,19 @@ impl Records {
         }
     }
 
-    /// What a request is called.
-    pub(super) fn called(&mut self, slot: ExchangeKey, identity: Option<&Identity>) {
-        if let (Some(record), Some(identity)) = (self.of(slot), identity) {
+    /// What a request is called, and who asks, where that was verified.
+    pub(super) fn ruled(&mut self, slot: ExchangeKey, ruled: &Ruled) {
+        if let (Some(record), Some(identity)) = (self.of(slot), ruled.identity()) {
             record.keep_identity(identity);
+        }
+        if let Some(user) = ruled.user() {
+            self.asked_by(slot, user);
         }
     }
 
-    /// Who asks, where that was verified.
-    pub(super) fn asked_by(&mut self, slot: ExchangeKey, client: Option<&ForwardState>) {
-        if let (Some(record), Some(user)) = (self.of(slot), client.and_then(|client| client.asker.as_ref())) {
+    /// Who asks, as was verified.
+    pub(super) fn asked_by(&mut self, slot: ExchangeKey, user: &User) {
+        if let Some(record) = self.of(slot) {
             record.keep_user(user.name.as_bytes());
         }
     }

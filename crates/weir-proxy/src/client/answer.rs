@@ -22,6 +22,7 @@ use crate::ending::ClientEnd;
 use crate::forward::decide::proxy_fields;
 use crate::observe::histogram::Histogram;
 use crate::request::pending_request::{ConnId, PendingRequest, RequestFlags};
+use crate::request::rules::Ruled;
 
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &[u8] = b"application/x-ns-proxy-autoconfig";
@@ -291,10 +292,12 @@ impl Answers {
         let seconds = retry_after_s.map(|seconds| seconds.to_string());
         let ruled = self.conns.exchange(slot).ruled.as_deref();
         let page = ruled.and_then(|ruled| ruled.page(cause.status())).map(Arc::clone);
+        let challenge = ruled.filter(|_| cause.status() == 401).and_then(Ruled::challenge);
         let media_type = page.as_ref().map_or(TEXT.1, |page| &page.media_type);
         let mut fields = vec![SERVER, (TEXT.0, media_type)];
         fields.extend(seconds.iter().map(|seconds| (&b"Retry-After"[..], seconds.as_bytes())));
         fields.extend(proxy_fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        fields.extend(challenge.iter().map(|challenge| (&b"WWW-Authenticate"[..], challenge.as_bytes())));
         fields.extend((cause.status() == 405).then_some(ALLOW));
         let text = weir_http::error_text(cause.status(), cause.word());
         let content = page.as_ref().map_or(Piece::Borrowed(&text), |page| Piece::Kept(page.content.clone()));

@@ -115,6 +115,8 @@ pub(crate) struct Flags {
     pub may_be_http2: bool,
     /// It is closed as soon as it has what it asked for.
     pub leaves: bool,
+    /// Its newest request waits until it is known who its client is (`visitors.rs`).
+    pub unverified: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.

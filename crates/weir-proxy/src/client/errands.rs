@@ -1,4 +1,5 @@
-//! News of errands for the forward proxy (`forward/decide.rs`): names that were resolved, credentials that were verified.
+//! News of errands: names that were resolved for the forward proxy (`forward/decide.rs`), credentials that were verified for it and for routes
+//! with users (`visitors.rs`).
 
 use super::Clients;
 use crate::context::Context;
@@ -26,13 +27,14 @@ impl Clients {
                     .chain(waited.others)
                     .for_each(|client| self.answers.conns.resume_decision(client));
             }
-            News::Verified { token, user, .. } => {
-                if let Some(index) = self.answers.conns.of_token(token).filter(|index| self.conn(*index).flags.proxied)
-                {
+            News::Verified { token, user, .. } => match self.answers.conns.of_token(token) {
+                Some(index) if self.conn(index).flags.proxied => {
                     self.conn_mut(index).forward_state().verdict = Some(user);
                     self.answers.conns.resume_decision(self.answers.conns.local_name(index));
                 }
-            }
+                Some(index) => self.answers.conns.judged(index, user),
+                None => {}
+            },
         }
     }
 }

@@ -55,7 +55,7 @@ impl ClientConn {
                 Some(relay) => return due_us.min(relay.look_us(plan)),
                 None => plan.tunnel_timeout_us,
             },
-            Reading::Await if first.is_none() => ERRAND_US + GRACE_US,
+            Reading::Await if first.is_none() || self.flags.unverified => ERRAND_US + GRACE_US,
             Reading::Linger => LINGER_US,
             _ => return due_us,
         };

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::Clients;
+use super::ruling::Ruling;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
@@ -17,7 +18,6 @@ use crate::observe::glitch::ClientGlitch;
 use crate::plan::Plan;
 use crate::request::client_address::client_scheme;
 use crate::request::route::{Asked, Routed};
-use crate::request::rules::Ruled;
 
 impl Clients {
     /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain).
@@ -96,7 +96,9 @@ impl Clients {
             return true;
         }
         let conn = self.conn(index);
-        if conn.reading() == Reading::Frames {
+        if conn.flags.unverified {
+            self.go_on_judged(index, to, cx);
+        } else if conn.reading() == Reading::Frames {
             self.read_kept_frames(index, to, cx);
             if self.is_there(index) {
                 self.answers.conns.update_receive(index, cx);
@@ -324,15 +326,40 @@ impl Clients {
     ) {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
-        let (goal, ruled) = self.routed(index, head, fields, bytes, cx);
+        let ruling = match self.routed(index, head, fields, bytes, cx) {
+            Ok(ruling) => ruling,
+            Err(found) => return self.await_verdict(index, found, head, fields, bytes, cx),
+        };
+        let exchange = self.add_exchange(index, head, fields, bytes, cx);
+        let here = bytes.len() > head.bytes;
+        self.go_on(index, exchange, ruling, head, fields, bytes, here, to, cx);
+    }
+
+    /// What becomes of a request is known: that is done. `here`: something of its body is.
+    #[inline]
+    pub(super) fn go_on(
+        &mut self,
+        index: ClientKey,
+        exchange: ExchangeKey,
+        (goal, ruled): Ruling,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        here: bool,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
+        if let Some(ruled) = ruled {
+            self.answers.records.ruled(exchange, &ruled);
+            self.answers.conns.exchange_mut(exchange).ruled = Some(ruled);
+        }
         let upstream = match goal {
             Ok(_) if self.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
-                return self.answer_locally(index, head, fields, bytes, Cause::Grpc.into(), ruled, cx);
+                return self.answer_locally(index, exchange, head, here, Cause::Grpc.into(), cx);
             }
             Ok(upstream) => upstream,
-            Err(local) => return self.answer_locally(index, head, fields, bytes, local, ruled, cx),
+            Err(local) => return self.answer_locally(index, exchange, head, here, local, cx),
         };
-        let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
         if self.answers.needs_http1(index, exchange, upstream, cx) {
             return;
         }
@@ -348,7 +375,7 @@ impl Clients {
         if !head.body.is_empty() {
             let kept =
                 KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
-            self.read_body(index, exchange, head, bytes.len() > head.bytes, Ok(kept), cx);
+            self.read_body(index, exchange, head, here, Ok(kept), cx);
         } else {
             if head.upgrade.is_some() {
                 // Before it is forwarded: it may be answered at once.
@@ -362,20 +389,16 @@ impl Clients {
     }
 
     /// Answers a request without an upstream. A body that is still to come is read first where it is small; else it ends the connection, so it
-    /// is never parsed.
-    /// `ruled`: what its route makes of it, if it has one.
+    /// is never parsed. `here`: some of it is.
     fn answer_locally(
         &mut self,
         index: ClientKey,
+        exchange: ExchangeKey,
         head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
+        here: bool,
         local: Local,
-        ruled: Option<Box<Ruled>>,
         cx: &mut Context,
     ) {
-        let exchange = self.add_exchange(index, head, fields, bytes, ruled, cx);
-        let here = bytes.len() > head.bytes;
         if !head.body.is_empty() && self.conn(index).drains(head, here, &local) {
             self.read_body(index, exchange, head, here, Err(local), cx);
             if self.is_there(index) {
@@ -394,14 +417,13 @@ impl Clients {
         self.answers.answer_local(exchange, local, cx);
     }
 
-    /// Appends an exchange for a request to its connection's list. `ruled`: what its route makes of it, if anything.
-    fn add_exchange(
+    /// Appends an exchange for a request to its connection's list.
+    pub(super) fn add_exchange(
         &mut self,
         index: ClientKey,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
-        ruled: Option<Box<Ruled>>,
         cx: &Context,
     ) -> ExchangeKey {
         let want = ReplyConstraints {
@@ -417,13 +439,9 @@ impl Clients {
         // Clients of a forward proxy speak for themselves.
         let peer = Some((conn.peer, conn.flags.sealed)).filter(|_| !conn.flags.proxied);
         self.answers.records.begin(exchange, peer, head, fields, bytes, cx);
-        if let Some(ruled) = ruled {
-            self.answers.records.called(exchange, ruled.identity());
-            self.answers.conns.exchange_mut(exchange).ruled = Some(ruled);
-        }
-        if self.conn(index).flags.proxied {
-            let client = self.answers.conns.at(index).proxied.as_deref();
-            self.answers.records.asked_by(exchange, client);
+        if let Some(asker) = self.answers.conns.at(index).proxied.as_deref().and_then(|client| client.asker.as_deref())
+        {
+            self.answers.records.asked_by(exchange, asker);
         }
         if !fields.oddities().is_empty() {
             self.conn_mut(index).count_oddities(fields.oddities(), cx);

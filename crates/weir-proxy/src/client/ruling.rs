@@ -1,23 +1,43 @@
 //! What the route of a request says to it: which upstream answers, or what weir does, whether its client may ask, and what rules make of it
 //! (stage route). Called by `Clients::request_parsed`; what it finds out is a [`Ruled`], which the exchange keeps. docs/semantics.md §14.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use weir_http::{Fields, RequestHead};
 
 use super::Clients;
 use super::receive::route;
+use super::visitors::Login;
 use crate::base::keys::ClientKey;
 use crate::cause::{Cause, Local};
 use crate::context::Context;
+use crate::forward::lookup::{Credentials, User};
+use crate::plan::Plan;
 use crate::request::client_address::{client_address, client_scheme};
 use crate::request::identity::Identity;
 use crate::request::route::{Routed, Target};
 use crate::request::rules::{Known, Ruled};
 
-/// The upstream for a request, or what weir answers by itself.
-type Goal = Result<usize, Local>;
+/// The upstream for a request, or what weir answers by itself; and what the rules of its route make of it, if anything.
+pub(super) type Ruling = (Result<usize, Local>, Option<Box<Ruled>>);
+
+/// The route of a request, and what its rules have to know besides.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) to: Routed,
+    /// Who asks, as trusted proxies have told it.
+    pub(super) client: IpAddr,
+    /// It speaks TLS.
+    sealed: bool,
+    identity: Option<Identity>,
+}
 
 impl Clients {
     /// Who answers a request, and what the rules of its route make of it, if anything.
+    ///
+    /// # Errors
+    /// None of that is known before these credentials are compared.
     #[inline]
     pub(super) fn routed(
         &mut self,
@@ -26,40 +46,33 @@ impl Clients {
         fields: &Fields,
         bytes: &[u8],
         cx: &Context,
-    ) -> (Goal, Option<Box<Ruled>>) {
+    ) -> Result<Ruling, (Found, Credentials)> {
         let identity = self.identify(index, fields, bytes, cx);
         let conn = self.answers.conns.at(index);
         let spoken = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client);
         if spoken.is_doubtful && !conn.flags.proxied {
             cx.counters.schemes_ignored.add(1);
         }
-        let (target, rules) = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
+        let to = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
             Ok(Routed { target: Target::Upstream(upstream), rules: None }) => {
-                return (Ok(upstream), identity.map(Ruled::only_named));
+                return Ok((Ok(upstream), identity.map(Ruled::only_named)));
             }
-            Ok(Routed { target, rules }) => (target, rules),
-            Err(local) => return (Err(local), identity.map(Ruled::only_named)),
+            Ok(to) => to,
+            Err(local) => return Ok((Err(local), identity.map(Ruled::only_named))),
         };
-        let upstream = target.upstream().map_or("", |upstream| &cx.plan.upstreams[upstream].name);
         let client = client_address(conn.peer, fields, bytes, &cx.plan.client);
-        let (peer, sealed, identity_of) = (conn.peer, spoken.sealed, identity.as_ref());
-        let known = Known { head, fields, bytes, client, peer, sealed, identity: identity_of, upstream };
-        let is_refused = rules.as_ref().is_some_and(|rules| !rules.access.admits(client));
-        let rules = rules.filter(|rules| !rules.changes_nothing());
-        let (ruled, fault) = match rules.map(|rules| Ruled::new(&rules, &known)).transpose() {
-            Ok(ruled) => (ruled, None),
-            Err(fault) => (None, Some(fault.into())),
+        let found = Found { to, client, sealed: spoken.sealed, identity };
+        let rules = found.to.rules.as_deref();
+        let user = match rules.and_then(|rules| rules.users.as_ref()) {
+            _ if rules.is_some_and(|rules| !rules.access.admits(client)) => Err(Cause::AddressDenied),
+            None => Ok(None),
+            Some(users) => match self.answers.conns.login(index, users, fields, bytes) {
+                Login::Known(user) => Ok(Some(user)),
+                Login::Refused(cause) => Err(cause),
+                Login::Unknown(credentials) => return Err((found, credentials)),
+            },
         };
-        let goal = match (is_refused.then_some(Cause::AddressDenied).or(fault), target) {
-            (Some(cause), _) => Err(cause.into()),
-            (None, Target::Upstream(upstream)) => Ok(upstream),
-            (None, Target::Here(own)) => Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path()))),
-        };
-        let ruled = match ruled {
-            Some(ruled) => Some(ruled.named(identity)),
-            None => identity.map(Ruled::only_named),
-        };
-        (goal, ruled)
+        Ok(found.rule(user, conn.peer, head, fields, bytes, &cx.plan))
     }
 
     /// What a request is called; None: nobody wants to know, or its client is one of the forward proxy, whose destinations are strangers.
@@ -71,5 +84,42 @@ impl Clients {
         }
         let peer = self.conn(index).peer;
         Some(self.identities.identify(fields, bytes, plan, peer, (cx.now_us, cx.wall_us())))
+    }
+}
+
+impl Found {
+    /// What becomes of the request of this user (None: nobody was asked for), or of one that is refused.
+    pub(super) fn rule(
+        self,
+        user: Result<Option<Arc<User>>, Cause>,
+        peer: IpAddr,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        plan: &Plan,
+    ) -> Ruling {
+        let Found { to: Routed { target, rules }, client, sealed, identity } = self;
+        let upstream = target.upstream().map_or("", |upstream| &plan.upstreams[upstream].name);
+        let (user, refusal) = match user {
+            Ok(user) => (user, None),
+            Err(cause) => (None, Some(cause)),
+        };
+        let (identity_of, user) = (identity.as_ref(), user.as_ref());
+        let known = Known { head, fields, bytes, client, peer, sealed, identity: identity_of, upstream, user };
+        let rules = rules.filter(|rules| !rules.changes_nothing());
+        let (ruled, fault) = match rules.map(|rules| Ruled::new(&rules, &known)).transpose() {
+            Ok(ruled) => (ruled, None),
+            Err(fault) => (None, Some(fault.into())),
+        };
+        let goal = match (refusal.or(fault), target) {
+            (Some(cause), _) => Err(cause.into()),
+            (None, Target::Upstream(upstream)) => Ok(upstream),
+            (None, Target::Here(own)) => Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path()))),
+        };
+        let ruled = match ruled {
+            Some(ruled) => Some(ruled.named(identity)),
+            None => identity.map(Ruled::only_named),
+        };
+        (goal, ruled)
     }
 }

@@ -126,6 +126,12 @@ impl Clients {
                 let since_us = self.conn(index).since_us;
                 self.answers.refuse(index, Cause::ErrandTimeout, &stash.bytes[stash.start..], since_us, cx);
             }
+            Reading::Await if conn.flags.unverified => {
+                cx.counters.timeouts.count(Timeout::Errand);
+                if let Some(id) = self.answers.conns.stop_waiting(index) {
+                    self.answers.fail_exchange(id.index, Cause::ErrandTimeout, cx);
+                }
+            }
             Reading::Await | Reading::Closing => self.answers.conns.arm(index, cx),
         }
         if self.is_there(index) {

@@ -9,12 +9,11 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
+use super::credentials::{Unreadable, challenge, read_basic, shown};
 use super::dns_cache::{Client, Lookup, Names, Unasked};
-use super::lookup::{Addresses, Credentials, Errand, Unresolved, Unverified, User};
+use super::lookup::{Addresses, Errand, Unresolved, Unverified, User};
 use super::policy::Wanted;
 use super::policy::host::{Host, parse as parse_host};
 use super::shares::{Asker, Lane};
@@ -24,8 +23,6 @@ use crate::context::Context;
 use crate::plan::{ForwardPlan, Plan};
 use crate::request::destination::Destination;
 
-/// Longest value of Proxy-Authorization that is looked at.
-const CREDENTIALS_BYTES_MAX: usize = 4096;
 /// Where the proxy says how to be used.
 const PAC_PATH: &[u8] = b"/proxy.pac";
 
@@ -67,6 +64,11 @@ impl ForwardProxy {
     /// The next thing to be asked of the side thread, if any.
     pub(crate) fn take_errand(&mut self) -> Option<Errand> {
         self.errands.pop_front()
+    }
+
+    /// Something that others of this worker want to know of it.
+    pub(crate) fn want(&mut self, errand: Errand) {
+        self.errands.push_back(errand);
     }
 
     /// A name was resolved, or can't be: who has to look again, those first for whom there was no room.
@@ -168,15 +170,11 @@ impl ForwardProxy {
         bytes: &[u8],
         cx: &mut Context,
     ) -> Result<Option<Arc<User>>, Pending> {
-        if forward.users.is_none() {
-            return Ok(None);
-        }
-        let mut lines = fields.all(FieldName::ProxyAuthorization);
-        let Some(field) = lines.next() else { return Err(Cause::CredentialsMissing.into()) };
-        let value = field.value.of(bytes);
-        if lines.next().is_some() || value.len() > CREDENTIALS_BYTES_MAX {
-            return Err(Cause::CredentialsInvalid.into());
-        }
+        let Some(users) = &forward.users else { return Ok(None) };
+        let value = shown(fields, FieldName::ProxyAuthorization, bytes).map_err(|why| match why {
+            Unreadable::Missing => Cause::CredentialsMissing,
+            Unreadable::Invalid => Cause::CredentialsInvalid,
+        })?;
         let is_known = state.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
         if *state.credentials == *value && is_known {
             if let Some(seat) = &state.seat {
@@ -209,7 +207,8 @@ impl ForwardProxy {
         let credentials = read_basic(value).ok_or(Cause::CredentialsInvalid)?;
         (state.seat, state.verdict) = (None, None);
         state.credentials = value.into();
-        self.errands.push_back(Errand::Verify { token: by.token, client: Lane::of(by.peer), credentials });
+        let (users, client) = (Arc::clone(users), Lane::of(by.peer));
+        self.errands.push_back(Errand::Verify { token: by.token, client, users, credentials });
         Err(Pending::News)
     }
 
@@ -249,8 +248,7 @@ pub(crate) fn proxy_fields(cause: Cause, plan: &Plan) -> Vec<(&'static str, Stri
         fields.push(("Proxy-Status", format!("weir; error={error}; details=\"{word}\"")));
     }
     if cause.status() == 407 {
-        let realm: String = forward.realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
-        fields.push(("Proxy-Authenticate", format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")));
+        fields.push(("Proxy-Authenticate", challenge(&forward.realm)));
     }
     fields
 }
@@ -309,19 +307,6 @@ fn split_port(authority: &[u8]) -> (&[u8], Option<u16>) {
     (&authority[..colon - 1], port)
 }
 
-/// Credentials of the scheme Basic (RFC 7617 §2).
-fn read_basic(value: &[u8]) -> Option<Credentials> {
-    let (scheme, rest) = value.split_at_checked(6)?;
-    if !scheme.eq_ignore_ascii_case(b"basic ") {
-        return None;
-    }
-    let pair = BASE64_STANDARD.decode(rest.trim_ascii_start()).ok()?;
-    let colon = pair.iter().position(|byte| *byte == b':')?;
-    let name = std::str::from_utf8(&pair[..colon]).ok()?;
-    let clean = !name.is_empty() && !name.chars().any(char::is_control);
-    clean.then(|| Credentials { name: name.into(), password: pair[colon + 1..].into() })
-}
-
 /// Host and port as an authority.
 struct SocketName<'a>(&'a str, u16);
 
@@ -336,7 +321,7 @@ impl std::fmt::Display for SocketName<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: authorities and credentials are read as the RFCs have them.
+    //! Proves: authorities are read as the RFCs have them.
 
     use super::*;
 
@@ -349,17 +334,5 @@ mod tests {
         assert_eq!(split_port(b"[::1]"), (&b"[::1]"[..], None));
         assert_eq!(SocketName("::1", 80).to_string(), "[::1]:80");
         assert_eq!(SocketName("a.example", 80).to_string(), "a.example:80");
-    }
-
-    #[test]
-    fn credentials() {
-        // The example of RFC 7617 §2, and one whose password has a colon and is no UTF-8.
-        let aladdin = read_basic(b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
-        assert_eq!((&*aladdin.name, &*aladdin.password), ("Aladdin", &b"open sesame"[..]));
-        let odd = read_basic(b"BASIC   YTo6/w==").unwrap();
-        assert_eq!((&*odd.name, &*odd.password), ("a", &b":\xff"[..]));
-        for bad in ["", "Basic", "Basic ", "Basic YQ==", "Basic Og==", "Basic YQpiOmM=", "Bearer YTpi", "Basic YTpi!"] {
-            assert_eq!(read_basic(bad.as_bytes()), None, "{bad}");
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -24,6 +25,8 @@ pub enum Errand {
         token: u64,
         /// Who asks: comparing has shares for each client.
         client: Lane,
+        /// The file that he has to stand in.
+        users: Arc<Path>,
         /// Who says so.
         credentials: Credentials,
     },
@@ -105,7 +108,7 @@ pub enum Unresolved {
     NoRoom,
 }
 
-/// Somebody who may use the forward proxy with one password, and what he is using now. Shared by all workers.
+/// Somebody in a file of users with one password, and what he is using of the forward proxy now. Shared by all workers.
 ///
 /// When he is deleted, or has another password, this one is revoked for ever; whoever has shown to be him has to show it again.
 /// With another password he is [another object](User::renewed), which goes on with the same limits.

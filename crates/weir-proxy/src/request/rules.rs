@@ -6,6 +6,7 @@
 //! fixed: docs/semantics.md §14. Bound: [`RENDERED_BYTES_MAX`] of text a request.
 
 pub mod access;
+pub mod basic_auth;
 pub mod compress;
 pub mod edits;
 pub mod location;
@@ -19,11 +20,13 @@ use std::sync::Arc;
 use weir_http::{Fields, ReplyParts, RequestHead};
 
 use crate::cause::Cause;
+use crate::forward::lookup::User;
 use crate::plan::ClientPlan;
 use crate::request::identity::Identity;
 use crate::request::line_end::carries_line_end;
 use crate::request::own_answer::ErrorPage;
 use access::Access;
+use basic_auth::BasicAuth;
 use compress::{Accepted, Compress};
 use edits::{FieldEdits, Rendered};
 use path::PathRules;
@@ -31,11 +34,16 @@ use path::PathRules;
 /// Bytes of all that rules write for one request, and for its answer; with more the request is refused.
 pub const RENDERED_BYTES_MAX: usize = 64 * 1024;
 
+/// What is for weir itself where a route has `users` (RFC 9110 §11.6.2).
+const AUTHORIZATION: &[u8] = b"authorization";
+
 /// Whom a route refuses, and what it changes. The default is nobody and nothing.
 #[derive(Debug, Clone, Default)]
 pub struct RouteRules {
     /// Whose requests it takes.
     pub access: Access,
+    /// Who may use it, by name and password; None: everybody.
+    pub users: Option<BasicAuth>,
     /// The path that its server sees.
     pub path: PathRules,
     /// The Host that its server sees; None: the client's.
@@ -69,6 +77,8 @@ pub struct Known<'a> {
     pub identity: Option<&'a Identity>,
     /// Name of the upstream that it goes to; empty: weir answers it.
     pub upstream: &'a str,
+    /// Who has shown to be the client; None: nobody was asked for.
+    pub user: Option<&'a Arc<User>>,
 }
 
 /// Why rules can't be applied to a request. It is refused: what they would make of it is not what anybody has asked for.
@@ -90,7 +100,8 @@ impl RouteRules {
 
     /// Whether nothing is changed.
     pub(crate) fn changes_nothing(&self) -> bool {
-        self.path.is_empty()
+        self.users.is_none()
+            && self.path.is_empty()
             && self.host.is_none()
             && self.request.is_empty()
             && self.answer.is_empty()
@@ -115,6 +126,8 @@ pub(crate) struct Ruled {
     rules: Arc<RouteRules>,
     /// What it is called; None: nothing.
     identity: Option<Identity>,
+    /// Who has shown to be its client; None: nobody.
+    user: Option<Arc<User>>,
     /// Path and query for the server; None: as they came.
     path: Option<Vec<u8>>,
     /// Values of fields of the request.
@@ -137,7 +150,8 @@ impl Ruled {
             return Err(RuleFault::TooLarge);
         }
         let accepted = rules.compress.as_ref().map(|rule| rule.accepted(known.fields, known.bytes));
-        Ok(Box::new(Ruled { rules: Arc::clone(rules), identity: None, path, request, answer, accepted }))
+        let (rules, user) = (Arc::clone(rules), known.user.cloned());
+        Ok(Box::new(Ruled { rules, identity: None, user, path, request, answer, accepted }))
     }
 
     /// No rules, but a name.
@@ -154,6 +168,16 @@ impl Ruled {
     /// What it is called.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
+    }
+
+    /// Who has shown to be its client.
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.user.as_deref()
+    }
+
+    /// How its client is asked for name and password.
+    pub(crate) fn challenge(&self) -> Option<String> {
+        self.rules.users.as_ref().map(BasicAuth::challenge)
     }
 
     /// Path and query for the server, if they are not those that came.
@@ -174,6 +198,7 @@ impl Ruled {
     /// Names of the request's fields that don't pass, and fields that come on top.
     pub(crate) fn request_fields<'a>(&'a self, plan: &'a ClientPlan) -> Changes<'a> {
         let (mut removed, lines) = (self.rules.request.removed(), self.rules.request.lines(&self.request));
+        removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
         let Some(identity) = &self.identity else { return (removed, lines.collect()) };
         removed.extend(identity.removed(plan));
         (removed, identity.lines(plan).chain(lines).collect())

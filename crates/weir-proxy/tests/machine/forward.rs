@@ -2,6 +2,7 @@
 //! world whose servers are destinations on 127.0.0.1, which a rule allows; the test itself is the side thread. docs/semantics.md §9.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_check::upstreams::check_honest;
@@ -528,14 +529,14 @@ pub(crate) const ANN: &str = "Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n"; 
 const BOB: &str = "Proxy-Authorization: Basic Ym9iOnB3\r\n"; // bob:pw
 
 pub(crate) fn with_users() -> Plan {
-    change(forward(), |forward| forward.users = Some("users".into()))
+    change(forward(), |forward| forward.users = Some(Path::new("users").into()))
 }
 
 /// Answers the one verification that is open, and tells who was asked for.
 pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials {
     let (node, errand) = world.errands.pop().expect("a verification");
     assert!(world.errands.is_empty());
-    let Errand::Verify { token, client, credentials } = errand else { panic!("{errand:?}") };
+    let Errand::Verify { token, client, credentials, .. } = errand else { panic!("{errand:?}") };
     world.news(node, News::Verified { token, client, user: user.cloned().ok_or(Unverified::Wrong) });
     world.run_for(1000);
     credentials

@@ -41,5 +41,6 @@ mod tunnels;
 mod unheard;
 mod upstreams;
 mod usage;
+mod users;
 mod workers;
 mod world;

@@ -52,6 +52,7 @@ fn ruled(rules: RouteRules) -> Plan {
 fn all_kinds() -> RouteRules {
     RouteRules {
         access: Access::default(),
+        users: None,
         path: PathRules { strip: Some(b"/api"[..].into()), rewrites: vec![rewrite("^/old/(.*)$", "/new/$1")] },
         host: Some(b"app.internal:8080"[..].into()),
         request: edits(&[

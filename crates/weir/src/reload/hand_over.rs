@@ -14,6 +14,7 @@ use super::listeners::Opened;
 use super::{Desk, listeners};
 use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
+use crate::side::Registry;
 use crate::terminal::warn;
 
 /// How long a worker may take to come to it.
@@ -26,14 +27,21 @@ pub(crate) struct Workers {
     slots_max: usize,
     seals: ServerSeals,
     watcher: Watcher,
+    users: Registry,
     /// Slots of servers that are gone at which nothing was left when the workers last told.
     vacant: BTreeSet<usize>,
 }
 
 impl Workers {
     /// Of a weir that has just been started with room for so many servers.
-    pub(crate) fn new(handle: Handle, slots_max: usize, seals: ServerSeals, watcher: Watcher) -> Workers {
-        Workers { handle, slots_max, seals, watcher, vacant: BTreeSet::new() }
+    pub(crate) fn new(
+        handle: Handle,
+        slots_max: usize,
+        seals: ServerSeals,
+        watcher: Watcher,
+        users: Registry,
+    ) -> Workers {
+        Workers { handle, slots_max, seals, watcher, users, vacant: BTreeSet::new() }
     }
 
     /// Who they are.
@@ -41,9 +49,10 @@ impl Workers {
         &self.handle
     }
 
-    /// Has the files of certificates looked at; returns when what is new in them is in force.
+    /// Has the files of certificates and of users looked at; returns when what is new in them is in force.
     pub(super) fn look_at_files(&self) {
         self.watcher.look();
+        self.users.look();
     }
 
     /// What comes after a plan. A slot is given to another server when nothing was left at it after the plan before, and nothing is now:
@@ -72,6 +81,7 @@ impl Workers {
         seals.resize(old.servers(), None);
         self.seals = self.watcher.seals(&next, seals, &given).map_err(Failure::Configuration)?;
         self.set_rights(old, &next)?;
+        self.users.follow(old, &next, &self.handle)?;
         if next.servers() > old.servers()
             || !given.is_empty()
             || next.upstreams.iter().zip(&old.upstreams).any(|(new, old)| old.is_retired() && !new.is_retired())

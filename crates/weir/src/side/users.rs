@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_proxy::forward::lookup::User;
@@ -178,7 +178,7 @@ fn add(line: &str, users: &mut Users, before: &Users) -> Result<(), String> {
 /// A file that is read again when it changes.
 #[derive(Debug)]
 pub(crate) struct Source {
-    path: PathBuf,
+    pub(crate) path: Arc<Path>,
     pub(crate) now: Arc<Users>,
     /// The version of the file (None: it was gone) that is bad, and of which that was told.
     bad: Option<Option<Stamp>>,
@@ -191,7 +191,15 @@ impl Source {
     /// See [`Users::read`].
     pub(crate) fn open(path: &Path) -> Result<Source, BadUsers> {
         let now = Arc::new(Users::read(path, &Users::default())?);
-        Ok(Source { path: path.to_path_buf(), now, bad: None })
+        Ok(Source { path: path.into(), now, bad: None })
+    }
+
+    /// What the operator should know of the file.
+    pub(crate) fn note(&self) -> Option<String> {
+        let path = self.path.display();
+        let note =
+            format!("everybody on this host may read the hashed passwords in {path}; `chmod o= {path}` ends that");
+        self.now.is_open.then_some(note)
     }
 
     /// Reads the file again if it has changed; gives what is to be told then. A bad file is told once, and the users stay as
@@ -225,6 +233,7 @@ mod tests {
 
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
 
     const HASH: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 

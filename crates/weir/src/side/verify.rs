@@ -1,4 +1,4 @@
-//! Whether credentials are good, for all workers. Called by the side thread for each
+//! Whether credentials are good, for all workers: a [`Verifier`] for each file of users. Called by the side thread for each
 //! [`Errand::Verify`](weir_proxy::forward::lookup::Errand).
 //!
 //! Comparing takes tens of milliseconds by intent, so it is done on threads of its own, one for four cores, which give way to
@@ -15,12 +15,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use weir_proxy::forward::lookup::{Credentials, News, Unverified, User};
 use weir_proxy::forward::shares::Lane;
 
@@ -63,6 +63,21 @@ impl Default for Times {
 /// Name, password and hash in one number.
 type Mark = [u8; 32];
 
+/// How much is compared and held back at once, whatever the file.
+#[derive(Debug)]
+pub(crate) struct Room {
+    lanes: RefCell<Lanes>,
+    turns: Semaphore,
+    late: Cell<u32>,
+}
+
+impl Room {
+    /// For so many threads that compare.
+    pub(crate) fn new(threads: usize) -> Rc<Room> {
+        Rc::new(Room { lanes: RefCell::default(), turns: Semaphore::new(threads), late: Cell::new(0) })
+    }
+}
+
 /// Compares passwords.
 pub(crate) struct Verifier {
     /// Key of the marks.
@@ -75,9 +90,7 @@ pub(crate) struct Verifier {
     good: RefCell<Cache<Mark, ()>>,
     /// Who waits for a comparison.
     open: RefCell<HashMap<Mark, Vec<Waiting>>>,
-    lanes: RefCell<Lanes>,
-    turns: Semaphore,
-    late: Cell<u32>,
+    room: Rc<Room>,
     /// Comparisons so far.
     compared: Cell<u64>,
     tell: Tell,
@@ -90,8 +103,8 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// Of the users in a file. `key` is unpredictable; `threads` compare at once.
-    pub(crate) fn new(source: Source, key: [u8; 32], threads: usize, times: Times, tell: Tell) -> Rc<Verifier> {
+    /// Of the users in a file. `key` is unpredictable.
+    pub(crate) fn new(source: Source, key: [u8; 32], room: Rc<Room>, times: Times, tell: Tell) -> Rc<Verifier> {
         let users = RefCell::new(Arc::clone(&source.now));
         Rc::new(Verifier {
             key,
@@ -101,9 +114,7 @@ impl Verifier {
             looked: Cell::new(Instant::now()),
             good: RefCell::new(Cache::new(GOOD_MAX)),
             open: RefCell::default(),
-            lanes: RefCell::default(),
-            turns: Semaphore::new(threads),
-            late: Cell::new(0),
+            room,
             compared: Cell::new(0),
             tell,
         })
@@ -116,12 +127,23 @@ impl Verifier {
         tokio::task::spawn_local(Rc::clone(self).verify(debt, client, credentials));
     }
 
-    /// Looks at the file again and again. Call it within a local set of tokio.
-    pub(crate) async fn watch(self: Rc<Verifier>) {
+    /// Looks at the file again and again, until nobody has this any more. Call it within a local set of tokio.
+    pub(crate) async fn watch(this: Weak<Verifier>, every: Duration) {
         loop {
-            tokio::time::sleep(self.times.look_every).await;
-            self.look().await;
+            tokio::time::sleep(every).await;
+            let Some(verifier) = this.upgrade() else { return };
+            verifier.look().await;
         }
+    }
+
+    /// How often the file is looked at.
+    pub(crate) fn looks_every(&self) -> Duration {
+        self.times.look_every
+    }
+
+    /// Nobody asks for this file any more: all who are in it are revoked.
+    pub(crate) fn retire(&self) {
+        self.users.borrow().end(&Users::default());
     }
 
     async fn verify(self: Rc<Verifier>, mut debt: Debt, client: Lane, credentials: Credentials) {
@@ -176,10 +198,18 @@ impl Verifier {
         if self.looked.get().elapsed() < self.times.look_every {
             return;
         }
-        let mut place = self.source.lock().await;
-        if self.looked.get().elapsed() < self.times.look_every {
-            return;
+        let place = self.source.lock().await;
+        if self.looked.get().elapsed() >= self.times.look_every {
+            self.read(place).await;
         }
+    }
+
+    /// Has the file looked at now.
+    pub(crate) async fn look_now(&self) {
+        self.read(self.source.lock().await).await;
+    }
+
+    async fn read(&self, mut place: MutexGuard<'_, Option<Source>>) {
         let Some(mut source) = place.take() else { return };
         // A file system can be slow, so it is another thread that asks it.
         let looking = tokio::task::spawn_blocking(move || {
@@ -206,11 +236,11 @@ impl Verifier {
         users: &Users,
     ) -> Result<Arc<User>, Unverified> {
         let hash = entry.map(|entry| &entry.hash).or(users.dummy()).ok_or(Unverified::Wrong)?;
-        if !self.lanes.borrow_mut().enter(lane) {
+        if !self.room.lanes.borrow_mut().enter(lane) {
             return Err(Unverified::NoRoom);
         }
         let leaving = Leaving { verifier: self, lane };
-        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_MAX, self.turns.acquire()).await else {
+        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_MAX, self.room.turns.acquire()).await else {
             return Err(Unverified::NoRoom);
         };
         self.compared.set(self.compared.get() + 1);
@@ -230,10 +260,10 @@ impl Verifier {
 
     /// Waits until a refusal may be told.
     async fn hold_back(&self, asked: Instant) {
-        if self.late.get() < LATE_MAX {
-            self.late.set(self.late.get() + 1);
+        if self.room.late.get() < LATE_MAX {
+            self.room.late.set(self.room.late.get() + 1);
             tokio::time::sleep(self.times.refused_after.saturating_sub(asked.elapsed())).await;
-            self.late.set(self.late.get() - 1);
+            self.room.late.set(self.room.late.get() - 1);
         }
     }
 }
@@ -284,7 +314,7 @@ struct Leaving<'a> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.verifier.lanes.borrow_mut().leave(self.lane);
+        self.verifier.room.lanes.borrow_mut().leave(self.lane);
     }
 }
 

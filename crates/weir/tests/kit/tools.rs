@@ -1,6 +1,6 @@
 //! Programs that users know: run them, and keep their files in a directory that disappears.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -214,4 +214,13 @@ pub fn tcp_sockets() -> Vec<TcpSocket> {
         Some(TcpSocket { local, remote, state, unacknowledged: number(queues.split_once(':')?.0)? })
     };
     text.lines().filter_map(socket).collect()
+}
+
+/// Writes a user as `weir passwd` does.
+pub fn passwd(file: &Path, name: &str, password: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("passwd").arg(file).arg(name).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().expect("weir starts");
+    writeln!(child.stdin.take().expect("piped"), "{password}").expect("weir reads");
+    assert!(child.wait().expect("a child").success());
 }

@@ -192,6 +192,11 @@ impl Clients {
         cx: &mut Context,
     ) {
         let conn = self.conn_mut(index);
+        if conn.flags.unverified {
+            // Who its client is has to be known first. The window bounds what there may be.
+            conn.flags.ended |= end;
+            return conn.stash.get_or_insert_default().bytes.extend_from_slice(bytes);
+        }
         if conn.reading() != Reading::Body {
             if let Some(streams) = self.answers.conns.carriers.get_mut(carrier) {
                 streams.mux.consumed(id, bytes.len());

@@ -156,6 +156,16 @@ impl Answers {
         }
     }
 
+    /// Nothing of a request's body is wanted, of which so many bytes came.
+    pub(in crate::client) fn ignore_body(&mut self, index: ClientKey, bytes: usize) {
+        self.consumed(index, bytes);
+        let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
+        let (carrier, id) = (stream.carrier, stream.id);
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.mux.ignore_body(id);
+        }
+    }
+
     /// A request's body is passed on as it comes from now on: of a stream, its window may grow.
     pub(in crate::client) fn passes_body_on(&mut self, index: ClientKey) {
         let Some(stream) = self.conns.at(index).stream.as_deref() else { return };

@@ -36,7 +36,7 @@ names! {
     RealipRemoteAddr = "realip_remote_addr",
     /// The port of the other end of the connection.
     RealipRemotePort = "realip_remote_port",
-    /// The user of the forward proxy, as verified; otherwise `-`: a name that nobody checked is no fact.
+    /// The user of the forward proxy, or of a route with `users`, as verified; otherwise `-`: a name that nobody checked is no fact.
     RemoteUser = "remote_user",
     /// The request line; of a refused request the first line as it came.
     Request = "request",

@@ -18,7 +18,7 @@ use crate::request::route::bare_host;
 pub const TEXT_NAMES_MAX: usize = 32;
 
 /// The names of the access log that rules know, besides `$http_NAME`.
-pub const KNOWN: [Name; 10] = [
+pub const KNOWN: [Name; 11] = [
     Name::RemoteAddr,
     Name::RealipRemoteAddr,
     Name::RequestMethod,
@@ -29,6 +29,7 @@ pub const KNOWN: [Name; 10] = [
     Name::UpstreamName,
     Name::RequestId,
     Name::TraceId,
+    Name::RemoteUser,
 ];
 
 /// A compiled text.
@@ -154,6 +155,7 @@ impl Item {
                 return;
             }
             Item::Named(Name::RequestId) => known.identity.map(Identity::id).unwrap_or_default(),
+            Item::Named(Name::RemoteUser) => known.user.map_or(&b""[..], |user| user.name.as_bytes()),
             Item::Named(Name::TraceId) => known.identity.map(Identity::trace).unwrap_or_default(),
             Item::Named(_) => known.upstream.as_bytes(),
             // In absolute-form what the Host field says does not count (RFC 9112 §3.2.2).
@@ -168,9 +170,12 @@ impl Item {
 mod tests {
     //! Proves: which texts there are, and what they say of a request. How: tables.
 
+    use std::sync::Arc;
+
     use weir_http::{Fields, Limits};
 
     use super::*;
+    use crate::forward::lookup::User;
 
     fn written(text: &str, request: &str, client: &str) -> String {
         let mut fields = Fields::default();
@@ -185,6 +190,7 @@ mod tests {
             sealed: false,
             identity: None,
             upstream: "app",
+            user: Some(&Arc::new(User::new("ann"))),
         };
         let mut out = b"before".to_vec();
         let is_there = Text::compile(text).unwrap().write(&mut out, &known);
@@ -203,6 +209,7 @@ mod tests {
             ("$request_method $request_uri $server_protocol", "GET http://B.Example:81/a?b HTTP/1.1"),
             ("$scheme://$host", "http://b.example"),
             ("$http_host", "B.Example:81"),
+            ("[$remote_user]", "[ann]"),
             ("$upstream_name$remote_addr $realip_remote_addr", "app10.0.0.9 192.0.2.9"),
         ] {
             assert_eq!(written(text, request, "::ffff:10.0.0.9"), expected, "{text}");

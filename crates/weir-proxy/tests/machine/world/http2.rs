@@ -1,7 +1,7 @@
 //! Clients of HTTP/2 in the world: what they say is frames, what they get goes through the strict judge of those.
 
-use weir_check::StrictStreams;
 use weir_check::streams::{ACK, END_HEADERS, END_STREAM, PREFACE, Seen, frame, header_block, kind};
+use weir_check::{Reply, StrictStreams};
 use weir_proxy::plan::Protocols;
 
 use super::{Incoming, World};
@@ -43,9 +43,37 @@ impl World {
 
     /// A GET on a new stream.
     pub fn open(&mut self, client: usize, stream: u32, target: &str) {
-        self.frames(client).judge.ask(stream, "GET");
-        let block = header_block(&[(":method", "GET"), (":scheme", "http"), (":path", target), (":authority", "a")]);
-        self.send(client, &frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block));
+        self.open_with(client, stream, ("GET", target), &[], None);
+    }
+
+    /// A request with these fields on a new stream, and its body in frames of at most 16 KiB.
+    pub fn open_with(
+        &mut self,
+        client: usize,
+        stream: u32,
+        (method, target): (&str, &str),
+        fields: &[(&str, &str)],
+        body: Option<&[u8]>,
+    ) {
+        self.frames(client).judge.ask(stream, method);
+        let pseudo = [(":method", method), (":scheme", "http"), (":path", target), (":authority", "a")];
+        let block = header_block(&[&pseudo, fields].concat());
+        let end = if body.is_some() { 0 } else { END_STREAM };
+        self.send(client, &frame(kind::HEADERS, END_HEADERS | end, stream, &block));
+        let Some(body) = body else { return };
+        for piece in body.chunks(16 * 1024) {
+            self.send(client, &frame(kind::DATA, 0, stream, piece));
+        }
+        self.send(client, &frame(kind::DATA, END_STREAM, stream, b""));
+    }
+
+    /// The answer to a stream, if it is complete.
+    pub fn stream_reply(&self, client: usize, stream: u32) -> Option<&Reply> {
+        let seen = &self.clients[client].frames.as_ref().expect("a client of HTTP/2").seen;
+        seen.iter().find_map(|seen| match seen {
+            Seen::Reply(of, reply) if *of == stream => Some(reply),
+            _ => None,
+        })
     }
 
     /// So many bytes more for a stream; 0: for the connection.

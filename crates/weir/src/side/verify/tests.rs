@@ -36,7 +36,7 @@ impl Bench {
         });
         write(&file, users);
         let source = Source::open(&file).expect("a good file");
-        Bench { verifier: Verifier::new(source, [1; 32], 1, times, tell), told, file }
+        Bench { verifier: Verifier::new(source, [1; 32], Room::new(1), times, tell), told, file }
     }
 
     fn ask(&self, token: u64, name: &str, password: &str) {
@@ -152,7 +152,7 @@ fn a_full_lane_tells_nothing_of_names_and_passwords() {
             let mut bench = Bench::new("full", &[("ann", "secret")], times);
             let verifier = Rc::clone(&bench.verifier);
             // No comparison begins before all have asked.
-            let turn = verifier.turns.acquire().await.expect("a turn");
+            let turn = verifier.room.turns.acquire().await.expect("a turn");
             for token in 0..16 {
                 bench.ask(token, guessed, &format!("guess {token}"));
             }
@@ -218,7 +218,7 @@ fn a_user_who_is_deleted_is_revoked_without_a_question() {
         let mut bench = Bench::new("watch", &[("ann", "secret"), ("bob", "other")], times);
         let [ann, bob] = [bench.passes("ann", "secret").await, bench.passes("bob", "other").await];
         let (ann, bob) = (ann.expect("good"), bob.expect("good"));
-        tokio::task::spawn_local(Rc::clone(&bench.verifier).watch());
+        tokio::task::spawn_local(Verifier::watch(Rc::downgrade(&bench.verifier), times.look_every));
         write(&bench.file, &[("bob", "other")]);
         let revoked = async {
             while !ann.is_revoked() {

@@ -19,6 +19,7 @@ fn led(text: &str, request: &[u8], path: Option<&str>) -> Option<Result<String, 
         peer,
         sealed: false,
         identity: None,
+        user: None,
         upstream: "",
     };
     let to = Location::compile(text).unwrap().render(&known, path.map(str::as_bytes));

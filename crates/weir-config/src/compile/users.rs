@@ -1,0 +1,68 @@
+//! `users` of `route` and of `forward`: files with names and hashed passwords. Called by [`super::compile`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_proxy::plan::Plan;
+use weir_proxy::request::rules::basic_auth::BasicAuth;
+
+use super::Compiler;
+use crate::check::Checked;
+use crate::problem::Problem;
+
+impl Compiler<'_> {
+    /// Who may use a route.
+    pub(super) fn basic_auth(&mut self, route: &Checked) -> Option<BasicAuth> {
+        let users = self.users(route)?;
+        Some(BasicAuth { users, realm: realm(route).into(), passes_on: route.flag("pass-authorization") })
+    }
+
+    /// What is in the file is looked at now and again when it is used.
+    pub(super) fn users(&mut self, block: &Checked) -> Option<Arc<Path>> {
+        let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
+        if let Some(known) = self.users.iter().find(|known| known.as_os_str() == path) {
+            return Some(Arc::clone(known));
+        }
+        let place = block.place("users");
+        if let Some(bytes) = self.file(path, &place) {
+            match (self.world.experts.users)(path.as_ref(), &bytes) {
+                Ok(0) => {
+                    let problem = Problem::new("no-users", &place, format!("`{path}` has no users: nobody may pass"));
+                    self.warnings.push(problem.help(format!("weir passwd {path} NAME")));
+                }
+                Ok(_) => {}
+                Err(wrong) => wrong.into_iter().for_each(|line| {
+                    let help = format!("write the line anew with `weir passwd {path} NAME`, or delete it");
+                    self.push(Problem::new("bad-value", &place, line).help(help));
+                }),
+            }
+        }
+        let path: Arc<Path> = Path::new(path).into();
+        self.users.push(Arc::clone(&path));
+        Some(path)
+    }
+
+    /// Warns of passwords that everybody on the way can read.
+    pub(super) fn warn_of_passwords(&mut self, document: &Checked, plan: &Plan) {
+        let Some(route) = document.all("route").find(|route| !route.text("users").is_empty()) else { return };
+        let is_open = |listener: &&weir_proxy::plan::ListenerPlan| {
+            listener.serves == weir_proxy::plan::Serves::Reverse
+                && listener.tls.is_none()
+                && !listener.proxy_protocol
+                && listener.address.network().is_some_and(|address| !address.ip().is_loopback())
+        };
+        if route.word("scheme") == "https" || !plan.client.trusted_proxies.is_empty() {
+            return;
+        }
+        if let Some(listener) = plan.listeners.iter().find(is_open) {
+            let message = format!("clients of {} send their passwords in clear: it has no `tls`", listener.address);
+            let help = "write scheme=\"https\" behind `route`, so that it is only for clients that speak TLS";
+            self.warnings.push(Problem::new("passwords", &route.place("users"), message).help(help));
+        }
+    }
+}
+
+/// What a challenge calls itself.
+pub(super) fn realm(block: &Checked) -> String {
+    if block.text("realm").is_empty() { "weir".to_owned() } else { block.text("realm").to_owned() }
+}

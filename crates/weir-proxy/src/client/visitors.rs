@@ -1,0 +1,225 @@
+//! Clients of routes with `users`: whom they have shown to be, and requests that wait until that is known (stage route).
+//!
+//! A request whose credentials have to be compared keeps its place in the order of answers, and its connection reads nothing behind it
+//! ([`Reading::Await`]): one of a connection, or of each stream of HTTP/2, waits so. The side thread compares ([`Errand::Verify`]); then
+//! the request goes on as it would have, by the rules that it was routed under. Who was good is remembered by the connection until it shows
+//! something else, another file is asked, or he is revoked. Nothing is said to the client before (RFC 9110 §10.1.1: no 100), and of a body
+//! only what a connection may have unparsed is read. docs/semantics.md §14.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_http::{FieldName, Fields, RequestHead};
+
+use super::Clients;
+use super::connections::Connections;
+use super::ruling::Found;
+use crate::base::keys::ClientKey;
+use crate::cause::Cause;
+use crate::client::connection::Reading;
+use crate::context::Context;
+use crate::cross::router::Requests;
+use crate::forward::credentials::{Unreadable, read_basic, shown};
+use crate::forward::lookup::{Credentials, Errand, Unverified, User};
+use crate::forward::shares::Lane;
+use crate::request::pending_request::ExchangeId;
+use crate::request::rules::basic_auth::BasicAuth;
+
+/// What a connection has to do with users. Of a stream it has what waits, of its connection whom that has shown to be.
+#[derive(Debug, Default)]
+pub(super) struct Visitor {
+    vouched: Option<Vouched>,
+    waiting: Option<Box<Waiting>>,
+}
+
+/// Credentials that were good.
+#[derive(Debug)]
+struct Vouched {
+    users: Arc<Path>,
+    /// The field as it came.
+    value: Box<[u8]>,
+    user: Arc<User>,
+}
+
+/// A request that waits for a verdict.
+#[derive(Debug)]
+struct Waiting {
+    id: ExchangeId,
+    found: Found,
+    head: RequestHead,
+    fields: Fields,
+    /// What the two refer to.
+    bytes: Vec<u8>,
+    verdict: Option<Result<Arc<User>, Unverified>>,
+}
+
+/// What is known of who asks.
+#[derive(Debug)]
+pub(super) enum Login {
+    /// It is he.
+    Known(Arc<User>),
+    /// Nobody who may.
+    Refused(Cause),
+    /// These have to be compared.
+    Unknown(Credentials),
+}
+
+impl Connections {
+    /// Who makes a request of a route with users, as far as that is known.
+    pub(super) fn login(&self, index: ClientKey, users: &BasicAuth, fields: &Fields, bytes: &[u8]) -> Login {
+        let value = match shown(fields, FieldName::Authorization, bytes) {
+            Ok(value) => value,
+            Err(Unreadable::Missing) => return Login::Refused(Cause::AuthorizationMissing),
+            Err(Unreadable::Invalid) => return Login::Refused(Cause::AuthorizationInvalid),
+        };
+        let visitor = self.visitors.get(self.carrier(index)).and_then(|visitor| visitor.vouched.as_ref());
+        if let Some(Vouched { user, .. }) = visitor.filter(|vouched| vouched.is_for(users, value)) {
+            return Login::Known(Arc::clone(user));
+        }
+        read_basic(value).map_or(Login::Refused(Cause::AuthorizationInvalid), Login::Unknown)
+    }
+
+    /// The connection whose clients all streams are; of any other connection that itself.
+    fn carrier(&self, index: ClientKey) -> ClientKey {
+        self.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
+    }
+
+    /// A verdict has come on what the request of a connection shows. It is looked at soon.
+    pub(super) fn judged(&mut self, index: ClientKey, verdict: Result<Arc<User>, Unverified>) {
+        let waiting = self.visitors.get_mut(index).and_then(|visitor| visitor.waiting.as_mut());
+        if let Some(waiting) = waiting {
+            waiting.verdict = Some(verdict);
+            self.look_again(index);
+        }
+    }
+
+    /// The request of a connection that waited for a verdict, when that is there.
+    fn take_judged(&mut self, index: ClientKey) -> Option<(Box<Waiting>, Result<Arc<User>, Unverified>)> {
+        let visitor = self.visitors.get_mut(index)?;
+        let mut waiting = visitor.waiting.take_if(|waiting| waiting.verdict.is_some())?;
+        let verdict = waiting.verdict.take()?;
+        Some((waiting, verdict))
+    }
+
+    /// Takes back that a request waits for a verdict: whose it is, if its client is there.
+    pub(super) fn stop_waiting(&mut self, index: ClientKey) -> Option<ExchangeId> {
+        self.at_mut(index).flags.unverified = false;
+        let waiting = self.visitors.get_mut(index)?.waiting.take()?;
+        Some(waiting.id).filter(|id| self.holds(*id))
+    }
+}
+
+impl Vouched {
+    fn is_for(&self, users: &BasicAuth, value: &[u8]) -> bool {
+        *self.value == *value && self.users == users.users && !self.user.is_revoked()
+    }
+}
+
+impl Clients {
+    /// A request has to wait until its credentials are compared. It has its place in the order of answers, and nothing is parsed behind it.
+    pub(super) fn await_verdict(
+        &mut self,
+        index: ClientKey,
+        (found, credentials): (Found, Credentials),
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        cx: &mut Context,
+    ) {
+        let exchange = self.add_exchange(index, head, fields, bytes, cx);
+        let id = self.answers.conns.exchange_id(exchange, cx);
+        self.verify(index, &found, credentials);
+        let bytes = bytes[..head.bytes].to_vec();
+        let waiting = Waiting { id, found, head: *head, fields: fields.clone(), bytes, verdict: None };
+        self.answers.conns.visitors.get_or_default(index).waiting = Some(Box::new(waiting));
+        let conn = self.conn_mut(index);
+        conn.read_as(Reading::Await);
+        conn.flags.unverified = true;
+        conn.since_us = cx.now_us;
+        self.answers.conns.arm(index, cx);
+    }
+
+    /// Has credentials compared.
+    fn verify(&mut self, index: ClientKey, found: &Found, credentials: Credentials) {
+        let Some(users) = found.users() else { return };
+        let (token, client) = (self.answers.conns.token(index), Lane::of(found.client));
+        self.forward.want(Errand::Verify { token, client, users: Arc::clone(&users.users), credentials });
+    }
+
+    /// A request that waited for a verdict goes on, if that is there.
+    pub(super) fn go_on_judged(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+        let Some((waiting, verdict)) = self.answers.conns.take_judged(index) else { return };
+        let Waiting { id, found, head, fields, bytes, .. } = *waiting;
+        if !self.answers.conns.holds(id) || self.conn(index).reading() != Reading::Await {
+            self.conn_mut(index).flags.unverified = false;
+            return;
+        }
+        if let Ok(user) = &verdict
+            && user.is_revoked()
+            && let Login::Unknown(credentials) = self.relogin(index, &found, &fields, &bytes)
+        {
+            // The file has changed since: it is asked anew.
+            self.verify(index, &found, credentials);
+            let waiting = Waiting { id, found, head, fields, bytes, verdict: None };
+            self.answers.conns.visitors.get_or_default(index).waiting = Some(Box::new(waiting));
+            return;
+        }
+        let user = verdict.map(Some).map_err(|why| match why {
+            Unverified::Wrong => Cause::AuthorizationWrong,
+            Unverified::NoRoom => Cause::CredentialsBusy,
+        });
+        if let Ok(Some(user)) = &user {
+            self.vouch(index, &found, user, &fields, &bytes);
+        }
+        let conn = self.answers.conns.at_mut(index);
+        conn.flags.unverified = false;
+        let here = conn.stashed() > 0;
+        let peer = conn.peer;
+        let closes = self.answers.conns.exchange(id.index).want.close;
+        self.conn_mut(index).read_as(if closes { Reading::Closing } else { Reading::Head });
+        let ruling = found.rule(user, peer, &head, &fields, &bytes, &cx.plan);
+        self.go_on(index, id.index, ruling, &head, &fields, &bytes, here, to, cx);
+        if self.is_there(index) {
+            self.read_behind(index, to, cx);
+        }
+    }
+
+    fn relogin(&self, index: ClientKey, found: &Found, fields: &Fields, bytes: &[u8]) -> Login {
+        match found.users() {
+            Some(users) => self.answers.conns.login(index, users, fields, bytes),
+            None => Login::Refused(Cause::AuthorizationMissing),
+        }
+    }
+
+    /// The client of a connection, or of all its streams, has shown to be this user.
+    fn vouch(&mut self, index: ClientKey, found: &Found, user: &Arc<User>, fields: &Fields, bytes: &[u8]) {
+        let Some(users) = found.users() else { return };
+        let Ok(value) = shown(fields, FieldName::Authorization, bytes) else { return };
+        let (users, value, user) = (Arc::clone(&users.users), value.into(), Arc::clone(user));
+        let conns = &mut self.answers.conns;
+        conns.visitors.get_or_default(conns.carrier(index)).vouched = Some(Vouched { users, value, user });
+    }
+
+    /// What came behind a request while that waited is read.
+    fn read_behind(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+        let conn = self.conn_mut(index);
+        if conn.stream.is_some() && conn.reading() != Reading::Body {
+            let unread = conn.stash.take().map_or(0, |stash| stash.bytes.len() - stash.start);
+            return self.answers.ignore_body(index, unread);
+        }
+        if conn.stash.is_some() {
+            self.answers.conns.look_again(index);
+        } else if conn.flags.ended {
+            return self.input_ended(index, to, cx);
+        }
+        self.answers.conns.update_receive(index, cx);
+        self.answers.conns.arm(index, cx);
+    }
+}
+
+impl Found {
+    /// Whom its route asks for.
+    fn users(&self) -> Option<&BasicAuth> {
+        self.to.rules.as_ref()?.users.as_ref()
+    }
+}

@@ -1,0 +1,77 @@
+//! Credentials of the scheme Basic, as clients show them to the forward proxy or to a route with `users`, and how they are asked for
+//! them. Pure. RFC 9110 §11, RFC 7617.
+//!
+//! Bound: [`CREDENTIALS_BYTES_MAX`] of the field.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use weir_http::{FieldName, Fields};
+
+use super::lookup::Credentials;
+
+/// Longest value that is looked at.
+const CREDENTIALS_BYTES_MAX: usize = 4096;
+
+/// Why a request shows nothing that could be verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// There is no such field.
+    Missing,
+    /// There are two, or it is too long.
+    Invalid,
+}
+
+/// What a request says in Authorization or Proxy-Authorization.
+///
+/// # Errors
+/// The client's: [`Unreadable`].
+pub(crate) fn shown<'a>(fields: &Fields, name: FieldName, bytes: &'a [u8]) -> Result<&'a [u8], Unreadable> {
+    let mut lines = fields.all(name);
+    let value = lines.next().ok_or(Unreadable::Missing)?.value.of(bytes);
+    let is_one = lines.next().is_none() && value.len() <= CREDENTIALS_BYTES_MAX;
+    is_one.then_some(value).ok_or(Unreadable::Invalid)
+}
+
+/// Credentials of the scheme Basic (RFC 7617 §2); None: these are none.
+pub(crate) fn read_basic(value: &[u8]) -> Option<Credentials> {
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let pair = BASE64_STANDARD.decode(rest.trim_ascii_start()).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':')?;
+    let name = std::str::from_utf8(&pair[..colon]).ok()?;
+    let clean = !name.is_empty() && !name.chars().any(char::is_control);
+    clean.then(|| Credentials { name: name.into(), password: pair[colon + 1..].into() })
+}
+
+/// What Proxy-Authenticate or WWW-Authenticate says: that name and password are wanted, and for what (RFC 7617 §2, §2.1).
+pub(crate) fn challenge(realm: &str) -> String {
+    let realm: String = realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
+    format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: credentials are read as the RFC has them, and a realm can't end its quotes. How: tables.
+
+    use super::*;
+
+    #[test]
+    fn credentials() {
+        // The example of RFC 7617 §2, and one whose password has a colon and is no UTF-8.
+        let aladdin = read_basic(b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
+        assert_eq!((&*aladdin.name, &*aladdin.password), ("Aladdin", &b"open sesame"[..]));
+        let odd = read_basic(b"BASIC   YTo6/w==").unwrap();
+        assert_eq!((&*odd.name, &*odd.password), ("a", &b":\xff"[..]));
+        for bad in ["", "Basic", "Basic ", "Basic YQ==", "Basic Og==", "Basic YQpiOmM=", "Bearer YTpi", "Basic YTpi!"] {
+            assert_eq!(read_basic(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn challenges() {
+        assert_eq!(challenge("b\u{fc}ro"), "Basic realm=\"b\u{fc}ro\", charset=\"UTF-8\"");
+        assert_eq!(challenge("a\"\\\r\nb"), "Basic realm=\"ab\", charset=\"UTF-8\"");
+    }
+}
