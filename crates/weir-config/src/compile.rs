@@ -4,6 +4,7 @@
 
 mod compress;
 mod discovery;
+mod fallback;
 mod forward;
 mod http2;
 mod identity;
@@ -62,6 +63,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     compiler.count(document);
     let listeners = compiler.listeners(document);
     let mut upstreams = compiler.upstreams(document);
+    fallback::fallbacks(&mut compiler, document, &mut upstreams);
     compiler.check_compress(document);
     let routes = compiler.routes(document, &mut upstreams);
     compiler.check_private(document);
@@ -81,7 +83,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         users: compiler.users.clone(),
         ..Plan::default()
     };
-    compiler.warn_of_passwords(document, &plan);
+    users::warn_of_passwords(&mut compiler, document, &plan);
     plan.client.judged = plan.tells_certificates();
     let io = match document.word("io") {
         "uring" => IoChoice::Uring,

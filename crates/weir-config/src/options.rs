@@ -363,6 +363,12 @@ const UPSTREAM: Block = Block {
             "`/readyz` is 503 while none of its servers can be used. Without it one broken application takes all routes of every weir out of a load balancer.",
         ),
         row(
+            "fallback",
+            Kind::Text("the name of an upstream", texts::upstream_name),
+            Default::Absent,
+            "Another upstream that has the requests which no server of this one can take: none can be reached, all are suspended or out of use, or all queues are full. It may have one itself.",
+        ),
+        row(
             "all-down",
             Kind::Word(&["try-all", "refuse"]),
             Default::Is("try-all"),

@@ -201,6 +201,12 @@ impl Cause {
         }
     }
 
+    /// Whether no server could take it, so that one of a fall-back upstream may.
+    pub(crate) fn is_want_of_servers(self) -> bool {
+        let is_unreached = matches!(self, Cause::NoServer | Cause::ConnectFailed | Cause::ConnectTimeout);
+        is_unreached || matches!(self, Cause::NoHealthyServer | Cause::QueueFull)
+    }
+
     /// Whether what comes behind the request can't be found or is not wanted, so that the connection ends with the answer.
     pub fn ends_connection(self) -> bool {
         let unread = matches!(self, Cause::Request(_) | Cause::HeadTimeout | Cause::ErrandTimeout | Cause::Glitches);

@@ -25,6 +25,7 @@ mod compressing;
 pub(crate) mod connection;
 mod connections;
 mod errands;
+pub(crate) mod fallback;
 mod glitches;
 mod http1;
 mod http2;

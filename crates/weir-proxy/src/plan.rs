@@ -420,7 +420,7 @@ impl HealthPlan {
     }
 }
 
-/// `all-down` of an upstream.
+/// `all-down` of an upstream, or its `fallback`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllDown {
     /// Suspended servers get the requests after all: when all look bad, the judgement is more likely wrong than all of them
@@ -428,9 +428,24 @@ pub enum AllDown {
     TryAll,
     /// Refused with 503.
     Refuse,
+    /// The upstream of this index has them, and all others that no server here can take (`fallback`). Chains end.
+    Fallback(usize),
 }
 
 impl UpstreamPlan {
+    /// Failed connects in a row after which nothing waits for a server. Where others stand in, nobody waits for one that fails.
+    pub fn connects_failed_max(&self) -> u32 {
+        if self.fallback().is_some() { 1 } else { self.connect_retries.max(1) }
+    }
+
+    /// The index of the upstream that has what no server here can take.
+    pub fn fallback(&self) -> Option<usize> {
+        match self.all_down {
+            AllDown::Fallback(upstream) => Some(upstream),
+            AllDown::TryAll | AllDown::Refuse => None,
+        }
+    }
+
     /// The lowest status that health wants to know of; above all statuses when there is none.
     pub fn notable_from(&self) -> u16 {
         let good = self.health.as_ref().filter(|health| health.expect_body.is_none());

@@ -1,7 +1,7 @@
 //! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
 //! by [`super::compile`].
 
-use weir_proxy::plan::{PipelineMode, Pool, UpstreamPlan};
+use weir_proxy::plan::{AllDown, PipelineMode, Pool, UpstreamPlan};
 
 use super::Compiler;
 use crate::check::{Checked, Chosen};
@@ -26,6 +26,9 @@ pub(super) fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Po
     }
     let pipeline = if pool == Pool::Pipelined { PipelineMode::Adaptive } else { PipelineMode::Off };
     let plan = UpstreamPlan { name, pool, pipeline, ..base.clone() };
+    // What stands in for it does so with this pool. Chains end.
+    let all_down = plan.fallback().map(|fallback| AllDown::Fallback(derived(upstreams, fallback, pool)));
+    let plan = UpstreamPlan { all_down: all_down.unwrap_or(plan.all_down), ..plan };
     upstreams.push(plan);
     upstreams.len() - 1
 }

@@ -14,6 +14,7 @@ use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
 
 use super::own_answer::no_single_goal;
+use super::users::basic_auth;
 use super::{BLOCKS_MAX, Compiler, network, pool, target_match};
 use crate::check::Checked;
 use crate::problem::{Problem, Span, nearest};
@@ -29,8 +30,7 @@ impl Compiler<'_> {
         let mut routes: Vec<(Route, Span)> = Vec::new();
         for block in document.all("route").take(BLOCKS_MAX) {
             let Some(target) = self.target(block, &names, upstreams) else { continue };
-            let upstream = target.upstream().map(|target| &upstreams[target]);
-            let rules = self.rules(block, document, upstream);
+            let rules = self.rules(block, document, &leads_to(&target, upstreams));
             let methods = block.texts("methods");
             let route = Route {
                 scheme: match block.word("scheme") {
@@ -63,26 +63,11 @@ impl Compiler<'_> {
         if block.chosen("proxy").is_none() {
             return self.own_answer(block).map(|own| Target::Here(Arc::new(own)));
         }
-        let target = self.upstream_of(block, names)?;
+        let target = self.upstream_named(block, "proxy", names)?;
         Some(Target::Upstream(match pool::pool(block.word("pool")) {
             Some(pool) => pool::derived(upstreams, target, pool),
             None => target,
         }))
-    }
-
-    fn upstream_of(&mut self, block: &Checked, names: &[&str]) -> Option<usize> {
-        let name = block.text("proxy");
-        let target = names.iter().position(|other| *other == name);
-        // A missing or wrong name has been reported already.
-        if target.is_none() && !name.is_empty() {
-            let problem =
-                Problem::new("unknown-upstream", &block.place("proxy"), format!("there is no upstream `{name}`"));
-            self.push(match nearest(name, names.iter().copied()) {
-                Some(known) => problem.help(format!("did you mean `{known}`?")),
-                None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
-            });
-        }
-        target
     }
 
     fn conditions(&mut self, route: &Checked) -> Vec<Condition> {
@@ -113,18 +98,13 @@ impl Compiler<'_> {
         Some(Condition { subject, value, not: block.flag("not") })
     }
 
-    /// What a route changes. `upstream`: where it leads, if it does.
-    fn rules(
-        &mut self,
-        route: &Checked,
-        document: &Checked,
-        upstream: Option<&UpstreamPlan>,
-    ) -> Option<Arc<RouteRules>> {
+    /// What a route changes. `leads_to`: the upstreams that may have its requests.
+    fn rules(&mut self, route: &Checked, document: &Checked, leads_to: &[&UpstreamPlan]) -> Option<Arc<RouteRules>> {
         let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
         let rules = RouteRules {
             access: self.access(route),
-            users: self.basic_auth(route),
+            users: basic_auth(self, route),
             path: self.path_rules(route),
             host: host.map(|host| host.as_bytes().into()),
             request: request.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),
@@ -132,7 +112,8 @@ impl Compiler<'_> {
             pages: self.error_pages(route),
             compress: self.compress(route, document),
         };
-        let echo = upstream.and_then(|upstream| upstream.echo.as_ref()).filter(|echo| rules.request.names(echo));
+        let mut echoes = leads_to.iter().filter_map(|upstream| upstream.echo.as_ref());
+        let echo = echoes.find(|echo| rules.request.names(echo));
         if let (Some(block), Some(echo)) = (request, echo) {
             let message =
                 format!("`{echo}` is what `pipeline` has for `echo`: weir sets it to find answers that are not meant");
@@ -238,6 +219,23 @@ impl Compiler<'_> {
             self.push(Problem::new("too-many", &block.span, format!("more than {EDITS_MAX} fields in one block")));
         }
         edits
+    }
+}
+
+/// The upstreams that may have requests with this target, with those that stand in for them.
+fn leads_to<'u>(target: &Target, upstreams: &'u [UpstreamPlan]) -> Vec<&'u UpstreamPlan> {
+    let next = |upstream: &&UpstreamPlan| upstream.fallback().map(|fallback| &upstreams[fallback]);
+    let chain = |first: usize| std::iter::successors(Some(&upstreams[first]), next);
+    target.upstream().into_iter().flat_map(chain).collect()
+}
+
+/// There is no upstream of the name that an option says.
+pub(super) fn unknown_upstream(block: &Checked, option: &str, names: &[&str]) -> Problem {
+    let name = block.text(option);
+    let problem = Problem::new("unknown-upstream", &block.place(option), format!("there is no upstream `{name}`"));
+    match nearest(name, names.iter().copied()) {
+        Some(known) => problem.help(format!("did you mean `{known}`?")),
+        None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
     }
 }
 

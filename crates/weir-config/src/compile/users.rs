@@ -11,12 +11,6 @@ use crate::check::Checked;
 use crate::problem::Problem;
 
 impl Compiler<'_> {
-    /// Who may use a route.
-    pub(super) fn basic_auth(&mut self, route: &Checked) -> Option<BasicAuth> {
-        let users = self.users(route)?;
-        Some(BasicAuth { users, realm: realm(route).into(), passes_on: route.flag("pass-authorization") })
-    }
-
     /// What is in the file is looked at now and again when it is used.
     pub(super) fn users(&mut self, block: &Checked) -> Option<Arc<Path>> {
         let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
@@ -41,24 +35,30 @@ impl Compiler<'_> {
         self.users.push(Arc::clone(&path));
         Some(path)
     }
+}
 
-    /// Warns of passwords that everybody on the way can read.
-    pub(super) fn warn_of_passwords(&mut self, document: &Checked, plan: &Plan) {
-        let Some(route) = document.all("route").find(|route| !route.text("users").is_empty()) else { return };
-        let is_open = |listener: &&weir_proxy::plan::ListenerPlan| {
-            listener.serves == weir_proxy::plan::Serves::Reverse
-                && listener.tls.is_none()
-                && !listener.proxy_protocol
-                && listener.address.network().is_some_and(|address| !address.ip().is_loopback())
-        };
-        if route.word("scheme") == "https" || !plan.client.trusted_proxies.is_empty() {
-            return;
-        }
-        if let Some(listener) = plan.listeners.iter().find(is_open) {
-            let message = format!("clients of {} send their passwords in clear: it has no `tls`", listener.address);
-            let help = "write scheme=\"https\" behind `route`, so that it is only for clients that speak TLS";
-            self.warnings.push(Problem::new("passwords", &route.place("users"), message).help(help));
-        }
+/// Who may use a route.
+pub(super) fn basic_auth(compiler: &mut Compiler<'_>, route: &Checked) -> Option<BasicAuth> {
+    let users = compiler.users(route)?;
+    Some(BasicAuth { users, realm: realm(route).into(), passes_on: route.flag("pass-authorization") })
+}
+
+/// Warns of passwords that everybody on the way can read.
+pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked, plan: &Plan) {
+    let Some(route) = document.all("route").find(|route| !route.text("users").is_empty()) else { return };
+    let is_open = |listener: &&weir_proxy::plan::ListenerPlan| {
+        listener.serves == weir_proxy::plan::Serves::Reverse
+            && listener.tls.is_none()
+            && !listener.proxy_protocol
+            && listener.address.network().is_some_and(|address| !address.ip().is_loopback())
+    };
+    if route.word("scheme") == "https" || !plan.client.trusted_proxies.is_empty() {
+        return;
+    }
+    if let Some(listener) = plan.listeners.iter().find(is_open) {
+        let message = format!("clients of {} send their passwords in clear: it has no `tls`", listener.address);
+        let help = "write scheme=\"https\" behind `route`, so that it is only for clients that speak TLS";
+        compiler.warnings.push(Problem::new("passwords", &route.place("users"), message).help(help));
     }
 }
 

@@ -11,7 +11,8 @@ use crate::problem::Problem;
 impl Compiler<'_> {
     /// Warns of everything that is odd in the whole.
     pub(super) fn warn(&mut self, document: &Checked) {
-        let used: Vec<&str> = document.all("route").map(|route| route.text("proxy")).collect();
+        let routes = document.all("route").map(|route| route.text("proxy"));
+        let used: Vec<&str> = routes.chain(document.all("upstream").map(|one| one.text("fallback"))).collect();
         for upstream in document.all("upstream") {
             let name = upstream.text("name");
             // A name that was wrong has been reported.

@@ -63,6 +63,12 @@ impl Answers {
     /// The copy of a request is not needed any more.
     #[inline]
     pub(super) fn release(&mut self, slot: ExchangeKey) {
+        self.conns.exchange_mut(slot).spare = None;
+        self.release_copy(slot);
+    }
+
+    /// The copy of a request that was with another worker is not needed any more.
+    pub(super) fn release_copy(&mut self, slot: ExchangeKey) {
         if let Some(kept) = self.conns.exchange_mut(slot).kept.take() {
             self.copies.give_back(kept);
         }

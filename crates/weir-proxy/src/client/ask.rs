@@ -9,6 +9,7 @@ use weir_http::{Fields, Framing, RequestHead};
 
 use super::answer::Answers;
 use super::connections::Connections;
+use super::fallback::{Spare, fallback};
 use super::stalls::carrier_of;
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
@@ -21,7 +22,7 @@ use crate::cross::router::Requests;
 use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
-use crate::plan::Plan;
+use crate::plan::{ClientPlan, Plan};
 use crate::request::client_address::{client_address, client_scheme};
 use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
@@ -57,7 +58,9 @@ impl Asks {
         on_asked(answers, &ask, asked, cx);
     }
 
-    /// Forwards a request. `body` is what is here of its body; `upload` is how it is framed and whether more follows.
+    /// Forwards a request. `body` is what is here of its body; `upload` is how it is framed and whether more follows. Where no server can take
+    /// it, one of the fall-back upstream may.
+    #[inline]
     pub(super) fn forward(
         &mut self,
         answers: &mut Answers,
@@ -71,6 +74,29 @@ impl Asks {
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
+        let mut upstream = upstream;
+        // Chains of fall-backs end.
+        while let Some(next) = self.forward_to(answers, slot, upstream, head, fields, bytes, body, upload, to, cx) {
+            cx.counters.fallbacks.add(1);
+            upstream = next;
+        }
+    }
+
+    /// Forwards a request to an upstream. None: there it is, or it has failed; else the upstream that is to have it instead.
+    #[inline]
+    fn forward_to(
+        &mut self,
+        answers: &mut Answers,
+        slot: ExchangeKey,
+        upstream: usize,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        body: &[u8],
+        upload: Option<(Framing, bool)>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) -> Option<usize> {
         let plan = Arc::clone(&cx.plan);
         let upstream_plan = &plan.upstreams[upstream];
         let anywhere = cx.is_anywhere(upstream as u16);
@@ -84,7 +110,7 @@ impl Asks {
         if let Verdict::Refused { left_us } = verdict {
             answers.conns.exchange_mut(slot).ruled = ruled;
             answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
-            return;
+            return None;
         }
         let conn = answers.conns.exchange(slot).conn;
         let mut ask = self.begin_asking(answers, slot, upstream, request.traits(), cx);
@@ -104,16 +130,28 @@ impl Asks {
         let sealed = client_scheme(peer, client.flags.sealed, fields, bytes, &plan.client).sealed;
         let from = From { peer, sealed, shown: client.shown.as_deref() };
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
-        if let Some(mut ruled) = ruled.take() {
+        let may_leave = upstream_plan.fallback().is_some() && !isolated && !ask.traits.has(RequestFlags::BOUND);
+        let next = match asked {
+            Asked::Refused(cause) if may_leave => fallback(upstream, cause, cx),
+            _ => None,
+        };
+        let exchange = answers.conns.exchange_mut(slot);
+        if may_leave && next.is_none() && !ask.traits.has(RequestFlags::STREAMING) {
+            exchange.spare = Some(Spare::of(upstream, head, fields, bytes, body, upload));
+        }
+        if let Some(ruled) = ruled.as_mut().filter(|_| !may_leave) {
             ruled.forget_request();
-            answers.conns.exchange_mut(slot).ruled = Some(ruled);
         }
-        let is_here = matches!(asked, Asked::Here(Some(_)));
-        on_asked(answers, &ask, asked, cx);
-        if is_here && ask.traits.has(RequestFlags::STREAMING) {
-            // The rest of its body may come.
-            answers.on_body_flow(ask.id, false, cx);
+        exchange.ruled = ruled;
+        if next.is_none() {
+            let is_here = matches!(asked, Asked::Here(Some(_)));
+            on_asked(answers, &ask, asked, cx);
+            if is_here && ask.traits.has(RequestFlags::STREAMING) {
+                // The rest of its body may come.
+                answers.on_body_flow(ask.id, false, cx);
+            }
         }
+        next
     }
 
     /// From now on an exchange waits for an answer of an upstream: to this, which has no key and is bound to no server. Always inlined: a
@@ -204,9 +242,21 @@ fn balance_key(
     plan: &Plan,
 ) -> Option<u64> {
     let Method::Hash(key) = &plan.upstreams[upstream].balance else { return None };
+    key_of(key, peer, head, fields, bytes, &plan.client)
+}
+
+/// The hash of a key of a request; None: it has none.
+fn key_of(
+    key: &Key,
+    peer: IpAddr,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &ClientPlan,
+) -> Option<u64> {
     match key {
         Key::Uri => Some(hash_key(head.path.of(bytes))),
-        Key::ClientIp => match client_address(peer, fields, bytes, &plan.client) {
+        Key::ClientIp => match client_address(peer, fields, bytes, plan) {
             IpAddr::V4(address) => Some(hash_key(&address.octets())),
             IpAddr::V6(address) => Some(hash_key(&address.octets())),
         },

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir_http::{BodyReader, Fields, HeadScan, RequestHead};
 
 use super::compressing::Compressing;
+use super::fallback::Spare;
 use super::http1::{Http1, Http1Answer};
 use super::stalls::Stalls;
 use crate::base::keys::ClientKey;
@@ -236,6 +237,8 @@ pub(crate) struct Exchange {
     pub asked: u16,
     /// A copy of the request while it is with another worker and may be repeated.
     pub kept: Option<Box<RetryCopy>>,
+    /// The request itself while it waits and another upstream may have it instead.
+    pub(super) spare: Option<Box<Spare>>,
     /// Its body, while that is being read.
     pub upload: Option<Box<RequestBodyReader>>,
     /// The upstream connection asked to hold the rest of the body, or what the tunnel's client says, back.
@@ -416,8 +419,8 @@ impl Phase {
     fn may_become(self, to: Phase) -> bool {
         match to {
             Phase::Reading => false,
-            // From an answer that has begun: its client has nothing of it yet, and it is asked for again.
-            Phase::Waiting => matches!(self, Phase::Reading | Phase::Answering),
+            // Also of another upstream. From an answer that has begun: its client has nothing of it yet, and it is asked for again.
+            Phase::Waiting => self != Phase::Done,
             // What weir answers by itself need not have been forwarded.
             Phase::Answering => matches!(self, Phase::Reading | Phase::Waiting),
             Phase::Done => self != Phase::Done,
@@ -439,6 +442,7 @@ impl Exchange {
             server_conn: None,
             asked: cx.worker,
             kept: None,
+            spare: None,
             upload: None,
             held_back: false,
             ruled: None,

@@ -14,11 +14,10 @@ use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::http2::streams::Carriers;
 use super::stalls;
-use super::visitors::Visitor;
+use super::visitors::Visitors;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
-use crate::base::side_table::SideTable;
 use crate::base::slab::Slab;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
@@ -45,7 +44,7 @@ pub(crate) struct Connections {
     /// Tunnels whose bytes the driver may move as soon as it has all that came before.
     to_relay: Vec<(ClientKey, u32)>,
     /// Clients of routes with users.
-    pub(super) visitors: SideTable<ClientKey, Visitor>,
+    pub(super) visitors: Visitors,
     /// Bytes that all clients together have reserved to take answers in.
     pub(super) absorbed: usize,
     /// All are to go.
@@ -231,7 +230,7 @@ impl Connections {
 
     /// Takes a connection whose exchanges are gone out of the table.
     pub(super) fn remove(&mut self, index: ClientKey) -> ClientConn {
-        self.visitors.take(index);
+        self.visitors.forget(index);
         self.conns.remove(index)
     }
 

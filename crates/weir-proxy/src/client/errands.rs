@@ -32,8 +32,8 @@ impl Clients {
                     self.conn_mut(index).forward_state().verdict = Some(user);
                     self.answers.conns.resume_decision(self.answers.conns.local_name(index));
                 }
-                Some(index) => self.answers.conns.judged(index, user),
-                None => {}
+                Some(index) if self.answers.conns.visitors.judged(index, user) => self.answers.conns.look_again(index),
+                _ => {}
             },
         }
     }

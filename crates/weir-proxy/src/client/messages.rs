@@ -20,7 +20,7 @@ impl Answers {
     pub(crate) fn take_back(&mut self, slot: ExchangeKey, cx: &Context) {
         let exchange = self.conns.exchange_mut(slot);
         (exchange.asked, exchange.server_conn) = (cx.worker, None);
-        self.release(slot);
+        self.release_copy(slot);
     }
 
     /// The head of an answer has come.

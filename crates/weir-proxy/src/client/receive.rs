@@ -6,6 +6,7 @@ use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHea
 
 use super::Clients;
 use super::ruling::Ruling;
+use super::visitors::{await_verdict, go_on_judged};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
@@ -97,7 +98,7 @@ impl Clients {
         }
         let conn = self.conn(index);
         if conn.flags.unverified {
-            self.go_on_judged(index, to, cx);
+            go_on_judged(self, index, to, cx);
         } else if conn.reading() == Reading::Frames {
             self.read_kept_frames(index, to, cx);
             if self.is_there(index) {
@@ -328,64 +329,11 @@ impl Clients {
         let bytes = &input.bytes[at..];
         let ruling = match self.routed(index, head, fields, bytes, cx) {
             Ok(ruling) => ruling,
-            Err(found) => return self.await_verdict(index, found, head, fields, bytes, cx),
+            Err(unjudged) => return await_verdict(self, index, *unjudged, head, fields, bytes, cx),
         };
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
         let here = bytes.len() > head.bytes;
-        self.go_on(index, exchange, ruling, head, fields, bytes, here, to, cx);
-    }
-
-    /// What becomes of a request is known: that is done. `here`: something of its body is.
-    #[inline]
-    pub(super) fn go_on(
-        &mut self,
-        index: ClientKey,
-        exchange: ExchangeKey,
-        (goal, ruled): Ruling,
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        here: bool,
-        to: &mut Requests<'_>,
-        cx: &mut Context,
-    ) {
-        if let Some(ruled) = ruled {
-            self.answers.records.ruled(exchange, &ruled);
-            self.answers.conns.exchange_mut(exchange).ruled = Some(ruled);
-        }
-        let upstream = match goal {
-            Ok(_) if self.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
-                return self.answer_locally(index, exchange, head, here, Cause::Grpc.into(), cx);
-            }
-            Ok(upstream) => upstream,
-            Err(local) => return self.answer_locally(index, exchange, head, here, local, cx),
-        };
-        if self.answers.needs_http1(index, exchange, upstream, cx) {
-            return;
-        }
-        if self.conn(index).flags.proxied {
-            cx.usage.requested(self.conn(index).account(), head.method == Method::Connect);
-        }
-        if head.method == Method::Connect {
-            self.conn_mut(index).read_as(Reading::Await);
-            self.asks.open_tunnel(&mut self.answers, exchange, upstream, to, cx);
-            self.answers.conns.arm(index, cx);
-            return;
-        }
-        if !head.body.is_empty() {
-            let kept =
-                KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
-            self.read_body(index, exchange, head, here, Ok(kept), cx);
-        } else {
-            if head.upgrade.is_some() {
-                // Before it is forwarded: it may be answered at once.
-                self.conn_mut(index).read_as(Reading::Await);
-            }
-            self.asks.forward(&mut self.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
-        }
-        if self.is_there(index) {
-            self.answers.conns.arm(index, cx);
-        }
+        go_on(self, index, exchange, ruling, head, fields, bytes, here, to, cx);
     }
 
     /// Answers a request without an upstream. A body that is still to come is read first where it is small; else it ends the connection, so it
@@ -500,6 +448,58 @@ impl Clients {
         if let Some(index) = self.answers.conns.of_token(token) {
             self.answers.close_conn(index, ClientEnd::ClientReset, cx);
         }
+    }
+}
+
+/// What becomes of a request is known: that is done. `here`: something of its body is.
+#[inline]
+pub(super) fn go_on(
+    clients: &mut Clients,
+    index: ClientKey,
+    exchange: ExchangeKey,
+    (goal, ruled): Ruling,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    here: bool,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) {
+    if let Some(ruled) = ruled {
+        clients.answers.records.ruled(exchange, &ruled);
+        clients.answers.conns.exchange_mut(exchange).ruled = Some(ruled);
+    }
+    let upstream = match goal {
+        Ok(_) if clients.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
+            return clients.answer_locally(index, exchange, head, here, Cause::Grpc.into(), cx);
+        }
+        Ok(upstream) => upstream,
+        Err(local) => return clients.answer_locally(index, exchange, head, here, local, cx),
+    };
+    if clients.answers.needs_http1(index, exchange, upstream, cx) {
+        return;
+    }
+    if clients.conn(index).flags.proxied {
+        cx.usage.requested(clients.conn(index).account(), head.method == Method::Connect);
+    }
+    if head.method == Method::Connect {
+        clients.conn_mut(index).read_as(Reading::Await);
+        clients.asks.open_tunnel(&mut clients.answers, exchange, upstream, to, cx);
+        clients.answers.conns.arm(index, cx);
+        return;
+    }
+    if !head.body.is_empty() {
+        let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+        clients.read_body(index, exchange, head, here, Ok(kept), cx);
+    } else {
+        if head.upgrade.is_some() {
+            // Before it is forwarded: it may be answered at once.
+            clients.conn_mut(index).read_as(Reading::Await);
+        }
+        clients.asks.forward(&mut clients.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
+    }
+    if clients.is_there(index) {
+        clients.answers.conns.arm(index, cx);
     }
 }
 

@@ -8,6 +8,7 @@ use weir_http::{Fields, RequestHead};
 
 use super::Clients;
 use super::receive::route;
+use super::stalls::carrier_of;
 use super::visitors::Login;
 use crate::base::keys::ClientKey;
 use crate::cause::{Cause, Local};
@@ -46,9 +47,10 @@ impl Clients {
         fields: &Fields,
         bytes: &[u8],
         cx: &Context,
-    ) -> Result<Ruling, (Found, Credentials)> {
+    ) -> Result<Ruling, Box<(Found, Credentials)>> {
         let identity = self.identify(index, fields, bytes, cx);
-        let conn = self.answers.conns.at(index);
+        let conns = &self.answers.conns;
+        let conn = conns.at(index);
         let spoken = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &cx.plan.client);
         if spoken.is_doubtful && !conn.flags.proxied {
             cx.counters.schemes_ignored.add(1);
@@ -66,10 +68,10 @@ impl Clients {
         let user = match rules.and_then(|rules| rules.users.as_ref()) {
             _ if rules.is_some_and(|rules| !rules.access.admits(client)) => Err(Cause::AddressDenied),
             None => Ok(None),
-            Some(users) => match self.answers.conns.login(index, users, fields, bytes) {
+            Some(users) => match conns.visitors.login(carrier_of(conns, index), users, fields, bytes) {
                 Login::Known(user) => Ok(Some(user)),
                 Login::Refused(cause) => Err(cause),
-                Login::Unknown(credentials) => return Err((found, credentials)),
+                Login::Unknown(credentials) => return Err(Box::new((found, credentials))),
             },
         };
         Ok(found.rule(user, conn.peer, head, fields, bytes, &cx.plan))

@@ -128,7 +128,9 @@ impl Clients {
             }
             Reading::Await if conn.flags.unverified => {
                 cx.counters.timeouts.count(Timeout::Errand);
-                if let Some(id) = self.answers.conns.stop_waiting(index) {
+                self.conn_mut(index).flags.unverified = false;
+                let id = self.answers.conns.visitors.stop_waiting(index);
+                if let Some(id) = id.filter(|id| self.answers.conns.holds(*id)) {
                     self.answers.fail_exchange(id.index, Cause::ErrandTimeout, cx);
                 }
             }

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use weir_http::{FieldName, Fields, RequestHead};
 
 use super::Clients;
-use super::connections::Connections;
+use super::receive::go_on;
 use super::ruling::Found;
+use super::stalls::carrier_of;
 use crate::base::keys::ClientKey;
+use crate::base::side_table::SideTable;
 use crate::cause::Cause;
 use crate::client::connection::Reading;
 use crate::context::Context;
@@ -64,48 +66,46 @@ pub(super) enum Login {
     Unknown(Credentials),
 }
 
-impl Connections {
-    /// Who makes a request of a route with users, as far as that is known.
-    pub(super) fn login(&self, index: ClientKey, users: &BasicAuth, fields: &Fields, bytes: &[u8]) -> Login {
+/// Those of a worker, by connection.
+#[derive(Debug, Default)]
+pub(super) struct Visitors(SideTable<ClientKey, Visitor>);
+
+impl Visitors {
+    /// Who makes a request of a route with users, as far as that is known. `carrier`: the connection, or that of the stream.
+    pub(super) fn login(&self, carrier: ClientKey, users: &BasicAuth, fields: &Fields, bytes: &[u8]) -> Login {
         let value = match shown(fields, FieldName::Authorization, bytes) {
             Ok(value) => value,
             Err(Unreadable::Missing) => return Login::Refused(Cause::AuthorizationMissing),
             Err(Unreadable::Invalid) => return Login::Refused(Cause::AuthorizationInvalid),
         };
-        let visitor = self.visitors.get(self.carrier(index)).and_then(|visitor| visitor.vouched.as_ref());
-        if let Some(Vouched { user, .. }) = visitor.filter(|vouched| vouched.is_for(users, value)) {
+        let vouched = self.0.get(carrier).and_then(|visitor| visitor.vouched.as_ref());
+        if let Some(Vouched { user, .. }) = vouched.filter(|vouched| vouched.is_for(users, value)) {
             return Login::Known(Arc::clone(user));
         }
         read_basic(value).map_or(Login::Refused(Cause::AuthorizationInvalid), Login::Unknown)
     }
 
-    /// The connection whose clients all streams are; of any other connection that itself.
-    fn carrier(&self, index: ClientKey) -> ClientKey {
-        self.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
-    }
-
-    /// A verdict has come on what the request of a connection shows. It is looked at soon.
-    pub(super) fn judged(&mut self, index: ClientKey, verdict: Result<Arc<User>, Unverified>) {
-        let waiting = self.visitors.get_mut(index).and_then(|visitor| visitor.waiting.as_mut());
-        if let Some(waiting) = waiting {
-            waiting.verdict = Some(verdict);
-            self.look_again(index);
-        }
+    /// A verdict has come on what the request of a connection shows. Whether one waits for it.
+    pub(super) fn judged(&mut self, index: ClientKey, verdict: Result<Arc<User>, Unverified>) -> bool {
+        let waiting = self.0.get_mut(index).and_then(|visitor| visitor.waiting.as_mut());
+        let Some(waiting) = waiting else { return false };
+        waiting.verdict = Some(verdict);
+        true
     }
 
     /// The request of a connection that waited for a verdict, when that is there.
-    fn take_judged(&mut self, index: ClientKey) -> Option<(Box<Waiting>, Result<Arc<User>, Unverified>)> {
-        let visitor = self.visitors.get_mut(index)?;
-        let mut waiting = visitor.waiting.take_if(|waiting| waiting.verdict.is_some())?;
-        let verdict = waiting.verdict.take()?;
-        Some((waiting, verdict))
+    fn take_judged(&mut self, index: ClientKey) -> Option<Box<Waiting>> {
+        self.0.get_mut(index)?.waiting.take_if(|waiting| waiting.verdict.is_some())
     }
 
-    /// Takes back that a request waits for a verdict: whose it is, if its client is there.
+    /// The request of a connection is not to wait for a verdict any more: which one that was.
     pub(super) fn stop_waiting(&mut self, index: ClientKey) -> Option<ExchangeId> {
-        self.at_mut(index).flags.unverified = false;
-        let waiting = self.visitors.get_mut(index)?.waiting.take()?;
-        Some(waiting.id).filter(|id| self.holds(*id))
+        Some(self.0.get_mut(index)?.waiting.take()?.id)
+    }
+
+    /// A connection is gone.
+    pub(super) fn forget(&mut self, index: ClientKey) {
+        self.0.take(index);
     }
 }
 
@@ -115,106 +115,107 @@ impl Vouched {
     }
 }
 
-impl Clients {
-    /// A request has to wait until its credentials are compared. It has its place in the order of answers, and nothing is parsed behind it.
-    pub(super) fn await_verdict(
-        &mut self,
-        index: ClientKey,
-        (found, credentials): (Found, Credentials),
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        cx: &mut Context,
-    ) {
-        let exchange = self.add_exchange(index, head, fields, bytes, cx);
-        let id = self.answers.conns.exchange_id(exchange, cx);
-        self.verify(index, &found, credentials);
-        let bytes = bytes[..head.bytes].to_vec();
-        let waiting = Waiting { id, found, head: *head, fields: fields.clone(), bytes, verdict: None };
-        self.answers.conns.visitors.get_or_default(index).waiting = Some(Box::new(waiting));
-        let conn = self.conn_mut(index);
-        conn.read_as(Reading::Await);
-        conn.flags.unverified = true;
-        conn.since_us = cx.now_us;
-        self.answers.conns.arm(index, cx);
-    }
+/// A request has to wait until its credentials are compared. It has its place in the order of answers, and nothing is parsed behind it.
+pub(super) fn await_verdict(
+    clients: &mut Clients,
+    index: ClientKey,
+    (found, credentials): (Found, Credentials),
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    cx: &mut Context,
+) {
+    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    let id = clients.answers.conns.exchange_id(exchange, cx);
+    verify(clients, index, &found, credentials);
+    let bytes = bytes[..head.bytes].to_vec();
+    let waiting = Waiting { id, found, head: *head, fields: fields.clone(), bytes, verdict: None };
+    clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
+    let conn = clients.conn_mut(index);
+    conn.read_as(Reading::Await);
+    conn.flags.unverified = true;
+    conn.since_us = cx.now_us;
+    clients.answers.conns.arm(index, cx);
+}
 
-    /// Has credentials compared.
-    fn verify(&mut self, index: ClientKey, found: &Found, credentials: Credentials) {
-        let Some(users) = found.users() else { return };
-        let (token, client) = (self.answers.conns.token(index), Lane::of(found.client));
-        self.forward.want(Errand::Verify { token, client, users: Arc::clone(&users.users), credentials });
-    }
+/// Has credentials compared.
+fn verify(clients: &mut Clients, index: ClientKey, found: &Found, credentials: Credentials) {
+    let Some(users) = found.users() else { return };
+    let (token, client) = (clients.answers.conns.token(index), Lane::of(found.client));
+    clients.forward.want(Errand::Verify { token, client, users: Arc::clone(&users.users), credentials });
+}
 
-    /// A request that waited for a verdict goes on, if that is there.
-    pub(super) fn go_on_judged(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some((waiting, verdict)) = self.answers.conns.take_judged(index) else { return };
-        let Waiting { id, found, head, fields, bytes, .. } = *waiting;
-        if !self.answers.conns.holds(id) || self.conn(index).reading() != Reading::Await {
-            self.conn_mut(index).flags.unverified = false;
-            return;
-        }
-        if let Ok(user) = &verdict
-            && user.is_revoked()
-            && let Login::Unknown(credentials) = self.relogin(index, &found, &fields, &bytes)
-        {
-            // The file has changed since: it is asked anew.
-            self.verify(index, &found, credentials);
-            let waiting = Waiting { id, found, head, fields, bytes, verdict: None };
-            self.answers.conns.visitors.get_or_default(index).waiting = Some(Box::new(waiting));
-            return;
-        }
-        let user = verdict.map(Some).map_err(|why| match why {
-            Unverified::Wrong => Cause::AuthorizationWrong,
-            Unverified::NoRoom => Cause::CredentialsBusy,
-        });
-        if let Ok(Some(user)) = &user {
-            self.vouch(index, &found, user, &fields, &bytes);
-        }
-        let conn = self.answers.conns.at_mut(index);
-        conn.flags.unverified = false;
-        let here = conn.stashed() > 0;
-        let peer = conn.peer;
-        let closes = self.answers.conns.exchange(id.index).want.close;
-        self.conn_mut(index).read_as(if closes { Reading::Closing } else { Reading::Head });
-        let ruling = found.rule(user, peer, &head, &fields, &bytes, &cx.plan);
-        self.go_on(index, id.index, ruling, &head, &fields, &bytes, here, to, cx);
-        if self.is_there(index) {
-            self.read_behind(index, to, cx);
-        }
+/// A request that waited for a verdict goes on, if that is there.
+pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    let Some(waiting) = clients.answers.conns.visitors.take_judged(index) else { return };
+    let Waiting { id, found, head, fields, bytes, verdict: Some(verdict), .. } = *waiting else { return };
+    if !clients.answers.conns.holds(id) || clients.conn(index).reading() != Reading::Await {
+        clients.conn_mut(index).flags.unverified = false;
+        return;
     }
+    if let Ok(user) = &verdict
+        && user.is_revoked()
+        && let Login::Unknown(credentials) = relogin(clients, index, &found, &fields, &bytes)
+    {
+        // The file has changed since: it is asked anew.
+        verify(clients, index, &found, credentials);
+        let waiting = Waiting { id, found, head, fields, bytes, verdict: None };
+        clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
+        return;
+    }
+    let user = verdict.map(Some).map_err(|why| match why {
+        Unverified::Wrong => Cause::AuthorizationWrong,
+        Unverified::NoRoom => Cause::CredentialsBusy,
+    });
+    if let Ok(Some(user)) = &user {
+        vouch(clients, index, &found, user, &fields, &bytes);
+    }
+    let conn = clients.answers.conns.at_mut(index);
+    conn.flags.unverified = false;
+    let here = conn.stashed() > 0;
+    let peer = conn.peer;
+    let closes = clients.answers.conns.exchange(id.index).want.close;
+    clients.conn_mut(index).read_as(if closes { Reading::Closing } else { Reading::Head });
+    let ruling = found.rule(user, peer, &head, &fields, &bytes, &cx.plan);
+    go_on(clients, index, id.index, ruling, &head, &fields, &bytes, here, to, cx);
+    if clients.is_there(index) {
+        read_behind(clients, index, to, cx);
+    }
+}
 
-    fn relogin(&self, index: ClientKey, found: &Found, fields: &Fields, bytes: &[u8]) -> Login {
-        match found.users() {
-            Some(users) => self.answers.conns.login(index, users, fields, bytes),
-            None => Login::Refused(Cause::AuthorizationMissing),
+fn relogin(clients: &Clients, index: ClientKey, found: &Found, fields: &Fields, bytes: &[u8]) -> Login {
+    match found.users() {
+        Some(users) => {
+            let conns = &clients.answers.conns;
+            conns.visitors.login(carrier_of(conns, index), users, fields, bytes)
         }
+        None => Login::Refused(Cause::AuthorizationMissing),
     }
+}
 
-    /// The client of a connection, or of all its streams, has shown to be this user.
-    fn vouch(&mut self, index: ClientKey, found: &Found, user: &Arc<User>, fields: &Fields, bytes: &[u8]) {
-        let Some(users) = found.users() else { return };
-        let Ok(value) = shown(fields, FieldName::Authorization, bytes) else { return };
-        let (users, value, user) = (Arc::clone(&users.users), value.into(), Arc::clone(user));
-        let conns = &mut self.answers.conns;
-        conns.visitors.get_or_default(conns.carrier(index)).vouched = Some(Vouched { users, value, user });
-    }
+/// The client of a connection, or of all its streams, has shown to be this user.
+fn vouch(clients: &mut Clients, index: ClientKey, found: &Found, user: &Arc<User>, fields: &Fields, bytes: &[u8]) {
+    let Some(users) = found.users() else { return };
+    let Ok(value) = shown(fields, FieldName::Authorization, bytes) else { return };
+    let (users, value, user) = (Arc::clone(&users.users), value.into(), Arc::clone(user));
+    let conns = &mut clients.answers.conns;
+    conns.visitors.0.get_or_default(carrier_of(conns, index)).vouched = Some(Vouched { users, value, user });
+}
 
-    /// What came behind a request while that waited is read.
-    fn read_behind(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let conn = self.conn_mut(index);
-        if conn.stream.is_some() && conn.reading() != Reading::Body {
-            let unread = conn.stash.take().map_or(0, |stash| stash.bytes.len() - stash.start);
-            return self.answers.ignore_body(index, unread);
-        }
-        if conn.stash.is_some() {
-            self.answers.conns.look_again(index);
-        } else if conn.flags.ended {
-            return self.input_ended(index, to, cx);
-        }
-        self.answers.conns.update_receive(index, cx);
-        self.answers.conns.arm(index, cx);
+/// What came behind a request while that waited is read.
+fn read_behind(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    let conn = clients.conn_mut(index);
+    if conn.stream.is_some() && conn.reading() != Reading::Body {
+        let unread = conn.stash.take().map_or(0, |stash| stash.bytes.len() - stash.start);
+        return clients.answers.ignore_body(index, unread);
     }
+    if conn.stash.is_some() {
+        clients.answers.conns.look_again(index);
+    } else if conn.flags.ended {
+        return clients.input_ended(index, to, cx);
+    }
+    clients.answers.conns.update_receive(index, cx);
+    clients.answers.conns.arm(index, cx);
 }
 
 impl Found {

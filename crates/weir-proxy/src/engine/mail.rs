@@ -4,8 +4,10 @@ use weir_http::{Field, Trailers};
 
 use super::Engine;
 use crate::base::piece::Piece;
+use crate::client::fallback::falls_back;
 use crate::cross::answer::Stop;
 use crate::cross::mail::{Flow, Mail, Post};
+use crate::cross::router::Requests;
 use crate::request::pending_request::ExchangeId;
 
 /// A larger buffer of a worker's mail to itself is given back to the allocator.
@@ -113,7 +115,9 @@ impl Engine {
             }
             Mail::Fail { id, cause } => {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
-                clients.answers().on_answer_fails(id, cause, cx);
+                if !falls_back(clients, id, cause, &mut Requests::new(upstreams), cx) {
+                    clients.answers().on_answer_fails(id, cause, cx);
+                }
             }
         }
     }

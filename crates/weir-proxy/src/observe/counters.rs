@@ -157,6 +157,8 @@ counters! {
     requests: Total,
     /// Requests whose client's connection ended before their answer began.
     requests_abandoned: Total,
+    /// Requests that went to a fall-back upstream, because no server of theirs could take them.
+    fallbacks: Total,
     /// Requests waiting for an upstream connection.
     queue_waiting: Gauge,
     /// Requests sent and not yet answered.

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
+use super::{AllDown, ListenerPlan, Plan, ServerPlan, UpstreamPlan};
 
 /// Servers that may be added while weir runs, over all upstreams.
 pub const SERVERS_SPARE: usize = 1024;
@@ -79,6 +79,11 @@ impl Plan {
         }
         if next.slots.len() > slots_max {
             return Err(full);
+        }
+        for at in &targets {
+            if let AllDown::Fallback(upstream) = &mut next.upstreams[*at].all_down {
+                *upstream = targets[*upstream];
+            }
         }
         next.routes.retarget(&targets);
         if let Some(forward) = &mut next.forward {

@@ -403,7 +403,7 @@ impl PrivatePools {
         tried.servers += 1;
         let machine = &mut pool.servers[server];
         machine.contact.failures = machine.contact.failures.max(tried.rounds.attempts() + 1);
-        let retries = cx.plan.upstreams[usize::from(ask.upstream)].connect_retries.max(1);
+        let retries = cx.plan.upstreams[usize::from(ask.upstream)].connects_failed_max();
         let is_over = tried.servers.is_multiple_of(servers.len() as u32);
         let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
         // Others may have found out already that none is of use.

@@ -132,8 +132,8 @@ impl View<'_> {
         if machine.mode.private {
             return machine.standing.keeps_connections();
         }
-        let retries = self.cx.plan.upstreams[usize::from(machine.upstream)].connect_retries;
-        machine.standing.keeps_connections() && !machine.is_full() && machine.contact.failures < retries.max(1)
+        let retries = self.cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
+        machine.standing.keeps_connections() && !machine.is_full() && machine.contact.failures < retries
     }
 
     /// Whether a server that has not failed is being connected to and can be expected at once.

@@ -13,6 +13,7 @@ mod circles;
 mod compress;
 mod crowded;
 mod cuts;
+mod fallbacks;
 mod forward;
 mod glitches;
 mod health;

@@ -1,0 +1,72 @@
+//! Fall-back upstreams: what no server of an upstream can take is asked of the one that stands in for it (stage forward).
+//!
+//! A request is handed to the other upstream as if it had been routed there: its options hold then, and it is written anew. That happens
+//! where weir would answer for want of a server ([`Cause::is_want_of_servers`]): at once, or when what waits is given up, for which a copy is kept ([`Spare`])
+//! until the answer begins. A request that has been sent comes to that only where it may be repeated, so nothing else is asked for twice. What stays where it is: a session that may have no other server, a suspect, and a body that streams
+//! already. Bound: a copy for each unanswered request, with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
+
+use weir_http::{Fields, Framing, RequestHead};
+
+use super::Clients;
+use crate::cause::Cause;
+use crate::client::connection::{KeptRequest, Phase};
+use crate::context::Context;
+use crate::cross::router::Requests;
+use crate::request::pending_request::ExchangeId;
+
+/// A request that may be asked of another upstream yet.
+#[derive(Debug)]
+pub(super) struct Spare {
+    /// With the upstream that has it now.
+    request: KeptRequest,
+    body: Vec<u8>,
+    framing: Option<Framing>,
+}
+
+impl Spare {
+    /// Of a request that was asked of this upstream; `upload` as its body is framed, all of which is here, if that is not as in its head.
+    pub(super) fn of(
+        upstream: usize,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        body: &[u8],
+        upload: Option<(Framing, bool)>,
+    ) -> Box<Spare> {
+        let bytes = bytes[..head.bytes].to_vec();
+        let request = KeptRequest { head: *head, fields: fields.clone(), bytes, upstream };
+        Box::new(Spare { request, body: body.to_vec(), framing: upload.map(|(framing, _)| framing) })
+    }
+}
+
+/// The upstream that stands in for one where a request fails.
+pub(super) fn fallback(upstream: usize, cause: Cause, cx: &Context) -> Option<usize> {
+    cx.plan.upstreams.get(upstream)?.fallback().filter(|_| cause.is_want_of_servers())
+}
+
+/// There is no answer to a request. Whether it was asked of another upstream.
+pub(crate) fn falls_back(
+    clients: &mut Clients,
+    id: ExchangeId,
+    cause: Cause,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
+    let conns = &mut clients.answers.conns;
+    if !conns.is_in(id, Phase::Waiting) || conns.at(conns.exchange(id.index).conn).is_given_up() {
+        return false;
+    }
+    let exchange = conns.exchange_mut(id.index);
+    let index = exchange.conn;
+    let next = exchange.spare.as_ref().and_then(|spare| fallback(spare.request.upstream, cause, cx));
+    let (Some(next), Some(spare)) = (next, exchange.spare.take()) else { return false };
+    clients.answers.take_back(id.index, cx);
+    cx.counters.fallbacks.add(1);
+    let Spare { request: KeptRequest { head, fields, bytes, .. }, body, framing } = *spare;
+    let upload = framing.map(|framing| (framing, false));
+    clients.asks.forward(&mut clients.answers, id.index, next, &head, &fields, &bytes, &body, upload, to, cx);
+    if clients.is_there(index) {
+        clients.answers.conns.arm(index, cx);
+    }
+    true
+}
