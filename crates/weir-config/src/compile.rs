@@ -13,6 +13,7 @@ mod own_answer;
 mod pool;
 mod route;
 mod shutdown;
+mod split;
 mod tls;
 mod upgrade;
 mod user;
@@ -537,14 +538,12 @@ fn method(block: &Checked) -> Method {
         "p99.9" => Statistic::Percentile(9990),
         _ => Statistic::Avg,
     };
-    let key = block.text("key");
-    match (block.word("mode"), key.split_once(':')) {
-        ("dynamic", _) => Method::Dynamic(by),
-        ("predict", _) => Method::Predict { by, past_us: block.number("past"), ahead_us: block.number("ahead") },
-        ("least", _) => Method::Least,
-        ("hash", Some(("header", name))) => Method::Hash(Key::Header(name.to_owned())),
-        ("hash", Some((_, name))) => Method::Hash(Key::Cookie(name.to_owned())),
-        ("hash", None) => Method::Hash(if key == "uri" { Key::Uri } else { Key::ClientIp }),
+    match block.word("mode") {
+        "dynamic" => Method::Dynamic(by),
+        "predict" => Method::Predict { by, past_us: block.number("past"), ahead_us: block.number("ahead") },
+        "least" => Method::Least,
+        // A key that is missing has been reported.
+        "hash" => Method::Hash(split::key_of(block.text("key")).unwrap_or(Key::ClientIp)),
         _ => Method::Ratio,
     }
 }

@@ -1,6 +1,6 @@
 //! Proves: an upstream whose servers are gone has a stand-in, with the real binary and real connects that fail, for clients of HTTP/1.1 and
-//! HTTP/2, and only while they are gone. How: servers that are killed and come
-//! back; what each of them has seen. docs/semantics.md §5.
+//! HTTP/2, and only while they are gone; a part of a route's requests goes to another upstream. How: servers that are killed and come
+//! back; what each of them has seen. docs/semantics.md §5, §14.
 
 mod kit;
 
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use kit::http2::Http2Client;
 use kit::{Client, Honest, Io, Server, Weir, eventually, free_port, nonce, on_both_drivers, status};
 
-on_both_drivers!(who_stands_in, a_stand_in_comes_by_reload);
+on_both_drivers!(who_stands_in, a_stand_in_comes_by_reload, a_share_of_requests);
 
 /// Two upstreams of a server each; the second stands in for the first with `more`.
 fn two(first: SocketAddr, second: SocketAddr, more: &str, route: &str) -> String {
@@ -74,4 +74,29 @@ fn a_stand_in_comes_by_reload(io: Io) {
     }
     weir.stop();
     spare.finish();
+}
+
+fn a_share_of_requests(io: Io) {
+    let (app, canary) = (Server::start(Honest), Server::start(Honest));
+    let split = "split \"spare\" percent=25";
+    let weir = Weir::start(io, 2, &two(app.address, canary.address, "", split));
+    let mut clients = [0; 4].map(|_| Client::connect(weir.address));
+    for n in 0..200 {
+        assert_eq!(get(&mut clients[n % 4]), 200);
+    }
+    assert!((48..=52).contains(&count(&canary)), "{}", count(&canary));
+    // By cookie: a user stays where he is, whatever the connection.
+    weir.rewrite(&two(app.address, canary.address, "", &format!("split-by \"cookie:user\"; {split}")));
+    weir.answer(&["reload"]);
+    let before = count(&canary);
+    for n in 0..120 {
+        let user = n % 30;
+        clients[n % 4].request("GET", &format!("/v?n={}", nonce()), &format!("Cookie: user={user}\r\n"), b"");
+        assert_eq!(clients[n % 4].reply().status, 200);
+    }
+    let more = count(&canary) - before;
+    assert!(more.is_multiple_of(4) && more > 0 && more < 80, "{more} of 120 requests of 30 users");
+    weir.stop();
+    app.finish();
+    canary.finish();
 }

@@ -14,6 +14,7 @@ use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
 
 use super::own_answer::no_single_goal;
+use super::split::split;
 use super::users::basic_auth;
 use super::{BLOCKS_MAX, Compiler, network, pool, target_match};
 use crate::check::Checked;
@@ -61,13 +62,19 @@ impl Compiler<'_> {
             return None;
         }
         if block.chosen("proxy").is_none() {
+            if let Some(split) = block.all("split").next() {
+                let message = "`split` takes a part of what goes to `proxy`, which this route does not have";
+                self.push(Problem::new("conflict", &split.place("upstream"), message).help("proxy \"app\""));
+            }
             return self.own_answer(block).map(|own| Target::Here(Arc::new(own)));
         }
         let target = self.upstream_named(block, "proxy", names)?;
-        Some(Target::Upstream(match pool::pool(block.word("pool")) {
+        let target = match pool::pool(block.word("pool")) {
             Some(pool) => pool::derived(upstreams, target, pool),
             None => target,
-        }))
+        };
+        let split = split(self, block, target, names, upstreams);
+        Some(split.map_or(Target::Upstream(target), |split| Target::Split(Arc::new(split))))
     }
 
     fn conditions(&mut self, route: &Checked) -> Vec<Condition> {
@@ -226,7 +233,7 @@ impl Compiler<'_> {
 fn leads_to<'u>(target: &Target, upstreams: &'u [UpstreamPlan]) -> Vec<&'u UpstreamPlan> {
     let next = |upstream: &&UpstreamPlan| upstream.fallback().map(|fallback| &upstreams[fallback]);
     let chain = |first: usize| std::iter::successors(Some(&upstreams[first]), next);
-    target.upstream().into_iter().flat_map(chain).collect()
+    target.upstreams().flat_map(chain).collect()
 }
 
 /// There is no upstream of the name that an option says.

@@ -12,7 +12,9 @@ impl Compiler<'_> {
     /// Warns of everything that is odd in the whole.
     pub(super) fn warn(&mut self, document: &Checked) {
         let routes = document.all("route").map(|route| route.text("proxy"));
-        let used: Vec<&str> = routes.chain(document.all("upstream").map(|one| one.text("fallback"))).collect();
+        let parts = document.all("route").flat_map(|route| route.all("split")).map(|split| split.text("upstream"));
+        let used: Vec<&str> =
+            routes.chain(parts).chain(document.all("upstream").map(|one| one.text("fallback"))).collect();
         for upstream in document.all("upstream") {
             let name = upstream.text("name");
             // A name that was wrong has been reported.

@@ -39,6 +39,12 @@ pub(super) const ROUTE: Block = Block {
             "The upstream that answers.",
         ),
         row(
+            "split-by",
+            Kind::Text("`uri`, `client-ip`, `header:NAME` or `cookie:NAME`", texts::balance_key),
+            Default::Absent,
+            "What decides about `split`: requests with the same go to the same upstream. Without it, and for requests that have none, the shares alone.",
+        ),
+        row(
             "pool",
             Kind::Word(POOLS),
             Default::Absent,
@@ -69,7 +75,7 @@ pub(super) const ROUTE: Block = Block {
             "Taken off the beginning of paths before they go to servers. The route's `path` begins with it.",
         ),
     ],
-    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, REWRITE, REQUEST, ANSWER, ERROR_PAGE, COMPRESS],
+    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER, ERROR_PAGE, COMPRESS],
     repeats: true,
     ..BLOCK
 };
@@ -169,6 +175,25 @@ const ACCESS: Block = Block {
     ],
     repeats: true,
     by_word: true,
+    ..BLOCK
+};
+
+const SPLIT: Block = Block {
+    name: "split",
+    help: "A part of the requests goes to another upstream than `proxy` says, as for a canary. In JSON: `\"split\": [{\"upstream\": \"canary\", \"percent\": \"5\"}]`.",
+    positional: &[row(
+        "upstream",
+        Kind::Text("the name of an upstream", texts::upstream_name),
+        Default::Required,
+        "Which one.",
+    )],
+    options: &[row(
+        "percent",
+        Kind::Text("a number from 0 to 100, with at most two decimals", texts::route::percent),
+        Default::Required,
+        "How much of all requests of the route.",
+    )],
+    repeats: true,
     ..BLOCK
 };
 

@@ -88,6 +88,25 @@ pub(crate) fn content(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A share, in hundredths of a percent.
+pub(crate) fn hundredths(text: &str) -> Option<u32> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || whole.len() > 3 || part.len() > 2 {
+        return None;
+    }
+    let part = part.parse::<u32>().ok()? * if part.len() == 1 { 10 } else { 1 };
+    Some(whole.parse::<u32>().ok()? * 100 + part).filter(|share| *share <= 10_000)
+}
+
+/// A share of requests.
+pub(crate) fn percent(text: &str) -> Result<String, String> {
+    match hundredths(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("`{text}` is no share: write a number from 0 to 100, such as 5 or 0.25")),
+    }
+}
+
 /// The path of a file with content.
 pub(crate) fn file(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(char::is_control) {

@@ -246,7 +246,7 @@ fn balance_key(
 }
 
 /// The hash of a key of a request; None: it has none.
-fn key_of(
+pub(super) fn key_of(
     key: &Key,
     peer: IpAddr,
     head: &RequestHead,

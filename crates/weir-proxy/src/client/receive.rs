@@ -308,8 +308,8 @@ impl Clients {
                 } else {
                     None
                 };
-                let upstream = to.and_then(|to| to.target.upstream());
-                head.upgrade.is_some() || upstream.is_some_and(|upstream| cx.is_private(upstream as u16))
+                let is_private = |to: Routed| to.target.upstreams().any(|upstream| cx.is_private(upstream as u16));
+                head.upgrade.is_some() || to.is_some_and(is_private)
             }
         }
     }

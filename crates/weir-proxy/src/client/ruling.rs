@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_http::{Fields, RequestHead};
 
 use super::Clients;
+use super::ask::key_of;
 use super::receive::route;
 use super::stalls::carrier_of;
 use super::visitors::Login;
@@ -58,6 +59,12 @@ impl Clients {
         let to = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
             Ok(Routed { target: Target::Upstream(upstream), rules: None }) => {
                 return Ok((Ok(upstream), identity.map(Ruled::only_named)));
+            }
+            Ok(Routed { target: Target::Split(split), rules }) => {
+                let hash = split.key().and_then(|key| key_of(key, conn.peer, head, fields, bytes, &cx.plan.client));
+                let (upstream, is_part) = split.choose(hash);
+                cx.counters.split_off.add(u64::from(is_part));
+                Routed { target: Target::Upstream(upstream), rules }
             }
             Ok(to) => to,
             Err(local) => return Ok((Err(local), identity.map(Ruled::only_named))),
@@ -116,6 +123,8 @@ impl Found {
         let goal = match (refusal.or(fault), target) {
             (Some(cause), _) => Err(cause.into()),
             (None, Target::Upstream(upstream)) => Ok(upstream),
+            // One was chosen before.
+            (None, Target::Split(split)) => Ok(split.choose(None).0),
             (None, Target::Here(own)) => Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path()))),
         };
         let ruled = match ruled {

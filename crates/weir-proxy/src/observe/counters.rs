@@ -159,6 +159,8 @@ counters! {
     requests_abandoned: Total,
     /// Requests that went to a fall-back upstream, because no server of theirs could take them.
     fallbacks: Total,
+    /// Requests that a `split` has given to another upstream.
+    split_off: Total,
     /// Requests waiting for an upstream connection.
     queue_waiting: Gauge,
     /// Requests sent and not yet answered.

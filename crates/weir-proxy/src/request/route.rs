@@ -18,6 +18,7 @@ use weir_http::Fields;
 use crate::request::own_answer::OwnAnswer;
 use crate::request::rules::RouteRules;
 use crate::request::rules::matching::Condition;
+use crate::request::rules::split::Split;
 
 /// Longest host name that can match; DNS allows 255 bytes (RFC 1035 §2.3.4).
 const HOST_BYTES_MAX: usize = 255;
@@ -47,6 +48,8 @@ pub enum Scheme {
 pub enum Target {
     /// The upstream of this index in the plan.
     Upstream(usize),
+    /// One of several, by share.
+    Split(Arc<Split>),
     /// Weir itself.
     Here(Arc<OwnAnswer>),
 }
@@ -56,8 +59,17 @@ impl Target {
     pub fn upstream(&self) -> Option<usize> {
         match self {
             Target::Upstream(upstream) => Some(*upstream),
-            Target::Here(_) => None,
+            Target::Split(_) | Target::Here(_) => None,
         }
+    }
+
+    /// The indices of all upstreams that it may lead to.
+    pub fn upstreams(&self) -> impl Iterator<Item = usize> {
+        let split = match self {
+            Target::Split(split) => Some(split.upstreams()),
+            Target::Upstream(_) | Target::Here(_) => None,
+        };
+        self.upstream().into_iter().chain(split.into_iter().flatten())
     }
 }
 
@@ -191,10 +203,10 @@ impl RouteTable {
 
     /// Replaces each upstream by what stands in its place in this list.
     pub fn retarget(&mut self, upstreams: &[usize]) {
-        let renumber = |to: &mut Routed| {
-            if let Target::Upstream(upstream) = &mut to.target {
-                *upstream = upstreams[*upstream];
-            }
+        let renumber = |to: &mut Routed| match &mut to.target {
+            Target::Upstream(upstream) => *upstream = upstreams[*upstream],
+            Target::Split(split) => *split = Arc::new(split.retargeted(upstreams)),
+            Target::Here(_) => {}
         };
         let entries = self.hosts_mut().flat_map(Hosts::groups_mut).flat_map(|group| &mut group.entries);
         entries.map(|entry| &mut entry.to).for_each(renumber);

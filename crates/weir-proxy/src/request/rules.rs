@@ -12,6 +12,7 @@ pub mod edits;
 pub mod location;
 pub mod matching;
 pub mod path;
+pub mod split;
 pub mod text;
 
 use std::net::IpAddr;

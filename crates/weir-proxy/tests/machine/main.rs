@@ -9,6 +9,7 @@ mod again;
 mod balancing;
 mod basics;
 mod breathing;
+mod canaries;
 mod circles;
 mod compress;
 mod crowded;

@@ -1,0 +1,60 @@
+//! `split` of `route`: which part of its requests goes to which upstream. Called by [`super::route`].
+
+use weir_proxy::placement::balance::Key;
+use weir_proxy::plan::UpstreamPlan;
+use weir_proxy::request::rules::split::{Split, WHOLE};
+
+use super::route::RULES_MAX;
+use super::{Compiler, pool};
+use crate::check::Checked;
+use crate::problem::Problem;
+use crate::texts::route::hundredths;
+
+/// The shares of a route whose other requests go to `rest`; None: it has none, or they are wrong.
+pub(super) fn split(
+    compiler: &mut Compiler<'_>,
+    route: &Checked,
+    rest: usize,
+    names: &[&str],
+    upstreams: &mut Vec<UpstreamPlan>,
+) -> Option<Split> {
+    compiler.at_most(route, "split");
+    let key = route.text("split-by");
+    let mut parts: Vec<(u32, usize)> = Vec::new();
+    for block in route.all("split").take(RULES_MAX) {
+        let upstream = compiler.upstream_named(block, "upstream", names)?;
+        if block.text("upstream") == route.text("proxy") {
+            let message = format!("`{}` has all that no `split` takes already", names[upstream]);
+            compiler.push(Problem::new("conflict", &block.place("upstream"), message).help("name another upstream"));
+            return None;
+        }
+        // What is no number has been reported.
+        let share = hundredths(block.text("percent"))?;
+        let upstream = match pool::pool(route.word("pool")) {
+            Some(pool) => pool::derived(upstreams, upstream, pool),
+            None => upstream,
+        };
+        parts.push((share, upstream));
+        if parts.iter().map(|(share, _)| share).sum::<u32>() > WHOLE {
+            let message = "the shares of a route are more than 100 percent together";
+            compiler.push(Problem::new("conflict", &block.place("percent"), message));
+            return None;
+        }
+    }
+    if parts.is_empty() && !key.is_empty() {
+        let message = "`split-by` has an effect only with `split`";
+        let help = "split \"canary\" percent=5";
+        compiler.push(Problem::new("conflict", &route.place("split-by"), message).help(help));
+    }
+    (!parts.is_empty()).then(|| Split::new(&parts, rest, key_of(key)))
+}
+
+/// What a key of requests is called.
+pub(super) fn key_of(text: &str) -> Option<Key> {
+    match text.split_once(':') {
+        _ if text.is_empty() => None,
+        Some(("header", name)) => Some(Key::Header(name.to_owned())),
+        Some((_, name)) => Some(Key::Cookie(name.to_owned())),
+        None => Some(if text == "uri" { Key::Uri } else { Key::ClientIp }),
+    }
+}
