@@ -71,7 +71,9 @@ impl Open {
                 let why = if has_room { Unresolved::Failed } else { Unresolved::NoRoom };
                 News::Resolved { name, asker, answer: Err(why) }
             }
-            Errand::Verify { token, client, .. } => News::Verified { token, client, user: Err(Unverified::NoRoom) },
+            Errand::Verify { question, client, .. } => {
+                News::Verified { question, client, user: Err(Unverified::NoRoom) }
+            }
         };
         if has_room {
             self.forget(&news);
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
     use std::path::Path;
     use std::sync::Mutex;
-    use weir_proxy::forward::lookup::Credentials;
+    use weir_proxy::forward::lookup::{Credentials, Question};
     use weir_proxy::forward::shares::Lane;
 
     #[derive(Debug, Default)]
@@ -147,7 +149,7 @@ mod tests {
     fn verify(token: u64, last: u8) -> Errand {
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
         let (client, users) = (Lane::of([192, 0, 2, last].into()), Path::new("users").into());
-        Errand::Verify { token, client, users, credentials }
+        Errand::Verify { question: Question { token, serial: 0 }, client, users, credentials }
     }
 
     fn failed(news: &[News], why: Unresolved) -> usize {
@@ -171,7 +173,7 @@ mod tests {
         let counts = Arc::new(Counts::default());
         let mut open = Open::new(0, Some(Arc::clone(&counts) as Arc<dyn Errands>));
         let client = Lane::of([192, 0, 2, 1].into());
-        let told = |user| News::Verified { token: 7, client, user };
+        let told = |user| News::Verified { question: Question { token: 7, serial: 0 }, client, user };
         let ann = || Ok(Arc::new(weir_proxy::forward::lookup::User::new("ann")));
         assert!(open.run(verify(7, 1)) && open.run(verify(7, 1)));
         assert_eq!(open.close(vec![told(ann())]).len(), 1);
@@ -209,7 +211,11 @@ mod tests {
         let had = (1..=2).map(|last| (0..ERRANDS_MAX as u64).take_while(|n| open.run(verify(*n, last))).count());
         assert_eq!(had.collect::<Vec<_>>(), [2048, 1024]);
         let client = Lane::of([192, 0, 2, 1].into());
-        let news = open.close(vec![News::Verified { token: 0, client, user: Err(Unverified::Wrong) }]);
+        let news = open.close(vec![News::Verified {
+            question: Question { token: 0, serial: 0 },
+            client,
+            user: Err(Unverified::Wrong),
+        }]);
         assert_eq!(news.len(), 4);
         assert!(!open.run(verify(1, 1)) && open.run(verify(1, 3)));
         let taken = counts.taken.lock().unwrap();

@@ -277,9 +277,9 @@ impl Clerk {
                 Some(names) => names.ask(worker, asker, name),
                 None => (self.tell)(worker, News::Resolved { name, asker, answer: Err(Unresolved::Failed) }),
             },
-            Errand::Verify { token, client, users, credentials } => match self.verifiers.get(&users) {
-                Some(verifier) => verifier.ask(worker, token, client, credentials),
-                None => (self.tell)(worker, News::Verified { token, client, user: Err(Unverified::NoRoom) }),
+            Errand::Verify { question, client, users, credentials } => match self.verifiers.get(&users) {
+                Some(verifier) => verifier.ask(worker, question, client, credentials),
+                None => (self.tell)(worker, News::Verified { question, client, user: Err(Unverified::NoRoom) }),
             },
         }
     }
@@ -344,7 +344,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
-    use weir_proxy::forward::lookup::Credentials;
+    use weir_proxy::forward::lookup::{Credentials, Question};
     use weir_proxy::forward::policy::Policy;
     use weir_proxy::forward::shares::{Asker, Lane};
     use weir_proxy::plan::ForwardPlan;
@@ -406,7 +406,9 @@ mod tests {
         errands.run(0, resolve("after.test")).unwrap();
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
         let (client, users) = (Lane::of([127, 0, 0, 1].into()), Path::new("users").into());
-        errands.run(0, Errand::Verify { token: 1, client, users, credentials }).unwrap();
+        errands
+            .run(0, Errand::Verify { question: Question { token: 1, serial: 1 }, client, users, credentials })
+            .unwrap();
         let start = Instant::now();
         drop(side);
         assert!(start.elapsed() < Duration::from_secs(5));

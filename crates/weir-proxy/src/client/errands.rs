@@ -1,9 +1,11 @@
 //! News of errands: names that were resolved for the forward proxy (`forward/decide.rs`), credentials that were verified for it and for routes
 //! with users (`visitors.rs`).
 
+use std::sync::Arc;
+
 use super::Clients;
 use crate::context::Context;
-use crate::forward::lookup::{Errand, News};
+use crate::forward::lookup::{Errand, News, Question, Unverified, User};
 
 impl Clients {
     /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.
@@ -27,14 +29,21 @@ impl Clients {
                     .chain(waited.others)
                     .for_each(|client| self.answers.conns.resume_decision(client));
             }
-            News::Verified { token, user, .. } => match self.answers.conns.of_token(token) {
-                Some(index) if self.conn(index).flags.proxied => {
-                    self.conn_mut(index).forward_state().verdict = Some(user);
-                    self.answers.conns.resume_decision(self.answers.conns.local_name(index));
-                }
-                Some(index) if self.answers.conns.visitors.judged(index, user) => self.answers.conns.look_again(index),
-                _ => {}
-            },
+            News::Verified { question, user, .. } => on_verdict(self, question, user),
         }
+    }
+}
+
+/// A verdict has come. It is for the request that asked for it, not for a later one of its connection.
+fn on_verdict(clients: &mut Clients, question: Question, user: Result<Arc<User>, Unverified>) {
+    let Some(index) = clients.answers.conns.of_token(question.token) else { return };
+    if clients.conn(index).flags.proxied {
+        let state = clients.conn_mut(index).forward_state();
+        if state.asked == question.serial {
+            state.verdict = Some(user);
+            clients.answers.conns.resume_decision(clients.answers.conns.local_name(index));
+        }
+    } else if clients.answers.conns.visitors.judged(index, question.serial, user) {
+        clients.answers.conns.look_again(index);
     }
 }

@@ -1,7 +1,8 @@
 //! Clients of routes with `users`: whom they have shown to be, and requests that wait until that is known (stage route).
 //!
 //! A request whose credentials have to be compared keeps its place in the order of answers, and its connection reads nothing behind it
-//! ([`Reading::Await`]): one of a connection, or of each stream of HTTP/2, waits so. The side thread compares ([`Errand::Verify`]); then
+//! ([`Reading::Await`]): one of a connection, or of each stream of HTTP/2, waits so. The side thread compares
+//! ([`Errand`](crate::forward::lookup::Errand)), and its verdict is for the request that asked, never for a later one of the connection. Then
 //! the request goes on as it would have, by the rules that it was routed under. Who was good is remembered by the connection until it shows
 //! something else, another file is asked, or he is revoked. Nothing is said to the client before (RFC 9110 §10.1.1: no 100), and of a body
 //! only what a connection may have unparsed is read. docs/semantics.md §14.
@@ -22,7 +23,7 @@ use crate::client::connection::Reading;
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::forward::credentials::{Unreadable, read_basic, shown};
-use crate::forward::lookup::{Credentials, Errand, Unverified, User};
+use crate::forward::lookup::{Credentials, Unverified, User};
 use crate::forward::shares::Lane;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::basic_auth::BasicAuth;
@@ -52,6 +53,8 @@ struct Waiting {
     fields: Fields,
     /// What the two refer to.
     bytes: Vec<u8>,
+    /// The serial number of the question; None: nobody could be asked.
+    asked: Option<u64>,
     verdict: Option<Result<Arc<User>, Unverified>>,
 }
 
@@ -85,10 +88,10 @@ impl Visitors {
         read_basic(value).map_or(Login::Refused(Cause::AuthorizationInvalid), Login::Unknown)
     }
 
-    /// A verdict has come on what the request of a connection shows. Whether one waits for it.
-    pub(super) fn judged(&mut self, index: ClientKey, verdict: Result<Arc<User>, Unverified>) -> bool {
+    /// A verdict has come on a question of a connection. Whether a request waits for this one.
+    pub(super) fn judged(&mut self, index: ClientKey, asked: u64, verdict: Result<Arc<User>, Unverified>) -> bool {
         let waiting = self.0.get_mut(index).and_then(|visitor| visitor.waiting.as_mut());
-        let Some(waiting) = waiting else { return false };
+        let Some(waiting) = waiting.filter(|waiting| waiting.asked == Some(asked)) else { return false };
         waiting.verdict = Some(verdict);
         true
     }
@@ -127,9 +130,9 @@ pub(super) fn await_verdict(
 ) {
     let exchange = clients.add_exchange(index, head, fields, bytes, cx);
     let id = clients.answers.conns.exchange_id(exchange, cx);
-    verify(clients, index, &found, credentials);
+    let asked = verify(clients, index, &found, credentials);
     let bytes = bytes[..head.bytes].to_vec();
-    let waiting = Waiting { id, found, head: *head, fields: fields.clone(), bytes, verdict: None };
+    let waiting = Waiting { id, found, head: *head, fields: fields.clone(), bytes, asked, verdict: None };
     clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
     let conn = clients.conn_mut(index);
     conn.read_as(Reading::Await);
@@ -138,11 +141,11 @@ pub(super) fn await_verdict(
     clients.answers.conns.arm(index, cx);
 }
 
-/// Has credentials compared.
-fn verify(clients: &mut Clients, index: ClientKey, found: &Found, credentials: Credentials) {
-    let Some(users) = found.users() else { return };
+/// Has credentials compared. Returns the serial number of the question.
+fn verify(clients: &mut Clients, index: ClientKey, found: &Found, credentials: Credentials) -> Option<u64> {
+    let users = Arc::clone(&found.users()?.users);
     let (token, client) = (clients.answers.conns.token(index), Lane::of(found.client));
-    clients.forward.want(Errand::Verify { token, client, users: Arc::clone(&users.users), credentials });
+    Some(clients.forward.verify(token, client, users, credentials))
 }
 
 /// A request that waited for a verdict goes on, if that is there.
@@ -158,8 +161,8 @@ pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Req
         && let Login::Unknown(credentials) = relogin(clients, index, &found, &fields, &bytes)
     {
         // The file has changed since: it is asked anew.
-        verify(clients, index, &found, credentials);
-        let waiting = Waiting { id, found, head, fields, bytes, verdict: None };
+        let asked = verify(clients, index, &found, credentials);
+        let waiting = Waiting { id, found, head, fields, bytes, asked, verdict: None };
         clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
         return;
     }

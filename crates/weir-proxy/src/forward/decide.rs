@@ -7,13 +7,14 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::credentials::{Unreadable, challenge, read_basic, shown};
 use super::dns_cache::{Client, Lookup, Names, Unasked};
-use super::lookup::{Addresses, Errand, Unresolved, Unverified, User};
+use super::lookup::{Addresses, Credentials, Errand, Question, Unresolved, Unverified, User};
 use super::policy::Wanted;
 use super::policy::host::{Host, parse as parse_host};
 use super::shares::{Asker, Lane};
@@ -58,6 +59,8 @@ pub(crate) struct ForwardProxy {
     names: Names,
     /// For the side thread.
     errands: VecDeque<Errand>,
+    /// Verifications so far.
+    asked: u64,
 }
 
 impl ForwardProxy {
@@ -66,9 +69,13 @@ impl ForwardProxy {
         self.errands.pop_front()
     }
 
-    /// Something that others of this worker want to know of it.
-    pub(crate) fn want(&mut self, errand: Errand) {
-        self.errands.push_back(errand);
+    /// Has credentials of a connection compared, also for others of this worker. Returns the serial number of the question, which the
+    /// verdict has too.
+    pub(crate) fn verify(&mut self, token: u64, client: Lane, users: Arc<Path>, credentials: Credentials) -> u64 {
+        self.asked += 1;
+        let question = Question { token, serial: self.asked };
+        self.errands.push_back(Errand::Verify { question, client, users, credentials });
+        self.asked
     }
 
     /// A name was resolved, or can't be: who has to look again, those first for whom there was no room.
@@ -208,7 +215,7 @@ impl ForwardProxy {
         (state.seat, state.verdict) = (None, None);
         state.credentials = value.into();
         let (users, client) = (Arc::clone(users), Lane::of(by.peer));
-        self.errands.push_back(Errand::Verify { token: by.token, client, users, credentials });
+        state.asked = self.verify(by.token, client, users, credentials);
         Err(Pending::News)
     }
 

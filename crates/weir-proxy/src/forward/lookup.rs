@@ -21,8 +21,8 @@ pub enum Errand {
     },
     /// Whether a user may pass.
     Verify {
-        /// Names the question in its answer.
-        token: u64,
+        /// Which question this is.
+        question: Question,
         /// Who asks: comparing has shares for each client.
         client: Lane,
         /// The file that he has to stand in.
@@ -30,6 +30,15 @@ pub enum Errand {
         /// Who says so.
         credentials: Credentials,
     },
+}
+
+/// Names a verification in its answer: a connection asks more than once, and who gets a verdict on other credentials than his is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// The connection that asks.
+    pub token: u64,
+    /// Another one for each question of a worker.
+    pub serial: u64,
 }
 
 /// Within what time an errand is answered, microseconds, also when nobody could be asked.
@@ -64,8 +73,8 @@ pub enum News {
     },
     /// To [`Errand::Verify`].
     Verified {
-        /// From the question.
-        token: u64,
+        /// Which question that was.
+        question: Question,
         /// For whom it was.
         client: Lane,
         /// Who it is.

@@ -18,6 +18,8 @@ pub(crate) struct ForwardState {
     pub asker: Option<Arc<User>>,
     /// The credentials of the last request that had to be verified, as they came.
     pub credentials: Box<[u8]>,
+    /// The serial number of that question.
+    pub asked: u64,
     /// What came of that; None: it is not known yet, or there was none.
     pub verdict: Option<Result<Arc<User>, Unverified>>,
     /// The name for which there was no room when the request that is being decided wanted it resolved.

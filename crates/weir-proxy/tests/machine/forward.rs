@@ -536,8 +536,8 @@ pub(crate) fn with_users() -> Plan {
 pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials {
     let (node, errand) = world.errands.pop().expect("a verification");
     assert!(world.errands.is_empty());
-    let Errand::Verify { token, client, credentials, .. } = errand else { panic!("{errand:?}") };
-    world.news(node, News::Verified { token, client, user: user.cloned().ok_or(Unverified::Wrong) });
+    let Errand::Verify { question, client, credentials, .. } = errand else { panic!("{errand:?}") };
+    world.news(node, News::Verified { question, client, user: user.cloned().ok_or(Unverified::Wrong) });
     world.run_for(1000);
     credentials
 }
@@ -613,10 +613,10 @@ fn no_room_to_compare_is_no_refusal_of_credentials() {
     let (client, ann) = (world.client(), Arc::new(User::new("ann")));
     send(&mut world, client, "GET", "http://127.0.0.1:9000/v?n=00000001", ANN);
     world.run_for(1000);
-    let Some((node, Errand::Verify { token, client: asker, .. })) = world.errands.pop() else {
+    let Some((node, Errand::Verify { question, client: asker, .. })) = world.errands.pop() else {
         panic!("no verification")
     };
-    world.news(node, News::Verified { token, client: asker, user: Err(Unverified::NoRoom) });
+    world.news(node, News::Verified { question, client: asker, user: Err(Unverified::NoRoom) });
     world.run_for(1000);
     assert_eq!(world.clients[client].statuses(), [503]);
     assert_eq!(world.clients[client].replies[0].fields.first("retry-after"), Some("1"));

@@ -50,9 +50,9 @@ fn ann() -> Arc<User> {
 fn judge(world: &mut World, verdict: Result<&Arc<User>, Unverified>) -> Credentials {
     assert!(!world.errands.is_empty(), "nothing is asked");
     let (node, errand) = world.errands.remove(0);
-    let Errand::Verify { token, client, users, credentials } = errand else { panic!("{errand:?}") };
+    let Errand::Verify { question, client, users, credentials } = errand else { panic!("{errand:?}") };
     assert_eq!(&*users, Path::new("users"));
-    world.news(node, News::Verified { token, client, user: verdict.cloned() });
+    world.news(node, News::Verified { question, client, user: verdict.cloned() });
     world.run_for(1000);
     credentials
 }
@@ -272,17 +272,55 @@ fn streams_are_judged_one_by_one() {
     world.finish();
 }
 
-/// Without any verdict a client is told so; a verdict that comes later is nobody's.
+/// Without any verdict a client is told so, and what it has sent behind is never read; a verdict that comes later is nobody's.
 #[test]
 fn a_verdict_that_does_not_come() {
     let mut world = World::started(guarded(false), 1, 1);
     let client = world.client();
-    ask(&mut world, client, "/in/v?n=00000001", ANN);
+    world.ask(client, "GET", "/in/v?n=00000001", ANN);
+    ask(&mut world, client, "/in/v?n=00000002", BOB);
     world.run_for(12_000_000);
     assert_eq!(world.clients[client].statuses(), [504]);
+    assert_eq!(world.clients[client].replies[0].fields.all("connection"), ["close"]);
     assert_eq!(world.count(|counters| counters.timeouts.get("errand")), 1);
     judge(&mut world, Ok(&ann()));
-    assert!(world.seen_by("00000001").is_empty());
+    assert!(world.errands.is_empty() && world.requests().next().is_none());
+    world.finish();
+}
+
+/// Streams go on after one that had no verdict: what comes for that lets in none of them.
+#[test]
+fn a_verdict_that_comes_too_late_for_its_stream() {
+    let mut world = World::started(guarded(false), 1, 1);
+    let client = world.http2_client(0, 1 << 20);
+    world.open_with(client, 1, ("GET", "/in/v?n=00000001"), &[("authorization", ANN_VALUE)], None);
+    world.run_for(12_000_000);
+    assert_eq!(world.stream_reply(client, 1).map(|reply| reply.status), Some(504));
+    world.open_with(client, 3, ("GET", "/in/v?n=00000003"), &[("authorization", BOB_VALUE)], None);
+    world.run_for(1000);
+    judge(&mut world, Ok(&ann()));
+    assert!(world.requests().next().is_none() && world.stream_reply(client, 3).is_none());
+    judge(&mut world, Err(Unverified::Wrong));
+    assert_eq!(world.stream_reply(client, 3).map(|reply| reply.status), Some(401));
+    world.finish();
+}
+
+/// A verdict on what one request has shown lets in no later one of its connection.
+#[test]
+fn a_verdict_is_for_the_request_that_asked() {
+    let mut world = World::started(guarded(false), 1, 1);
+    let client = world.client();
+    ask(&mut world, client, "/in/v?n=00000001", ANN);
+    let Some((node, Errand::Verify { question, client: lane, .. })) = world.errands.first().cloned() else {
+        panic!("nothing is asked")
+    };
+    judge(&mut world, Err(Unverified::NoRoom));
+    ask(&mut world, client, "/in/v?n=00000002", BOB);
+    world.news(node, News::Verified { question, client: lane, user: Ok(ann()) });
+    world.run_for(1000);
+    assert_eq!((world.clients[client].statuses(), world.requests().count()), (vec![503], 0));
+    judge(&mut world, Err(Unverified::Wrong));
+    assert_eq!(world.clients[client].statuses(), [503, 401]);
     world.finish();
 }
 
@@ -298,9 +336,9 @@ fn a_reload_while_a_verdict_is_awaited() {
     assert!(world.requests().all(|request| !request.fields.has("authorization")));
     ask(&mut world, client, "/in/v?n=00000002", ANN);
     let (node, errand) = world.errands.pop().expect("a verification");
-    let Errand::Verify { token, client: lane, users, .. } = errand else { panic!("{errand:?}") };
+    let Errand::Verify { question, client: lane, users, .. } = errand else { panic!("{errand:?}") };
     assert_eq!(&*users, Path::new("others"));
-    world.news(node, News::Verified { token, client: lane, user: Err(Unverified::Wrong) });
+    world.news(node, News::Verified { question, client: lane, user: Err(Unverified::Wrong) });
     world.run_for(1000);
     assert_eq!(world.clients[client].statuses(), [200, 401]);
     world.finish();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
-use weir_proxy::forward::lookup::{Credentials, News, Unverified, User};
+use weir_proxy::forward::lookup::{Credentials, News, Question, Unverified, User};
 use weir_proxy::forward::shares::Lane;
 
 use super::Tell;
@@ -121,9 +121,9 @@ impl Verifier {
     }
 
     /// A worker asks: it is told. Call it within a local set of tokio.
-    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, token: u64, client: Lane, credentials: Credentials) {
+    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, question: Question, client: Lane, credentials: Credentials) {
         // Whatever happens to the task, the worker is told.
-        let debt = Debt { verifier: Rc::clone(self), to: Waiting { worker, token, client }, is_paid: false };
+        let debt = Debt { verifier: Rc::clone(self), to: Waiting { worker, question, client }, is_paid: false };
         tokio::task::spawn_local(Rc::clone(self).verify(debt, client, credentials));
     }
 
@@ -255,7 +255,7 @@ impl Verifier {
     }
 
     fn answer(&self, to: Waiting, user: Result<Arc<User>, Unverified>) {
-        (self.tell)(to.worker, News::Verified { token: to.token, client: to.client, user });
+        (self.tell)(to.worker, News::Verified { question: to.question, client: to.client, user });
     }
 
     /// Waits until a refusal may be told.
@@ -281,7 +281,7 @@ fn give_way() {
 #[derive(Clone, Copy)]
 struct Waiting {
     worker: u16,
-    token: u64,
+    question: Question,
     client: Lane,
 }
 

@@ -30,8 +30,8 @@ impl Bench {
         let file = std::env::temp_dir().join(format!("weir-verify-{}-{test}", std::process::id()));
         let (sender, told) = unbounded_channel();
         let tell: Tell = Rc::new(move |worker, news| {
-            if let News::Verified { token, user, .. } = news {
-                sender.send((worker, token, user)).expect("the test listens");
+            if let News::Verified { question, user, .. } = news {
+                sender.send((worker, question.token, user)).expect("the test listens");
             }
         });
         write(&file, users);
@@ -45,7 +45,7 @@ impl Bench {
 
     fn ask_from(&self, client: [u8; 4], token: u64, name: &str, password: &str) {
         let credentials = Credentials { name: name.into(), password: password.as_bytes().into() };
-        self.verifier.ask(3, token, Lane::of(client.into()), credentials);
+        self.verifier.ask(3, Question { token, serial: 0 }, Lane::of(client.into()), credentials);
     }
 
     async fn told(&mut self) -> (u64, Result<Arc<User>, Unverified>) {
