@@ -45,14 +45,15 @@ pub(super) fn basic_auth(compiler: &mut Compiler<'_>, route: &Checked) -> Option
 
 /// Warns of passwords that everybody on the way can read.
 pub(super) fn warn_of_passwords(compiler: &mut Compiler<'_>, document: &Checked, plan: &Plan) {
-    let Some(route) = document.all("route").find(|route| !route.text("users").is_empty()) else { return };
+    let has_users = |route: &&Checked| !route.text("users").is_empty() && route.word("scheme") != "https";
+    let Some(route) = document.all("route").find(has_users) else { return };
     let is_open = |listener: &&weir_proxy::plan::ListenerPlan| {
         listener.serves == weir_proxy::plan::Serves::Reverse
             && listener.tls.is_none()
             && !listener.proxy_protocol
             && listener.address.network().is_some_and(|address| !address.ip().is_loopback())
     };
-    if route.word("scheme") == "https" || !plan.client.trusted_proxies.is_empty() {
+    if !plan.client.trusted_proxies.is_empty() {
         return;
     }
     if let Some(listener) = plan.listeners.iter().find(is_open) {

@@ -120,7 +120,15 @@ impl Found {
             Ok(ruled) => (ruled, None),
             Err(fault) => (None, Some(fault.into())),
         };
-        let goal = match (refusal.or(fault), target) {
+        let refusal = match (refusal, fault) {
+            // A 401 has a challenge (RFC 9110 §15.5.2), which is one of the rules.
+            (
+                Some(Cause::AuthorizationMissing | Cause::AuthorizationInvalid | Cause::AuthorizationWrong),
+                Some(fault),
+            ) => Some(fault),
+            (refusal, fault) => refusal.or(fault),
+        };
+        let goal = match (refusal, target) {
             (Some(cause), _) => Err(cause.into()),
             (None, Target::Upstream(upstream)) => Ok(upstream),
             // One was chosen before.

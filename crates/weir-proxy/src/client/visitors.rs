@@ -22,7 +22,7 @@ use crate::cause::Cause;
 use crate::client::connection::Reading;
 use crate::context::Context;
 use crate::cross::router::Requests;
-use crate::forward::credentials::{Unreadable, read_basic, shown};
+use crate::forward::credentials::{Unreadable, is_same, read_basic, shown};
 use crate::forward::lookup::{Credentials, Unverified, User};
 use crate::forward::shares::Lane;
 use crate::request::pending_request::ExchangeId;
@@ -114,7 +114,7 @@ impl Visitors {
 
 impl Vouched {
     fn is_for(&self, users: &BasicAuth, value: &[u8]) -> bool {
-        *self.value == *value && self.users == users.users && !self.user.is_revoked()
+        is_same(value, &self.value) && self.users == users.users && !self.user.is_revoked()
     }
 }
 
@@ -156,20 +156,22 @@ pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Req
         clients.conn_mut(index).flags.unverified = false;
         return;
     }
-    if let Ok(user) = &verdict
-        && user.is_revoked()
-        && let Login::Unknown(credentials) = relogin(clients, index, &found, &fields, &bytes)
-    {
-        // The file has changed since: it is asked anew.
-        let asked = verify(clients, index, &found, credentials);
-        let waiting = Waiting { id, found, head, fields, bytes, asked, verdict: None };
-        clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
-        return;
-    }
-    let user = verdict.map(Some).map_err(|why| match why {
-        Unverified::Wrong => Cause::AuthorizationWrong,
-        Unverified::NoRoom => Cause::CredentialsBusy,
-    });
+    let user = match verdict {
+        // The file has changed since.
+        Ok(user) if user.is_revoked() => match relogin(clients, index, &found, &fields, &bytes) {
+            Login::Unknown(credentials) => {
+                let asked = verify(clients, index, &found, credentials);
+                let waiting = Waiting { id, found, head, fields, bytes, asked, verdict: None };
+                clients.answers.conns.visitors.0.get_or_default(index).waiting = Some(Box::new(waiting));
+                return;
+            }
+            Login::Known(user) => Ok(Some(user)),
+            Login::Refused(cause) => Err(cause),
+        },
+        Ok(user) => Ok(Some(user)),
+        Err(Unverified::Wrong) => Err(Cause::AuthorizationWrong),
+        Err(Unverified::NoRoom) => Err(Cause::CredentialsBusy),
+    };
     if let Ok(Some(user)) = &user {
         vouch(clients, index, &found, user, &fields, &bytes);
     }

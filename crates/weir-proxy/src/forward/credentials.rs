@@ -3,6 +3,8 @@
 //!
 //! Bound: [`CREDENTIALS_BYTES_MAX`] of the field.
 
+use std::hint::black_box;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use weir_http::{FieldName, Fields};
@@ -45,6 +47,12 @@ pub(crate) fn read_basic(value: &[u8]) -> Option<Credentials> {
     clean.then(|| Credentials { name: name.into(), password: pair[colon + 1..].into() })
 }
 
+/// Whether these are the credentials that were good before. How long that takes does not tell where they differ.
+pub(crate) fn is_same(shown: &[u8], good: &[u8]) -> bool {
+    let differences = shown.iter().zip(good).fold(0, |all, (shown, good)| all | (shown ^ good));
+    shown.len() == good.len() && black_box(differences) == 0
+}
+
 /// What Proxy-Authenticate or WWW-Authenticate says: that name and password are wanted, and for what (RFC 7617 §2, §2.1).
 pub(crate) fn challenge(realm: &str) -> String {
     let realm: String = realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
@@ -66,6 +74,19 @@ mod tests {
         assert_eq!((&*odd.name, &*odd.password), ("a", &b":\xff"[..]));
         for bad in ["", "Basic", "Basic ", "Basic YQ==", "Basic Og==", "Basic YQpiOmM=", "Bearer YTpi", "Basic YTpi!"] {
             assert_eq!(read_basic(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_same() {
+        for (shown, good, same) in [
+            ("", "", true),
+            ("Basic YTpi", "Basic YTpi", true),
+            ("a", "b", false),
+            ("a", "ab", false),
+            ("ab", "a", false),
+        ] {
+            assert_eq!(is_same(shown.as_bytes(), good.as_bytes()), same, "{shown} {good}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
-use super::credentials::{Unreadable, challenge, read_basic, shown};
+use super::credentials::{Unreadable, challenge, is_same, read_basic, shown};
 use super::dns_cache::{Client, Lookup, Names, Unasked};
 use super::lookup::{Addresses, Credentials, Errand, Question, Unresolved, Unverified, User};
 use super::policy::Wanted;
@@ -183,7 +183,7 @@ impl ForwardProxy {
             Unreadable::Invalid => Cause::CredentialsInvalid,
         })?;
         let is_known = state.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
-        if *state.credentials == *value && is_known {
+        if is_same(value, &state.credentials) && is_known {
             if let Some(seat) = &state.seat {
                 return Ok(Some(Arc::clone(seat.user())));
             }

@@ -12,6 +12,7 @@ use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::request::rules::RouteRules;
 use weir_proxy::request::rules::basic_auth::BasicAuth;
 use weir_proxy::request::rules::edits::{Edit, FieldEdits};
+use weir_proxy::request::rules::path::PathRules;
 use weir_proxy::request::rules::text::Text;
 use weir_proxy::upstream::health::Codes;
 
@@ -321,6 +322,26 @@ fn a_verdict_is_for_the_request_that_asked() {
     assert_eq!((world.clients[client].statuses(), world.requests().count()), (vec![503], 0));
     judge(&mut world, Err(Unverified::Wrong));
     assert_eq!(world.clients[client].statuses(), [503, 401]);
+    world.finish();
+}
+
+/// A 401 says what is wanted (RFC 9110 §15.5.2). Where rules can't be applied to a request, it is told that.
+#[test]
+fn no_401_is_without_a_challenge() {
+    let mut plan = guarded(false);
+    let users = BasicAuth { users: Path::new("users").into(), realm: "r".into(), passes_on: false };
+    let path = PathRules { strip: Some(b"/in"[..].into()), ..PathRules::default() };
+    let rules = RouteRules { users: Some(users), path, ..RouteRules::default() };
+    let inside = Route { path: "/in".to_owned(), rules: Some(Arc::new(rules)), ..Route::default() };
+    plan.routes = RouteTable::new(vec![Route::default(), inside]);
+    let mut world = World::started(plan, 1, 1);
+    let client = world.client();
+    ask(&mut world, client, "/in/a", "");
+    ask(&mut world, client, "/in;x/a", "");
+    assert_eq!(world.clients[client].statuses(), [401, 400]);
+    for reply in &world.clients[client].replies {
+        assert_eq!(reply.fields.has("www-authenticate"), reply.status == 401);
+    }
     world.finish();
 }
 
