@@ -183,7 +183,12 @@ fn start(
         Watcher::default(),
         Registry::default(),
     );
-    let written = Written { tree: config.tree, plan: Plan::clone(&plan), discovery: Discovery::default() };
+    let written = Written {
+        tree: config.tree,
+        plan: Plan::clone(&plan),
+        discovery: Discovery::default(),
+        temporary: Default::default(),
+    };
     reloader.start(written, fixed, None, workers, None).map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;

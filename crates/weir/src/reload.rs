@@ -34,8 +34,7 @@ use crate::terminal::{tell, warn};
 use crate::upgrade::{Handed, Upgrader};
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
-pub(crate) use temporary::Added;
-use temporary::Temporary;
+pub(crate) use temporary::{Added, Temporary};
 
 /// Jobs that wait; further ones are refused.
 const JOBS_MAX: usize = 16;
@@ -193,6 +192,8 @@ pub(crate) struct Written {
     pub(crate) plan: Plan,
     /// Who looks them up.
     pub(crate) discovery: Discovery,
+    /// What operators have added to it: as of the last job that has done what it was asked for.
+    pub(crate) temporary: Temporary,
 }
 
 /// What the thread begins with.
@@ -437,8 +438,10 @@ impl Clerk {
         self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
         let (plan, wanted) = (self.plan(), config.plan.located(&self.known()));
         let lines = found::lines(&plan, &wanted);
+        let temporary = wanted.temporary();
         let done = self.take_over(&plan, wanted);
         if done.is_ok() {
+            self.written.temporary = temporary;
             (self.written.tree, self.written.plan) = (config.tree, config.plan);
         }
         self.written.discovery.keep(&self.written.plan).map_err(failed)?;
@@ -447,16 +450,21 @@ impl Clerk {
 
     /// Names have other addresses.
     fn found(&mut self) -> Result<String, Failure> {
-        let (plan, wanted) = (self.plan(), self.written.plan.located(&self.known()));
-        let lines = found::lines(&plan, &wanted);
+        let (plan, wanted) = (self.plan(), self.wanted());
+        let mut lines = found::lines(&plan, &wanted);
+        lines.extend(temporary::lines(&plan, &wanted));
         if lines.is_empty() {
             // A job before it has done that.
             return Ok(String::new());
         }
+        let temporary = wanted.temporary();
         let done = self.take_over(&plan, wanted);
         let why = done.as_ref().err().map_or_else(String::new, ToString::to_string);
         match &done {
-            Ok(()) => tell_lines(&lines),
+            Ok(()) => {
+                self.written.temporary = temporary;
+                tell_lines(&lines);
+            }
             Err(_) => self.written.discovery.again(),
         }
         if !why.is_empty() && why != self.not_found {
@@ -499,7 +507,7 @@ impl Clerk {
 
     fn add(&mut self, upstream: &str, added: &Added) -> Result<String, Failure> {
         let plan = self.plan();
-        self.change(&plan, temporary::with(&plan, upstream, added).map_err(|why| ordered(&why))?)?;
+        self.change(&plan, temporary::with(&self.wanted(), upstream, added).map_err(|why| ordered(&why))?)?;
         // One that was drained before it was removed the last time serves all the same.
         let (plan, workers) = (self.plan(), self.workers.handle());
         let is_it = |slot: &usize| {
@@ -515,22 +523,31 @@ impl Clerk {
 
     fn remove(&mut self, upstream: &str, server: &str) -> Result<String, Failure> {
         let plan = self.plan();
-        self.change(&plan, temporary::without(&plan, upstream, server).map_err(|why| ordered(&why))?)?;
+        self.change(
+            &plan,
+            temporary::without([&plan, &self.wanted()], upstream, server).map_err(|why| ordered(&why))?,
+        )?;
         Ok(String::new())
     }
 
     /// Other temporary servers than those of the plan in force.
     fn change(&mut self, plan: &Plan, temporary: Temporary) -> Result<(), Failure> {
-        let wanted = self.written.plan.located(&Known { temporary, ..self.known() });
+        let wanted = self.written.plan.located(&Known { temporary: temporary.clone(), ..self.known() });
         let lines = found::lines(plan, &wanted);
         self.take_over(plan, wanted)?;
+        self.written.temporary = temporary;
         tell_lines(&lines);
         Ok(())
     }
 
+    /// What is in force as soon as all that is known is: it may be that a file lists what was added.
+    fn wanted(&self) -> Plan {
+        self.written.plan.located(&self.known())
+    }
+
     /// What is known of servers that are not written in the configuration as addresses.
     fn known(&self) -> Known {
-        Known { temporary: self.plan().temporary(), ..self.written.discovery.known() }
+        Known { temporary: self.written.temporary.clone(), ..self.written.discovery.known() }
     }
 
     fn plan(&self) -> Arc<Plan> {

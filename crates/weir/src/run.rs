@@ -137,7 +137,7 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let desk = reloader.desk();
     let slots_max = plan.servers() + SERVERS_SPARE;
     let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
-    let written = Written { tree: config.tree, plan: config.plan, discovery };
+    let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
     reloader.start(written, fixed, again, workers, Some(Upgrader::new(program, lent))).map_err(|error| {
         running.stop();
         failed("can't start the thread for reloads", &error)

@@ -26,6 +26,7 @@ on_both_drivers!(
     what_is_refused_says_why,
     programs_can_do_it,
     one_that_was_drained_serves_again,
+    what_a_file_lists_is_not_temporary,
 );
 
 /// What `weir` says on standard error when it refuses, with this code.
@@ -341,6 +342,38 @@ fn one_that_was_drained_serves_again(io: Io) {
         weir.answer(&["server", "drain", "app", &comes, "--wait"]);
         weir.answer(&["server", "remove", "app", &comes]);
     }
+    weir.stop();
+    all.into_iter().for_each(|server| drop(server.finish()));
+}
+
+fn what_a_file_lists_is_not_temporary(io: Io) {
+    let (all, scratch) = ([(); 2].map(|()| Server::start(Honest)), Scratch::new());
+    let [stays, comes] = [0, 1].map(|at: usize| all[at].address.to_string());
+    let file = scratch.path("servers.json");
+    let write = |names: &[&String]| {
+        let servers: Vec<_> = names.iter().map(|name| serde_json::json!({ "address": name })).collect();
+        let new = scratch.write("new.json", Value::from(servers).to_string().as_bytes());
+        std::fs::rename(new, &file).expect("it can be moved");
+    };
+    write(&[&stays]);
+    let from = format!("upstream \"app\" {{ servers-from \"{}\" }}\nroute {{ proxy \"app\" }}\n", file.display());
+    let weir = Weir::start(io, 2, &from);
+    eventually("it is read", || servers(&weir) == [(stays.clone(), false)]);
+    weir.answer(&["server", "add", "app", &comes]);
+    assert_eq!(servers(&weir), [(stays.clone(), false), (comes.clone(), true)]);
+    write(&[&stays, &comes]);
+    eventually("it is listed", || servers(&weir) == [(stays.clone(), false), (comes.clone(), false)]);
+    let line = format!("upstream \"app\": temporary server \"{comes}\" is in `{}` now", file.display());
+    eventually("the log says so", || weir.said().contains(&line));
+    // What would serve there still is not removed.
+    let said = refused(&weir, &["server", "remove", "app", &comes, "--wait"], 1);
+    assert!(said.contains(&format!("it is in `{}`", file.display())), "{said}");
+    weir.answer(&["server", "drain", "app", &stays, "--wait"]);
+    request(&mut Client::connect(weir.address));
+    assert_eq!(requests(&all[1]), 1);
+    weir.answer(&["server", "enable", "app", &stays]);
+    write(&[&stays]);
+    eventually("it goes", || servers(&weir) == [(stays.clone(), false)]);
     weir.stop();
     all.into_iter().for_each(|server| drop(server.finish()));
 }

@@ -1,7 +1,8 @@
 //! Servers that operators add while weir runs (`weir server add`): which can be added and removed, and what to say when one can't. Called by
 //! [`super`] for each such job, and before one is taken. Pure. Bound: [`TEMPORARY_MAX`]. docs/semantics.md §13.
 //!
-//! They are kept nowhere but in the plan in force ([`Plan::temporary`]): each plan that takes its place is made with them.
+//! They are kept nowhere but in memory ([`Written`](super::Written)), where a job changes them that has succeeded: each plan is made with them. So what
+//! could not be added or removed may be tried again.
 
 use std::collections::BTreeMap;
 
@@ -42,9 +43,28 @@ impl Added {
 }
 
 /// Temporary servers by the written name of their upstream.
-pub(super) type Temporary = BTreeMap<String, Vec<ServerPlan>>;
+pub(crate) type Temporary = BTreeMap<String, Vec<ServerPlan>>;
 
-/// Those of a plan and one more.
+/// What becomes of those of a plan in its successor, a line each: one that stays has none, nor one that was removed.
+pub(super) fn lines(plan: &Plan, wanted: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (upstream, servers) in plan.temporary() {
+        let of_it = |plan: &&UpstreamPlan| !plan.is_retired() && plan.written_name() == upstream;
+        let after: Vec<_> = wanted.upstreams.iter().filter(of_it).collect();
+        for server in servers {
+            let there = after.iter().find_map(|plan| present(plan, &server.name));
+            let what = match there {
+                None if after.is_empty() => "goes with it".to_owned(),
+                Some(there) if !there.temporary => format!("{} now", origin(wanted, &upstream, there)),
+                _ => continue,
+            };
+            lines.push(format!("upstream \"{upstream}\": temporary server \"{}\" {what}", server.name));
+        }
+    }
+    lines
+}
+
+/// Those of a plan and one more. The plan is what is in force as soon as all that is known is.
 ///
 /// # Errors
 /// Why it can't be added, and the way out.
@@ -78,13 +98,17 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
     Ok(temporary)
 }
 
-/// Those of a plan without this one.
+/// Those of such a plan, the second, without this one. The first is in force: what could not be added in whole can be removed from it.
 ///
 /// # Errors
 /// Why it can't be removed, and the way out.
-pub(super) fn without(plan: &Plan, upstream: &str, server: &str) -> Result<Temporary, String> {
+pub(super) fn without([in_force, plan]: [&Plan; 2], upstream: &str, server: &str) -> Result<Temporary, String> {
     let all = upstreams(plan, upstream)?;
-    let Some(found) = all.iter().find_map(|plan| present(plan, server)) else {
+    let living = in_force.upstreams.iter().filter(|plan| !plan.is_retired() && plan.written_name() == upstream);
+    let Some(found) = all.iter().copied().chain(living).find_map(|plan| present(plan, server)) else {
+        if all[0].present().next().is_none() {
+            return Err(format!("no server `{server}`; upstream `{upstream}` has none"));
+        }
         return Err(meant("server", server, all[0].present().map(|plan| plan.name.as_str())));
     };
     if !found.temporary {

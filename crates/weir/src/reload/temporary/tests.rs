@@ -84,7 +84,7 @@ fn what_can_not_be_done_is_said() {
         ("app (pinned)", "10.0.0.9:80"),
         ("forward", "forward"),
     ] {
-        note(format!("remove {upstream} {server}"), without(&plan, upstream, server));
+        note(format!("remove {upstream} {server}"), without([&plan; 2], upstream, server));
     }
     for address in ["app.test:80", "_http._tcp.app.test", "10.0.0.8", "/run/app.sock", "unix:app.sock"] {
         note(format!("add app {address}"), read(address, &[]).map(|_| Temporary::new()));
@@ -110,13 +110,49 @@ fn what_is_added_is_in_all_pools_and_goes_again() {
     assert_eq!(names(&two, "app"), ["10.0.0.9:80", "unix:/run/a.sock"]);
     let plan = written().located(&known(two));
     assert_eq!(plan.temporary(), known(plan.temporary()).temporary);
-    let one = without(&plan, "app", "10.0.0.9:80").expect("it was added");
+    let one = without([&plan; 2], "app", "10.0.0.9:80").expect("it was added");
     assert_eq!(names(&one, "app"), ["unix:/run/a.sock"]);
     let plan = written().located(&known(one));
     assert_eq!([of(&plan, "app"), of(&plan, "app (pinned)")], [1, 1]);
     // Connections of clients are for all servers there.
     assert!(with(&plan, "app", &added("10.0.0.8:80", &[("connections", "4")])).is_ok());
     assert!(with(&plan, "bound", &added("10.0.0.8:80", &[("weight", "4")])).is_ok());
+}
+
+/// Some workers may have what a job could not do in whole: it can be done again, or undone.
+#[test]
+fn what_has_failed_may_be_tried_again() {
+    let (with_it, without_it) = (plan(), written().located(&known(Temporary::new())));
+    let again = with(&without_it, "app", &added("10.0.0.9:80", &[])).expect("it is not there for good");
+    assert_eq!(names(&again, "app"), ["10.0.0.9:80"]);
+    for plans in [[&with_it, &without_it], [&without_it, &with_it]] {
+        let none = without(plans, "app", "10.0.0.9:80").expect("it is there still");
+        assert_eq!(names(&none, "app"), [""; 0]);
+    }
+    assert!(without([&without_it; 2], "app", "10.0.0.9:80").is_err());
+}
+
+#[test]
+fn what_becomes_of_them_is_told() {
+    let (plan, temporary) = (plan(), plan().temporary());
+    assert!(lines(&plan, &plan).is_empty());
+    let removed = written().located(&known(Temporary::new()));
+    assert!(lines(&plan, &removed).is_empty());
+    let next = |from: &str, to: &str| {
+        let text = CONFIGURATION.replace(from, to);
+        weir_config::parse(&text, "weir.kdl").expect("valid").plan.located(&known(temporary.clone()))
+    };
+    let line = "upstream \"app\": temporary server \"10.0.0.9:80\"";
+    assert_eq!(lines(&plan, &next("\"app\"", "\"new\"")), [format!("{line} goes with it")]);
+    let written_down = next("server \"10.0.0.1:80\"; server \"app", "server \"10.0.0.9:80\"; server \"app");
+    assert_eq!(lines(&plan, &written_down), [format!("{line} is in the configuration now")]);
+    let listed = vec![parse_server("10.0.0.9:80", &[]).expect("valid")];
+    let known = Known { files: [(PathBuf::from("/etc/weir/list.kdl"), listed)].into(), ..known(temporary.clone()) };
+    let listed = written().located(&known);
+    assert_eq!(lines(&plan, &listed), [format!("{line} is in `/etc/weir/list.kdl` now")]);
+    assert!(listed.temporary().is_empty());
+    let why = without([&plan, &listed], "app", "10.0.0.9:80").expect_err("it would be there still");
+    assert!(why.contains("it is in `/etc/weir/list.kdl`\n  help: take it out of `/etc/weir/list.kdl`"), "{why}");
 }
 
 #[test]
@@ -128,6 +164,6 @@ fn there_is_an_end_to_it() {
     }
     let why = with(&plan, "bound", &added("10.0.0.8:80", &[])).expect_err("there is no room");
     assert!(why.starts_with("there are 256 temporary servers already, and no room for more\n  help: "), "{why}");
-    let fewer = written().located(&known(without(&plan, "app", "10.0.0.9:80").expect("it is there")));
+    let fewer = written().located(&known(without([&plan; 2], "app", "10.0.0.9:80").expect("it is there")));
     assert!(with(&fewer, "bound", &added("10.0.0.8:80", &[])).is_ok());
 }
