@@ -312,11 +312,19 @@ fn programs_can_do_it(io: Io) {
     let job = format!("/v1/jobs/{}", told["number"]);
     eventually("it is done", || exchange(&weir, "GET", &job).1["done"] == true);
     let added = &status(&weir)["upstreams"][0]["servers"][1];
-    assert_eq!((&added["name"], &added["weight"]), (&name.into(), &4.into()));
+    assert_eq!((&added["name"], &added["weight"]), (&name.clone().into(), &4.into()));
     for (query, says) in [("weight=x", "`weight`: "), ("weight=%ff", "can't be read"), ("backup", "`backup`: ")] {
         let (line, told) = exchange(&weir, "POST", &format!("/v1/servers/app/127.0.0.1:8/add?{query}"));
         let message = told["message"].as_str().unwrap_or_default();
         assert!(line.contains(" 400 ") && told["error"] == "bad-server" && message.contains(says), "{line}: {told}");
+    }
+    for (path, status, word) in [
+        (format!("{path}/left"), " 409 ", "still-there"),
+        (format!("/v1/servers/app/{}/left", server.address), " 409 ", "still-there"),
+        (format!("/v1/servers/ap/{name}/left"), " 404 ", "unknown-upstream"),
+    ] {
+        let (line, told) = exchange(&weir, "GET", &path);
+        assert!(line.contains(status) && told["error"] == word, "{line}: {told}");
     }
     assert!(exchange(&weir, "GET", &format!("{path}/add")).0.contains(" 405 "));
     assert!(exchange(&weir, "GET", &format!("{path}/remove")).0.contains(" 405 "));

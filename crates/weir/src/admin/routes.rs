@@ -27,6 +27,7 @@ use super::metrics::metrics;
 use super::page;
 use super::reading::{Reader, Reading};
 use super::status::{Facts, server_status, status};
+use crate::names::meant;
 use crate::reload::{self, Added, Desk, Job};
 
 /// A body that is there in whole.
@@ -111,9 +112,7 @@ impl Routes {
             (_, ["readyz"]) => read(method, || Ok(self.ready(door))),
             (Door::Admin, ["v1", "status"]) => read(method, || Ok(self.status())),
             (Door::Admin, ["v1", "servers", upstream, server]) => read(method, || self.server(upstream, server)),
-            (Door::Admin, ["v1", "servers", upstream, server, "left"]) => {
-                read(method, || Ok(self.left(upstream, server)))
-            }
+            (Door::Admin, ["v1", "servers", upstream, server, "left"]) => read(method, || self.left(upstream, server)),
             (Door::Admin, ["v1", "servers", upstream, server, "add"]) => {
                 post(method, || self.add(upstream, server, uri.query().unwrap_or_default()))
             }
@@ -248,10 +247,22 @@ impl Routes {
     }
 
     /// What a server still has that was removed.
-    fn left(&self, upstream: &str, server: &str) -> Answer {
+    fn left(&self, upstream: &str, server: &str) -> Outcome {
         let reading = self.reading(Door::Admin);
-        let left = reading.leaving_of(upstream, server, self.reader.borrow().plan());
-        json(StatusCode::OK, &Left { version: VERSION, left })
+        let reader = self.reader.borrow();
+        let plan = reader.plan();
+        let all = || plan.upstreams.iter().filter(|plan| plan.written_name() == upstream);
+        if all().next().is_none() {
+            let others = plan.upstreams.iter().filter(|plan| !plan.is_retired() && plan.name == plan.written_name());
+            let message = meant("upstream", upstream, others.map(|plan| plan.name.as_str()));
+            return Err(refusal(StatusCode::NOT_FOUND, "unknown-upstream", message));
+        }
+        if all().filter(|plan| !plan.is_retired()).any(|plan| plan.present().any(|one| one.name == server)) {
+            let message =
+                format!("server `{server}` serves in upstream `{upstream}`: it was not removed, or is there again");
+            return Err(refusal(StatusCode::CONFLICT, "still-there", message));
+        }
+        Ok(json(StatusCode::OK, &Left { version: VERSION, left: reading.leaving_of(upstream, server, plan) }))
     }
 
     /// Tells the workers, and answers with how the server stands then.
