@@ -75,7 +75,8 @@ Example:
     Add(Box<AddArgs>),
     /// Remove a server that was added; it finishes what it has
     #[command(after_help = "\
-It gets nothing new at once; what is under way is answered, tunnels go on. One that the configuration has is taken out there.
+It gets nothing new at once; what is under way is answered, tunnels go on. One that the configuration has is taken out there. \
+`--wait` asks the weir in charge: what a predecessor still has there after `weir upgrade` it does not know.
 
 Example:
   weir server remove app 10.0.0.3:9090 --wait && shutdown")]
