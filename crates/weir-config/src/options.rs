@@ -341,7 +341,7 @@ const UPSTREAM: Block = Block {
             "slow-start",
             Kind::Time(0, HOUR),
             Default::Is("0s"),
-            "How long a server that comes back takes to get its full share: from a tenth on it grows evenly.",
+            "How long a server that comes back, or to others, takes to get its full share: from a tenth on it grows evenly.",
         ),
         row("connect-timeout", TIMEOUT, Default::Is("5s"), "How long one connect may take."),
         row(

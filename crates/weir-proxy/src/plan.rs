@@ -304,7 +304,7 @@ pub struct UpstreamPlan {
     pub tls: Option<ServerTlsPlan>,
     /// Which server gets the next request.
     pub balance: Method,
-    /// How long a server that comes back takes to get its full share, 0-1 h. Default 0: at once.
+    /// How long a server that comes, or comes back, takes to get its full share, 0-1 h. Default 0: at once.
     pub slow_start_us: u64,
     /// Binds sessions to servers; None: they are not.
     pub sticky: Option<Sticky>,

@@ -25,11 +25,18 @@ impl Upstreams {
     /// The plan of the context has come after `old`. Each server that is new counts into the one of `stats` at its slot.
     pub(crate) fn adopt(&mut self, old: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);
+        let known = self.pool.servers.len();
         add_servers(self, &plan, stats, cx);
         for (upstream, (before, now)) in old.upstreams.iter().zip(&plan.upstreams).enumerate() {
             self.groups.adopt(upstream, before, now, self.pool.seed, cx);
         }
         let places = plan.places();
+        for (slot, (upstream, index)) in places.iter().enumerate().skip(known) {
+            let [upstream, index] = [upstream, index].map(|at| usize::from(*at));
+            if old.upstreams.get(upstream).is_some_and(|before| joins(before, &plan.upstreams[upstream], index)) {
+                self.pool.server_recovered(ServerIndex::new(slot as u32), cx);
+            }
+        }
         for (slot, (upstream, index)) in places.iter().enumerate().take(old.servers()) {
             let (upstream, index) = (usize::from(*upstream), usize::from(*index));
             let Some(before) = old.upstreams.get(upstream) else { continue };
@@ -113,7 +120,16 @@ fn adopt_server(
     if machine.standing.retire(gone) && gone {
         all.act(Then::StandDown(server), cx);
     }
+    if joins(before, now, index) {
+        all.pool.server_recovered(server, cx);
+    }
     if is_new {
         all.pool.connect_at_once(server, cx);
     }
+}
+
+/// Whether a server comes to an upstream that serves already, and had nobody of its name: its share grows (`slow-start`).
+fn joins(before: &UpstreamPlan, now: &UpstreamPlan, index: usize) -> bool {
+    let server = &now.servers[index];
+    !server.retired && !before.is_retired() && before.present().all(|one| one.name != server.name)
 }

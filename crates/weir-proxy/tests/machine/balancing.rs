@@ -218,6 +218,42 @@ fn slow_start() {
     }
 }
 
+/// Who comes to servers that serve already begins with a tenth, too: one that was never there, and one that was. One that takes over a name
+/// does not.
+#[test]
+fn slow_start_of_who_comes() {
+    for workers in [1, 2] {
+        let with = |servers: &[usize], connections: u32| {
+            let mut plan = weighted(&[50, 50, 50], connections);
+            plan.upstreams[0].slow_start_us = 20 * SECOND_US;
+            let all = plan.upstreams[0].servers.clone();
+            plan.upstreams[0].servers = servers.iter().map(|at| all[*at].clone()).collect();
+            plan
+        };
+        let mut first = with(&[0, 1, 2], 2);
+        first.upstreams[0].servers[2].name = "another".to_owned();
+        let mut world = World::started(first, workers, 1);
+        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let shares = |world: &mut World| during(world, |world| ask_each(world, &clients, 210));
+        for servers in [&[0, 1, 2][..], &[1, 2], &[1, 2, 0]] {
+            world.reload(with(servers, 2));
+            world.run_for(100_000);
+            if let [.., come] = servers
+                && servers.len() == 3
+            {
+                let shares = shares(&mut world);
+                assert!(shares[*come].abs_diff(10) <= 3, "a tenth of 50, against 50 and 50: {shares:?}");
+            }
+            world.run_for(21 * SECOND_US);
+        }
+        world.reload(with(&[1, 2, 0], 3));
+        world.run_for(100_000);
+        let shares = shares(&mut world);
+        assert!(shares.iter().all(|share| share.abs_diff(70) <= 2), "they were there: {shares:?}");
+        world.finish();
+    }
+}
+
 /// Requests go where no request stands behind which nothing may be sent; that one goes where nothing is unanswered.
 #[test]
 fn queues_without_a_post_come_first() {
