@@ -522,8 +522,7 @@ impl Certificates {
                 let next = if has_files { wishes.recv_timeout(LOOK_EVERY) } else { wishes.recv().map_err(Into::into) };
                 match next {
                     Ok(Wish::Add(servers)) => {
-                        self.upstreams.push(*servers);
-                        self.board.write(&self.listeners, &self.upstreams);
+                        self.add(*servers);
                     }
                     Ok(Wish::Take(placed)) => self.take(placed),
                     Ok(Wish::Look(done)) => {
@@ -537,6 +536,13 @@ impl Certificates {
         })?;
         let watcher = Watcher(Arc::new(Mutex::new(Some(sender))));
         Ok(Watch { watcher, thread: Some(thread) })
+    }
+
+    /// Further servers. Those whose slots were given to others are looked after no more, so there are never more than slots.
+    fn add(&mut self, servers: Servers) {
+        self.upstreams.retain(Servers::are_used);
+        self.upstreams.push(servers);
+        self.board.write(&self.listeners, &self.upstreams);
     }
 
     fn take(&mut self, placed: Vec<Placed>) {

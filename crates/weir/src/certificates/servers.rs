@@ -79,6 +79,11 @@ impl Servers {
         self.terms.seals().iter().map(|seal| Some(Arc::<weir_tls::ServerSeal>::clone(seal) as Arc<dyn Seal>))
     }
 
+    /// Whether anybody may make connections with what [`Servers::seals`] gave.
+    pub(super) fn are_used(&self) -> bool {
+        self.terms.seals().iter().any(|seal| Arc::strong_count(seal) > 1)
+    }
+
     pub(super) fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
         let mut is_new = self.roots.look(now, tell);
         if let Some(kept) = &mut self.shown {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan};
+use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerPlan};
 
 use super::*;
 
@@ -191,4 +191,38 @@ fn what_is_bad_at_the_start_is_a_bad_configuration() {
     }
     let none = opened(&Plan::default()).unwrap();
     assert!(none.seals().is_empty() && none.start().is_ok());
+}
+
+/// Servers may come and go for ever: what was read for those whose slots others have is not kept.
+#[test]
+fn what_no_server_has_any_more_is_dropped() {
+    let scratch = Scratch::new("servers");
+    let (trusted, _) = scratch.make("ca", "app.example", 30);
+    let tls = weir_config::parse(
+        &format!(
+            "upstream \"app\" {{ server \"10.0.0.1:443\"; tls {{ ca \"{}\"; name \"app.example\" }} }}\nlisten \"127.0.0.1:80\"\nroute {{ proxy \"app\" }}\n",
+            trusted.display()
+        ),
+        "weir.kdl",
+    );
+    let plan = tls.expect("valid").plan;
+    let mut certificates = opened(&plan).unwrap();
+    let (sender, wishes) = channel();
+    let watcher = Watcher(Arc::new(Mutex::new(Some(sender))));
+    let mut seals = certificates.server_seals();
+    for round in 2..40_u8 {
+        let address = std::net::SocketAddr::from(([10, 0, 0, round], 443));
+        let mut next = plan.clone();
+        next.upstreams[0].servers.push(ServerPlan::new(&address.to_string(), address));
+        let given: Vec<usize> = (1..seals.len()).collect();
+        seals = watcher.seals(&next, seals, &given).unwrap();
+        assert!(seals.iter().all(Option::is_some));
+        while let Ok(Wish::Add(servers)) = wishes.try_recv() {
+            certificates.add(*servers);
+        }
+        assert!(certificates.upstreams.len() <= 3, "the one that began, the last and the one before it");
+    }
+    assert!(certificates.upstreams.iter().all(Servers::are_used));
+    drop(seals);
+    assert_eq!(certificates.upstreams.iter().filter(|servers| servers.are_used()).count(), 1);
 }
