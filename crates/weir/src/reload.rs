@@ -399,9 +399,11 @@ impl Clerk {
             return Err(Failure::Configuration(restart::report(&refused)));
         }
         listeners::check(&plan.listeners, &config.plan.listeners)?;
-        let lines = self.written.tree.difference(&config.tree);
+        let wanted = config.plan.located(&self.known());
+        let mut lines = self.written.tree.difference(&config.tree);
+        lines.extend(temporary::lines(&plan, &wanted));
         // Whether there is room for it.
-        self.workers.merged(&plan, config.plan.located(&self.known()))?;
+        self.workers.merged(&plan, wanted)?;
         Ok((config, lines))
     }
 

@@ -199,6 +199,8 @@ fn they_stay_over_reloads(io: Io) {
     // Written down with the same options it is the same server, which is not temporary any more.
     let line = format!("server \"{comes}\" weight=7 connections-min=2 connections=2 connections-max=2");
     weir.rewrite(&app(&all[0], 2, &line));
+    let now = format!("upstream \"app\": temporary server \"{comes}\" is in the configuration now");
+    assert!(weir.answer(&["reload", "--dry-run"]).lines().any(|line| line == now), "{now}");
     weir.answer(&["reload"]);
     assert_eq!(servers(&weir), [(stays.clone(), false), (comes.clone(), false)]);
     assert_eq!(weights(), [Value::from(9), Value::from(7)]);
@@ -214,7 +216,10 @@ fn they_stay_over_reloads(io: Io) {
     // Its upstream goes, and it with that.
     weir.answer(&["server", "add", "app", &comes]);
     weir.rewrite(&app(&all[0], 2, "").replace("\"app\"", "\"new\""));
+    let goes = format!("upstream \"app\": temporary server \"{comes}\" goes with it");
+    assert!(weir.answer(&["reload", "--dry-run"]).lines().any(|line| line == goes), "{goes}");
     weir.answer(&["reload"]);
+    assert!(weir.said().contains(&goes), "{}", weir.said());
     assert_eq!(servers(&weir), [(stays.clone(), false)]);
     weir.rewrite(&app(&all[0], 2, ""));
     weir.answer(&["reload"]);
