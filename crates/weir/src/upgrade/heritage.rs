@@ -189,12 +189,10 @@ impl Heritage {
         }
     }
 
-    /// The servers that were added to the upstreams of this plan, which was just compiled. Whose upstream it does not have is told.
+    /// The servers that were added to the upstreams of this plan, which was just compiled. Which are not, and why, is told.
     pub(crate) fn temporary(&self, written: &Plan) -> BTreeMap<String, Vec<ServerPlan>> {
         let (all, lost) = orders::temporary(written, &self.orders);
-        for (upstream, server) in lost {
-            warn(format_args!("server {server} is not added again: there is no upstream `{upstream}` any more"));
-        }
+        lost.iter().for_each(warn);
         all
     }
 

@@ -4,7 +4,7 @@
 //! Servers are named as the configuration names them. One that the new configuration does not have is left out; an ordered weight holds
 //! only while the configuration says the same one (docs/semantics.md §13).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -79,19 +79,26 @@ pub(super) fn read(plan: &Plan, workers: &Handle) -> Vec<Ordered> {
     (0..plan.servers()).filter_map(of_slot).collect()
 }
 
-/// The servers that were added, by the name of their upstream as it is written in this plan; and the others, each with its upstream.
-pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, Vec<(String, String)>) {
-    let (mut all, mut lost) = (Added::new(), Vec::new());
+/// The servers that were added, by the name of their upstream as it is written in this plan; and of each of the others why it is not
+/// added again.
+pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<String>) {
+    let (mut all, mut lost) = (Added::new(), BTreeSet::new());
+    let forward = written.forward.as_ref().map(|forward| forward.upstream);
     for Ordered { upstream, server, temporary, .. } in orders {
         let Some(Temporary { connections_min, connections, connections_max, weight, backup }) = *temporary else {
             continue;
         };
         // For routes with another `pool` there may be one more of the same servers.
-        let plan = written.upstreams.iter().find(|plan| Some(plan.written_name()) == upstream.split(' ').next());
+        let upstream = upstream.split(' ').next().unwrap_or_default();
+        let plans = written.upstreams.iter().enumerate().filter(|(at, _)| Some(*at) != forward);
+        let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream) else {
+            lost.insert(format!("server {server} is not added again: there is no upstream `{upstream}` any more"));
+            continue;
+        };
         let at = |address| ServerPlan::new(server, address);
         let located = ServerPlan::unix(server).or_else(|| server.parse().ok().map(at));
-        let Some((plan, located)) = plan.zip(located) else {
-            lost.push((upstream.clone(), server.clone()));
+        let Some(located) = located else {
+            lost.insert(format!("server {server} is not added again to upstream `{upstream}`: it has no address"));
             continue;
         };
         let servers = all.entry(plan.written_name().to_owned()).or_default();
@@ -129,5 +136,51 @@ pub(super) fn carry_out(plan: &Plan, workers: &Handle, orders: &[Ordered]) {
             workers.enquire(PATIENCE);
             let _ = workers.command(&command);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what was added is added again once, and who is not is told once, with the reason. How: an example.
+
+    use super::*;
+
+    #[test]
+    fn what_was_added_is_added_again_or_told() {
+        let text = r#"
+listen "127.0.0.1:8080"
+upstream "app" { server "10.0.0.1:80"; }
+forward { listen "127.0.0.1:3128"; }
+route { proxy "app"; }
+"#;
+        let plan = weir_config::parse(text, "weir.kdl").expect("valid").plan;
+        let added = |upstream: &str, server: &str| Ordered {
+            upstream: upstream.to_owned(),
+            server: server.to_owned(),
+            rest: None,
+            weight: None,
+            temporary: Some(Temporary {
+                connections_min: 1,
+                connections: 2,
+                connections_max: 3,
+                weight: 4,
+                backup: true,
+            }),
+        };
+        let places = ["app", "app (pinned)", "old", "old (pinned)", "forward"];
+        let mut orders: Vec<_> = places.map(|upstream| added(upstream, "10.0.0.2:80")).into();
+        orders.push(added("app", "app.test:80"));
+        orders.push(Ordered { temporary: None, ..added("app", "10.0.0.1:80") });
+        let (all, lost) = temporary(&plan, &orders);
+        let server = &all["app"][0];
+        assert_eq!((all.len(), all["app"].len(), server.name.as_str(), server.weight), (1, 1, "10.0.0.2:80", 4));
+        assert_eq!(
+            lost.into_iter().collect::<Vec<_>>(),
+            [
+                "server 10.0.0.2:80 is not added again: there is no upstream `forward` any more",
+                "server 10.0.0.2:80 is not added again: there is no upstream `old` any more",
+                "server app.test:80 is not added again to upstream `app`: it has no address",
+            ]
+        );
     }
 }
