@@ -11,7 +11,8 @@ use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 
 use crate::names::meant;
 
-/// Temporary servers over all upstreams: a part of what there is room for, so that names have theirs.
+/// Temporary servers over all upstreams, with those that are derived for another `pool`: a part of the slots that there is room for, so
+/// that names have theirs.
 pub(crate) const TEMPORARY_MAX: usize = 256;
 
 /// Options of a server that mean nothing where connections belong to clients.
@@ -87,13 +88,16 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
             all[0].pool.word()
         ));
     }
-    let mut temporary = plan.temporary();
-    if temporary.values().map(Vec::len).sum::<usize>() >= TEMPORARY_MAX {
+    let living = plan.upstreams.iter().filter(|plan| !plan.is_retired());
+    let slots: usize = living.map(|plan| plan.present().filter(|server| server.temporary).count()).sum();
+    if slots + all.len() > TEMPORARY_MAX {
         return Err(format!(
-            "there are {TEMPORARY_MAX} temporary servers already, and no room for more\n  help: write those that are to stay into the \
+            "there is no room for another temporary server: there may be {TEMPORARY_MAX}, where one counts for each `pool` that routes use \
+             its upstream with\n  help: write those that are to stay into the \
              configuration and `weir reload`, or `weir server remove` others"
         ));
     }
+    let mut temporary = plan.temporary();
     temporary.entry(upstream.to_owned()).or_default().push(server.clone());
     Ok(temporary)
 }
