@@ -164,7 +164,7 @@ impl Unwanted {
 impl fmt::Display for Unwanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unwanted::Busy => "too many reloads and weights wait already; try again",
+            Unwanted::Busy => "too many reloads, weights, adds and removes of servers wait already; try again",
             Unwanted::Upgrading => "a new program is taking over; ask that one when it has",
         })
     }

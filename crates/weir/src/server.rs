@@ -66,7 +66,7 @@ Example:
     },
     /// Add a server to an upstream until it is removed, without the configuration
     #[command(after_help = "\
-It takes requests as soon as it can be connected to, and is probed as others where the upstream has `health`. It stays over reloads and upgrades \
+It takes requests as soon as it can be connected to; where the upstream has `health` it is probed as others, and serves until a probe fails. It stays over reloads and upgrades \
 as long as its upstream does, until `weir server remove`, a restart, or the configuration has it, too. Options are those of `server` in the configuration.
 
 Example:
@@ -152,7 +152,7 @@ impl AddArgs {
 pub(crate) struct Which {
     /// Its upstream
     upstream: String,
-    /// The server as the configuration calls it
+    /// The server as `weir status` calls it
     server: String,
 }
 
@@ -267,8 +267,13 @@ fn remove(client: &Client, which: &Which, wait: Option<u32>, json: bool) -> Resu
             return Ok(());
         }
         if Instant::now() >= end {
-            let left =
-                left.map_or_else(|| "a worker does not tell".to_owned(), |left| format!("{left} requests and tunnels"));
+            let left = left.map_or_else(
+                || "a worker does not tell".to_owned(),
+                |left| match left {
+                    1 => "1 request or tunnel".to_owned(),
+                    left => format!("{left} requests and tunnels"),
+                },
+            );
             let text = format!("weir: {} is removed, but not empty after {seconds} s: {left}\n", which.server);
             return Err(Failure::Running(text));
         }

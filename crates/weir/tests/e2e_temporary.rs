@@ -171,7 +171,7 @@ fn what_is_under_way_is_finished(io: Io) {
     // It comes back while a tunnel is there, and goes again; the tunnel is waited for, but not for ever.
     weir.answer(&["server", "add", "app", &name]);
     let said = refused(&weir, &["server", "remove", "app", &name, "--wait=0"], 1);
-    assert_eq!(said, format!("weir: {name} is removed, but not empty after 0 s: 1 requests and tunnels\n"));
+    assert_eq!(said, format!("weir: {name} is removed, but not empty after 0 s: 1 request or tunnel\n"));
     echoes(b"and still");
     drop(tunnel);
     eventually("nothing is left", || status(&weir)["reload"]["leaving"] == 0);

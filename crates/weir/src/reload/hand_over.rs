@@ -62,7 +62,8 @@ impl Workers {
         if !self.vacant.is_empty() {
             vacant.extend(vacated(plan, &self.handle.enquire(PATIENCE)).intersection(&self.vacant));
         }
-        let needs_restart = |full| Failure::Configuration(format!("weir: {full}\n  help: restart weir\n"));
+        let lost = if plan.temporary().is_empty() { "" } else { ", which loses temporary servers: add them again" };
+        let needs_restart = |full| Failure::Configuration(format!("weir: {full}\n  help: restart weir{lost}\n"));
         plan.merged(wanted, self.slots_max, &vacant).map_err(needs_restart)
     }
 

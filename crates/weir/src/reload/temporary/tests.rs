@@ -86,6 +86,9 @@ fn what_can_not_be_done_is_said() {
     ] {
         note(format!("remove {upstream} {server}"), without([&plan; 2], upstream, server));
     }
+    let nobody = weir_config::parse(&CONFIGURATION.replace("server \"10.0.0.1:80\"; server", "server"), "weir.kdl");
+    let nobody = nobody.expect("valid").plan.located(&Known::default());
+    note("remove app 10.0.0.9:80, of nobody".to_owned(), without([&nobody; 2], "app", "10.0.0.9:80"));
     for address in ["app.test:80", "_http._tcp.app.test", "10.0.0.8", "/run/app.sock", "unix:app.sock"] {
         note(format!("add app {address}"), read(address, &[]).map(|_| Temporary::new()));
     }
@@ -166,5 +169,7 @@ fn there_is_an_end_to_it() {
     let why = with(&plan, "bound", &added("10.0.0.8:80", &[])).expect_err("there is no room");
     assert!(why.starts_with("there is no room for another temporary server: there may be 256, where"), "{why}");
     let fewer = written().located(&known(without([&plan; 2], "app", "10.0.0.9:80").expect("it is there")));
-    assert!(with(&fewer, "bound", &added("10.0.0.8:80", &[])).is_ok());
+    let two = with(&fewer, "bound", &added("10.0.0.8:80", &[])).expect("there is room for two in one pool");
+    assert!(with(&fewer, "app", &added("10.0.0.8:80", &[])).is_ok(), "or one in two");
+    assert!(with(&written().located(&known(two)), "app", &added("10.0.0.8:80", &[])).is_err(), "not for three");
 }
