@@ -2,7 +2,8 @@
 //! whoever made it. Called by `weir-worker` and by whoever reloads or takes a listener over.
 //!
 //! What a dead process left there is replaced, a living one is never pushed aside: it is asked by connecting. Two that do so at once are
-//! kept apart by a lock of the directory. Bound: [`LOCK_MAX`].
+//! kept apart by a lock of the directory, which anybody else may hold as well: so it is waited for only so long. Bounds: [`LOCK_MAX`],
+//! [`REMOVAL_LOCK_MAX`].
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -12,10 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, Uid, chownat, fchmod, flock};
+use rustix::process::{getegid, geteuid};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 /// How long another process may take to make its socket in the same directory.
 const LOCK_MAX: Duration = Duration::from_secs(2);
+/// The same where a name is only removed.
+const REMOVAL_LOCK_MAX: Duration = Duration::from_millis(100);
 
 /// The name of a unix socket that is listened on. It goes with this, if it is still that socket's and this process answers for it.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ pub struct SocketFile {
 /// Whatever is in the way, with a text that names the path: [`ErrorKind::AddrInUse`] where another process listens there.
 pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io::Result<(OwnedFd, SocketFile)> {
     let named = |error: io::Error| explain(path, &error);
-    let _lock = lock(path.parent().unwrap_or(Path::new("/"))).map_err(named)?;
+    let lock = lock(path, LOCK_MAX);
     check_unix_free(path)?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(named(error)),
@@ -46,7 +50,9 @@ pub fn bind_unix(path: &Path, backlog: u32, mode: u32, group: Option<u32>) -> io
     socket.set_nonblocking(true)?;
     SockAddr::unix(path).and_then(|address| socket.bind(&address)).map_err(named)?;
     let file = SocketFile::of(path, true).map_err(named)?;
+    file.check_new().map_err(named)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    drop(lock);
     file.set_rights(mode, group)?;
     Ok((socket.into(), file))
 }
@@ -68,6 +74,10 @@ pub fn check_unix_free(path: &Path) -> io::Result<()> {
     }
     match crate::net::connect_unix(path, true).map_err(named)?.1 {
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let text = "a socket is there that weir may not connect to, so whether anybody listens there is not known; remove it, or choose another path";
+            Err(explain(path, &io::Error::new(ErrorKind::PermissionDenied, text)))
+        }
         Err(error) if error.kind() != ErrorKind::WouldBlock => Err(named(error)),
         // It listens, maybe with a full queue.
         _ => Err(explain(path, &io::Error::new(ErrorKind::AddrInUse, "another program listens there"))),
@@ -85,21 +95,17 @@ fn explain(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on unix:{}: {error}{hint}", path.display()))
 }
 
-/// Keeps others who follow the same rules out of the directory. One that can't be read has no lock.
-fn lock(directory: &Path) -> io::Result<Option<File>> {
-    let file = match File::open(directory) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
-        opened => opened?,
-    };
-    let end = Instant::now() + LOCK_MAX;
+/// Keeps others who follow the same rules out of the directory of this path. None: it can't be had in this time, and it goes without.
+fn lock(path: &Path, patience: Duration) -> Option<File> {
+    let file = File::open(path.parent()?).ok()?;
+    let end = Instant::now() + patience;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(file)),
-            Err(error) if error != rustix::io::Errno::WOULDBLOCK => return Err(error.into()),
-            Err(_) if Instant::now() >= end => {
-                return Err(io::Error::new(ErrorKind::ResourceBusy, "another program keeps its directory locked"));
+            Ok(()) => return Some(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) => return None,
         }
     }
 }
@@ -137,21 +143,50 @@ impl SocketFile {
         Ok(chownat(&self.file, "", uid, gid, AtFlags::EMPTY_PATH)?)
     }
 
-    /// Gives it a mode, and a group if one is said.
+    /// Device and inode: no other file has them as long as this is kept.
+    pub fn id(&self) -> Option<(u64, u64)> {
+        self.file.metadata().ok().map(|found| id(&found))
+    }
+
+    /// Where the directory is in other hands, another file may have taken the place of the one that was just made.
+    fn check_new(&self) -> io::Result<()> {
+        let found = self.file.metadata()?;
+        if found.uid() == geteuid().as_raw() && found.nlink() == 1 {
+            return Ok(());
+        }
+        let text = "somebody has put another file there; choose a directory where nobody else may";
+        Err(io::Error::new(ErrorKind::AlreadyExists, text))
+    }
+
+    /// Gives it a mode, and a group; None: that of this process, or that of its directory where this gives it (inode(7), S_ISGID). Meanwhile
+    /// nobody may connect who may not before and afterwards.
     ///
     /// # Errors
     /// The operating system's, with a text that names the path.
     pub fn set_rights(&self, mode: u32, group: Option<u32>) -> io::Result<()> {
-        if let Some(group) = group {
+        let failed = |error: &io::Error| explain(&self.path, error);
+        let found = self.file.metadata().map_err(|error| failed(&error))?;
+        let (before, own) = (found.mode() & 0o7777, getegid().as_raw());
+        let group = group.unwrap_or_else(|| if self.is_of_directory(found.gid()) { found.gid() } else { own });
+        if found.gid() != group {
+            self.set_mode(before & mode).map_err(|error| failed(&error))?;
             self.give_to(None, Some(group)).map_err(|error| {
                 let why = match error.kind() {
                     ErrorKind::PermissionDenied => "weir has to be root or in that group".to_owned(),
                     _ => error.to_string(),
                 };
-                explain(&self.path, &io::Error::new(error.kind(), format!("it can't be given to group {group}: {why}")))
+                failed(&io::Error::new(error.kind(), format!("it can't be given to group {group}: {why}")))
             })?;
+        } else if before == mode {
+            return Ok(());
         }
-        self.set_mode(mode).map_err(|error| explain(&self.path, &error))
+        self.set_mode(mode).map_err(|error| failed(&error))
+    }
+
+    /// Whether its directory gives this group to what is made there.
+    fn is_of_directory(&self, gid: u32) -> bool {
+        let directory = self.path.parent().and_then(|path| std::fs::metadata(path).ok());
+        directory.is_some_and(|directory| directory.mode() & libc::S_ISGID != 0 && directory.gid() == gid)
     }
 
     /// Its file by a name that nobody else can change: a link in its place would not be followed.
@@ -163,13 +198,21 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let id = |found: &std::fs::Metadata| (found.dev(), found.ino());
-        let (Ok(ours), Ok(found)) = (self.file.metadata(), std::fs::symlink_metadata(&self.path)) else { return };
-        if self.is_ours && id(&ours) == id(&found) {
+        if !self.is_ours {
+            return;
+        }
+        // Nobody puts another one there between the look and the removal.
+        let _lock = lock(&self.path, REMOVAL_LOCK_MAX);
+        let found = std::fs::symlink_metadata(&self.path).ok();
+        if self.id().is_some_and(|ours| found.is_some_and(|found| id(&found) == ours)) {
             // Where its directory is not ours any more it stays behind, and is replaced by whoever comes next.
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn id(found: &std::fs::Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 #[cfg(test)]
@@ -225,6 +268,43 @@ mod tests {
         first = SocketFile::of(second.path(), false).expect("a socket");
         drop(first);
         assert!(second.path().exists(), "that one was not ours");
+    }
+
+    #[test]
+    fn a_lock_of_somebody_else_is_not_waited_for_for_ever() {
+        let directory = Directory::new("lock");
+        let held = File::open(&directory.0).expect("a directory");
+        flock(&held, FlockOperation::LockExclusive).expect("nobody has it");
+        let (_socket, file) = directory.bind().expect("it goes without");
+        drop(file);
+        assert!(!directory.0.join("s").exists());
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_can_have_put_there_is_refused() {
+        let directory = Directory::new("swap");
+        let (_socket, file) = directory.bind().expect("nothing is there");
+        file.check_new().expect("it is ours alone");
+        std::fs::hard_link(file.path(), directory.0.join("other")).expect("the same file system");
+        let error = file.check_new().expect_err("it has two names").to_string();
+        assert!(error.starts_with("somebody has put another file there; "), "{error}");
+    }
+
+    #[test]
+    fn a_group_that_is_not_said_any_more_is_taken_back() {
+        if !geteuid().is_root() {
+            return eprintln!("not tested: this needs root");
+        }
+        let directory = Directory::new("group");
+        let (_socket, file) = directory.bind().expect("nothing is there");
+        let rights = || {
+            let found = std::fs::symlink_metadata(file.path()).expect("it is there");
+            (found.mode() & 0o777, found.gid())
+        };
+        file.set_rights(0o660, Some(70)).expect("this is root");
+        assert_eq!(rights(), (0o660, 70));
+        file.set_rights(0o660, None).expect("it is ours");
+        assert_eq!(rights(), (0o660, getegid().as_raw()));
     }
 
     #[test]
