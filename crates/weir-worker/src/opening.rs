@@ -24,6 +24,8 @@ pub struct Inherited {
     pub sockets: Vec<OwnedFd>,
     /// They stay open when this process closes them: the service manager keeps them.
     pub stays_open: bool,
+    /// Device and inode of the file at the path of a unix socket, if that process answers for it.
+    pub file: Option<(u64, u64)>,
 }
 
 /// What the workers are to accept on.
@@ -92,9 +94,9 @@ impl Opened {
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
         for plan in plans {
             let at = inherited.iter().position(|inherited| inherited.address == plan.address);
-            let (before, stays_open) = match at.map(|at| inherited.swap_remove(at)) {
-                Some(Inherited { sockets, stays_open, .. }) => (sockets, stays_open),
-                None => (Vec::new(), false),
+            let (before, stays_open, held) = match at.map(|at| inherited.swap_remove(at)) {
+                Some(Inherited { sockets, stays_open, file, .. }) => (sockets, stays_open, file),
+                None => (Vec::new(), false, None),
             };
             let failed = |error| StartError::Listen { address: plan.address.clone(), error };
             let all = match &plan.address {
@@ -106,7 +108,7 @@ impl Opened {
                 }
                 Location::Unix(path) => {
                     addresses.push(plan.address.clone());
-                    let (all, file) = at_path(path, plan, before, stays_open).map_err(failed)?;
+                    let (all, file) = at_path(path, plan, before, held).map_err(failed)?;
                     files.extend(file.map(|file| (file, plan.group)));
                     all
                 }
@@ -150,14 +152,14 @@ fn at_path(
     path: &Path,
     plan: &ListenerPlan,
     before: Vec<OwnedFd>,
-    stays_open: bool,
+    held: Option<(u64, u64)>,
 ) -> io::Result<(Vec<OwnedFd>, Option<SocketFile>)> {
     if before.is_empty() {
         let (socket, file) = bind_unix(path, plan.backlog, plan.mode, plan.group)?;
         return Ok((vec![socket], Some(file)));
     }
-    // Where somebody has removed the name it is nobody's.
-    let file = if stays_open { None } else { SocketFile::of(path, false).ok() };
+    // Where somebody has removed the name, what is there now is another program's. What the service manager keeps is not held.
+    let file = SocketFile::of(path, false).ok().filter(|file| held.is_some() && file.id() == held);
     Ok((before, file))
 }
 
@@ -216,7 +218,7 @@ mod tests {
         }
         let sockets = before.iter().map(|socket| socket.try_clone().expect("a descriptor").into()).collect();
         let plan = ListenerPlan::new(address);
-        let inherited = Inherited { address: address.into(), sockets, stays_open };
+        let inherited = Inherited { address: address.into(), sockets, stays_open, file: None };
         let opened = Opened::new(&[plan], workers, vec![inherited]).expect("it opens");
         assert_eq!(opened.addresses, [address.into()]);
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");

@@ -219,6 +219,11 @@ impl Handle {
         files.iter().find(|file| file.path() == path).map_or(Ok(()), |file| file.set_rights(mode, group))
     }
 
+    /// Device and inode of the unix socket at this path, if this process has its name.
+    pub fn file_at(&self, path: &Path) -> Option<(u64, u64)> {
+        self.files().iter().find(|file| file.path() == path).and_then(SocketFile::id)
+    }
+
     fn files(&self) -> MutexGuard<'_, Vec<SocketFile>> {
         self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

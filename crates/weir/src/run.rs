@@ -16,8 +16,8 @@ use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Errors, Experts, find_path, load};
 use weir_http::Pseudonym;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Known, Location, Plan, SERVERS_SPARE};
-use weir_worker::{Running, Setup, StartError, Watchdog};
+use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
+use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Admin, Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
@@ -142,7 +142,10 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
         running.stop();
         failed("can't start the thread for reloads", &error)
     })?;
-    accept(&mut running, predecessor.as_ref(), takes, &plan)?;
+    accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {
+        // What is not this program's stays.
+        running.handle().remove_files(|_| false);
+    })?;
     // Without it the proxy runs as well; its socket goes when this function ends.
     let admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
         warn(format_args!("no admin socket and no metrics: {error}"));
@@ -224,9 +227,21 @@ fn accept(
     if let Some(predecessor) = predecessor {
         predecessor.take_over()?;
         running.answer_for_files();
+        set_rights(&running.handle(), &plan.listeners);
         tell(format_args!("process {} has handed over its listeners", predecessor.pid));
     }
     Ok(())
+}
+
+/// Has the files of unix sockets have the rights that these listeners have, as far as they are this process's.
+pub(crate) fn set_rights<'a>(workers: &Handle, listeners: impl IntoIterator<Item = &'a ListenerPlan>) {
+    for plan in listeners {
+        if let Location::Unix(path) = &plan.address
+            && let Err(error) = workers.set_rights(path, plan.mode, plan.group)
+        {
+            warn(format_args!("the rights of a listener are not as configured: {error}"));
+        }
+    }
 }
 
 /// Why workers did not start.

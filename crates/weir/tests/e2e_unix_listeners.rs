@@ -276,12 +276,25 @@ fn upgrades_lose_nobody(io: Io) {
     });
     assert_eq!(fs::metadata(&socket).expect("it is there").ino(), number, "the same socket");
     eventually("what the new configuration has not is gone", || !goes.exists());
+    // The rights are those of the new configuration.
+    weir.rewrite(&one.replace("\"\n", "\" mode=\"0600\"\n"));
+    weir.upgrade();
+    eventually("it has its new mode", || mode(&socket) == 0o600);
+    weir.rewrite(&one);
+    weir.upgrade();
+    eventually("it has the usual mode", || mode(&socket) == 0o660);
     // A new program that fails takes nothing with it.
     weir.rewrite(&format!("{one}listen \"unix:{}/no/s\"\n", socket.display()));
     assert!(!weir.ask(&["upgrade"]).status.success());
     assert!(ask(&socket), "its name is there still");
+    // What another program has put there is not taken for its own.
+    weir.rewrite(&one.replace("\"\n", "\" mode=\"0600\"\n"));
+    fs::remove_file(&socket).expect("it is there");
+    let _theirs = UnixListener::bind(&socket).expect("nothing is there");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    weir.upgrade();
     weir.stop();
-    assert!(!socket.exists());
+    assert_eq!(mode(&socket), 0o644, "it is there, as it was");
 }
 
 fn sockets_of_the_service_manager_are_used(io: Io) {

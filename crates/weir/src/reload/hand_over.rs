@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Location, Plan};
+use weir_proxy::plan::{ListenerPlan, Location, Plan};
 use weir_worker::{Adoption, Command, Handle, ServerSeals, WorkerReport};
 
 use super::listeners::Opened;
 use super::{Desk, listeners};
 use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
+use crate::run::set_rights;
 use crate::side::Registry;
 use crate::terminal::warn;
 
@@ -81,7 +82,6 @@ impl Workers {
         let mut seals = self.seals.clone();
         seals.resize(old.servers(), None);
         self.seals = self.watcher.seals(&next, seals, &given).map_err(Failure::Configuration)?;
-        self.set_rights(old, &next)?;
         self.users.follow(old, &next, &self.handle)?;
         if next.servers() > old.servers()
             || !given.is_empty()
@@ -89,20 +89,22 @@ impl Workers {
         {
             self.tell(desk, &Arc::new(old.widened(&next)), &servers, None)?;
         }
-        self.tell(desk, &Arc::new(next), &servers, Some((opened, renewed)))
+        let next = Arc::new(next);
+        let told = self.tell(desk, &next, &servers, Some((opened, renewed)));
+        // What was not taken into force changes nothing; a worker that is slow does not keep it from being in force.
+        if Arc::ptr_eq(&desk.lock().current.plan, &next) {
+            self.set_rights(old, &next);
+        }
+        told
     }
 
     /// Those of unix sockets that stay.
-    fn set_rights(&self, old: &Plan, next: &Plan) -> Result<(), Failure> {
-        for plan in &next.listeners {
-            let Location::Unix(path) = &plan.address else { continue };
+    fn set_rights(&self, old: &Plan, next: &Plan) {
+        let is_changed = |plan: &&ListenerPlan| {
             let before = old.listeners.iter().find(|before| before.address == plan.address);
-            if before.is_some_and(|before| (before.mode, before.group) != (plan.mode, plan.group)) {
-                let set = self.handle.set_rights(path, plan.mode, plan.group);
-                set.map_err(|error| Failure::binding(&error))?;
-            }
-        }
-        Ok(())
+            before.is_some_and(|before| (before.mode, before.group) != (plan.mode, plan.group))
+        };
+        set_rights(&self.handle, next.listeners.iter().filter(is_changed));
     }
 
     /// One step: returns when all workers have taken it.

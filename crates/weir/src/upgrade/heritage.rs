@@ -55,6 +55,7 @@ pub(crate) struct Heritage {
 struct Sockets {
     address: Location,
     stays_open: bool,
+    file: Option<(u64, u64)>,
     sockets: Vec<OwnedFd>,
 }
 
@@ -142,8 +143,8 @@ impl Heritage {
             match message {
                 ToNew::Begin { version: VERSION, pid, job } => begun = Some((pid, job)),
                 ToNew::Begin { version, .. } => return Err(strange(&format!("it speaks version {version}"))),
-                ToNew::Listener { address, stays_open } => match Location::read(&address) {
-                    Some(address) => heritage.add(address, stays_open, descriptors),
+                ToNew::Listener { address, stays_open, file } => match Location::read(&address) {
+                    Some(address) => heritage.add(address, (stays_open, file), descriptors),
                     None => return Err(strange(&format!("it listens on `{address}`"))),
                 },
                 ToNew::Metrics { address } => heritage.metrics = descriptors.pop().map(|socket| (address, socket)),
@@ -167,17 +168,17 @@ impl Heritage {
         let mut heritage = Heritage::default();
         for socket in take_inherited() {
             match place_of(&socket) {
-                Some(address) => heritage.add(address, true, vec![socket]),
+                Some(address) => heritage.add(address, (true, None), vec![socket]),
                 None => warn("a socket of the service manager is neither of TCP nor at a path; it is closed"),
             }
         }
         heritage
     }
 
-    fn add(&mut self, address: Location, stays_open: bool, more: Vec<OwnedFd>) {
+    fn add(&mut self, address: Location, (stays_open, file): (bool, Option<(u64, u64)>), more: Vec<OwnedFd>) {
         match self.listeners.iter_mut().find(|listener| listener.address == address) {
             Some(listener) => listener.sockets.extend(more),
-            None => self.listeners.push(Sockets { address, stays_open, sockets: more }),
+            None => self.listeners.push(Sockets { address, stays_open, file, sockets: more }),
         }
     }
 
@@ -218,7 +219,7 @@ impl Heritage {
     /// A socket that is not what it should be.
     pub(crate) fn take_listeners(&mut self, plans: &[ListenerPlan]) -> Result<Vec<Inherited>, Failure> {
         let mut inherited = Vec::new();
-        for Sockets { address, stays_open, sockets } in self.listeners.drain(..) {
+        for Sockets { address, stays_open, file, sockets } in self.listeners.drain(..) {
             let Some(plan) = plans.iter().find(|plan| plan.address == address) else {
                 if stays_open {
                     warn(format_args!(
@@ -233,7 +234,7 @@ impl Heritage {
                 predecessor.say(&ToOld::Takes { address: address.to_string() });
             }
             let sockets = sockets.collect::<Result<_, _>>()?;
-            inherited.push(Inherited { address, sockets, stays_open });
+            inherited.push(Inherited { address, sockets, stays_open, file });
         }
         Ok(inherited)
     }

@@ -80,7 +80,7 @@ impl Upgrader {
         let orders = orders::read(plan, workers);
         let lent = workers.lend().map_err(|error| failed(&format!("the listeners can't be lent: {error}")))?;
         let mut newcomer = Newcomer::start(&self.program)?;
-        newcomer.give(job, &lent, &self.doors, orders, timeout).map_err(|error| newcomer.why_not(&error))?;
+        newcomer.give(job, (workers, &lent), &self.doors, orders, timeout).map_err(|error| newcomer.why_not(&error))?;
         drop(lent);
         let handed = newcomer.wait_until_ready(workers, timeout, end)?;
         if !may_commit() {
@@ -121,7 +121,7 @@ impl Newcomer {
     fn give(
         &self,
         job: u64,
-        lent: &[Lent],
+        (workers, lent): (&Handle, &[Lent]),
         doors: &LentDoors,
         orders: Vec<Ordered>,
         timeout: Duration,
@@ -141,8 +141,12 @@ impl Newcomer {
             }
         }
         for (address, stays_open, sockets) in listeners {
+            let file = match address {
+                Location::Unix(path) => workers.file_at(path),
+                Location::Network(_) => None,
+            };
             for sockets in sockets.chunks(DESCRIPTORS_MAX) {
-                self.channel.say(&ToNew::Listener { address: address.to_string(), stays_open }, sockets)?;
+                self.channel.say(&ToNew::Listener { address: address.to_string(), stays_open, file }, sockets)?;
             }
         }
         if let Some((address, socket)) = &doors.metrics {

@@ -35,8 +35,14 @@ const ALIGNMENT_BYTES: usize = 16;
 pub(super) enum ToNew {
     /// First: who speaks, and which job of its the new one is the outcome of.
     Begin { version: u32, pid: u32, job: u64 },
-    /// Sockets of a listener that the configuration names so.
-    Listener { address: String, stays_open: bool },
+    /// Sockets of a listener that the configuration names so; `file`: device and inode of the file at the path of a unix socket, if it is
+    /// the old program's.
+    Listener {
+        address: String,
+        stays_open: bool,
+        #[serde(default)]
+        file: Option<(u64, u64)>,
+    },
     /// The socket of the metrics listener that the configuration names so.
     Metrics { address: SocketAddr },
     /// The admin socket, and its name.
@@ -176,10 +182,11 @@ mod tests {
         let new = Channel::given(new).expect("such a socket");
         let (lent, other) = UnixDatagram::pair().expect("sockets");
         let many: Vec<BorrowedFd<'_>> = (0..DESCRIPTORS_MAX).map(|_| lent.as_fd()).collect();
-        old.say(&ToNew::Listener { address: "[::1]:80".to_owned(), stays_open: true }, &many).expect("said");
+        old.say(&ToNew::Listener { address: "[::1]:80".to_owned(), stays_open: true, file: Some((1, 2)) }, &many)
+            .expect("said");
         old.say(&ToNew::All, &[]).expect("said");
         match new.hear(LATE).expect("understood") {
-            Heard::Message(ToNew::Listener { address, stays_open: true }, descriptors) => {
+            Heard::Message(ToNew::Listener { address, stays_open: true, file: Some((1, 2)) }, descriptors) => {
                 assert_eq!((&*address, descriptors.len()), ("[::1]:80", DESCRIPTORS_MAX));
                 UnixDatagram::from(descriptors.into_iter().next_back().expect("one"))
                     .send(b"x")
