@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use kit::tls::{certificate, config, handshake};
 use kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, on_both_drivers, request, status};
@@ -19,6 +20,7 @@ on_both_drivers!(
     every_thread_is_the_user,
     ports_below_1024_need_the_right_or_a_restart,
     the_right_to_ports_can_be_kept,
+    unix_sockets_are_the_users,
     what_root_alone_can_read_is_told,
     logs_are_the_users,
 );
@@ -30,16 +32,24 @@ const TLS: u32 = 70;
 const NET_BIND: &str = "0000000000000400";
 const NONE: &str = "0000000000000000";
 
+/// Whether this is root with mount namespaces. No: that is said.
+fn can_be_tested() -> bool {
+    let able = || Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
+    let is_able = rustix::process::geteuid().is_root() && able();
+    if !is_able {
+        eprintln!("not tested: this needs root and mount namespaces");
+    }
+    is_able
+}
+
 /// A weir with users of its own: weir is in the groups weir and tls. None, and that is said: this is not root, or there are no namespaces.
 fn start(io: Io, rest: &str) -> Option<Weir> {
+    if !can_be_tested() {
+        return None;
+    }
     let scratch = Scratch::new();
     scratch.write("passwd", b"root:x:0:0:root:/root:/bin/sh\nweir:x:990:980::/:/bin/false\n");
     scratch.write("group", b"root:x:0:\nweir:x:980:\ntls:x:70:weir\n");
-    let able = Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
-    if !rustix::process::geteuid().is_root() || !able {
-        eprintln!("not tested: this needs root and mount namespaces");
-        return None;
-    }
     let [passwd, group] = ["passwd", "group"].map(|name| scratch.path(name).display().to_string());
     // The folder of the admin socket is made by whoever starts weir; the log's, too.
     let script = format!(
@@ -53,14 +63,16 @@ fn start(io: Io, rest: &str) -> Option<Weir> {
     Some(weir)
 }
 
-/// A port below 1024 that nobody listens on.
+/// A port below 1024 that nobody listens on; another one each time.
 fn low_port() -> SocketAddr {
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
     let can_be_bound = |port: &u16| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], *port)).into()).is_ok()
     };
-    let first = 300 + (std::process::id() % 300) as u16;
-    let port = (first..1024).find(can_be_bound).expect("one of them is free");
+    let first = (std::process::id() % 300) as u16;
+    let next = || 300 + (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % 724;
+    let port = std::iter::repeat_with(next).take(724).find(can_be_bound).expect("one of them is free");
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
@@ -105,6 +117,9 @@ fn refused(output: &Output, code: i32) -> String {
 }
 
 fn every_thread_is_the_user(io: Io) {
+    if !can_be_tested() {
+        return;
+    }
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let files = certificate(&scratch, "ec", &["a.test"], 90);
     // Readable by its group only.
@@ -191,7 +206,38 @@ fn the_right_to_ports_can_be_kept(io: Io) {
     server.finish();
 }
 
+fn unix_sockets_are_the_users(io: Io) {
+    if !can_be_tested() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let socket = scratch.path("s");
+    chown(scratch.path(""), Some(WEIR), Some(OF_WEIR)).expect("this is root");
+    let rest = |rights: &str| {
+        format!("user \"weir\"\nlisten \"unix:{}\"{rights}\nroute {{ respond 200 \"hello\"; }}\n", socket.display())
+    };
+    let Some(weir) = start(io, &rest("")) else { return };
+    let is = |uid: u32, gid: u32, mode: u32| {
+        let found = fs::symlink_metadata(&socket).expect("it is there");
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (uid, gid, mode));
+    };
+    is(WEIR, OF_WEIR, 0o660);
+    // It is in that group, and may take it back.
+    for (rights, gid, mode) in [(" mode=\"0666\" group=\"tls\"", TLS, 0o666), ("", OF_WEIR, 0o660)] {
+        weir.rewrite(&rest(rights));
+        assert_eq!(weir.answer(&["reload"]), "");
+        is(WEIR, gid, mode);
+    }
+    weir.upgrade();
+    is(WEIR, OF_WEIR, 0o660);
+    weir.stop();
+    assert!(!socket.exists(), "the user may remove it");
+}
+
 fn what_root_alone_can_read_is_told(io: Io) {
+    if !can_be_tested() {
+        return;
+    }
     let (server, scratch) = (Server::start(Honest), Scratch::new());
     let files = certificate(&scratch, "ec", &["a.test"], 90);
     fs::set_permissions(&files.key, fs::Permissions::from_mode(0o600)).expect("this is root");
