@@ -5,13 +5,12 @@
 //! that user from the beginning, or the operator is told at the start: so nothing fails for the first time at night. Bound:
 //! [`ACCOUNTS_BYTES_MAX`] of each file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, CWD, Mode, OFlags, ResolveFlags, access, openat2};
 use rustix::process::{getegid, geteuid};
 use weir_config::{Account, Config, UserChoice, closest};
 use weir_io::{Identity, give_up, hide_memory};
@@ -136,7 +135,8 @@ impl NewUser {
         }
         let log = config.plan.access_log.as_ref().map(|log| &log.destination);
         let Some(Destination::File(path)) = log else { return };
-        if let Some(folder) = path.parent()
+        if let Some(folder) =
+            path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
             && !path.starts_with("/dev")
             && access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err()
         {
@@ -195,10 +195,11 @@ pub(crate) fn explained(failure: Failure) -> Failure {
 }
 
 /// Makes an access log that is not there for the user who will open it, where only root may. One that is there is opened by the user like
-/// any other file, and never given away: its folder may be in hands that put a link there.
+/// any other file, and never given away; no link is followed, for a folder on the way may be in hands that put one there.
 fn make_log(path: &Path, identity: &Identity) {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     // What can't be done here fails where the user opens it, with its reason.
-    if let Ok(file) = OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+    if let Ok(file) = openat2(CWD, path, flags, Mode::from_raw_mode(0o640), ResolveFlags::NO_SYMLINKS) {
         let _ = std::os::unix::fs::fchown(&file, Some(identity.uid), Some(identity.gid));
     }
 }
