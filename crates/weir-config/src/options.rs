@@ -100,7 +100,7 @@ const LISTEN: Block = Block {
         "address",
         Kind::Text("ADDRESS:PORT, or `unix:` and a path", texts::listener),
         Default::Required,
-        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both. `unix:/run/weir/http.sock` is a unix socket (docs/semantics.md §20).",
+        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both. `unix:/run/http/weir.sock` is a unix socket (docs/semantics.md §20).",
     )],
     options: &[
         row(
