@@ -9,12 +9,15 @@ mod fate;
 mod matcher;
 mod proxy;
 mod read;
+mod seen;
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use weir_proxy::plan::UNIX;
 use weir_proxy::request::rules::edits::Side;
 
+use self::seen::Seen;
 use super::cases::{Case, Effect, Term, and_all, refused, said};
 use super::draft::{Draft, ListenTls};
 use super::missing::Missing;
@@ -76,6 +79,7 @@ struct Address {
 #[derive(Clone, Default)]
 struct Scope {
     cases: Vec<Case>,
+    seen: Seen,
     changes: Route,
 }
 
@@ -277,7 +281,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
                 break;
             }
             let node = &tree.nodes[at];
-            let Some(cases) = self.matched(at, &scope.cases) else { continue };
+            let Some(cases) = self.matched(at, &scope) else { continue };
             let scope = Scope { cases, ..scope };
             if BLOCKS.contains(&node.name()) {
                 let inside = self.block(at, scope);
@@ -299,7 +303,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     fn steps(&mut self, at: usize, cases: Vec<Case>, mut base: Route) -> Vec<Step> {
         let node = &self.tree.nodes[at];
         let name = node.name();
-        if GUARDS.contains(&name) || matches!(name, "abort" | "error") || name == "respond" && is_refusal(node) {
+        if is_refusal(node) {
             let (cases, lost) = refused(cases);
             if lost {
                 self.draft.lost(node, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
@@ -310,7 +314,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             return self.draft.refuse(node, cases, &base);
         }
         let led = match name {
-            "redir" => self.redir(at, &mut base),
+            "redir" => self.redir(at, &base),
             "respond" => self.respond(at).map(|to| vec![(None, to)]),
             _ => self.proxy(at).map(|to| vec![(None, to)]),
         };
@@ -340,7 +344,9 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         if node.name() == "handle_path" {
             let prefix = node.argument(1).trim_end_matches('*').trim_end_matches('/');
             if !prefix.is_empty() {
-                scope.changes.strip = Some(prefix.to_owned());
+                let whole = format!("{}{prefix}", scope.seen.only().unwrap_or_default());
+                scope.changes.strip = Some(whole);
+                scope.seen.strip(prefix);
             }
         }
         self.inside(at, scope)
@@ -349,34 +355,69 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     /// The directives inside a block that lead somewhere, the first one last, each with what the others change.
     fn inside(&mut self, block: usize, mut scope: Scope) -> Vec<(usize, Scope)> {
         let tree = self.tree;
-        let mut found: Vec<(usize, usize)> = Vec::new();
+        let is_route = tree.nodes[block].name() == "route";
+        let before = scope.clone();
+        let mut found: Vec<(usize, usize, Scope)> = Vec::new();
         for (at, node) in tree.children(block) {
-            match node.name() {
-                "redir" => found.push((0, at)),
-                name if GUARDS.contains(&name) => found.push((1, at)),
-                "handle" | "handle_path" => found.push((2, at)),
-                "route" => found.push((3, at)),
-                "abort" | "error" => found.push((4, at)),
-                "respond" => found.push((5, at)),
-                "reverse_proxy" => found.push((6, at)),
-                _ => self.tell(at, &mut scope),
+            match kind(node.name()) {
+                Some(kind) => found.push((kind, at, scope.clone())),
+                None => self.tell(at, &mut scope),
             }
         }
-        // In their own order, of a kind longer paths first and those without one last; within a `route` as they are written.
-        let length =
-            |at: usize| if tree.nodes[at].argument(1).starts_with('/') { tree.nodes[at].argument(1).len() } else { 0 };
-        if tree.nodes[block].name() != "route" {
-            found.sort_by_key(|(kind, at)| (*kind, std::cmp::Reverse(length(*at))));
+        if !is_route {
+            // All have their turn behind those that change something; but a `redir` has it before paths are changed.
+            for (kind, _, of) in &mut found {
+                *of = scope.clone();
+                if *kind == 0 {
+                    let Route { strip, rewrites, .. } = before.changes.clone();
+                    of.changes = Route { strip, rewrites, ..scope.changes.clone() };
+                    of.seen = before.seen.clone();
+                }
+            }
+            found = self.in_order(found);
         }
-        found.into_iter().rev().map(|(_, at)| (at, scope.clone())).collect()
+        found.into_iter().rev().map(|(_, at, scope)| (at, scope)).collect()
+    }
+
+    /// In the order of directives: of a kind longer paths first where both have one path, and those without a matcher behind those with one;
+    /// else as they are written. As that is no order of all, it is made as Caddy makes it, one by one.
+    fn in_order(&self, found: Vec<(usize, usize, Scope)>) -> Vec<(usize, usize, Scope)> {
+        let tree = self.tree;
+        let mut found: Vec<((usize, usize, Scope), &str)> =
+            found.into_iter().map(|one| (self.only_path(one.1), one)).map(|(path, one)| (one, path)).collect();
+        found.sort_by_key(|((kind, ..), _)| *kind);
+        // More are too many, which is said.
+        let last = found.len().min(RULES_MAX);
+        for start in 1..last {
+            for at in (1..=start).rev() {
+                let [one, other] = [&found[at], &found[at - 1]];
+                let has_matcher = |at: usize| tree.nodes[at].argument(1).starts_with(['/', '@']);
+                let is_first = match (one.1, other.1) {
+                    _ if one.0.0 != other.0.0 => false,
+                    (one, other) if !one.is_empty() && !other.is_empty() => by_length(one, other) == Ordering::Less,
+                    _ => has_matcher(one.0.1) && !has_matcher(other.0.1),
+                };
+                if !is_first {
+                    break;
+                }
+                found.swap(at, at - 1);
+            }
+        }
+        found.into_iter().map(|(one, _)| one).collect()
     }
 
     /// The cases of a directive in its block; None: its matcher is nothing.
-    fn matched(&mut self, at: usize, within: &[Case]) -> Option<Vec<Case>> {
+    fn matched(&mut self, at: usize, within: &Scope) -> Option<Vec<Case>> {
+        let node = &self.tree.nodes[at];
         let terms = self.matcher(at)?;
-        let cases = and_all(within.to_vec(), &terms);
-        if cases.is_none() {
-            self.draft.lost(&self.tree.nodes[at], "its matcher has too many cases");
+        let terms = within.seen.asked(terms, is_refusal(node));
+        let cases = and_all(within.cases.clone(), &terms);
+        match &cases {
+            None => self.draft.lost(node, "its matcher has too many cases"),
+            Some(cases) if cases.is_empty() && !within.cases.is_empty() => {
+                self.draft.lost(node, "its matcher is for none of the requests that weir's route of its block takes");
+            }
+            Some(_) => {}
         }
         cases
     }
@@ -412,10 +453,35 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     }
 }
 
-/// `respond 403` and the like.
+/// Where directives that lead somewhere stand in the order of Caddy.
+fn kind(name: &str) -> Option<usize> {
+    match name {
+        "redir" => Some(0),
+        name if GUARDS.contains(&name) => Some(1),
+        "handle" | "handle_path" => Some(2),
+        "route" => Some(3),
+        "abort" | "error" => Some(4),
+        "respond" => Some(5),
+        "reverse_proxy" => Some(6),
+        _ => None,
+    }
+}
+
+/// The longer path first; of two that differ in the `*` at their end the one without.
+fn by_length(one: &str, other: &str) -> Ordering {
+    if one.trim_end_matches('*') == other.trim_end_matches('*') {
+        one.len().cmp(&other.len())
+    } else {
+        other.len().cmp(&one.len())
+    }
+}
+
+/// Whether it keeps some out: `respond 403` and the like, and what asks who they are.
 fn is_refusal(node: &Node) -> bool {
-    let code = node.arguments().find(|word| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()));
-    code.is_some_and(|code| code.starts_with('4'))
+    let name = node.name();
+    let code = || node.arguments().find(|word| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()));
+    let says_so = || code().is_some_and(|code| code.starts_with('4'));
+    GUARDS.contains(&name) || matches!(name, "abort" | "error") || name == "respond" && says_so()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn words(node: &Node) -> Vec<&str> {
 
 impl Caddy<'_, '_, '_> {
     /// Where a `redir` leads, for each scheme where that matters. None: it has been noted.
-    pub(super) fn redir(&mut self, at: usize, base: &mut Route) -> Option<Vec<(Option<Scheme>, To)>> {
+    pub(super) fn redir(&mut self, at: usize, base: &Route) -> Option<Vec<(Option<Scheme>, To)>> {
         let node = &self.tree.nodes[at];
         let (to, status) = match words(node)[..] {
             [to] => (to, "302"),
@@ -34,12 +34,6 @@ impl Caddy<'_, '_, '_> {
                 return None;
             }
         };
-        // It has its turn before paths are changed beside it.
-        if !base.rewrites.is_empty() && rest.contains("request_uri") {
-            self.draft.lost(node, "weir redirects by the path that `rewrite` leaves; write a route of its own");
-            return None;
-        }
-        base.rewrites.clear();
         let led = |scheme: Option<Scheme>| {
             let to = format!("{}{rest}", scheme.map_or("", Scheme::word));
             self.draft.redirect(node, status, &to).map(|to| (scheme, to))

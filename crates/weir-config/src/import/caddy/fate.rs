@@ -48,14 +48,20 @@ impl Caddy<'_, '_, '_> {
         match (node.argument(1), &node.words[..]) {
             ("strip_prefix", [_, _, prefix]) if texts::route_path(prefix).is_ok() => {
                 let prefix = prefix.trim_end_matches('/');
-                let is_below = scope.cases.iter().all(|case| super::covers_path(prefix, &case.path()));
-                if is_below && !prefix.is_empty() {
-                    scope.changes.strip = Some(prefix.to_owned());
+                let whole = scope.seen.only().map(|taken| format!("{taken}{prefix}"));
+                let is_below = |whole: &String| scope.cases.iter().all(|case| super::covers_path(whole, &case.path()));
+                if let Some(whole) = whole.filter(is_below).filter(|_| !prefix.is_empty()) {
+                    scope.changes.strip = Some(whole);
+                    scope.seen.strip(prefix);
                 } else {
                     scope.changes.rewrites.push((format!("^{}/?", regex::escape(prefix)), "/".to_owned()));
+                    scope.seen.may_strip(prefix);
                 }
             }
-            ("path_regexp", [_, _, regex, to]) => scope.changes.rewrites.push((regex.clone(), groups(to))),
+            ("path_regexp", [_, _, regex, to]) => {
+                scope.changes.rewrites.push((regex.clone(), groups(to)));
+                scope.seen.rewrite();
+            }
             _ => self.draft.lost(node, "weir has `strip-prefix`, and `rewrite` by expression"),
         }
     }
@@ -71,10 +77,11 @@ impl Caddy<'_, '_, '_> {
             _ => None,
         };
         match prefix.filter(|prefix| texts::route_path(prefix).is_ok()) {
-            Some(prefix) => scope
-                .changes
-                .rewrites
-                .push(("^/".to_owned(), format!("{}/", prefix.trim_end_matches('/').replace('$', "$$")))),
+            Some(prefix) => {
+                let to = format!("{}/", prefix.trim_end_matches('/').replace('$', "$$"));
+                scope.changes.rewrites.push(("^/".to_owned(), to));
+                scope.seen.rewrite();
+            }
             None => self.draft.lost(node, "weir's `rewrite` has an expression and a path"),
         }
     }

@@ -8,7 +8,7 @@ use super::super::tree::Node;
 use super::Caddy;
 use super::fate::PRIVATE;
 
-impl Caddy<'_, '_, '_> {
+impl<'t> Caddy<'t, '_, '_> {
     /// What a directive is for; none: all. None: it names a matcher that is not there.
     pub(super) fn matcher(&mut self, at: usize) -> Option<Vec<Term>> {
         let tree = self.tree;
@@ -18,6 +18,27 @@ impl Caddy<'_, '_, '_> {
             name if name.starts_with('@') => self.named(at, name),
             _ => Some(Vec::new()),
         }
+    }
+
+    /// The path of a directive, if its matcher has just one; empty: it has not.
+    pub(super) fn only_path(&self, at: usize) -> &'t str {
+        let tree = self.tree;
+        let name = tree.nodes[at].argument(1);
+        if !name.starts_with('@') {
+            return if name.starts_with('/') { name } else { "" };
+        }
+        let mut block = at;
+        while block != 0 {
+            block = tree.nodes[block].parent;
+            let Some(found) = tree.indices(block, name).last() else { continue };
+            let node = &tree.nodes[*found];
+            let mut paths: Vec<&str> = tree.named(*found, "path").flat_map(Node::arguments).collect();
+            if node.argument(1) == "path" {
+                paths.extend(node.arguments().skip(1));
+            }
+            return if let [only] = paths[..] { only } else { "" };
+        }
+        ""
     }
 
     /// The definition of a name, in the block of the directive or one around it.
