@@ -62,8 +62,19 @@ struct Caddy<'t, 'd, 'a> {
     auto_https: bool,
     /// Who comes without TLS is sent to where there is.
     redirects: bool,
+    /// Whether weir goes by other addresses of clients.
+    others: Others,
     /// Upstreams by all that is said of them; None: there is none that works.
     upstreams: HashMap<String, Option<usize>>,
+}
+
+/// Which addresses of clients are others than weir's.
+#[derive(Default)]
+struct Others {
+    /// Of connections: a PROXY header says whose they are.
+    connections: bool,
+    /// Of what proxies say: others are believed, or by another field.
+    believed: bool,
 }
 
 /// An address of a site.
@@ -85,7 +96,15 @@ struct Scope {
 
 impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
     fn new(tree: &'t Tree, draft: &'d mut Draft<'a>) -> Caddy<'t, 'd, 'a> {
-        Caddy { tree, draft, ports: (80, 443), auto_https: true, redirects: true, upstreams: HashMap::new() }
+        Caddy {
+            tree,
+            draft,
+            ports: (80, 443),
+            auto_https: true,
+            redirects: true,
+            others: Others::default(),
+            upstreams: HashMap::new(),
+        }
     }
 
     fn site(&mut self, at: usize) {

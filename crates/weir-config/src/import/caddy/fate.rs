@@ -171,7 +171,11 @@ impl Caddy<'_, '_, '_> {
                     Some(bytes) => self.draft.amount(None, line, "head-limit", bytes),
                     None => self.draft.lost(line, "this is no size"),
                 },
-                "listener_wrappers" => self.draft.missing(line, Missing::ProxyProtocol),
+                "listener_wrappers" => self.wrappers(inside),
+                "client_ip_headers" if !is_forwarded_for(line) => {
+                    self.others.believed = true;
+                    self.draft.lost(line, "weir believes X-Forwarded-For of `trusted-proxies`");
+                }
                 "protocols"
                 | "metrics"
                 | "name"
@@ -184,8 +188,24 @@ impl Caddy<'_, '_, '_> {
         }
     }
 
+    /// What stands between connections and HTTP.
+    fn wrappers(&mut self, at: usize) {
+        let tree = self.tree;
+        for (_, line) in tree.children(at) {
+            match line.name() {
+                "proxy_protocol" => {
+                    self.others.connections = true;
+                    self.draft.missing(line, Missing::ProxyProtocol);
+                }
+                "tls" | "http_redirect" => self.draft.unneeded(line.name()),
+                _ => self.draft.missing(line, Missing::Nothing),
+            }
+        }
+    }
+
     fn trusted(&mut self, line: &Node) {
         if line.argument(1) != "static" {
+            self.others.believed = true;
             return self.draft.lost(line, "weir's `trusted-proxies` are addresses");
         }
         let mut ranges = Vec::new();
@@ -194,7 +214,10 @@ impl Caddy<'_, '_, '_> {
             for word in words {
                 match texts::network(word) {
                     Ok(range) => ranges.push(literal(&range)),
-                    Err(why) => self.draft.lost(line, why),
+                    Err(why) => {
+                        self.others.believed = true;
+                        self.draft.lost(line, why);
+                    }
                 }
             }
         }
@@ -203,6 +226,11 @@ impl Caddy<'_, '_, '_> {
             self.draft.client_lines.insert("trusted-proxies", (text, line.place));
         }
     }
+}
+
+/// Whether X-Forwarded-For alone is believed.
+fn is_forwarded_for(line: &Node) -> bool {
+    matches!(&line.words[1..], [name] if name.eq_ignore_ascii_case("x-forwarded-for"))
 }
 
 /// Groups of an expression, `$1` and `${1}` there; a `$` of another kind stays one.

@@ -114,7 +114,8 @@ impl<'t> Caddy<'t, '_, '_> {
         Some(Term { not: false, any })
     }
 
-    /// Clients by their addresses. Those of connections are not the ones that weir goes by where proxies are trusted.
+    /// Clients by their addresses. Those of connections are not the ones that weir goes by where proxies are trusted, and none are where Caddy
+    /// has them from elsewhere.
     fn clients(&self, kind: &str, values: &[String]) -> Effect {
         let mut whom = Vec::new();
         for value in values {
@@ -126,7 +127,11 @@ impl<'t> Caddy<'t, '_, '_> {
                 },
             }
         }
-        let is_other = kind == "remote_ip" && self.draft.client_lines.contains_key("trusted-proxies");
+        let is_other = match kind {
+            "remote_ip" => self.draft.client_lines.contains_key("trusted-proxies"),
+            _ => self.others.believed,
+        };
+        let is_other = is_other || self.others.connections;
         if whom.is_empty() || is_other { Effect::Unsaid } else { Effect::Clients(whom) }
     }
 
