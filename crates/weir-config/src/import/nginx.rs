@@ -59,6 +59,8 @@ struct Server {
     hosts: Vec<String>,
     /// What it is called, as far as weir has such hosts.
     names: Vec<String>,
+    /// What keeps some out by expressions.
+    expressions: Vec<location::Expression>,
 }
 
 /// Servers that are the default of an address.
@@ -143,7 +145,7 @@ impl<'t> Nginx<'t, '_, '_> {
             hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
             hosts.push("*".to_owned());
         }
-        let mut server = Server { at, group, hosts, names };
+        let mut server = Server { at, group, hosts, names, expressions: Vec::new() };
         for test in tree.indices(at, "if") {
             if !self.server_test(&mut server, *test) {
                 self.draft.groups[group].only_tls |= sends_to_tls(tree, &tree.nodes[*test]);
@@ -165,6 +167,7 @@ impl<'t> Nginx<'t, '_, '_> {
             tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();
         // Those for one path come before all others.
         locations.sort_by_key(|at| !tree.nodes[*at].argument(1).starts_with('='));
+        server.expressions = locations.iter().filter_map(|at| self.expression(&server, *at)).collect();
         for location in locations {
             self.location(&server, location);
         }

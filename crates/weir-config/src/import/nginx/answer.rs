@@ -46,7 +46,14 @@ impl Nginx<'_, '_, '_> {
         let media_type = self.one(at, "default_type").map_or("text/plain", |node| node.argument(1));
         let text = if says_more { "" } else { text };
         let content = Content { text, media_type, ..Content::default() };
-        self.draft.respond(node, status, content).map(|to| (None, to)).into_iter().collect()
+        let to = self.draft.respond(node, status, content);
+        let to = to.or_else(|| {
+            refuses(node).then(|| {
+                self.draft.note(node.place, Kind::Closed, &node.shown(), "it refuses here; in weir that is with 502");
+                To::Closed
+            })
+        });
+        to.map(|to| (None, to)).into_iter().collect()
     }
 
     fn redirects(&mut self, server: &Server, node: &Node, status: &str, to: &str) -> Vec<(Option<Scheme>, To)> {

@@ -246,6 +246,7 @@ impl Nginx<'_, '_, '_> {
 
     fn tell_of(&mut self, at: usize, node: &Node) {
         let name = node.name();
+        let parent = &self.tree.nodes[node.parent];
         match name {
             "keepalive_timeout" => self.client_time(node, "idle-timeout"),
             "client_header_timeout" => self.client_time(node, "head-timeout"),
@@ -261,12 +262,11 @@ impl Nginx<'_, '_, '_> {
             }
             "real_ip_header" | "underscores_in_headers" => {}
             "access_log" => self.access_log(node),
+            "return" if parent.argument(1).starts_with('@') => self.draft.missing(node, Missing::Respond),
             // A server or a location has seen to it.
             "return" => {}
-            // In a location they have been seen to.
-            "rewrite" if self.tree.nodes[node.parent].name() != "location" => {
-                self.draft.missing(node, Missing::Redirect)
-            }
+            // Where `proxy_pass` is they have been seen to.
+            "rewrite" if !self.passes_on(node.parent) => self.draft.missing(node, Missing::Redirect),
             "rewrite" => {}
             "if" if self.tree.nodes[node.parent].name() == "server" => {}
             "if" => self.lost_test(at),
@@ -274,6 +274,12 @@ impl Nginx<'_, '_, '_> {
             "gzip" | "proxy_cache" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
             _ => self.draft.tell_by(FATES, node, 1),
         }
+    }
+
+    /// Whether it is a location that hands its requests on.
+    fn passes_on(&self, at: usize) -> bool {
+        let has = |name: &str| !self.tree.indices(at, name).is_empty();
+        self.tree.nodes[at].name() == "location" && has("proxy_pass") && !has("return")
     }
 
     fn client_time(&mut self, node: &Node, name: &'static str) {
@@ -304,6 +310,10 @@ impl Nginx<'_, '_, '_> {
                     .entry("trusted-proxies")
                     .or_insert_with(|| ("trusted-proxies".to_owned(), node.place));
                 line.push_str(&format!(" {}", literal(&range)));
+                if self.one(node.parent, "real_ip_recursive").is_none_or(|node| node.argument(1) != "on") {
+                    let why = "weir passes over all addresses of `trusted-proxies` in X-Forwarded-For, as with `real_ip_recursive on`; here the last one is the client's";
+                    self.draft.different_once(node, why);
+                }
             }
             Err(why) => self.draft.lost(node, why),
         }

@@ -47,6 +47,35 @@ const OF_REQUESTS: [&str; 11] = [
     "$scheme",
 ];
 
+/// An expression that keeps some out of a server.
+pub(super) struct Expression {
+    /// The block whose locations it is one of.
+    block: usize,
+    /// What all of its paths begin with, and whether in any case.
+    prefix: String,
+    any_case: bool,
+    guard: usize,
+}
+
+impl Expression {
+    /// Whether some of what begins with a path may be meant.
+    fn takes(&self, path: &str) -> bool {
+        let start = path.as_bytes().get(..self.prefix.len());
+        start.is_some_and(|start| {
+            start == self.prefix.as_bytes() || self.any_case && start.eq_ignore_ascii_case(self.prefix.as_bytes())
+        })
+    }
+}
+
+/// What a location does.
+struct Does {
+    /// What keeps some out.
+    guard: Option<usize>,
+    answer: Option<usize>,
+    /// Where `proxy_pass` is, and that.
+    proxy: Option<(usize, usize)>,
+}
+
 impl Nginx<'_, '_, '_> {
     /// A location becomes routes, or a note.
     pub(super) fn location(&mut self, server: &Server, at: usize) {
@@ -56,13 +85,12 @@ impl Nginx<'_, '_, '_> {
         if path.starts_with('@') {
             return;
         }
-        let answer = tree.indices(at, "return").first().map(|answer| &tree.nodes[*answer]);
-        let proxy = self.proxied(server, at).filter(|_| answer.is_none());
         let is_expression = kind == "~" || kind == "~*";
-        let guard = match answer {
-            Some(_) => self.answer_guard(at, is_expression),
-            None => self.proxy_guard(at, proxy.map(|(named, _)| named), is_expression),
-        };
+        let Does { guard, answer, proxy } = self.does(server, at, is_expression);
+        // Where an expression and a prefix match, that one holds.
+        let other = Some(()).filter(|()| kind.is_empty()).and_then(|()| self.expression_over(server, at, path));
+        let guard = guard.or(other);
+        let answer = answer.map(|answer| &tree.nodes[answer]);
         if guard.is_none() && proxy.is_none() && answer.is_none() {
             return;
         }
@@ -80,6 +108,9 @@ impl Nginx<'_, '_, '_> {
             return self.draft.lost(node, Missing::PathMatch.why());
         }
         self.tell_of_path(node, (kind, path));
+        if is_expression {
+            self.tell_of_expression(node, (kind, path));
+        }
         if server.hosts.is_empty() {
             return self.draft.lost(node, "its server has no name that weir could go by");
         }
@@ -114,6 +145,52 @@ impl Nginx<'_, '_, '_> {
         };
         for route in &routes {
             self.route_of(server, node, route);
+        }
+    }
+
+    fn does(&self, server: &Server, at: usize, is_expression: bool) -> Does {
+        let answer = self.tree.indices(at, "return").first().copied();
+        let proxy = self.proxied(server, at).filter(|_| answer.is_none());
+        let guard = match answer {
+            Some(_) => self.answer_guard(at, is_expression),
+            None => self.proxy_guard(at, proxy.map(|(named, _)| named), is_expression),
+        };
+        let by_name = || self.named(server, at).and_then(|named| self.tree.indices(named, "return").first().copied());
+        let by_name = || by_name().filter(|at| answer.is_none() && proxy.is_none() && refuses(&self.tree.nodes[*at]));
+        Does { guard: guard.or_else(by_name), answer, proxy }
+    }
+
+    /// A location by an expression that keeps some out, if it is one and says what its paths begin with.
+    pub(super) fn expression(&self, server: &Server, at: usize) -> Option<Expression> {
+        let node = &self.tree.nodes[at];
+        let (kind, path) = path(node);
+        let prefix = begins_with(path).filter(|_| kind == "~" || kind == "~*")?.to_owned();
+        let guard = self.does(server, at, true).guard?;
+        Some(Expression { block: node.parent, prefix, any_case: kind == "~*", guard })
+    }
+
+    /// What keeps some out of a location by the expression of another, which holds though this one's path is longer.
+    fn expression_over(&self, server: &Server, at: usize, path: &str) -> Option<usize> {
+        let is_around = |block: usize| {
+            let mut of = at;
+            while of != server.at && of != block {
+                of = self.tree.nodes[of].parent;
+            }
+            of == block
+        };
+        let mut all = server.expressions.iter();
+        all.find(|other| other.takes(path) && is_around(other.block)).map(|other| other.guard)
+    }
+
+    /// What is let in that an expression kept out, as its paths are those of one prefix.
+    fn tell_of_expression(&mut self, node: &Node, (kind, path): (&str, &str)) {
+        if kind == "~*" {
+            self.draft.different(node, format!("paths of weir have their case: others than `{path}` are let in now"));
+        }
+        if !path.ends_with('/') && !node.shown().ends_with('$') {
+            let why =
+                format!("paths of weir end on a segment: `{path}x` and the like, which it may keep out, is let in");
+            self.draft.different(node, why);
         }
     }
 
@@ -159,13 +236,16 @@ impl Nginx<'_, '_, '_> {
 
     /// The location whose `proxy_pass` is meant, and that: its own, or that of the one that `try_files` ends with.
     fn proxied(&self, server: &Server, at: usize) -> Option<(usize, usize)> {
-        let own = |at: usize| self.tree.indices(at, "proxy_pass").last().map(|pass| (at, *pass));
-        let named = || {
-            let name = self.tree.last(at, "try_files")?.words.last()?;
-            let others = self.tree.indices(server.at, "location");
-            others.iter().find(|other| name.starts_with('@') && self.tree.nodes[**other].argument(1) == name).copied()
-        };
-        own(at).or_else(|| named().and_then(own))
+        let pass = |at: usize| self.tree.indices(at, "proxy_pass").last().map(|pass| (at, *pass));
+        let answers = |at: &usize| !self.tree.indices(*at, "return").is_empty();
+        pass(at).or_else(|| self.named(server, at).filter(|named| !answers(named)).and_then(pass))
+    }
+
+    /// The location that `try_files` ends with.
+    fn named(&self, server: &Server, at: usize) -> Option<usize> {
+        let name = self.tree.last(at, "try_files")?.words.last().filter(|name| name.starts_with('@'))?;
+        let others = self.tree.indices(server.at, "location");
+        others.iter().find(|other| self.tree.nodes[**other].argument(1) == name).copied()
     }
 
     /// The directive that keeps some out, if there is one.
