@@ -430,6 +430,9 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         let node = &self.tree.nodes[at];
         let terms = self.matcher(at)?;
         let terms = within.seen.asked(terms, is_refusal(node));
+        if is_refusal(node) {
+            self.tell_of_case(node, &terms);
+        }
         let cases = and_all(within.cases.clone(), &terms);
         match &cases {
             None => self.draft.lost(node, "its matcher has too many cases"),
@@ -439,6 +442,21 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             Some(_) => {}
         }
         cases
+    }
+
+    /// What is let in that a refusal by path kept out: other ways to write it.
+    fn tell_of_case(&mut self, node: &Node, terms: &[Term]) {
+        let mut all = terms.iter().filter(|term| !term.not).flat_map(|term| &term.any);
+        let path = all.find_map(|effect| match effect {
+            Effect::Path(path) | Effect::Exactly(path) if path.contains(char::is_alphabetic) => Some(path),
+            _ => None,
+        });
+        if let Some(path) = path {
+            let other = if path.contains(char::is_lowercase) { path.to_uppercase() } else { path.to_lowercase() };
+            let why =
+                format!("paths of weir have their case: `{other}` and the like, which it keeps out here, are let in");
+            self.draft.different(node, why);
+        }
     }
 
     /// Fields that a block changes in all of its answers or requests.

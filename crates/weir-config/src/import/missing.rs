@@ -7,6 +7,9 @@ pub(super) const SEGMENTS: &str = "paths of weir end on a segment: `/a` takes `/
 /// What is said of one that is meant alone, where weir can't say so.
 pub(super) const EXACT: &str = "it is for this path alone here; a route takes all below it, too";
 
+/// What is said once of all paths that are compared in any case.
+pub(super) const CASE: &str = "paths of weir have their case: `/a` doesn't take `/A`, as it does here, and what it refuses is let in where another route takes that";
+
 /// Something that is not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {

@@ -2,7 +2,7 @@
 
 use super::super::access::address;
 use super::super::cases::{Effect, Term};
-use super::super::missing::{EXACT, SEGMENTS};
+use super::super::missing::{CASE, EXACT, SEGMENTS};
 use super::super::route::{Condition, Scheme};
 use super::super::tree::Node;
 use super::Caddy;
@@ -140,6 +140,9 @@ impl<'t> Caddy<'t, '_, '_> {
         let prefix = path.strip_suffix('*').unwrap_or(path);
         if prefix.contains(['*', '{', '%']) || !prefix.starts_with('/') {
             return Effect::Unsaid;
+        }
+        if prefix.contains(|c: char| c.is_alphabetic()) {
+            self.draft.different_once(node, CASE);
         }
         if prefix == path && !path.ends_with('/') {
             return Effect::Exactly(path.to_owned());
