@@ -36,25 +36,11 @@ impl Haproxy<'_, '_, '_> {
     pub(super) fn all_cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
         let (negated, words) = condition(line);
         let alternatives = self.alternatives(section, line, words);
-        let mut cases = Vec::new();
-        for terms in alternatives {
-            // Not all of them: one at least is not so.
-            let rows: Vec<Vec<Term>> = if negated {
-                terms.into_iter().map(|term| vec![Term { not: !term.not, ..term }]).collect()
-            } else {
-                vec![terms]
-            };
-            for row in rows {
-                match and_all(vec![Case::default()], &row) {
-                    Some(some) if cases.len() <= CASES_MAX => cases.extend(some),
-                    _ => {
-                        self.draft.note(line.place, Kind::Lost, &line.shown(), "this condition has too many cases");
-                        return Vec::new();
-                    }
-                }
-            }
-        }
-        cases
+        let cases = if negated { none_of(&alternatives) } else { one_of(&alternatives) };
+        cases.unwrap_or_else(|| {
+            self.draft.note(line.place, Kind::Lost, &line.shown(), "this condition has too many cases");
+            Vec::new()
+        })
     }
 
     /// The condition as a list of lists: one of them, all of it.
@@ -126,6 +112,35 @@ impl Haproxy<'_, '_, '_> {
             None => Effect::Unsaid,
         }
     }
+}
+
+/// Requests of which all terms of one of these are true; None: too many cases.
+fn one_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
+    let mut cases = Vec::new();
+    for terms in alternatives {
+        cases.extend(and_all(vec![Case::default()], terms)?);
+        if cases.len() > CASES_MAX {
+            return None;
+        }
+    }
+    Some(cases)
+}
+
+/// Requests of which of each of these one term at least is not true; None: too many cases.
+fn none_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
+    let mut cases = vec![Case::default()];
+    for terms in alternatives {
+        let mut without = Vec::new();
+        for term in terms {
+            let not = Term { not: !term.not, ..term.clone() };
+            without.extend(and_all(cases.clone(), &[not])?);
+            if without.len() > CASES_MAX {
+                return None;
+            }
+        }
+        cases = without;
+    }
+    Some(cases)
 }
 
 /// Whether it is `unless`, and what stands behind it or behind `if`.
@@ -295,5 +310,26 @@ mod tests {
             assert_eq!(shown(none), "none", "{none:?}");
         }
         assert_eq!(shown(&["path_reg", "^/a"]), "[Unsaid]");
+    }
+
+    fn asks(words: &[&str]) -> Term {
+        Term { not: false, any: Criterion::read(words).unwrap().effects() }
+    }
+
+    #[test]
+    fn unless_none_of_the_alternatives() {
+        let (a, b) = (asks(&["hdr(a)", "-m", "found"]), asks(&["hdr(b)", "-m", "found"]));
+        let shown = |cases: Option<Vec<Case>>| -> Vec<Vec<String>> {
+            let name = |case: &Case| {
+                case.conditions.iter().map(|one| format!("{}{}", if one.not { "!" } else { "" }, one.name)).collect()
+            };
+            cases.unwrap().iter().map(name).collect()
+        };
+        assert_eq!(shown(none_of(&[vec![a.clone()], vec![b.clone()]])), [["!a", "!b"]]);
+        assert_eq!(shown(none_of(&[vec![a.clone(), b.clone()]])), [["!a"], ["!b"]]);
+        assert_eq!(shown(none_of(&[vec![a.clone(), b.clone()], vec![b.clone()]])), [["!a", "!b"], ["!b", "!b"]]);
+        assert_eq!(shown(one_of(&[vec![a.clone(), b.clone()], vec![b.clone()]])), [vec!["a", "b"], vec!["b"]]);
+        // Two to the eighth.
+        assert!(none_of(&vec![vec![a, b]; 8]).is_none());
     }
 }
