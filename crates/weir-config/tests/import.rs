@@ -197,6 +197,28 @@ fn large_configurations_come_to_an_end() {
     }
 }
 
+/// Where a client has another address than its connection, nobody is let in by it.
+#[test]
+fn addresses_of_connections_alone_let_in() {
+    let import = |line: &str| {
+        let rules = "http-request deny if { path_beg /in/ } !{ src 10.0.0.0/8 }\n default_backend b";
+        let backend = "backend b\n mode http\n server s 10.0.0.1:80\n";
+        let text = format!("frontend f\n mode http\n bind :80\n {line}\n {rules}\n{backend}");
+        import_text(Dialect::Haproxy, text.as_bytes()).unwrap().text
+    };
+    assert!(import("").contains("allow \"10.0.0.0/8\""));
+    for line in [
+        "http-request set-src hdr(x-client)",
+        "bind :81 accept-proxy",
+        "bind :81 accept-netscaler-cip 1",
+        "tcp-request connection expect-proxy layer4",
+        "tcp-request connection expect-netscaler-cip layer4 if { src 10.0.0.1 }",
+    ] {
+        let text = import(line);
+        assert!(!text.contains("allow") && text.contains("proxy \"closed\""), "{line}: {text}");
+    }
+}
+
 /// What is read from the file system: a path, and a pattern with files beside it.
 #[test]
 fn files_are_read_from_the_folder() {

@@ -105,7 +105,7 @@ impl Haproxy<'_, '_, '_> {
 
     /// Clients by their addresses, unless these are changed on the way.
     fn clients(&self, whom: &[&str]) -> Effect {
-        let changes = |line: &Node| line.arguments().any(|word| matches!(word, "set-src" | "accept-proxy"));
+        let changes = |line: &Node| line.arguments().any(|word| SOURCES.contains(&word));
         let whom: Option<Vec<String>> = whom.iter().map(|text| address(text)).collect();
         match whom.filter(|whom| !whom.is_empty() && !self.tree.nodes.iter().any(changes)) {
             Some(whom) => Effect::Clients(whom),
@@ -257,6 +257,9 @@ impl<'w> Criterion<'w> {
         }
     }
 }
+
+/// Words of lines by which the address of a client is another than that of its connection.
+const SOURCES: [&str; 5] = ["set-src", "accept-proxy", "accept-netscaler-cip", "expect-proxy", "expect-netscaler-cip"];
 
 /// Endings of criteria that say how values are compared.
 const HOW: [&str; 6] = ["beg", "end", "sub", "reg", "dom", "dir"];
