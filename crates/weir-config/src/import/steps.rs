@@ -50,30 +50,86 @@ impl Draft<'_> {
                     let part = common(end, one)?;
                     Some(Route { access: one.access.clone(), ..part })
                 })),
-                Step::Keep(keep) if rest.len() <= RULES_MAX => {
-                    rest = rest.into_iter().flat_map(|one| self.kept(keep, one)).collect();
+                // What is closed is so whatever stands behind.
+                Step::Keep(keep) => {
+                    let has_room = rest.len() <= RULES_MAX;
+                    for one in std::mem::take(&mut rest) {
+                        let (closed, others) = self.kept(keep, one, has_room);
+                        done.extend(closed);
+                        rest.extend(others);
+                    }
                 }
-                // Too many; who counts them says so.
-                Step::Keep(_) => {}
             }
         }
         done.extend(rest);
         done
     }
 
-    /// A route, in front of it the part of it that not all may ask for.
-    fn kept(&mut self, keep: &Route, route: Route) -> Vec<Route> {
-        let Some(part) = common(keep, &route) else { return vec![route] };
-        let access = keep.access.and(&route.access).filter(|access| access.fits());
+    /// What nobody may ask for of a route, and the rest of it: in front the part that not all may ask for. Without room for that one all of it
+    /// is closed.
+    fn kept(&mut self, keep: &Route, route: Route, has_room: bool) -> (Option<Route>, Vec<Route>) {
+        let Some(part) = common(keep, &route) else { return (None, vec![route]) };
         let Route { scheme, host, path, exact, methods, conditions, place, what, .. } = part;
-        let mut part = Route { scheme, host, path, exact, methods, conditions, ..route.clone() };
-        if let Some(access) = access {
-            part.access = access;
-        } else {
+        if !has_room {
+            self.note(place, Kind::Closed, &what, "there are too many rules; what it is a part of is for nobody");
+            return (Some(Route { to: To::Closed, ..route }), Vec::new());
+        }
+        let access = keep.access.and(&route.access).filter(|access| access.fits());
+        let part = Route { scheme, host, path, exact, methods, conditions, ..route.clone() };
+        let rest = if same(&part, &route) { None } else { Some(route) };
+        let Some(access) = access else {
             let why = format!("{}; until you say how, nobody may ask for this", Missing::Access.why());
             self.note(place, Kind::Closed, &what, why);
-            part.to = To::Closed;
-        }
-        if same(&part, &route) { vec![part] } else { vec![part, route] }
+            return (Some(Route { to: To::Closed, ..part }), rest.into_iter().collect());
+        };
+        (None, [Route { access, ..part }].into_iter().chain(rest).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: whom a rule keeps out stays out, also where there is no room for a part of its own. How: examples.
+
+    use super::super::access::Access;
+    use super::super::tree::Sources;
+    use super::*;
+    use crate::import::Outside;
+
+    fn route(path: &str) -> Route {
+        Route { host: "*".to_owned(), path: path.to_owned(), to: To::Upstream(0), ..Route::default() }
+    }
+
+    fn keep(path: &str) -> Step {
+        let access = Access::without(&["10.0.0.0/8".to_owned()], true);
+        Step::Keep(Route { access, ..route(path) })
+    }
+
+    /// The last parts of a route behind these steps, and what was said.
+    fn last(steps: &[Step], count: usize) -> (Vec<(String, To)>, usize) {
+        let outside = Outside { variables: &|_| None, matching: &|_| Ok(Vec::new()), read: &|_| Ok(Vec::new()) };
+        let mut draft = Draft::new(Sources::open("x".as_ref(), outside).unwrap());
+        let parts = draft.through(steps, route("/"));
+        let parts = parts.into_iter().rev().take(count).map(|part| (part.path, part.to)).collect();
+        (parts, draft.into_notes().0.len())
+    }
+
+    #[test]
+    fn too_many_parts_are_closed() {
+        let steps: Vec<Step> = (0..=RULES_MAX).map(|at| keep(&format!("/{at}"))).collect();
+        assert_eq!(last(&steps[..RULES_MAX], 1), (vec![("/".to_owned(), To::Upstream(0))], 0));
+        let steps: Vec<Step> = steps.into_iter().chain([keep("/x"), Step::End(route("/"))]).collect();
+        let (parts, notes) = last(&steps, usize::MAX);
+        assert_eq!(parts.iter().filter(|(path, _)| path == "/").collect::<Vec<_>>(), [&("/".to_owned(), To::Closed)]);
+        assert_eq!(notes, 1);
+    }
+
+    #[test]
+    fn what_is_closed_has_no_other_end() {
+        // Two lists that allow some are none that lines can say.
+        let end = Step::End(Route { to: To::Answer(0), ..route("/") });
+        let (parts, notes) = last(&[keep("/"), keep("/a"), end], 3);
+        let at = |path: &str, to| (path.to_owned(), to);
+        assert_eq!(parts, [at("/", To::Upstream(0)), at("/", To::Answer(0)), at("/a", To::Closed)]);
+        assert_eq!(notes, 1);
     }
 }
