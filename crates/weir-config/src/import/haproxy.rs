@@ -169,8 +169,8 @@ impl<'t> Haproxy<'t, '_, '_> {
             return self.draft.lost(line, "none of its servers could be carried over");
         };
         let mut steps = Vec::new();
-        for (_, own) in self.tree.children(backend).filter(|(_, own)| turn(own).is_some() && backend != at) {
-            steps.extend(self.steps((backend, group), own));
+        for (section, own) in self.own_rules(at, backend) {
+            steps.extend(self.steps((section, group), own));
         }
         for route in self.routes(at, group, (line, backend), (To::Upstream(upstream), cases)) {
             for part in self.draft.through(kept, route) {
@@ -180,6 +180,18 @@ impl<'t> Haproxy<'t, '_, '_> {
                 break;
             }
         }
+    }
+
+    /// Rules of a backend behind those of the frontend, those of its own `defaults` first, each with its section.
+    fn own_rules(&self, at: usize, backend: usize) -> Vec<(usize, &'t Node)> {
+        let tree = self.tree;
+        let defaults = |section: usize| self.defaults.get(&section).copied().flatten();
+        let own = defaults(backend).filter(|own| Some(*own) != defaults(at));
+        let sections = own.into_iter().chain([backend]).filter(|_| backend != at);
+        let lines = sections.flat_map(|section| tree.children(section).map(move |(_, line)| (section, line)));
+        let mut lines: Vec<(usize, &Node)> = lines.filter(|(_, line)| turn(line).is_some()).collect();
+        lines.sort_by_key(|(_, line)| turn(line));
+        lines
     }
 
     /// A route for each case; fields are changed as the frontend says, then as the backend does.
