@@ -219,6 +219,30 @@ fn addresses_of_connections_alone_let_in() {
     }
 }
 
+/// A rule that refuses and has more cases than can be said refuses all that it could be about.
+#[test]
+fn refusals_of_too_many_cases_close() {
+    let values = |of: &dyn Fn(usize) -> String| (0..15).map(of).collect::<Vec<_>>().join(" ");
+    let (paths, names) = (values(&|n| format!("/b/{n}/")), values(&|n| n.to_string()));
+    let condition = format!("{{ path_beg {paths} }} {{ hdr(x) {names} }}");
+    for rule in ["http-request deny if", "http-request deny deny_status 404 unless TRUE !TRUE or", "block if"] {
+        let front = "frontend f\n mode http\n bind :80\n use_backend b if { path_beg /b/ }\n default_backend c";
+        let server = "mode http\n server s 10.0.0.1:80";
+        let text = format!("{front}\nbackend b\n {rule} {condition}\n {server}\nbackend c\n {server}\n");
+        let text = import_text(Dialect::Haproxy, text.as_bytes()).unwrap().text;
+        let is_closed = text.contains("route path=\"/b/\" {\n    proxy \"closed\"") && text.contains("proxy \"c\"");
+        assert!(is_closed && !text.contains("proxy \"b\""), "{rule}: {text}");
+    }
+    let (paths, pairs) = (values(&|n| format!("/b/{n}/*")), values(&|n| format!("x={n}")));
+    let matcher = format!("@m {{\n path {paths}\n query {pairs}\n }}");
+    for rule in ["abort @m", "respond @m 403", "handle @m {\n respond 403\n }"] {
+        let site = format!("http://a.test {{\n {matcher}\n {rule}\n reverse_proxy 10.0.0.1:80\n}}");
+        let text = format!("{site}\nhttp://b.test {{\n reverse_proxy 10.0.0.2:80\n}}");
+        let text = import_text(Dialect::Caddy, text.as_bytes()).unwrap().text;
+        assert!(text.contains("route host=\"a.test\" {\n    proxy \"closed\""), "{rule}: {text}");
+    }
+}
+
 /// What is read from the file system: a path, and a pattern with files beside it.
 #[test]
 fn files_are_read_from_the_folder() {

@@ -425,7 +425,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         found.into_iter().map(|(one, _)| one).collect()
     }
 
-    /// The cases of a directive in its block; None: its matcher is nothing.
+    /// The cases of a directive in its block; None: its matcher is nothing. Where there are too many, one that keeps some out keeps out all.
     fn matched(&mut self, at: usize, within: &Scope) -> Option<Vec<Case>> {
         let node = &self.tree.nodes[at];
         let terms = self.matcher(at)?;
@@ -433,15 +433,17 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
         if is_refusal(node) {
             self.tell_of_case(node, &terms);
         }
-        let cases = and_all(within.cases.clone(), &terms);
-        match &cases {
-            None => self.draft.lost(node, "its matcher has too many cases"),
-            Some(cases) if cases.is_empty() && !within.cases.is_empty() => {
+        if let Some(cases) = and_all(within.cases.clone(), &terms) {
+            if cases.is_empty() && !within.cases.is_empty() {
                 self.draft.lost(node, "its matcher is for none of the requests that weir's route of its block takes");
             }
-            Some(_) => {}
+            return Some(cases);
         }
-        cases
+        self.draft.lost(node, "its matcher has too many cases");
+        let (tree, is_block) = (self.tree, BLOCKS.contains(&node.name()));
+        let inside = if is_block { tree.below(at) } else { Vec::new() };
+        let refuses = inside.into_iter().chain([at]).any(|at| is_refusal(&tree.nodes[at]));
+        refuses.then(|| within.cases.iter().map(Case::all_but_some).collect())
     }
 
     /// What is let in that a refusal by path kept out: other ways to write it.

@@ -59,6 +59,11 @@ impl Case {
         self.path.clone().unwrap_or_else(|| "/".to_owned())
     }
 
+    /// Those of them of whom something is not so that routes can't say: a rule that refuses them refuses all of these.
+    pub(super) fn all_but_some(&self) -> Case {
+        Case { unsaid: Some(true), ..self.clone() }
+    }
+
     /// A route for its requests that is otherwise like this one.
     pub(super) fn route(&self, base: Route) -> Route {
         Route {
@@ -163,6 +168,26 @@ pub(super) fn said(all: Vec<Case>) -> (Vec<Case>, bool) {
     (said, !others.is_empty())
 }
 
+/// Those of a rule that sends clients to TLS, whether more are sent than there, and whether others were left out. Whom it leaves where they
+/// are and routes can't say is sent, too, unless they have TLS.
+pub(super) fn sent_to_tls(all: Vec<Case>) -> (Vec<Case>, bool, bool) {
+    let is_wider = |case: &Case| {
+        let is_rest = case.clients.as_ref().is_none_or(|(is_rest, _)| *is_rest);
+        let has_rest = case.unsaid == Some(true) || case.unsaid.is_none() && case.clients.is_some();
+        is_rest && has_rest && case.scheme != Some(Scheme::Https)
+    };
+    let (wider, others): (Vec<Case>, Vec<Case>) = all.into_iter().partition(is_wider);
+    let (mut cases, lost) = said(others);
+    let is_more = !wider.is_empty();
+    cases.extend(wider.into_iter().map(|case| Case {
+        scheme: Some(Scheme::Http),
+        clients: None,
+        unsaid: None,
+        ..case
+    }));
+    (cases, is_more, lost)
+}
+
 /// Those of a rule that refuses, and whether there were others. What can't be said is left out of a case, so that more is refused, unless
 /// nothing else is there: then one that lets some in (`not allowed`) refuses all, and one that keeps some out (`bad`) refuses nobody.
 pub(super) fn refused(all: Vec<Case>) -> (Vec<Case>, bool) {
@@ -215,6 +240,24 @@ mod tests {
     }
 
     #[test]
+    fn what_sends_to_tls_sends_too_many_rather_than_too_few() {
+        let path = || Effect::Path("/x".to_owned());
+        let http = (true, Effect::Scheme(Scheme::Https));
+        for rest in [path(), Effect::Unsaid, clients("a")] {
+            let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (true, rest.clone())]));
+            assert_eq!((cases[0].scheme, cases[0].unsaid, wider, lost), (Some(Scheme::Http), None, true, false));
+            assert!(cases[0].clients.is_none());
+            assert_eq!(sent_to_tls(case(&[(true, rest)])).0[0].scheme, Some(Scheme::Http));
+        }
+        let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (false, path())]));
+        assert_eq!((cases.len(), wider, lost), (1, false, false));
+        for some in [Effect::Unsaid, clients("a")] {
+            let (cases, wider, lost) = sent_to_tls(case(&[http.clone(), (false, some)]));
+            assert_eq!((cases.len(), wider, lost), (0, false, true));
+        }
+    }
+
+    #[test]
     fn what_refuses_keeps_out_too_many_rather_than_too_few() {
         let kept = |terms: &[(bool, Effect)]| refused(case(terms)).0.len();
         // Bad ones, of whom nothing else is known.
@@ -225,5 +268,7 @@ mod tests {
         assert_eq!(kept(&[(true, Effect::Unsaid)]), 1);
         assert_eq!(kept(&[(false, Effect::Unsaid), (true, clients("a"))]), 1);
         assert_eq!(kept(&[(false, clients("a"))]), 1);
+        let unknown = refused(vec![Case::default().all_but_some()]).0;
+        assert!(unknown.len() == 1 && unknown[0].access().is_none(), "it closes");
     }
 }

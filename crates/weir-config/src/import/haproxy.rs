@@ -45,7 +45,7 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
         named.entry(node.argument(1)).or_insert(at);
     }
     let (changes, backends) = (HashMap::new(), HashMap::new());
-    let mut haproxy = Haproxy { tree: &tree, draft, defaults, changes, named, backends };
+    let mut haproxy = Haproxy { tree: &tree, draft, defaults, changes, named, backends, any_case: false };
     for (at, node) in tree.children(ROOT) {
         if PROXIES.contains(&node.name()) {
             haproxy.frontend(at);
@@ -67,6 +67,8 @@ struct Haproxy<'t, 'd, 'a> {
     named: HashMap<&'t str, usize>,
     /// Upstreams of `backend` and `listen` sections; None: there is none that works.
     backends: HashMap<usize, Option<usize>>,
+    /// Whether the condition that was read last has paths in any case.
+    any_case: bool,
 }
 
 impl<'t> Haproxy<'t, '_, '_> {

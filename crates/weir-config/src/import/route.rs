@@ -126,7 +126,7 @@ impl Route {
 }
 
 /// Why a condition is none for the table.
-fn refused(condition: &Condition) -> Option<String> {
+pub(super) fn refused(condition: &Condition) -> Option<String> {
     let name = match condition.subject {
         "header" => unseen(&condition.name),
         "cookie" => texts::cookie_name(&condition.name).err(),

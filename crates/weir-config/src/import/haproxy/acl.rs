@@ -4,16 +4,15 @@
 
 use super::super::access::address;
 use super::super::cases::{CASES_MAX, Case, Effect, Term, and_all, said};
-use super::super::missing::{EXACT, Missing, SEGMENTS};
-use super::super::notes::Kind;
-use super::super::route::{Condition, Scheme};
+use super::super::missing::{CASE, EXACT, Missing, SEGMENTS};
+use super::super::route::{Condition, Scheme, refused};
 use super::super::tree::Node;
 use super::Haproxy;
 
 impl Haproxy<'_, '_, '_> {
     /// The cases of a line that leads somewhere; those that can't be said are noted and left out.
     pub(super) fn cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
-        let (said, lost) = said(self.all_cases(section, line));
+        let (said, lost) = said(self.all_cases(section, line).unwrap_or_default());
         if lost {
             self.draft.missing(line, Missing::Criteria);
         }
@@ -33,14 +32,16 @@ impl Haproxy<'_, '_, '_> {
         condition.iter().all(|word| is_tls(word))
     }
 
-    pub(super) fn all_cases(&mut self, section: usize, line: &Node) -> Vec<Case> {
+    /// The cases of a line; None: too many, which has been noted.
+    pub(super) fn all_cases(&mut self, section: usize, line: &Node) -> Option<Vec<Case>> {
         let (negated, words) = condition(line);
+        self.any_case = false;
         let alternatives = self.alternatives(section, line, words);
         let cases = if negated { none_of(&alternatives) } else { one_of(&alternatives) };
-        cases.unwrap_or_else(|| {
-            self.draft.note(line.place, Kind::Lost, &line.shown(), "this condition has too many cases");
-            Vec::new()
-        })
+        if cases.is_none() {
+            self.draft.lost(line, "this condition has too many cases");
+        }
+        cases
     }
 
     /// The condition as a list of lists: one of them, all of it.
@@ -100,7 +101,19 @@ impl Haproxy<'_, '_, '_> {
             }
             _ => {}
         }
-        criterion.effects()
+        if criterion.any_case && matches!((criterion.what, criterion.how), ("path", "beg" | "str")) {
+            self.any_case = true;
+            self.draft.different_once(line, CASE);
+        }
+        let mut effects = criterion.effects();
+        for effect in &mut effects {
+            let Effect::Condition(condition) = effect else { continue };
+            if let Some(why) = refused(condition) {
+                self.draft.lost(line, why);
+                *effect = Effect::Unsaid;
+            }
+        }
+        effects
     }
 
     /// Clients by their addresses, unless these are changed on the way.
@@ -190,8 +203,12 @@ impl<'w> Criterion<'w> {
         let (chain, rest) = words.split_first()?;
         let mut parts = split(chain);
         let fetch = parts.next()?;
-        // Converters that change nothing for us.
-        if !parts.all(|converter| matches!(converter, "lower" | "host_only" | "field(1,:)" | "word(1,:)")) {
+        // Converters that change nothing for us, but for letters.
+        let mut any_case = false;
+        if !parts.all(|converter| {
+            any_case |= converter == "lower";
+            matches!(converter, "lower" | "host_only" | "field(1,:)" | "word(1,:)")
+        }) {
             return None;
         }
         let (fetch, name) = fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')).unwrap_or((fetch, ""));
@@ -206,7 +223,7 @@ impl<'w> Criterion<'w> {
             "cook" => "cookie",
             _ => return None,
         };
-        let (mut any_case, mut values) = (false, Vec::new());
+        let mut values = Vec::new();
         let mut rest = rest.iter();
         while let Some(word) = rest.next() {
             match *word {

@@ -2,7 +2,7 @@
 
 use weir_proxy::request::rules::edits::Side;
 
-use super::super::cases::{Case, Effect, Term, and_all, refused};
+use super::super::cases::{Case, Effect, Term, and_all, refused, sent_to_tls};
 use super::super::missing::Missing;
 use super::super::own_answer::Content;
 use super::super::route::{Edit, Route, To};
@@ -51,9 +51,13 @@ impl Haproxy<'_, '_, '_> {
 
     /// What is refused: by addresses, with an answer, or by leading nowhere.
     fn refusal(&mut self, section: usize, line: &Node, base: Route) -> Vec<Step> {
-        let (cases, lost) = refused(self.all_cases(section, line));
+        let all = self.all_cases(section, line);
+        let (cases, lost) = refused(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
         if lost {
             self.draft.lost(line, format!("{}: what it kept out is let in now", Missing::Criteria.why()));
+        }
+        if self.any_case {
+            self.draft.lost(line, "paths of weir have their case: what it kept out in another spelling is let in now");
         }
         let mut to = To::Closed;
         if line.argument(1) == "deny" && cases.iter().any(|case| case.access().is_some()) {
@@ -116,7 +120,11 @@ impl Haproxy<'_, '_, '_> {
             }
         };
         let asks_less = line.words.iter().any(|word| word == "if") && !self.asks_only_for_tls(section, line);
-        let cases = if led.is_some() { self.cases(section, line) } else { Vec::new() };
+        let cases = match led {
+            Some(_) if is_to_tls => self.sent_to_tls(section, line),
+            Some(_) => self.cases(section, line),
+            None => Vec::new(),
+        };
         self.draft.groups[base.group].only_tls |= is_to_tls && cases.is_empty() && !asks_less;
         let Some(to) = led else { return Vec::new() };
         let has_port = |at: &usize| {
@@ -126,6 +134,20 @@ impl Haproxy<'_, '_, '_> {
             self.draft.different(line, "`$host` is without the port that a client asks for");
         }
         cases.into_iter().map(|case| Step::End(case.route(Route { to, ..base.clone() }))).collect()
+    }
+
+    /// The cases of a redirect to TLS.
+    fn sent_to_tls(&mut self, section: usize, line: &Node) -> Vec<Case> {
+        let all = self.all_cases(section, line);
+        let (cases, is_more, lost) = sent_to_tls(all.unwrap_or_else(|| vec![Case::default().all_but_some()]));
+        if lost {
+            self.draft.missing(line, Missing::Criteria);
+        }
+        if is_more {
+            let why = "routes can't say whom this leaves out: all without TLS are sent to https now; write a `route` for those";
+            self.draft.different(line, why);
+        }
+        cases
     }
 
     /// A text with what stands behind it; what weir has not stays in it and is refused with the redirect.
