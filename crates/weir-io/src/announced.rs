@@ -2,8 +2,10 @@
 //! whose connection it is (PROXY protocol), and whoever calls sees the connection of that client.
 //!
 //! A connection is told as accepted when its header is complete, with the client's address; what came behind the header is handed out as
-//! received. Who is no balancer, or says anything else first, is closed and counted. Bytes of others pass untouched; while no listener is
-//! announced a turn is passed on as it is. Bounds: [`PROXY_HEADER_BYTES_MAX`] and [`HEADER_US`] a connection without a complete header.
+//! received. Who is no balancer, or says anything else first, is closed and counted. The other way round, a connection to a server may be
+//! [`preceded`](Announced::precede) by a header: it is told as connected when that is sent. Bytes of others pass untouched; while there is
+//! nothing of either kind a turn is passed on as it is. Bounds: [`PROXY_HEADER_BYTES_MAX`] and [`HEADER_US`] a connection without a complete
+//! header; an address for each announced client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -44,6 +46,8 @@ enum State {
     Header { listener: Socket, peer: SocketAddr, bytes: Vec<u8>, until_us: u64 },
     /// The caller's, with what came behind the header.
     Rest { token: Token, bytes: Vec<u8>, want: Receive },
+    /// It is being connected, and this is sent first; empty: that is being sent.
+    Preface { bytes: Vec<u8> },
 }
 
 /// See the module.
@@ -58,6 +62,8 @@ pub struct Announced<D> {
     deadlines: BTreeSet<(u64, u32, u32)>,
     /// Slots with something to hand out that is wanted.
     ready: Vec<Socket>,
+    /// Where announced clients have connected to, by slot, with its generation.
+    destinations: BTreeMap<u32, (u32, SocketAddr)>,
     /// Connections that were closed because of their header, since somebody asked.
     refused: u64,
 }
@@ -72,6 +78,7 @@ impl<D: Driver> Announced<D> {
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             ready: Vec::new(),
+            destinations: BTreeMap::new(),
             refused: 0,
         }
     }
@@ -87,6 +94,11 @@ impl<D: Driver> Announced<D> {
                 self.listeners.push(Listener { socket: listener, token, balancers });
             }
         }
+    }
+
+    /// A connection that was just started begins with these bytes, which are not empty, whatever is spoken behind them.
+    pub fn precede(&mut self, socket: Socket, header: Vec<u8>) {
+        self.put(socket, State::Preface { bytes: header });
     }
 
     /// The driver inside, for inspection.
@@ -112,7 +124,15 @@ impl<D: Driver> Announced<D> {
         let waiting = self.waiting.get_mut(&socket.index).filter(|waiting| waiting.generation == socket.generation)?;
         match &mut waiting.state {
             State::Rest { token, want, .. } => Some((token, want)),
-            State::Header { .. } => None,
+            State::Header { .. } | State::Preface { .. } => None,
+        }
+    }
+
+    /// A connection is closed: what was kept of it goes.
+    fn forget(&mut self, socket: Socket) {
+        self.take(socket);
+        if self.destinations.get(&socket.index).is_some_and(|(generation, _)| *generation == socket.generation) {
+            self.destinations.remove(&socket.index);
         }
     }
 
@@ -131,6 +151,12 @@ impl<D: Driver> Announced<D> {
             None => true,
             Some(rest @ State::Rest { .. }) => {
                 self.put(completion.socket, rest);
+                true
+            }
+            Some(State::Preface { bytes }) => {
+                let event = std::mem::replace(&mut completion.event, Event::Woken);
+                let Some(seen) = self.preface(completion.socket, bytes, event) else { return false };
+                completion.event = seen;
                 true
             }
             Some(State::Header { listener, peer, bytes, until_us }) => {
@@ -152,6 +178,19 @@ impl<D: Driver> Announced<D> {
         self.deadlines.insert((until_us, socket.index, socket.generation));
         self.put(socket, State::Header { listener, peer, bytes: Vec::new(), until_us });
         self.inner.receive(socket, Receive::Once(Class::Small));
+    }
+
+    /// What happens to a connection that begins with a header, as the caller is to see it.
+    fn preface(&mut self, socket: Socket, bytes: Vec<u8>, event: Event) -> Option<Event> {
+        match event {
+            Event::Connected(Ok(())) if !bytes.is_empty() => {
+                self.put(socket, State::Preface { bytes: Vec::new() });
+                self.inner.send(socket, Payload::Owned(bytes));
+                None
+            }
+            Event::Sent { result, .. } => Some(Event::Connected(result)),
+            event => Some(event),
+        }
     }
 
     /// More of a header, or its end: the accept that the caller is to see, if it is complete.
@@ -187,6 +226,9 @@ impl<D: Driver> Announced<D> {
                 bytes.drain(..header.bytes);
                 if !bytes.is_empty() {
                     self.put(socket, State::Rest { token: 0, bytes, want: Receive::Off });
+                }
+                if let Some(destination) = header.destination {
+                    self.destinations.insert(socket.index, (socket.generation, destination));
                 }
                 let token = self.listeners.iter().find(|known| known.socket == listener).map_or(0, |known| known.token);
                 let event = Event::Accepted { socket, peer: header.client.unwrap_or(peer) };
@@ -321,13 +363,13 @@ impl<D: Driver> Driver for Announced<D> {
     }
 
     fn close(&mut self, socket: Socket) {
-        self.take(socket);
+        self.forget(socket);
         self.close_listener(socket);
         self.inner.close(socket);
     }
 
     fn reset(&mut self, socket: Socket) {
-        self.take(socket);
+        self.forget(socket);
         self.inner.reset(socket);
     }
 
@@ -347,6 +389,12 @@ impl<D: Driver> Driver for Announced<D> {
 
     fn buffers(&self, class: Class) -> (u32, u32) {
         self.inner.buffers(class)
+    }
+
+    /// Of an announced client what its balancer says.
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
+        let told = self.destinations.get(&socket.index).filter(|(generation, _)| *generation == socket.generation);
+        told.map(|(_, address)| *address).or_else(|| self.inner.destination(socket))
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

@@ -247,6 +247,10 @@ pub trait Driver {
     /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
     fn receiving_core(&mut self, socket: Socket) -> Option<u32>;
 
+    /// The address that the client of an accepted connection has connected to (getsockname(2)); None on a unix socket, and when the
+    /// connection is closed.
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr>;
+
     /// What has become of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
     fn delivery(&mut self, socket: Socket) -> Delivery;
 

@@ -40,7 +40,7 @@ pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use privileges::{Identity, NotDropped, give_up, hide_memory};
 pub use probe::{DriverKind, Probe, choose, probe};
-pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader};
+pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyVersion, Whose};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};
 pub use uring::Uring;

@@ -171,6 +171,13 @@ pub(crate) fn is_unix(fd: RawFd) -> bool {
     SockRef::from(&socket).local_addr().is_ok_and(|address| address.is_unix())
 }
 
+/// The address of this end of a connected socket of TCP.
+pub(crate) fn local_address(fd: RawFd) -> Option<SocketAddr> {
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    SockRef::from(&socket).local_addr().ok()?.as_socket()
+}
+
 /// The address of the other end of a connected socket; [`UNIX_PEER`] where it has none.
 pub(crate) fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
     let mut storage = SockAddrStorage::zeroed();

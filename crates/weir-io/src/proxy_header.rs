@@ -1,7 +1,8 @@
 //! The header of the PROXY protocol, in which a load balancer says whose connection it passes on: versions 1 and 2.
 //!
-//! A pure reader, called by [`Announced`](crate::Announced) with what has come so far. One strictness: what is not exactly a header of the
-//! specification (HAProxy, `proxy-protocol.txt`) is none. Bound: [`PROXY_HEADER_BYTES_MAX`].
+//! Pure: a reader, called by [`Announced`](crate::Announced) with what has come so far, and a writer for connections to servers. One
+//! strictness: what is not exactly a header of the specification (HAProxy, `proxy-protocol.txt`) is none. Bound:
+//! [`PROXY_HEADER_BYTES_MAX`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,6 +16,14 @@ const LINE_BYTES_MAX: usize = 107;
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of version 2 in front of the addresses.
 const FIXED_BYTES: usize = 16;
+/// Version 2 and its commands.
+const LOCAL: u8 = 0x20;
+const PROXY: u8 = 0x21;
+/// Families and transports of version 2: nothing that is known, TCP over IPv4 and IPv6, streams of the unix domain.
+const UNSPECIFIED: u8 = 0x00;
+const TCP4: u8 = 0x11;
+const TCP6: u8 = 0x21;
+const UNIX: u8 = 0x31;
 
 /// A complete header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +32,33 @@ pub struct ProxyHeader {
     pub bytes: usize,
     /// Whose connection it is; None: that of the balancer itself (a health check), or of somebody without an address of IP.
     pub client: Option<SocketAddr>,
+    /// Where that client has connected to; None without one, and where that is unspecified.
+    pub destination: Option<SocketAddr>,
+}
+
+/// How a header is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// Whose connection a header says it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// That of the proxy itself.
+    Own,
+    /// That of a client without an address of IP.
+    Unknown,
+    /// That of a client.
+    Client {
+        /// Its address; port 0: not known.
+        from: SocketAddr,
+        /// Where it has connected to; None: that is not known, or no address of IP.
+        to: Option<SocketAddr>,
+    },
 }
 
 /// It is none.
@@ -41,6 +77,79 @@ impl ProxyHeader {
         }
         version_1(input)
     }
+
+    /// The bytes of a header. Where one address is of IPv4 and the other of IPv6, both are written as of IPv6 (RFC 4291 §2.5.5.2); a
+    /// destination that is not known is the unspecified address, port 0.
+    pub fn write(version: ProxyVersion, whose: Whose) -> Vec<u8> {
+        let pair = match whose {
+            Whose::Client { from, to } => Some(pair(from, to)),
+            Whose::Own | Whose::Unknown => None,
+        };
+        match version {
+            ProxyVersion::V1 => pair.map_or_else(|| "PROXY UNKNOWN\r\n".to_owned(), text).into_bytes(),
+            ProxyVersion::V2 => binary(whose == Whose::Own, pair),
+        }
+    }
+}
+
+/// Two addresses of one family.
+fn pair(from: SocketAddr, to: Option<SocketAddr>) -> (SocketAddr, SocketAddr) {
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let from = canonical(from);
+    let to = to.map_or_else(|| SocketAddr::new(unspecified(from.ip()), 0), canonical);
+    if from.is_ipv4() == to.is_ipv4() {
+        return (from, to);
+    }
+    let mapped = |address: SocketAddr| SocketAddr::new(wide(address.ip()).into(), address.port());
+    (mapped(from), mapped(to))
+}
+
+/// The unspecified address of the same family.
+fn unspecified(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// As of IPv6.
+fn wide(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+fn text((from, to): (SocketAddr, SocketAddr)) -> String {
+    let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
+    // Addresses of IPv6 are hexadecimal throughout in a header.
+    let written = |address: IpAddr| match address {
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => {
+            let [.., high, low] = address.segments();
+            format!("::ffff:{high:x}:{low:x}")
+        }
+        address => address.to_string(),
+    };
+    format!("PROXY {family} {} {} {} {}\r\n", written(from.ip()), written(to.ip()), from.port(), to.port())
+}
+
+fn binary(own: bool, pair: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+    let kind = if own { LOCAL } else { PROXY };
+    let mut addresses = Vec::new();
+    let family = match pair {
+        None => UNSPECIFIED,
+        Some((from, to)) => {
+            for address in [from.ip(), to.ip()] {
+                match address {
+                    IpAddr::V4(address) => addresses.extend(address.octets()),
+                    IpAddr::V6(address) => addresses.extend(address.octets()),
+                }
+            }
+            for port in [from.port(), to.port()] {
+                addresses.extend(port.to_be_bytes());
+            }
+            if from.is_ipv4() { TCP4 } else { TCP6 }
+        }
+    };
+    let bytes = addresses.len() as u16;
+    [&SIGNATURE[..], &[kind, family], &bytes.to_be_bytes(), &addresses].concat()
 }
 
 /// `PROXY TCP4 192.0.2.1 198.51.100.1 4711 443` and its line end.
@@ -59,7 +168,7 @@ fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     let bytes = end + 1;
     let parts: Vec<&str> = line.split(' ').collect();
     if parts[0] == "UNKNOWN" {
-        return Ok(Some(ProxyHeader { bytes, client: None }));
+        return Ok(Some(ProxyHeader { bytes, client: None, destination: None }));
     }
     let [family, from, to, from_port, to_port] = parts[..] else { return Err(NoProxyHeader) };
     let address = |text: &str| match family {
@@ -69,16 +178,19 @@ fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     };
     let (from, to) = (address(from), address(to));
     match (from, to, port(from_port), port(to_port)) {
-        (Some(from), Some(_), Some(port), Some(_)) => {
-            Ok(Some(ProxyHeader { bytes, client: Some(SocketAddr::new(from, port)).filter(is_somebody) }))
+        (Some(from), Some(to), Some(from_port), Some(to_port)) => {
+            Ok(Some(header(bytes, SocketAddr::new(from, from_port), SocketAddr::new(to, to_port))))
         }
         _ => Err(NoProxyHeader),
     }
 }
 
-/// Nobody has the unspecified address, which stands for clients without one ([`UNIX_PEER`](crate::UNIX_PEER)).
-fn is_somebody(client: &SocketAddr) -> bool {
-    client.ip() != crate::UNIX_PEER.ip()
+/// A header that names a client. Nobody has the unspecified address, which stands for clients without one
+/// ([`UNIX_PEER`](crate::UNIX_PEER)), and for a destination that is not known.
+fn header(bytes: usize, from: SocketAddr, to: SocketAddr) -> ProxyHeader {
+    let client = Some(from).filter(|from| from.ip() != crate::UNIX_PEER.ip());
+    let destination = Some(to).filter(|to| client.is_some() && !to.ip().is_unspecified());
+    ProxyHeader { bytes, client, destination }
 }
 
 /// Decimal digits without a zero in front.
@@ -90,42 +202,40 @@ fn port(text: &str) -> Option<u16> {
 fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>, NoProxyHeader> {
     let Some(&[kind, family, high, low]) = input.get(SIGNATURE.len()..FIXED_BYTES) else { return Ok(None) };
     let bytes = FIXED_BYTES + usize::from(u16::from_be_bytes([high, low]));
-    if bytes > PROXY_HEADER_BYTES_MAX || !matches!(kind, 0x20 | 0x21) {
+    if bytes > PROXY_HEADER_BYTES_MAX || !matches!(kind, LOCAL | PROXY) {
         return Err(NoProxyHeader);
     }
     let Some(addresses) = input.get(FIXED_BYTES..bytes) else { return Ok(None) };
-    let client = match (kind, family) {
-        // LOCAL: what it says of addresses means nothing.
-        (0x20, _) => None,
-        (_, 0x11) => Some(tcp4(addresses).ok_or(NoProxyHeader)?),
-        (_, 0x21) => Some(tcp6(addresses).ok_or(NoProxyHeader)?).filter(is_somebody),
-        // Nothing that is known, or a stream of the unix domain.
-        (_, 0x00 | 0x31) => None,
-        _ => return Err(NoProxyHeader),
-    };
-    Ok(Some(ProxyHeader { bytes, client }))
+    let (from, to) = match (kind, family) {
+        // Nothing that is known, or a stream of the unix domain; what LOCAL says of addresses means nothing.
+        (LOCAL, _) | (_, UNSPECIFIED | UNIX) => {
+            return Ok(Some(ProxyHeader { bytes, client: None, destination: None }));
+        }
+        (_, TCP4) => addresses_of::<4>(addresses),
+        (_, TCP6) => addresses_of::<16>(addresses),
+        _ => None,
+    }
+    .ok_or(NoProxyHeader)?;
+    Ok(Some(header(bytes, from, to)))
 }
 
-/// Addresses of source and destination, then their ports.
-fn tcp4(addresses: &[u8]) -> Option<SocketAddr> {
-    let from: [u8; 4] = addresses.get(..4)?.try_into().ok()?;
-    Some(SocketAddr::new(Ipv4Addr::from(from).into(), source_port(addresses, 8)?))
-}
-
-fn tcp6(addresses: &[u8]) -> Option<SocketAddr> {
-    let from: [u8; 16] = addresses.get(..16)?.try_into().ok()?;
-    Some(SocketAddr::new(Ipv6Addr::from(from).into(), source_port(addresses, 32)?))
-}
-
-/// The first of two ports, which stand here.
-fn source_port(addresses: &[u8], at: usize) -> Option<u16> {
-    let ports: [u8; 4] = addresses.get(at..at + 4)?.try_into().ok()?;
-    Some(u16::from_be_bytes([ports[0], ports[1]]))
+/// Addresses of source and destination, of so many bytes each, then their ports.
+fn addresses_of<const BYTES: usize>(addresses: &[u8]) -> Option<(SocketAddr, SocketAddr)>
+where
+    IpAddr: From<[u8; BYTES]>,
+{
+    let address = |at: usize| Some(IpAddr::from(<[u8; BYTES]>::try_from(addresses.get(at..at + BYTES)?).ok()?));
+    let port = |at: usize| Some(u16::from_be_bytes(addresses.get(at..at + 2)?.try_into().ok()?));
+    let (from, to) = (address(0)?, address(BYTES)?);
+    Some((SocketAddr::new(from, port(2 * BYTES)?), SocketAddr::new(to, port(2 * BYTES + 2)?)))
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is a header, wherever it is cut, and that nothing else is. How: tables of both versions, each cut at every byte.
+    //! Proves: what is a header, wherever it is cut, and that nothing else is; what is written of whom, and that it is read again. How: tables
+    //! of both versions, each cut at every byte, and any addresses.
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -135,7 +245,9 @@ mod tests {
     }
 
     fn is(header: &[u8], client: Option<&str>) {
-        let expected = ProxyHeader { bytes: header.len(), client: client.map(|text| text.parse().unwrap()) };
+        let client = client.map(|text| text.parse().unwrap());
+        let destination = ProxyHeader::read(header).ok().flatten().and_then(|header| header.destination);
+        let expected = ProxyHeader { bytes: header.len(), client, destination };
         for cut in 0..header.len() {
             assert_eq!(ProxyHeader::read(&header[..cut]), Ok(None), "{cut} of {}", header.escape_ascii());
         }
@@ -160,6 +272,90 @@ mod tests {
         is(&binary(0x21, 0x00, &[1, 2, 3]), None);
         is(&binary(0x21, 0x31, &[0; 216]), None);
         is(&binary(0x21, 0x11, &[&v4[..], &[0; PROXY_HEADER_BYTES_MAX - 28]].concat()), Some("192.0.2.1:4711"));
+    }
+
+    #[test]
+    fn destinations() {
+        let v4 = [192, 0, 2, 1, 198, 51, 100, 1, 18, 103, 1, 187];
+        for (header, expected) in [
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443\r\n".to_vec(), Some("198.51.100.1:443")),
+            (b"PROXY TCP6 2001:db8::1 ::1 65535 0\r\n".to_vec(), Some("[::1]:0")),
+            (b"PROXY TCP4 192.0.2.1 0.0.0.0 4711 0\r\n".to_vec(), None),
+            (b"PROXY UNKNOWN\r\n".to_vec(), None),
+            (binary(0x21, 0x11, &v4), Some("198.51.100.1:443")),
+            (binary(0x20, 0x11, &v4), None),
+        ] {
+            let read = ProxyHeader::read(&header).unwrap().unwrap();
+            assert_eq!(read.destination, expected.map(|text| text.parse().unwrap()), "{}", header.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_specification_says() {
+        let client = |from: &str, to: &str| Whose::Client { from: from.parse().unwrap(), to: to.parse().ok() };
+        let v6 = |address: &str| address.parse::<Ipv6Addr>().unwrap().octets();
+        for (whose, text, kind, family, rest) in [
+            (Whose::Own, "UNKNOWN", 0x20, 0x00, vec![]),
+            (Whose::Unknown, "UNKNOWN", 0x21, 0x00, vec![]),
+            (
+                client("192.0.2.1:4711", "198.51.100.1:443"),
+                "TCP4 192.0.2.1 198.51.100.1 4711 443",
+                0x21,
+                0x11,
+                vec![192, 0, 2, 1, 198, 51, 100, 1, 18, 103, 1, 187],
+            ),
+            (
+                client("[::ffff:192.0.2.1]:1", "nothing"),
+                "TCP4 192.0.2.1 0.0.0.0 1 0",
+                0x21,
+                0x11,
+                vec![192, 0, 2, 1, 0, 0, 0, 0, 0, 1, 0, 0],
+            ),
+            (
+                client("[2001:db8::1]:0", "[::1]:80"),
+                "TCP6 2001:db8::1 ::1 0 80",
+                0x21,
+                0x21,
+                [&v6("2001:db8::1")[..], &v6("::1"), &[0, 0, 0, 80]].concat(),
+            ),
+            (
+                client("[2001:db8::1]:1", "198.51.100.1:443"),
+                "TCP6 2001:db8::1 ::ffff:c633:6401 1 443",
+                0x21,
+                0x21,
+                [&v6("2001:db8::1")[..], &v6("::ffff:c633:6401"), &[0, 1, 1, 187]].concat(),
+            ),
+        ] {
+            let written = ProxyHeader::write(ProxyVersion::V1, whose);
+            assert_eq!(String::from_utf8(written).unwrap(), format!("PROXY {text}\r\n"));
+            assert_eq!(ProxyHeader::write(ProxyVersion::V2, whose), binary(kind, family, &rest), "{whose:?}");
+        }
+    }
+
+    proptest! {
+        /// Our own listeners understand what our connections to servers say.
+        #[test]
+        fn what_is_written_is_read(
+            from: ([u8; 16], u16),
+            to: ([u8; 16], u16),
+            is_4: (bool, bool),
+            is_text: bool,
+        ) {
+            let address = |(bytes, port): ([u8; 16], u16), is_4: bool| {
+                let [a, b, c, d, ..] = bytes;
+                let ip = if is_4 { Ipv4Addr::new(a, b, c, d).into() } else { IpAddr::from(bytes) };
+                SocketAddr::new(ip, port)
+            };
+            let (from, to) = (address(from, is_4.0), address(to, is_4.1));
+            let version = if is_text { ProxyVersion::V1 } else { ProxyVersion::V2 };
+            let header = ProxyHeader::write(version, Whose::Client { from, to: Some(to) });
+            prop_assert!(!is_text || header.len() <= LINE_BYTES_MAX);
+            let read = ProxyHeader::read(&header).unwrap().unwrap();
+            let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+            prop_assert_eq!(read.bytes, header.len());
+            prop_assert_eq!(read.client.map(canonical), Some(canonical(from)));
+            prop_assert_eq!(read.destination.map(canonical), Some(canonical(to)));
+        }
     }
 
     #[test]

@@ -166,6 +166,10 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.buffers(class)
     }
 
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
+        if self.is_gone(socket) { None } else { self.inner.destination(socket) }
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         if self.is_gone(socket) { None } else { self.inner.receiving_core(socket) }
     }

@@ -110,6 +110,9 @@ impl Bench {
         match event {
             Event::Accepted { socket: new, peer } => {
                 assert_eq!((token, socket), (LISTENER, self.listener));
+                let told = SocketAddr::from(([198, 51, 100, 1], 443));
+                let is_named = peer.ip().to_string() == "192.0.2.7";
+                assert_eq!(self.driver.destination(new), Some(if is_named { told } else { server() }));
                 self.driver.set_token(new, 9);
                 // Only one in two reads on its own; the others ask for each piece.
                 let how = if new.index % 2 == 0 { Receive::Many(Class::Small) } else { Receive::Once(Class::Small) };
@@ -138,6 +141,7 @@ impl Bench {
     fn is_clean(&mut self) {
         self.run(1_000_000);
         assert!(self.driver.waiting.is_empty() && self.driver.deadlines.is_empty() && self.driver.ready.is_empty());
+        assert!(self.driver.destinations.is_empty());
         assert_eq!(self.driver.inner().ledger(), Ledger { listeners: 1, ..Ledger::default() });
     }
 }
@@ -209,4 +213,101 @@ fn listeners_change_and_go() {
     bench.run(1_000_000);
     assert!(*over.borrow() && bench.seen.is_empty());
     assert_eq!(bench.driver.inner().ledger(), Ledger::default());
+}
+
+/// Takes what comes, as a server.
+struct Origin {
+    received: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Actor for Origin {
+    fn on_start(&mut self, net: &mut Net<'_>) {
+        net.listen(origin());
+    }
+
+    fn on_data(&mut self, _: &mut Net<'_>, _: Conn, bytes: &[u8]) {
+        self.received.borrow_mut().extend_from_slice(bytes);
+    }
+
+    fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
+        net.close(conn);
+    }
+}
+
+fn origin() -> SocketAddr {
+    "192.0.2.9:80".parse().expect("an address")
+}
+
+/// A connection that begins with a header is told as connected once, and what is sent then comes behind it; others are as they are.
+#[test]
+fn a_header_comes_first() {
+    for seed in 0..200 {
+        let settings = Settings::random(seed, Faults::harmless(seed));
+        let world = SimWorld::new(seed, settings);
+        let mut driver = Announced::new(world.driver());
+        let received = Rc::<RefCell<Vec<u8>>>::default();
+        let (is_preceded, is_there) = (seed % 2 == 0, seed % 3 > 0);
+        if is_there {
+            world.actor(Origin { received: Rc::clone(&received) });
+        }
+        while world.step() == Step::Event {}
+        let socket = driver.connect(origin(), 4).expect("no fault");
+        if is_preceded {
+            driver.precede(socket, HEADER.to_vec());
+        }
+        let mut events = Vec::new();
+        loop {
+            let mut all = Vec::new();
+            match world.step_until(60_000_000) {
+                Step::Event => {}
+                Step::Turn(_) => driver.turn(None, &mut all).expect("never fails"),
+                Step::Idle => break,
+            }
+            for Completion { token, event, .. } in all {
+                assert_eq!(token, 4);
+                if matches!(event, Event::Connected(Ok(()))) {
+                    driver.send(socket, Payload::Owned(b"rest".to_vec()));
+                }
+                events.push(event);
+            }
+        }
+        driver.close(socket);
+        assert!(driver.waiting.is_empty());
+        match (&events[..], is_there) {
+            ([Event::Connected(Ok(())), Event::Sent { result: Ok(()), .. }], true) => {}
+            ([Event::Connected(Err(_))], false) => {}
+            _ => panic!("seed {seed}: {events:?}"),
+        }
+        let expected = [if is_preceded { HEADER } else { b"" }, b"rest"].concat();
+        assert_eq!(*received.borrow(), if is_there { expected } else { Vec::new() }, "seed {seed}");
+    }
+}
+
+/// One that is given up leaves nothing, whether it is connected, or its header is on its way.
+#[test]
+fn a_preceded_connection_may_be_closed() {
+    for turns in 0..8 {
+        let world = SimWorld::new(1, Settings::calm());
+        let mut driver = Announced::new(world.driver());
+        world.actor(Origin { received: Rc::default() });
+        while world.step() == Step::Event {}
+        let socket = driver.connect(origin(), 4).expect("no fault");
+        driver.precede(socket, HEADER.to_vec());
+        assert_eq!(driver.streams(), [socket]);
+        let mut all = Vec::new();
+        for _ in 0..turns {
+            match world.step_until(60_000_000) {
+                Step::Turn(_) => driver.turn(Some(1_000), &mut all).expect("never fails"),
+                Step::Event | Step::Idle => {}
+            }
+        }
+        driver.close(socket);
+        assert!(driver.waiting.is_empty());
+        for _ in 0..20 {
+            if let Step::Turn(_) = world.step_until(60_000_000) {
+                driver.turn(Some(1_000), &mut all).expect("never fails");
+            }
+        }
+        assert_eq!(driver.inner().ledger(), Ledger::default());
+    }
 }

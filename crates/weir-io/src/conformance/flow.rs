@@ -288,10 +288,21 @@ pub fn two_thousand_connections<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// Where a client has connected to is known, for as long as the socket is open.
+pub fn destinations<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (_, far) = bench.pair();
+    assert_eq!(bench.driver.destination(far), Some(bench.address));
+    bench.driver.close(far);
+    assert_eq!(bench.driver.destination(far), None);
+    bench.finish();
+}
+
 suite!(
     simulated:
     echo,
     streams_are_listed,
+    destinations,
     many_small_writes,
     once_is_once,
     once_leaves_the_rest,

@@ -281,7 +281,7 @@ pub fn unix_sockets<S: Subject>(subject: &S) {
     bench.send_all(near, &sent[..1000]);
     assert_eq!(bench.driver.delivery(near), Delivery::Acknowledged, "nobody has read them");
     bench.driver.acknowledge(near);
-    assert_eq!(bench.driver.receiving_core(near), None);
+    assert_eq!((bench.driver.receiving_core(near), bench.driver.destination(near)), (None, None));
     let echo = std::thread::spawn(move || {
         let mut bytes = vec![0; 1000];
         far.read_exact(&mut bytes).expect("they come");

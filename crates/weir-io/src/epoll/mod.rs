@@ -17,8 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, outgoing_socket,
-    receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, local_address,
+    outgoing_socket, receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -443,6 +443,10 @@ impl Driver for Epoll {
 
     fn delivery(&mut self, socket: Socket) -> Delivery {
         self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
+    }
+
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
+        self.table.named(socket).and_then(|slot| local_address(slot.fd))
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

@@ -191,6 +191,12 @@ impl Driver for SimDriver {
         Delivery::Acknowledged
     }
 
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
+        let world = self.world.borrow();
+        let Kind::Stream { end, .. } = world.drivers[self.index].get(socket)?.kind else { return None };
+        world.ends.get(end).map(|end| end.local)
+    }
+
     /// There are no cores.
     fn receiving_core(&mut self, _: Socket) -> Option<u32> {
         None

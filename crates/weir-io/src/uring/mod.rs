@@ -23,8 +23,8 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue, types};
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, linger_zero, outgoing_socket,
-    receiving_core, set_backlog, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, linger_zero, local_address,
+    outgoing_socket, receiving_core, set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
@@ -386,6 +386,10 @@ impl Driver for Uring {
 
     fn delivery(&mut self, socket: Socket) -> Delivery {
         self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
+    }
+
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
+        self.table.named(socket).and_then(|slot| local_address(slot.fd))
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

@@ -208,6 +208,10 @@ impl Driver for Fused {
         self.inner.delivery(socket)
     }
 
+    fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
+        self.inner.destination(socket)
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         self.inner.receiving_core(socket)
     }
