@@ -264,8 +264,11 @@ impl Checker<'_> {
                 self.problems.push(Problem::new("missing-value", span, message));
                 None
             }
-            Default::Unless(_, other) if self.written.iter().any(|(row, ..)| row.name == other) => None,
+            Default::Unless(_, other) if self.is_written(other) => None,
             Default::Absent => None,
+            Default::Beside(text, other, beside) => {
+                Some(default_of(row, if self.is_written(other) { beside } else { text }))
+            }
             Default::Is(text) | Default::Unless(text, _) => Some(default_of(row, text)),
             Default::AtLeast(text, other) => {
                 let mut chosen = default_of(row, text);
@@ -282,6 +285,10 @@ impl Checker<'_> {
 }
 
 impl Checker<'_> {
+    fn is_written(&self, name: &str) -> bool {
+        self.written.iter().any(|(row, ..)| row.name == name)
+    }
+
     /// Whether an option is one of these words, written or by default; None when what is written is wrong.
     fn is_one_of(&self, name: &str, words: &[&str]) -> Option<bool> {
         let written = self.written.iter().find(|(row, ..)| row.name == name);
@@ -292,6 +299,9 @@ impl Checker<'_> {
                 _ => Some(false),
             },
             (None, Some(Default::Is(word))) => Some(words.contains(&word)),
+            (None, Some(Default::Beside(word, other, beside))) => {
+                Some(words.contains(if self.is_written(other) { &beside } else { &word }))
+            }
             (None, _) => Some(false),
         }
     }
@@ -342,6 +352,9 @@ mod tests {
             };
             if let Default::Is(text) | Default::Unless(text, _) | Default::AtLeast(text, _) = default {
                 assert_eq!(default_of(row, text).settings.len(), 1, "{}", row.name);
+            }
+            if let Default::Beside(text, _, beside) = default {
+                assert!([text, beside].iter().all(|text| default_of(row, text).settings.len() == 1), "{}", row.name);
             }
         }
     }

@@ -32,7 +32,7 @@ use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
     AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, Network, PipelineMode, Plan, Pool,
-    ServerPlan, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
+    RetryPlan, ServerPlan, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -245,11 +245,13 @@ impl Compiler<'_> {
             sticky: block.all("sticky").next().map(|sticky| self.sticky(sticky, block)),
             queue_size: narrow(block.number("queue-size")),
             forward_retries: narrow(block.number("forward-retries")),
-            retry_budget_percent: narrow(block.number("retry-budget")),
+            retry: RetryPlan {
+                budget_percent: narrow(block.number("retry-budget")),
+                nonidempotent: block.flag("retry-nonidempotent"),
+            },
             forward_timeout_us: block.number("forward-timeout"),
             connect_timeout_us: block.number("connect-timeout"),
             connect_retries: narrow(block.number("connect-retries")),
-            retry_nonidempotent: block.flag("retry-nonidempotent"),
             required: block.flag("required"),
             head: self.limits(block),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
@@ -258,8 +260,10 @@ impl Compiler<'_> {
             all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
             nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
             pool: pool::pool(block.word("pool")).unwrap_or_default(),
+            proxy_protocol: pool::proxy_protocol(block.word("proxy-protocol")),
             ..UpstreamPlan::default()
         };
+        pool::check_announced(self, block, &plan, plan.pool);
         match block.all("pipeline").next() {
             Some(pipeline) if plan.pool == Pool::Pipelined => self.pipeline(pipeline, plan),
             // What stands there without effect has been reported.

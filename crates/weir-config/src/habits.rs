@@ -5,6 +5,7 @@
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
     (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
+    (&["send_proxy", "send_proxy_v2"], "`proxy-protocol \"v2\"` in `upstream`"),
     (&["worker_connections", "maxconn", "limit_conn"], "`connections N` in `client`"),
     (&["frontend", "bind", "entrypoints", "entry_points"], "`listen \"ADDRESS:PORT\"` at the top"),
     (

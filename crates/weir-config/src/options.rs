@@ -304,8 +304,14 @@ const UPSTREAM: Block = Block {
         row(
             "pool",
             Kind::Word(POOLS),
-            Default::Is("pipelined"),
+            Default::Beside("pipelined", "proxy-protocol", "pinned"),
             "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own.",
+        ),
+        row(
+            "proxy-protocol",
+            Kind::Word(&["v1", "v2"]),
+            Default::Absent,
+            "Each connection says first whose it is, by this version of the PROXY protocol (docs/semantics.md §8). Clients share none then: `pool` is `pinned` or `per-request`.",
         ),
         row(
             "servers-from",

@@ -57,6 +57,7 @@ fn text_of(default: Default) -> String {
             format!("{} (when `{other}` is not {})", text_of(*default), words.join(", "))
         }
         Default::AtLeast(text, other) => format!("`{text}`, or `{other}` if that is more"),
+        Default::Beside(text, other, beside) => format!("`{text}`, or `{beside}` with `{other}`"),
         Default::Required => "required".to_owned(),
         Default::Absent => "none".to_owned(),
         Default::Is(text) | Default::Unless(text, _) => format!("`{text}`"),

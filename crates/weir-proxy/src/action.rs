@@ -1,7 +1,7 @@
 //! What the machines want done outside, where sockets are: the worker carries it out.
 
 use crate::base::output::Out;
-use crate::plan::Location;
+use crate::plan::{Announcement, Location};
 
 /// What the engine wants done outside.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub enum Action {
         address: Location,
         /// Index of the server over all upstreams of the plan: it says whether the connection speaks TLS, and how.
         server: u32,
+        /// With what it begins, before anything else is said; it is up only when that is sent. None: with nothing.
+        announcement: Option<Announcement>,
     },
     /// Send to a server.
     SendUpstream {

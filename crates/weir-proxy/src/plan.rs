@@ -2,6 +2,7 @@
 //!
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
+mod announcement;
 mod discovery;
 mod entrance;
 mod merge;
@@ -25,6 +26,7 @@ use crate::placement::sticky::Sticky;
 use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
+pub use announcement::{Announcement, ProxyProtocol, Whose};
 pub use discovery::{DiscoveryPlan, Family, Known};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
@@ -302,6 +304,8 @@ pub struct UpstreamPlan {
     pub servers: Vec<ServerPlan>,
     /// How connections to them speak TLS; None, the default: they don't.
     pub tls: Option<ServerTlsPlan>,
+    /// With what connections to them begin, in front of TLS, too; None, the default: with nothing. Only where they are private.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// Which server gets the next request.
     pub balance: Method,
     /// How long a server that comes, or comes back, takes to get its full share, 0-1 h. Default 0: at once.
@@ -322,16 +326,14 @@ pub struct UpstreamPlan {
     pub queue_size: u32,
     /// How often one request may be sent again after a loss. Default 5.
     pub forward_retries: u32,
-    /// Share of requests that may be sent again after losses, percent 0-100, on top of a small floor. Default 20.
-    pub retry_budget_percent: u32,
+    /// How many of all, and which.
+    pub retry: RetryPlan,
     /// From the receipt of a request to the beginning of its answer. Default 60 s; over it: 504.
     pub forward_timeout_us: u64,
     /// For one connect to be answered. Default 5 s.
     pub connect_timeout_us: u64,
     /// Failed connects in a row after which what waits for the server moves to others, or fails. Default 10.
     pub connect_retries: u32,
-    /// Send non-idempotent requests again after a loss. Default false.
-    pub retry_nonidempotent: bool,
     /// weir is not ready while none of its servers can be used. Default false.
     pub required: bool,
     /// Limits of a reply head.
@@ -346,6 +348,15 @@ pub struct UpstreamPlan {
     pub health: Option<HealthPlan>,
     /// What becomes of requests when no server is in use and reachable, but suspended ones are. Default try all.
     pub all_down: AllDown,
+}
+
+/// What an upstream says of requests that are sent again after a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPlan {
+    /// Share of requests that may be, percent 0-100, on top of a small floor. Default 20.
+    pub budget_percent: u32,
+    /// Also non-idempotent ones. Default false.
+    pub nonidempotent: bool,
 }
 
 /// Most `failover` rules of an upstream.
@@ -530,6 +541,7 @@ impl Default for UpstreamPlan {
             name: String::new(),
             servers: Vec::new(),
             tls: None,
+            proxy_protocol: None,
             balance: Method::Ratio,
             slow_start_us: 0,
             sticky: None,
@@ -540,11 +552,10 @@ impl Default for UpstreamPlan {
             escape: true,
             queue_size: 1000,
             forward_retries: 5,
-            retry_budget_percent: 20,
+            retry: RetryPlan { budget_percent: 20, nonidempotent: false },
             forward_timeout_us: 60 * SECOND_US,
             connect_timeout_us: 5 * SECOND_US,
             connect_retries: 10,
-            retry_nonidempotent: false,
             required: false,
             head: weir_http::Limits::default(),
             glitches_max: None,

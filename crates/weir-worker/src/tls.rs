@@ -4,15 +4,15 @@
 use std::io;
 use std::sync::Arc;
 
-use weir_io::{Driver, Socket};
+use weir_io::{Driver, ProxyHeader, ProxyVersion, Socket};
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
-use weir_proxy::plan::{Location, Protocols};
+use weir_proxy::plan::{Announcement, Location, Protocols, ProxyProtocol, Whose};
 use weir_tls::{Facts, Failure, Tally};
 
 use crate::start::{Sealing, ServerSeals};
-use crate::worker::Worker;
+use crate::worker::{Worker, unpack};
 
 impl<D: Driver> Worker<D> {
     /// Tells which servers are spoken TLS to, by server over all upstreams.
@@ -35,17 +35,44 @@ impl<D: Driver> Worker<D> {
         self.driver.seal(listener, Arc::clone(seal), *handshake_timeout_us);
     }
 
-    /// Starts a connection to a server.
-    pub(crate) fn connect(&mut self, token: u64, address: &Location, server: u32) -> io::Result<Socket> {
+    /// Starts a connection to a server, which begins with an announcement if there is one.
+    pub(crate) fn connect(
+        &mut self,
+        token: u64,
+        address: &Location,
+        server: u32,
+        announcement: Option<Announcement>,
+    ) -> io::Result<Socket> {
         let seal = self.server_seals.get(server as usize).and_then(Option::as_ref);
-        match (address, seal) {
+        let socket = match (address, seal) {
             (Location::Network(address), None) => self.driver.connect(*address, token),
             (Location::Network(address), Some(seal)) => {
                 self.driver.connect_sealed(None, *address, token, seal.cipher())
             }
             (Location::Unix(path), None) => self.driver.connect_unix(path, token),
             (Location::Unix(path), Some(seal)) => self.driver.connect_unix_sealed(path, token, seal.cipher()),
+        }?;
+        if let Some(announcement) = announcement {
+            let header = self.header(announcement);
+            self.driver.inner_mut().precede(socket, header);
         }
+        Ok(socket)
+    }
+
+    /// The bytes of an announcement.
+    fn header(&mut self, Announcement { version, whose }: Announcement) -> Vec<u8> {
+        let version = match version {
+            ProxyProtocol::V1 => ProxyVersion::V1,
+            ProxyProtocol::V2 => ProxyVersion::V2,
+        };
+        let whose = match whose {
+            Whose::Own => weir_io::Whose::Own,
+            Whose::Unknown => weir_io::Whose::Unknown,
+            Whose::Client { address, socket } => {
+                weir_io::Whose::Client { from: address, to: self.driver.destination(unpack(socket)) }
+            }
+        };
+        ProxyHeader::write(version, whose)
     }
 
     /// A client that was accepted by this listener speaks TLS.

@@ -84,7 +84,7 @@ fn pack(socket: Socket) -> u64 {
     u64::from(socket.index) << 32 | u64::from(socket.generation)
 }
 
-fn unpack(name: u64) -> Socket {
+pub(crate) fn unpack(name: u64) -> Socket {
     Socket { index: (name >> 32) as u32, generation: name as u32 }
 }
 
@@ -540,14 +540,16 @@ impl<D: Driver> Worker<D> {
             Action::CloseClient { socket, reset: false } | Action::CloseUpstream { socket } => {
                 self.driver.close(unpack(socket));
             }
-            Action::Connect { token, address, server } => match self.connect(token, &address, server) {
-                Ok(socket) => {
-                    if !self.engine.upstream_started(token, pack(socket)) {
-                        self.driver.close(socket);
+            Action::Connect { token, address, server, announcement } => {
+                match self.connect(token, &address, server, announcement) {
+                    Ok(socket) => {
+                        if !self.engine.upstream_started(token, pack(socket)) {
+                            self.driver.close(socket);
+                        }
                     }
+                    Err(_) => self.engine.upstream_connected(token, false),
                 }
-                Err(_) => self.engine.upstream_connected(token, false),
-            },
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
 //! by [`super::compile`].
 
-use weir_proxy::plan::{AllDown, PipelineMode, Pool, UpstreamPlan};
+use weir_proxy::plan::{AllDown, PipelineMode, Pool, ProxyProtocol, UpstreamPlan};
 
 use super::Compiler;
 use crate::check::{Checked, Chosen};
@@ -13,8 +13,17 @@ pub(super) fn pool(word: &str) -> Option<Pool> {
     [Pool::Pipelined, Pool::Shared, Pool::Pinned, Pool::PerRequest].into_iter().find(|pool| pool.word() == word)
 }
 
+/// With what connections begin by a word of the configuration.
+pub(super) fn proxy_protocol(word: &str) -> Option<ProxyProtocol> {
+    match word {
+        "v1" => Some(ProxyProtocol::V1),
+        "v2" => Some(ProxyProtocol::V2),
+        _ => None,
+    }
+}
+
 /// The index of the upstream that has the same servers in this mode, added when there is none.
-pub(super) fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
+fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
     let base = &upstreams[target];
     if base.pool == pool {
         return target;
@@ -31,6 +40,35 @@ pub(super) fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Po
     let plan = UpstreamPlan { all_down: all_down.unwrap_or(plan.all_down), ..plan };
     upstreams.push(plan);
     upstreams.len() - 1
+}
+
+/// The index of the upstream that has what a route leads to this one: where the route has a pool, one with that.
+pub(super) fn pooled(
+    compiler: &mut Compiler<'_>,
+    route: &Checked,
+    target: usize,
+    upstreams: &mut Vec<UpstreamPlan>,
+) -> usize {
+    let Some(pool) = self::pool(route.word("pool")) else { return target };
+    // Chains end.
+    let mut next = Some(target);
+    while let Some(upstream) = next.map(|at| &upstreams[at]) {
+        check_announced(compiler, route, upstream, pool);
+        next = upstream.fallback();
+    }
+    derived(upstreams, target, pool)
+}
+
+/// Connections that name a client carry requests of nobody else. `block` has the pool.
+pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
+    if upstream.proxy_protocol.is_some() && !pool.is_private() {
+        let message = format!(
+            "with `pool {}` clients share connections, and by `proxy-protocol` each one to `{}` names its client",
+            pool.word(),
+            upstream.name
+        );
+        compiler.push(Problem::new("conflict", &block.place("pool"), message).help("`pinned`, or `per-request`"));
+    }
 }
 
 impl Compiler<'_> {
@@ -85,6 +123,7 @@ mod tests {
     fn words_and_derived_upstreams() {
         assert_eq!(pool("pinned"), Some(Pool::Pinned));
         assert_eq!(pool(""), None);
+        assert_eq!(["v1", "v2", ""].map(proxy_protocol), [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None]);
         let servers = vec![ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap())];
         let mut upstreams = vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }];
         assert_eq!(derived(&mut upstreams, 0, Pool::Pipelined), 0);

@@ -69,10 +69,7 @@ impl Compiler<'_> {
             return self.own_answer(block).map(|own| Target::Here(Arc::new(own)));
         }
         let target = self.upstream_named(block, "proxy", names)?;
-        let target = match pool::pool(block.word("pool")) {
-            Some(pool) => pool::derived(upstreams, target, pool),
-            None => target,
-        };
+        let target = pool::pooled(self, block, target, upstreams);
         let split = split(self, block, target, names, upstreams);
         Some(split.map_or(Target::Upstream(target), |split| Target::Split(Arc::new(split))))
     }

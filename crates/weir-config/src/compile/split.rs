@@ -30,10 +30,7 @@ pub(super) fn split(
         }
         // What is no number has been reported.
         let share = hundredths(block.text("percent"))?;
-        let upstream = match pool::pool(route.word("pool")) {
-            Some(pool) => pool::derived(upstreams, upstream, pool),
-            None => upstream,
-        };
+        let upstream = pool::pooled(compiler, route, upstream, upstreams);
         parts.push((share, upstream));
         if parts.iter().map(|(share, _)| share).sum::<u32>() > WHOLE {
             let message = "the shares of a route are more than 100 percent together";

@@ -2,7 +2,7 @@
 //!
 //! The bytes are written once, to where they are sent from: onto a connection of this worker, into a line, or into another worker's post.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_http::{Fields, Framing, RequestHead};
@@ -15,15 +15,15 @@ use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::base::stamp::Stamper;
 use crate::cause::Cause;
-use crate::client::connection::Phase;
+use crate::client::connection::{ClientConn, Phase};
 use crate::context::Context;
 use crate::cross::asked::{Asked, Private};
 use crate::cross::router::Requests;
 use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
-use crate::plan::{ClientPlan, Plan};
-use crate::request::client_address::{client_address, client_scheme};
+use crate::plan::{ClientPlan, NO_ADDRESS, Plan, UpstreamPlan, Whose};
+use crate::request::client_address::{client_address, client_scheme, client_socket_address};
 use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
@@ -53,7 +53,7 @@ impl Asks {
         cx: &mut Context,
     ) {
         let ask = self.begin_asking(answers, slot, upstream, RequestFlags::TUNNEL, cx);
-        let private = private_of(&mut answers.conns, slot, upstream, cx);
+        let private = private_of(&mut answers.conns, slot, upstream, None, cx);
         let asked = to.tunnel(ask, private, cx);
         on_asked(answers, &ask, asked, cx);
     }
@@ -123,7 +123,8 @@ impl Asks {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
             ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
-        let private = private_of(&mut answers.conns, slot, upstream, cx);
+        let whose = whose(upstream_plan, answers.conns.at(conn), fields, bytes, &plan.client);
+        let private = private_of(&mut answers.conns, slot, upstream, whose, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
         let client = answers.conns.at(conn);
@@ -193,15 +194,39 @@ impl Asks {
     }
 }
 
-/// What the servers' side has to know of a client whose connections are its own; None: they are not.
+/// Whose connection one for a request is said to be, where servers are told.
+fn whose(
+    upstream: &UpstreamPlan,
+    conn: &ClientConn,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &ClientPlan,
+) -> Option<Whose> {
+    upstream.proxy_protocol?;
+    let address = client_socket_address(SocketAddr::new(conn.peer, conn.port), fields, bytes, plan);
+    Some(match address.ip() {
+        NO_ADDRESS => Whose::Unknown,
+        _ => Whose::Client { address, socket: conn.socket },
+    })
+}
+
+/// What the servers' side has to know of a client whose connections are its own; None: they are not. `whose`: what its servers are told
+/// of it.
 #[inline]
-fn private_of(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &Context) -> Option<Private> {
+fn private_of(
+    conns: &mut Connections,
+    slot: ExchangeKey,
+    upstream: usize,
+    whose: Option<Whose>,
+    cx: &Context,
+) -> Option<Private> {
     if !cx.is_private(upstream as u16) {
         return None;
     }
     let conn = conns.at_mut(conns.exchange(slot).conn);
     conn.flags.has_pool = true;
-    Some(Private { destination: conn.proxied.as_deref().and_then(ForwardState::destination), account: conn.account() })
+    let destination = conn.proxied.as_deref().and_then(ForwardState::destination);
+    Some(Private { destination, account: conn.account(), whose })
 }
 
 /// What became of a request on the servers' side.

@@ -53,6 +53,8 @@ pub(crate) struct ClientConn {
     pub socket: u64,
     /// The client.
     pub peer: IpAddr,
+    /// Its port.
+    pub port: u16,
     /// When the present state of reading began, or the last byte of a body or tunnel passed.
     pub since_us: u64,
     /// When the present send was given to the driver.
@@ -292,6 +294,7 @@ impl ClientConn {
         ClientConn {
             socket,
             peer: peer.ip().to_canonical(),
+            port: peer.port(),
             since_us: now_us,
             send_us: 0,
             armed_us: u64::MAX,

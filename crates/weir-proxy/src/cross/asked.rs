@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cause::Cause;
 use crate::observe::accounting::Account;
+use crate::plan::Whose;
 use crate::request::destination::Destination;
 use crate::request::pending_request::ConnId;
 
@@ -15,6 +16,8 @@ pub(crate) struct Private {
     pub destination: Option<Arc<Destination>>,
     /// To whom it is charged.
     pub account: Account,
+    /// Whose its connection is said to be, where its servers are told.
+    pub whose: Option<Whose>,
 }
 
 /// What became of a request of a client of this worker.

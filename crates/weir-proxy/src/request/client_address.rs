@@ -14,7 +14,13 @@ use crate::plan::{AddressField, ClientPlan, NO_ADDRESS};
 /// The client of a request on a connection of `peer`.
 #[inline]
 pub(crate) fn client_address(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> IpAddr {
-    if plan.trusts(peer) { believed(peer, fields, bytes, plan).0 } else { peer }
+    if plan.trusts(peer) { believed(fields, bytes, plan).0.map_or(peer, |client| client.ip()) } else { peer }
+}
+
+/// The same with its port; 0: a proxy has passed the request on, and does not say it.
+pub(crate) fn client_socket_address(peer: SocketAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> SocketAddr {
+    let told = if plan.trusts(peer.ip()) { believed(fields, bytes, plan).0 } else { None };
+    told.unwrap_or(peer)
 }
 
 /// What the client of a request speaks.
@@ -29,7 +35,7 @@ pub(crate) struct Spoken {
 /// What the client of a request on a connection of `peer` speaks. `sealed`: that connection speaks TLS.
 #[inline]
 pub(crate) fn client_scheme(peer: IpAddr, sealed: bool, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> Spoken {
-    let told = if plan.trusts(peer) { told_scheme(peer, fields, bytes, plan) } else { None };
+    let told = if plan.trusts(peer) { told_scheme(fields, bytes, plan) } else { None };
     let scheme = told.map(|scheme| match scheme {
         _ if scheme.eq_ignore_ascii_case(b"https") => Some(true),
         _ if scheme.eq_ignore_ascii_case(b"http") => Some(false),
@@ -40,27 +46,26 @@ pub(crate) fn client_scheme(peer: IpAddr, sealed: bool, fields: &Fields, bytes: 
 
 /// What a peer that is trusted says of the scheme; None: nothing. Several lines, and lists, are no scheme: who has written which of them
 /// can't be known, unlike in Forwarded.
-fn told_scheme<'a>(peer: IpAddr, fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> Option<&'a [u8]> {
+fn told_scheme<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> Option<&'a [u8]> {
     match plan.address_field {
         AddressField::XForwardedFor => {
             let mut lines = fields.all(FieldName::XForwardedProto);
             let first = lines.next()?.value.of(bytes);
             Some(if lines.next().is_none() { first } else { b"" })
         }
-        AddressField::Forwarded => {
-            believed(peer, fields, bytes, plan).1.and_then(|element| parameter(element, b"proto="))
-        }
+        AddressField::Forwarded => believed(fields, bytes, plan).1.and_then(|element| parameter(element, b"proto=")),
     }
 }
 
-/// The client for a peer that is trusted, and the element of the field that was looked at last: it was written by a trusted proxy.
-fn believed<'a>(peer: IpAddr, fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> (IpAddr, Option<&'a [u8]>) {
+/// The client for whom a peer that is trusted speaks (None: for itself), and the element of the field that was looked at last: it was
+/// written by a trusted proxy.
+fn believed<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> (Option<SocketAddr>, Option<&'a [u8]>) {
     let name = match plan.address_field {
         AddressField::XForwardedFor => FieldName::XForwardedFor,
         AddressField::Forwarded => FieldName::Forwarded,
     };
     let lines = fields.as_slice().iter().rev().filter(|field| field.known == name);
-    let (mut client, mut last) = (peer, None);
+    let (mut client, mut last) = (None, None);
     for element in lines.flat_map(|field| split_backwards(field.value.of(bytes), b',')) {
         last = Some(element);
         let node = match plan.address_field {
@@ -68,8 +73,8 @@ fn believed<'a>(peer: IpAddr, fields: &Fields, bytes: &'a [u8], plan: &ClientPla
             AddressField::Forwarded => parameter(element, b"for="),
         };
         let Some(before) = node.and_then(address) else { break };
-        client = before;
-        if !plan.trusts(client) {
+        client = Some(before);
+        if !plan.trusts(before.ip()) {
             break;
         }
     }
@@ -126,13 +131,15 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// An address, which may have a port, and then brackets if it is of IPv6 (RFC 7239 §6).
-fn address(text: &[u8]) -> Option<IpAddr> {
+/// An address, which may have a port (else it is 0), and then brackets if it is of IPv6 (RFC 7239 §6).
+fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let address = bare.parse().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
+    let address =
+        bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0)).or_else(|_| text.parse::<SocketAddr>());
+    let address = address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
     // What stands for those who have none can't be said.
-    address.ok().map(|address| address.to_canonical()).filter(|address| *address != NO_ADDRESS)
+    address.ok().filter(|address| address.ip() != NO_ADDRESS)
 }
 
 #[cfg(test)]
@@ -193,6 +200,25 @@ mod tests {
         }
         let many = ["X-Forwarded-For: 203.0.113.9"; 50];
         assert_eq!(found(&plan, "10.0.0.1", &[&many[..], &["X-Forwarded-For: 198.51.100.1"]].concat()), "198.51.100.1");
+    }
+
+    /// The port is the one of whom the address is of.
+    #[test]
+    fn ports() {
+        let plans = [AddressField::XForwardedFor, AddressField::Forwarded].map(plan);
+        for (field, peer, lines, expected) in [
+            (0, "192.0.2.1:4711", &["X-Forwarded-For: 198.51.100.1:80"][..], "192.0.2.1:4711"),
+            (0, "10.0.0.1:4711", &[], "10.0.0.1:4711"),
+            (0, "10.0.0.1:4711", &["X-Forwarded-For: 198.51.100.1"], "198.51.100.1:0"),
+            (0, "10.0.0.1:4711", &["X-Forwarded-For: [2001:db8::1]:80, 10.0.0.2:81"], "[2001:db8::1]:80"),
+            (0, "10.0.0.1:4711", &["X-Forwarded-For: 198.51.100.1:80, unknown"], "10.0.0.1:4711"),
+            (0, "10.0.0.1:4711", &["X-Forwarded-For: unknown, 10.0.0.2:81"], "10.0.0.2:81"),
+            (1, "10.0.0.1:4711", &["Forwarded: for=\"198.51.100.1:80\""], "198.51.100.1:80"),
+        ] {
+            let (text, fields) = parsed(lines);
+            let found = client_socket_address(peer.parse().unwrap(), &fields, text.as_bytes(), &plans[field]);
+            assert_eq!(found.to_string(), expected, "{lines:?}");
+        }
     }
 
     #[test]

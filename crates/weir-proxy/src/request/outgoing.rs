@@ -96,7 +96,7 @@ impl<'a> Outgoing<'a> {
             carries_line_end(&self.bytes[..head.bytes.min(self.bytes.len())])
                 || self.ruled.is_some_and(Ruled::carries_line_end)
         };
-        let repeatable = plain && head.method.is_idempotent() || upstream.retry_nonidempotent;
+        let repeatable = plain && head.method.is_idempotent() || upstream.retry.nonidempotent;
         let authority = self.ruled.and_then(Ruled::host).unwrap_or_else(|| head.authority.of(self.bytes));
         let like_probe = upstream.health.as_ref().is_some_and(|plan| plan.is_like(method, self.path, authority));
         RequestFlags::default()

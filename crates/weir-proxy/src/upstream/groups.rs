@@ -72,7 +72,7 @@ impl Groups {
         let several = plan.servers.len() > 1;
         let balance = several.then(|| Box::new(Balance::new(plan, cx.worker, seed)));
         self.shares_loads |= cx.workers > 1 && balance.as_ref().is_some_and(|balance| balance.uses_loads());
-        let budget = Budget::new(plan.retry_budget_percent, cx.now_us);
+        let budget = Budget::new(plan.retry.budget_percent, cx.now_us);
         self.groups.push(Group { servers: Members::new(first), suspended: 0, budget });
         self.balances.push(balance);
     }
@@ -100,8 +100,8 @@ impl Groups {
             self.shares_loads |= cx.workers > 1 && balance.uses_loads();
             self.balances[upstream] = Some(Box::new(balance));
         }
-        if before.retry_budget_percent != now.retry_budget_percent {
-            self.groups[upstream].budget = Budget::new(now.retry_budget_percent, cx.now_us);
+        if before.retry.budget_percent != now.retry.budget_percent {
+            self.groups[upstream].budget = Budget::new(now.retry.budget_percent, cx.now_us);
         }
     }
 

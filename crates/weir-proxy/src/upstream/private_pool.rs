@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::cross::asked::Private;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Account;
-use crate::plan::{self, Location};
+use crate::plan::{self, Announcement, Location, Whose};
 use crate::request::destination::Destination;
 use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::backoff::Backoff;
@@ -42,6 +42,8 @@ pub(crate) struct PrivatePool {
     pub destination: Option<Arc<Destination>>,
     /// To whom that is charged.
     pub account: Account,
+    /// Whose the connection of its present request is said to be, where its servers are told.
+    pub whose: Option<Whose>,
 }
 
 /// Whose connection it is, where it belongs to no pool.
@@ -64,6 +66,8 @@ pub(crate) struct PrivateConn {
     pub upstream: u16,
     /// Where it leads to, as [`Destination::name`]; empty where the upstream says that.
     pub destination: Box<str>,
+    /// Whose it was said to be.
+    pub whose: Option<Whose>,
 }
 
 /// A request for which a connection is being made, to one of several addresses.
@@ -150,7 +154,7 @@ impl PrivatePools {
     pub(super) fn begin(&mut self, client: ClientName, private: Option<Private>) {
         let Some(private) = private else { return };
         let pool = self.by_client.get_or_default(client.slot());
-        (pool.destination, pool.account) = (private.destination, private.account);
+        (pool.destination, pool.account, pool.whose) = (private.destination, private.account, private.whose);
     }
 
     /// Whether a client has any of this.
@@ -169,14 +173,17 @@ impl PrivatePools {
         self.by_client.get(client).map_or(&[], |pool| &pool.conns)
     }
 
-    /// A client's own connection that leads to where its request goes.
+    /// A client's own connection that leads to where its request goes, and was said to be of whom it comes from: a proxy may speak for
+    /// several on one connection.
     pub(super) fn conn_for(&self, ask: &PendingRequest, cx: &Context) -> Option<ConnKey> {
         let own = self.by_client.get(ask.client.slot())?;
         let name = match cx.is_anywhere(ask.upstream) {
             true => &*own.destination.as_deref()?.name,
             false => "",
         };
-        let is_good = |own: &&PrivateConn| own.upstream == ask.upstream && *own.destination == *name;
+        let is_good = |conn: &&PrivateConn| {
+            conn.upstream == ask.upstream && *conn.destination == *name && conn.whose == own.whose
+        };
         own.conns.iter().find(is_good).map(|conn| conn.index)
     }
 
@@ -215,7 +222,7 @@ impl PrivatePools {
         }
         let same = own.conns.iter().find(|conn| conn.upstream == upstream && conn.destination == destination);
         let replaced = same.map(|conn| conn.index).filter(|conn| pool.conns.at(*conn).entries.is_empty());
-        own.conns.push(PrivateConn { index, generation, upstream, destination });
+        own.conns.push(PrivateConn { index, generation, upstream, destination, whose: own.whose });
         // The one that is kept now is the last.
         let oldest = own.conns.iter().find(|_| own.conns.len() > max).map(|conn| conn.index);
         let replaced = replaced.map(|conn| (conn, UpstreamEnd::Replaced));
@@ -307,13 +314,16 @@ impl PrivatePools {
 
     /// Begins a connect to the next address of what a client waits for. False: there is none.
     fn try_address(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> bool {
-        let Some(attempt) = self.attempt_of(client) else { return false };
+        let Some(own) = self.by_client.get_mut(client) else { return false };
+        let whose = own.whose;
+        let Some(attempt) = own.approach.as_deref_mut() else { return false };
         let Some(address) = attempt.more.pop_front() else { return false };
         let (server, last) = (attempt.server, attempt.more.is_empty());
         let machine = &pool.servers[server];
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
         let owner = Owner { client, once: upstream.pool == plan::Pool::PerRequest };
+        let announcement = upstream.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut conn = UpstreamConn::of_owner(server, owner, cx.now_us);
@@ -328,7 +338,7 @@ impl PrivatePools {
         let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
         pool.arm_conn(index, look_us, cx);
         let token = pool.conn_token(index);
-        cx.actions.push_back(Action::Connect { token, address, server: server.number() });
+        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement });
         true
     }
 

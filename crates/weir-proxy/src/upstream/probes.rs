@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::cross::standing::ProbeFault;
 use crate::cross::standing::SuspensionCause;
 use crate::ending::{ServerTlsFailure, UpstreamEnd};
-use crate::plan::HealthPlan;
+use crate::plan::{Announcement, HealthPlan, Whose};
 use crate::upstream::probe::{Probe, Streak, Verdict, request};
 use crate::upstream::server::Server;
 
@@ -146,9 +146,10 @@ impl Health {
         let Some(prober) = self.prober(server) else { return };
         (prober.probe, prober.begun_us) = (Some(Probe::default()), now_us);
         let token = prober.token(server);
-        let address =
-            cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address.clone();
-        cx.actions.push_back(Action::Connect { token, address, server: server.number() });
+        let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
+        let address = upstream.servers[usize::from(machine.index)].address.clone();
+        let announcement = upstream.proxy_protocol.map(|version| Announcement { version, whose: Whose::Own });
+        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement });
     }
 
     /// As [`Engine::upstream_started`](crate::engine::Engine::upstream_started).

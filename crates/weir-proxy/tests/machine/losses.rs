@@ -14,7 +14,7 @@ use crate::world::{Do, Door, World, answer, honest, plan};
 fn retry_nonidempotent() {
     for on in [false, true] {
         let mut plan = plan(1, 2);
-        plan.upstreams[0].retry_nonidempotent = on;
+        plan.upstreams[0].retry.nonidempotent = on;
         let mut world = World::started(plan, 1, 1);
         let mut first = true;
         world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) });
@@ -309,7 +309,7 @@ fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
 #[test]
 fn what_a_client_has_seen_some_of_costs_no_budget() {
     let mut few = plan(1, 2);
-    few.upstreams[0].retry_budget_percent = 1;
+    few.upstreams[0].retry.budget_percent = 1;
     let mut world = World::started(few, 1, 1);
     world.serve(|seen| match seen.request.nonce().starts_with('a') {
         true => Some(vec![

@@ -6,6 +6,7 @@
 
 mod account;
 mod again;
+mod announcements;
 mod balancing;
 mod basics;
 mod breathing;

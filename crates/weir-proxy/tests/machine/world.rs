@@ -24,7 +24,7 @@ use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::report::ServerReport;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Plan, ServerPlan, Serves, UpstreamPlan};
+use weir_proxy::plan::{Announcement, Plan, ServerPlan, Serves, UpstreamPlan};
 use weir_proxy::request::route::{Route, RouteTable};
 
 /// Port of server 0; server n listens on the n-th port behind it.
@@ -128,6 +128,8 @@ pub struct Conn {
     pub node: usize,
     pub server: usize,
     token: u64,
+    /// What it began with.
+    pub announcement: Option<Announcement>,
     connected: bool,
     /// weir closed it.
     pub closed: bool,

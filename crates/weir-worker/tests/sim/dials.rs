@@ -78,7 +78,7 @@ pub fn told(upstream: &UpstreamPlan) -> String {
     let UpstreamPlan { pool, balance, failover, health, all_down, slow_start_us, .. } = upstream;
     let backups: Vec<bool> = upstream.servers.iter().map(|server| server.backup).collect();
     let sticky = upstream.sticky.as_ref().map(|sticky| sticky.allow_failover);
-    let retries = (upstream.forward_retries, upstream.retry_nonidempotent, upstream.connect_retries);
+    let retries = (upstream.forward_retries, upstream.retry.nonidempotent, upstream.connect_retries);
     format!(
         "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky (failover) {sticky:?}, {all_down:?}, \
          retries (nonidempotent, connect) {retries:?}, failover {failover:?}, health {health:?}"
@@ -90,13 +90,13 @@ fn turn_retries(upstream: &mut UpstreamPlan, rng: &mut Rng) {
         upstream.forward_retries = *rng.pick(&[0, 1, 2, 20]);
     }
     if rng.chance(200) {
-        upstream.retry_nonidempotent = true;
+        upstream.retry.nonidempotent = true;
     }
     if rng.chance(300) {
         upstream.connect_retries = *rng.pick(&[0, 1, 3, 100]);
     }
     if rng.chance(300) {
-        upstream.retry_budget_percent = *rng.pick(&[0, 1, 100]);
+        upstream.retry.budget_percent = *rng.pick(&[0, 1, 100]);
     }
 }
 

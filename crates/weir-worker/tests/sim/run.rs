@@ -97,7 +97,7 @@ impl Run {
             book.tries_max = judged.then_some(upstream.forward_retries);
             book.cookies = cookies(upstream);
             book.keeps_sessions = scenario.is_tied() || scenario.is_always_up();
-            book.repeats_all = upstream.retry_nonidempotent;
+            book.repeats_all = upstream.retry.nonidempotent;
         }
         for (index, style) in scenario.styles.iter().enumerate() {
             world.actor(Server::new(server_address(index), &book, style.clone()));

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use weir_check::{Request, Rules, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::engine::Delivery;
+use weir_proxy::plan::Announcement;
 
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
 
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr) {
+    pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr, announcement: Option<Announcement>) {
         self.connects.push(address);
         let server = usize::from(address.port() - PORT);
         let number = self.conns.len();
@@ -200,6 +201,7 @@ impl World {
             node,
             server,
             token,
+            announcement,
             connected: false,
             closed: false,
             fin: false,

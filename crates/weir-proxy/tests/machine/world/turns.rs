@@ -278,7 +278,9 @@ impl World {
                 self.clients[number].was_reset = reset;
                 self.client_end(number);
             }
-            Action::Connect { token, address: Location::Network(address), .. } => self.connect(node, token, address),
+            Action::Connect { token, address: Location::Network(address), announcement, .. } => {
+                self.connect(node, token, address, announcement);
+            }
             Action::Connect { .. } => panic!("the world has no unix sockets"),
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
