@@ -310,6 +310,14 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Connections to a group of servers begin with a header of the PROXY protocol.
+    pub(super) fn announce(&mut self, upstream: usize, node: &Node, version: &str) {
+        let ours = &mut self.upstreams[upstream];
+        ours.lines.push(format!("proxy-protocol \"{version}\""));
+        ours.servers.iter_mut().for_each(|server| server.connections = None);
+        self.different(node, "each client has connections of its own there, in any number, and comes with HTTP/1.1");
+    }
+
     /// A time or size of an upstream, or of `client` when none is named.
     pub(super) fn amount(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, amount: u64) {
         let (least, most) = range(name);

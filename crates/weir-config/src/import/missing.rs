@@ -29,7 +29,7 @@ pub(super) enum Missing {
     Acme,
     /// Anything but HTTP.
     Tcp,
-    /// The PROXY protocol.
+    /// The PROXY protocol of listeners.
     ProxyProtocol,
     /// HTTP/2 to servers, and so gRPC.
     Http2Servers,
@@ -67,7 +67,9 @@ impl Missing {
                 "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"
             }
             Missing::Tcp => "weir carries HTTP only",
-            Missing::ProxyProtocol => "of a listener it is `proxy-protocol`; to servers weir doesn't speak it",
+            Missing::ProxyProtocol => {
+                "write `proxy-protocol` in the `listen`, and in `trusted-proxies` who may connect there"
+            }
             Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, and so no gRPC",
             Missing::Gateway => "weir speaks HTTP to servers; let the application do so, too",
             Missing::Rates => "weir has no limits for each client yet",

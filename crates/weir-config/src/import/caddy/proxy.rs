@@ -24,6 +24,8 @@ struct Said {
     losses: BTreeMap<&'static str, String>,
     tls: Option<BTreeMap<&'static str, String>>,
     connections: Option<u64>,
+    /// Version of the PROXY protocol, and where it stands.
+    header: Option<(&'static str, usize)>,
 }
 
 impl<'t> Caddy<'t, '_, '_> {
@@ -47,6 +49,9 @@ impl<'t> Caddy<'t, '_, '_> {
         }
         for word in &servers {
             self.server(upstream, node, word, &mut said);
+        }
+        if let Some((version, line)) = said.header {
+            self.draft.announce(upstream, &tree.nodes[line], version);
         }
         let ours = &mut self.draft.upstreams[upstream];
         ours.tls = said.tls;
@@ -159,7 +164,7 @@ impl<'t> Caddy<'t, '_, '_> {
         if tree.nodes[at].argument(1) != "http" {
             return self.draft.missing(&tree.nodes[at], Missing::Gateway);
         }
-        for (_, line) in tree.children(at) {
+        for (inside, line) in tree.children(at) {
             let value = line.argument(1);
             let mut tls = |name, value: Option<String>| {
                 said.tls.get_or_insert_default().extend(value.map(|value| (name, literal(&value))));
@@ -183,6 +188,8 @@ impl<'t> Caddy<'t, '_, '_> {
                         tls("key", key);
                     }
                 }
+                "proxy_protocol" if value == "v1" => said.header = Some(("v1", inside)),
+                "proxy_protocol" if value == "v2" => said.header = Some(("v2", inside)),
                 "dial_timeout" => self.upstream_time(upstream, line, "connect-timeout"),
                 "response_header_timeout" => self.upstream_time(upstream, line, "forward-timeout"),
                 "max_conns_per_host" => said.connections = value.parse().ok().filter(|most| *most > 0),

@@ -29,7 +29,7 @@ const WITH_VALUE: [&str; 12] = [
     "init-addr",
     "resolve-prefer",
 ];
-const WITHOUT_VALUE: [&str; 3] = ["tfo", "non-stick", "track"];
+const WITHOUT_VALUE: [&str; 4] = ["tfo", "non-stick", "track", "check-send-proxy"];
 
 /// What the servers of a backend say together.
 #[derive(Default)]
@@ -39,6 +39,10 @@ struct Said {
     probes: BTreeMap<&'static str, String>,
     checks: bool,
     plain: bool,
+    /// Version of the PROXY protocol.
+    header: Option<&'static str>,
+    /// There are servers without it.
+    bare: bool,
 }
 
 impl<'t> Haproxy<'t, '_, '_> {
@@ -71,6 +75,13 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different(node, "servers with TLS and without can't be in one group of weir's: now all have it");
         }
         self.draft.upstreams[upstream].tls = said.tls.clone();
+        if let Some(version) = said.header {
+            self.draft.announce(upstream, node, version);
+            if said.bare {
+                self.draft
+                    .different(node, "`send-proxy` to a group of servers is the same for all in weir: now all have it");
+            }
+        }
         self.balance(at, upstream);
         self.sticky(at, upstream);
         self.health(at, upstream, &said);
@@ -102,7 +113,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         let mut server = Server { place: line.place, address, weight: 0, backup: false, connections: None };
         let mut tls: Option<BTreeMap<&'static str, String>> = None;
         let (mut verify, mut words, mut unused) = (true, line.arguments().skip(2), false);
-        let mut options = BTreeMap::new();
+        let (mut options, mut header) = (BTreeMap::new(), None);
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_default();
             match word {
@@ -134,7 +145,8 @@ impl<'t> Haproxy<'t, '_, '_> {
                     }
                 }
                 "cookie" => drop(value()),
-                "send-proxy" | "send-proxy-v2" | "check-send-proxy" => self.draft.missing(line, Missing::ProxyProtocol),
+                _ if word.starts_with("send-proxy") => header = Some(self.version(line, word)),
+                "proxy-v2-options" => drop((value(), self.version(line, "send-proxy-v2-ssl"))),
                 "proto" if matches!(value(), "h2") => self.draft.missing(line, Missing::Http2Servers),
                 "resolvers" => {
                     value();
@@ -152,7 +164,28 @@ impl<'t> Haproxy<'t, '_, '_> {
                 .lost(line, "it is disabled or has no weight; `weir server disable` does that while weir runs");
         }
         self.take_tls(line, tls.is_some(), (verify, options), said);
+        self.take_header(line, header, said);
         self.draft.server(upstream, line, server);
+    }
+
+    /// The version of the PROXY protocol that a word asks for.
+    fn version(&mut self, line: &Node, word: &str) -> &'static str {
+        if word.starts_with("send-proxy-v2-") {
+            self.draft.different(line, "weir's header says addresses and nothing else");
+        }
+        if word == "send-proxy" { "v1" } else { "v2" }
+    }
+
+    /// So is the PROXY protocol.
+    fn take_header(&mut self, line: &Node, header: Option<&'static str>, said: &mut Said) {
+        match header {
+            None => said.bare = true,
+            Some(version) if *said.header.get_or_insert(version) != version => {
+                let why = "`send-proxy` to a group of servers is the same in weir; the first one is taken";
+                self.draft.different(line, why);
+            }
+            Some(_) => {}
+        }
     }
 
     /// TLS is a matter of the whole group in weir.
