@@ -440,10 +440,8 @@ impl Clerk {
         self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
         let (plan, wanted) = (self.plan(), config.plan.located(&self.known()));
         let lines = found::lines(&plan, &wanted);
-        let temporary = wanted.temporary();
         let done = self.take_over(&plan, wanted);
         if done.is_ok() {
-            self.written.temporary = temporary;
             (self.written.tree, self.written.plan) = (config.tree, config.plan);
         }
         self.written.discovery.keep(&self.written.plan).map_err(failed)?;
@@ -459,14 +457,10 @@ impl Clerk {
             // A job before it has done that.
             return Ok(String::new());
         }
-        let temporary = wanted.temporary();
         let done = self.take_over(&plan, wanted);
         let why = done.as_ref().err().map_or_else(String::new, ToString::to_string);
         match &done {
-            Ok(()) => {
-                self.written.temporary = temporary;
-                tell_lines(&lines);
-            }
+            Ok(()) => tell_lines(&lines),
             Err(_) => self.written.discovery.again(),
         }
         if !why.is_empty() && why != self.not_found {
@@ -477,9 +471,13 @@ impl Clerk {
         done.map(|()| String::new())
     }
 
+    /// What is wanted comes after this plan; what operators have added is from then on what of that it has.
     fn take_over(&mut self, plan: &Plan, wanted: Plan) -> Result<(), Failure> {
+        let temporary = wanted.temporary();
         let next = self.workers.merged(plan, wanted)?;
-        self.workers.hand_over(&self.desk, next)
+        self.workers.hand_over(&self.desk, next)?;
+        self.written.temporary = temporary;
+        Ok(())
     }
 
     fn upgrade(&mut self, number: u64) -> Result<String, Failure> {
@@ -534,10 +532,9 @@ impl Clerk {
 
     /// Other temporary servers than those of the plan in force.
     fn change(&mut self, plan: &Plan, temporary: Temporary) -> Result<(), Failure> {
-        let wanted = self.written.plan.located(&Known { temporary: temporary.clone(), ..self.known() });
+        let wanted = self.written.plan.located(&Known { temporary, ..self.known() });
         let lines = found::lines(plan, &wanted);
         self.take_over(plan, wanted)?;
-        self.written.temporary = temporary;
         tell_lines(&lines);
         Ok(())
     }
