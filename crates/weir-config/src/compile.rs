@@ -385,12 +385,9 @@ impl Compiler<'_> {
         let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");
-        let plan = ServerPlan::unix(name).unwrap_or_else(|| {
-            let address = name.parse().unwrap_or_else(|_| {
-                self.names.push((name.to_owned(), block.place("address")));
-                UNLOCATED
-            });
-            ServerPlan::new(name, address)
+        let plan = ServerPlan::read(name).unwrap_or_else(|| {
+            self.names.push((name.to_owned(), block.place("address")));
+            ServerPlan::new(name, UNLOCATED)
         });
         Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
     }

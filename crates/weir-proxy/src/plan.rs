@@ -27,7 +27,7 @@ use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use announcement::{Announcement, ProxyProtocol, Whose};
-pub use discovery::{DiscoveryPlan, Family, Known};
+pub use discovery::{DiscoveryPlan, Family, Known, written_name};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
 pub use network::{AddressField, NO_ADDRESS, Network, Shown};

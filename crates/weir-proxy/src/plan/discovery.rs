@@ -95,10 +95,15 @@ impl Plan {
     }
 }
 
+/// The name in the configuration of an upstream of this name: behind that of one which was derived for another `pool` stands that.
+pub fn written_name(name: &str) -> &str {
+    name.split(' ').next().unwrap_or_default()
+}
+
 impl UpstreamPlan {
-    /// The name in the configuration: behind that of one which was derived for another `pool` stands that.
+    /// The name in the configuration.
     pub fn written_name(&self) -> &str {
-        self.name.split(' ').next().unwrap_or_default()
+        written_name(&self.name)
     }
 
     /// With servers that a file lists, and those that operators have added.

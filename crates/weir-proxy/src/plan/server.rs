@@ -122,10 +122,9 @@ impl ServerPlan {
         }
     }
 
-    /// The server that is written so: [`UNIX`] and the path of a socket; None: it is not.
-    pub fn unix(written: &str) -> Option<ServerPlan> {
-        let path = Path::new(written.strip_prefix(UNIX)?);
-        Some(ServerPlan { address: Location::Unix(path.into()), ..ServerPlan::new(written, UNLOCATED) })
+    /// The server that is written as a [place](Location::read); None: it is written as a name.
+    pub fn read(written: &str) -> Option<ServerPlan> {
+        Some(ServerPlan { address: Location::read(written)?, ..ServerPlan::new(written, UNLOCATED) })
     }
 
     /// The host as written: without the port, or without the two labels that name a service. That of a unix socket is `localhost`.
@@ -190,10 +189,10 @@ mod tests {
             assert_eq!((at.weight, at.backup, at.found, at.is_name(), &*at.written), (20, true, true, false, written));
             assert!(server.is_name());
         }
-        let unix = ServerPlan::unix("unix:/run/a_b:1.sock").expect("a unix socket");
+        let unix = ServerPlan::read("unix:/run/a_b:1.sock").expect("a unix socket");
         assert_eq!((unix.host(), unix.authority(), &*unix.name), ("localhost", "localhost", "unix:/run/a_b:1.sock"));
         assert_eq!((unix.address.to_string(), unix.is_name()), (unix.name, false));
-        assert!(ServerPlan::unix("/run/a.sock").is_none());
+        assert!(ServerPlan::read("/run/a.sock").is_none());
         let least = ServerPlan { weight: 1, ..ServerPlan::new("a:1", UNLOCATED) };
         assert_eq!(least.at(&place).weight, 1);
     }

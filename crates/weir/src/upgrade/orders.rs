@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_proxy::cross::standing::Order;
-use weir_proxy::plan::{Plan, ServerPlan};
+use weir_proxy::plan::{Plan, ServerPlan, written_name};
 use weir_proxy::upstream::server_state::State;
 use weir_worker::{Command, Handle};
 
@@ -89,15 +89,13 @@ pub(super) fn temporary(written: &Plan, orders: &[Ordered]) -> (Added, BTreeSet<
             continue;
         };
         // For routes with another `pool` there may be one more of the same servers.
-        let upstream = upstream.split(' ').next().unwrap_or_default();
+        let upstream = written_name(upstream);
         let plans = written.upstreams.iter().enumerate().filter(|(at, _)| Some(*at) != forward);
         let Some(plan) = plans.map(|(_, plan)| plan).find(|plan| plan.written_name() == upstream) else {
             lost.insert(format!("server {server} is not added again: there is no upstream `{upstream}` any more"));
             continue;
         };
-        let at = |address| ServerPlan::new(server, address);
-        let located = ServerPlan::unix(server).or_else(|| server.parse().ok().map(at));
-        let Some(located) = located else {
+        let Some(located) = ServerPlan::read(server) else {
             lost.insert(format!("server {server} is not added again to upstream `{upstream}`: it has no address"));
             continue;
         };
