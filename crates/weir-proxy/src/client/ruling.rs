@@ -18,16 +18,19 @@ use crate::forward::lookup::{Credentials, User};
 use crate::plan::Plan;
 use crate::request::client_address::{client_address, client_scheme};
 use crate::request::identity::Identity;
+use crate::request::own_answer::OwnAnswer;
 use crate::request::route::{Routed, Target};
-use crate::request::rules::{Known, Ruled};
+use crate::request::rules::{Known, RouteRules, Ruled};
 
 /// The upstream for a request, or what weir answers by itself; and what the rules of its route make of it, if anything.
 pub(super) type Ruling = (Result<usize, Local>, Option<Box<Ruled>>);
 
-/// The route of a request, and what its rules have to know besides.
+/// Where the route of a request leads, its rules, and what they have to know besides.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) to: Routed,
+    /// To an upstream, or what weir answers by itself.
+    goal: Result<usize, Arc<OwnAnswer>>,
+    pub(super) rules: Option<Arc<RouteRules>>,
     /// Who asks, as trusted proxies have told it.
     pub(super) client: IpAddr,
     /// It speaks TLS.
@@ -56,22 +59,23 @@ impl Clients {
         if spoken.is_doubtful && !conn.flags.proxied {
             cx.counters.schemes_ignored.add(1);
         }
-        let to = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
-            Ok(Routed { target: Target::Upstream(upstream), rules: None }) => {
-                return Ok((Ok(upstream), identity.map(Ruled::only_named)));
-            }
+        let (goal, rules) = match route(conn, spoken.sealed, head, fields, bytes, &cx.plan, &mut self.path) {
+            Ok(Routed { target: Target::Upstream(upstream), rules }) => (Ok(upstream), rules),
             Ok(Routed { target: Target::Split(split), rules }) => {
                 let hash = split.key().and_then(|key| key_of(key, conn.peer, head, fields, bytes, &cx.plan.client));
                 let (upstream, is_part) = split.choose(hash);
                 cx.counters.split_off.add(u64::from(is_part));
-                Routed { target: Target::Upstream(upstream), rules }
+                (Ok(upstream), rules)
             }
-            Ok(to) => to,
+            Ok(Routed { target: Target::Here(own), rules }) => (Err(own), rules),
             Err(local) => return Ok((Err(local), identity.map(Ruled::only_named))),
         };
+        if let (Ok(upstream), None) = (&goal, &rules) {
+            return Ok((Ok(*upstream), identity.map(Ruled::only_named)));
+        }
         let client = client_address(conn.peer, fields, bytes, &cx.plan.client);
-        let found = Found { to, client, sealed: spoken.sealed, identity };
-        let rules = found.to.rules.as_deref();
+        let found = Found { goal, rules, client, sealed: spoken.sealed, identity };
+        let rules = found.rules.as_deref();
         let user = match rules.and_then(|rules| rules.users.as_ref()) {
             _ if rules.is_some_and(|rules| !rules.access.admits(client)) => Err(Cause::AddressDenied),
             None => Ok(None),
@@ -107,8 +111,8 @@ impl Found {
         bytes: &[u8],
         plan: &Plan,
     ) -> Ruling {
-        let Found { to: Routed { target, rules }, client, sealed, identity } = self;
-        let upstream = target.upstream().map_or("", |upstream| &plan.upstreams[upstream].name);
+        let Found { goal, rules, client, sealed, identity } = self;
+        let upstream = goal.as_ref().map_or("", |upstream| &plan.upstreams[*upstream].name);
         let (user, refusal) = match user {
             Ok(user) => (user, None),
             Err(cause) => (None, Some(cause)),
@@ -128,12 +132,10 @@ impl Found {
             ) => Some(fault),
             (refusal, fault) => refusal.or(fault),
         };
-        let goal = match (refusal, target) {
+        let goal = match (refusal, goal) {
             (Some(cause), _) => Err(cause.into()),
-            (None, Target::Upstream(upstream)) => Ok(upstream),
-            // One was chosen before.
-            (None, Target::Split(split)) => Ok(split.choose(None).0),
-            (None, Target::Here(own)) => Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path()))),
+            (None, Ok(upstream)) => Ok(upstream),
+            (None, Err(own)) => Err(own.local(&known, ruled.as_ref().and_then(|ruled| ruled.path()))),
         };
         let ruled = match ruled {
             Some(ruled) => Some(ruled.named(identity)),

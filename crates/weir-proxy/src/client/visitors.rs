@@ -226,6 +226,6 @@ fn read_behind(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, c
 impl Found {
     /// Whom its route asks for.
     fn users(&self) -> Option<&BasicAuth> {
-        self.to.rules.as_ref()?.users.as_ref()
+        self.rules.as_ref()?.users.as_ref()
     }
 }
