@@ -180,18 +180,28 @@ impl NewUser {
 
 /// Adds to a failure of a process that gave up privileges what that has to do with it.
 pub(crate) fn explained(failure: Failure) -> Failure {
-    let Some(name) = BECAME.get() else { return failure };
-    let mut text = failure.to_string();
+    let text = failure.to_string();
+    match BECAME.get().and_then(|name| way_out(name, &text)) {
+        Some(help) => Failure::of(failure.code(), format!("{text}  help: {help}\n")),
+        None => failure,
+    }
+}
+
+/// What helps against such a failure of a process that gave up root to be this user; None: that has nothing to do with it.
+fn way_out(name: &str, text: &str) -> Option<String> {
     if text.contains("CAP_NET_BIND_SERVICE") {
-        text.push_str(&format!(
-            "  help: this weir gave that up to be user `{name}`: restart it, and with user \"{name}\" privileged-ports=#true it keeps it\n"
-        ));
-    } else if text.contains("Permission denied") {
-        text.push_str(&format!(
-            "  help: this weir gave up root to be user `{name}`: let that user read the file and enter its folder (chgrp, chmod), or restart weir, which reads as root first\n"
+        return Some(format!(
+            "this weir gave that up to be user `{name}`: restart it, and with user \"{name}\" privileged-ports=#true it keeps it"
         ));
     }
-    Failure::of(failure.code(), text)
+    let (what, does) = match text {
+        _ if !text.contains("Permission denied") => return None,
+        _ if text.contains("cannot listen on unix:") => ("make files in the folder of the socket", "binds"),
+        _ => ("read the file and enter its folder (chgrp, chmod)", "reads"),
+    };
+    Some(format!(
+        "this weir gave up root to be user `{name}`: let that user {what}, or restart weir, which {does} as root first"
+    ))
 }
 
 /// Makes an access log that is not there for the user who will open it, where only root may. One that is there is opened by the user like
@@ -301,6 +311,23 @@ mod tests {
 
     fn choice(name: &str, group: Option<&str>) -> UserChoice {
         UserChoice { name: name.to_owned(), group: group.map(str::to_owned), privileged_ports: false }
+    }
+
+    #[test]
+    fn what_fails_for_want_of_root_has_its_way_out() {
+        for (text, says) in [
+            ("weir: k.pem: Permission denied (os error 13)", Some("let that user read the file")),
+            (
+                "weir: cannot listen on unix:/run/a.sock: Permission denied (os error 13); weir has to be allowed to",
+                Some("let that user make files in the folder"),
+            ),
+            ("weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE", Some("keeps it")),
+            ("weir: cannot listen on 0.0.0.0:80: the port is taken", None),
+        ] {
+            let help = way_out("weir", text);
+            assert_eq!(help.is_some(), says.is_some(), "{text}");
+            assert!(help.is_none_or(|help| help.contains(says.unwrap_or_default())), "{text}");
+        }
     }
 
     #[test]
