@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kit::{
-    Client, Honest, Io, Scratch, Server, TcpSocket, Weir, app, eventually, free_port, nonce, on_both_drivers,
+    Client, Honest, Io, Scratch, Server, Stopping, TcpSocket, Weir, app, eventually, free_port, nonce, on_both_drivers,
     tcp_sockets,
 };
 use socket2::{Domain, Socket, Type};
@@ -261,7 +261,18 @@ fn it_needs_nobody_who_reads_what_it_says(io: Io) {
     assert_eq!(child.wait().expect("weir is a child").code(), Some(0));
 }
 
-/// A process that dies of `/kill` with all its connections, and is there again at once.
+/// Most times that one request may reach servers which it kills: the first time, `forward-retries`, two orderly ends when it is the
+/// next one, and once behind another.
+const DEATHS_MAX: usize = 1 + 5 + 2 + 1;
+
+/// What a killer request gets on a connection of its own, and how many connections of servers it took with it.
+fn kill(weir: &Weir, deaths: &AtomicUsize) -> (weir_check::Reply, usize) {
+    let before = deaths.load(Ordering::SeqCst);
+    let mut killer = Client::connect(weir.address);
+    killer.get("/kill?n=00000000");
+    (killer.reply(), deaths.load(Ordering::SeqCst) - before)
+}
+
 fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
     let deaths = Arc::new(AtomicUsize::new(0));
     let mortal = |deaths: &Arc<AtomicUsize>| {
@@ -283,11 +294,11 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
     servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 4));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopping = Stopping(&stop);
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut client = Client::connect(weir.address);
-                // Bounded, so that a failure outside ends the test.
-                for _ in (0..100_000).take_while(|_| !stop.load(Ordering::SeqCst)) {
+                while !stop.load(Ordering::SeqCst) {
                     let nonce = nonce();
                     client.get(&format!("/neighbour?n={nonce}"));
                     check_honest(&nonce, &client.reply()).expect("a neighbour of the killer");
@@ -295,17 +306,15 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
             });
         }
         for again in 0..5 {
-            let mut killer = Client::connect(weir.address);
-            killer.get("/kill?n=00000000");
-            let reply = killer.reply();
+            let (reply, died) = kill(&weir, &deaths);
             let refused = (reply.status, reply.fields.first("retry-after").is_some()) == (503, true);
-            // On a machine that is far too busy its first tries may be over before enough deaths are laid to it.
-            assert!(refused || again == 0 && reply.status == 502, "try {again}: {reply:?}");
+            // Its tries may be over before enough deaths are laid to it, once at each of the two workers.
+            assert!(refused || again < 2 && reply.status == 502, "try {again}: {reply:?}");
+            assert!(died <= DEATHS_MAX, "{died} deaths of one request");
         }
-        stop.store(true, Ordering::SeqCst);
+        // One worker finds it and tells the other: in between that one may have tried as well.
+        eventually("both workers refuse it", || kill(&weir, &deaths).1 == 0 && kill(&weir, &deaths).1 == 0);
     });
-    // One worker finds it and tells the other: in between that one may have tried as well.
-    assert!(deaths.load(Ordering::SeqCst) <= 8, "{deaths:?} deaths");
     weir.stop();
     servers.into_iter().for_each(|server| drop(server.finish()));
 }
