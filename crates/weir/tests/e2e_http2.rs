@@ -327,7 +327,8 @@ fn a_drain_loses_no_stream(io: Io) {
 fn what_a_client_may_not_do(io: Io) {
     let server = Server::start(Patient);
     let address = free();
-    let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 2, "")));
+    // A connection for each: nobody waits behind what the server works on without end.
+    let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 50, "pipeline \"off\"\n")));
     // What RFC 9113 forbids, and what limits say, with the code of its GOAWAY (RFC 9113 §7).
     let settings = frame(4, 0, 0, &[]);
     for (what, bytes, code) in [
