@@ -3,8 +3,8 @@
 #   make demo             origin, proxy on 127.0.0.1:8080 and clients, with a live page; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
 #   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
-#   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks;
-#                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them
+#   make bench            measures against nginx and HAProxy, then what blocking costs (as root); QUICK=1 only the first, in under 5 minutes;
+#                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them; BENCH="--only NAME" picks in it
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
 #                         exchanged EXCHANGES times; weir is reloaded RELOADS and upgraded UPGRADES times
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
@@ -24,7 +24,8 @@ DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
 FIRST ?= 0
-EXPERIMENT ?= targets
+# What BENCH picks, it picks in one of them; QUICK=1 has time for one.
+EXPERIMENT ?= targets $(if $(BENCH)$(QUICK),,block)
 
 CHAOS_SECONDS ?= 60
 EXCHANGES ?= 10000
@@ -54,13 +55,13 @@ sim: setup
 
 bench: setup
 	@$(MAKE) --no-print-directory build PROFILE=$(if $(QUICK),bench-fast,$(PROFILE))
-	@exec $(WEIR) bench $(EXPERIMENT) $(if $(QUICK),--quick) $(BENCH)
+	@for experiment in $(EXPERIMENT); do $(WEIR) bench $$experiment $(if $(QUICK),--quick) $(BENCH) || exit; done
 
 chaos: setup
-	WEIR_CHAOS_SECONDS=$(CHAOS_SECONDS) $(CARGO) test --locked --package weir --test e2e_chaos -- --test-threads 1
-	WEIR_RELOADS=$(RELOADS) $(CARGO) test --locked --package weir --test e2e_reload under_load_lose -- --test-threads 1
-	WEIR_UPGRADES=$(UPGRADES) $(CARGO) test --locked --package weir --test e2e_upgrade under_load -- --test-threads 1
-	WEIR_EXCHANGES=$(EXCHANGES) $(CARGO) test --locked --package weir --test e2e_tls exchanges_at -- --test-threads 1
+	WEIR_CHAOS_SECONDS=$(CHAOS_SECONDS) $(CARGO) test --locked --package weir --test e2e chaos:: -- --test-threads 1
+	WEIR_RELOADS=$(RELOADS) $(CARGO) test --locked --package weir --test e2e reloads_under_load_lose -- --test-threads 1
+	WEIR_UPGRADES=$(UPGRADES) $(CARGO) test --locked --package weir --test e2e upgrades_under_load -- --test-threads 1
+	WEIR_EXCHANGES=$(EXCHANGES) $(CARGO) test --locked --package weir --test e2e exchanges_at -- --test-threads 1
 
 icount: setup
 	@scripts/icount $(ICOUNT)

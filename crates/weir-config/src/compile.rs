@@ -12,6 +12,7 @@ mod listen;
 mod own_answer;
 mod pool;
 mod route;
+mod shield;
 mod shutdown;
 mod split;
 mod tls;
@@ -78,6 +79,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
+        shield: shield::shield(&mut compiler, document),
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),

@@ -6,7 +6,11 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
     (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
     (&["send_proxy", "send_proxy_v2"], "`proxy-protocol \"v2\"` in `upstream`"),
-    (&["worker_connections", "maxconn", "limit_conn"], "`connections N` in `client`"),
+    (&["worker_connections", "maxconn"], "`connections N` in `client`"),
+    (
+        &["limit_req", "limit_req_zone", "limit_conn", "limit_conn_zone", "rate_limit", "ratelimit"],
+        "`shield { limit \"rate\" count=\"requests\" rate=\"200/s\" burst=200; }` at the top",
+    ),
     (&["frontend", "bind", "entrypoints", "entry_points"], "`listen \"ADDRESS:PORT\"` at the top"),
     (
         &["backend", "upstreams", "services", "load_balancer"],

@@ -44,6 +44,7 @@ pub use problem::{Errors, PROBLEMS_MAX, Problem, closest};
 pub use reference::reference;
 pub use reverse::{Common, Reverse};
 pub use servers::{parse_server, parse_servers};
+pub use units::{parse_time, time_text};
 
 /// A checked configuration.
 #[derive(Debug)]

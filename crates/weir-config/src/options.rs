@@ -1,11 +1,12 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
-//! `options/route.rs`, `compress` in `options/compress.rs`, `tls` in `options/tls.rs`.
+//! `options/route.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
 
 mod compress;
 mod discovery;
 mod forward;
 mod route;
+mod shield;
 mod shutdown;
 mod tls;
 mod upgrade;
@@ -84,6 +85,7 @@ pub(crate) const DOCUMENT: Block = Block {
         route::ROUTE,
         compress::COMPRESS,
         forward::FORWARD,
+        shield::SHIELD,
         shutdown::SHUTDOWN,
         discovery::DISCOVERY,
         upgrade::UPGRADE,

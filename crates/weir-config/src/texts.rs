@@ -5,6 +5,7 @@
 pub(crate) mod compress;
 pub(crate) mod forward;
 pub(crate) mod route;
+pub(crate) mod shield;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

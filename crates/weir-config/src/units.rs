@@ -11,7 +11,7 @@ const SIZES: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <
 ///
 /// # Errors
 /// What is wrong with it, for the user.
-pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
+pub fn parse_time(text: &str) -> Result<u64, String> {
     let mut rest = text;
     let mut total: u64 = 0;
     while !rest.is_empty() {
@@ -63,7 +63,7 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(u64, &'a str, 
 }
 
 /// Writes microseconds in the largest unit that is exact.
-pub(crate) fn time_text(us: u64) -> String {
+pub fn time_text(us: u64) -> String {
     exact(us, &TIMES, "0s")
 }
 

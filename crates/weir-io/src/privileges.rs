@@ -5,8 +5,8 @@ use std::io;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
-    set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs,
 };
 
 /// Who a process is to be.
@@ -20,6 +20,19 @@ pub struct Identity {
     pub groups: Vec<u32>,
     /// It may still listen on ports below 1024 (CAP_NET_BIND_SERVICE), and so may programs that it starts.
     pub keeps_ports: bool,
+    /// It may still administer the network (CAP_NET_ADMIN) if it may now, and so may programs that it starts.
+    pub keeps_network: bool,
+}
+
+impl Identity {
+    /// Capabilities that it keeps.
+    fn kept(&self) -> CapabilitySet {
+        let mut kept = CapabilitySet::empty();
+        kept.set(CapabilitySet::NET_BIND_SERVICE, self.keeps_ports);
+        let may = |sets: CapabilitySets| sets.permitted.contains(CapabilitySet::NET_ADMIN);
+        kept.set(CapabilitySet::NET_ADMIN, self.keeps_network && capabilities(None).is_ok_and(may));
+        kept
+    }
 }
 
 /// A step that was refused.
@@ -37,7 +50,7 @@ impl NotDropped {
     }
 }
 
-/// Makes this process somebody else's for good: user, group and groups in all of its threads, without capabilities but the one that is
+/// Makes this process somebody else's for good: user, group and groups in all of its threads, without capabilities but those that are
 /// kept, and no program that it starts gets more (PR_SET_NO_NEW_PRIVS). Programs of the same user can't read its memory afterwards, and
 /// the kernel writes no core file ([`hide_memory`]).
 ///
@@ -52,14 +65,14 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
     // SAFETY: numbers are all that is given.
     check(unsafe { libc::setresgid(identity.gid, identity.gid, identity.gid) })
         .map_err(NotDropped::at("taking its group (CAP_SETGID)"))?;
-    if identity.keeps_ports {
+    let kept = identity.kept();
+    if !kept.is_empty() {
         set_keep_capabilities(true).map_err(|error| NotDropped::at("keeping capabilities")(error.into()))?;
     }
     // SAFETY: numbers are all that is given.
     check(unsafe { libc::setresuid(identity.uid, identity.uid, identity.uid) })
         .map_err(NotDropped::at("becoming this user (CAP_SETUID)"))?;
-    limit(identity.keeps_ports)
-        .map_err(NotDropped::at("keeping CAP_NET_BIND_SERVICE, which weir must have for that"))?;
+    limit(kept).map_err(NotDropped::at("keeping CAP_NET_BIND_SERVICE, which weir must have for that"))?;
     set_no_new_privs(true).map_err(|error| NotDropped::at("refusing new privileges")(error.into()))?;
     hide_memory().map_err(NotDropped::at("hiding its memory"))?;
     // SAFETY: numbers are all that is given.
@@ -70,13 +83,14 @@ pub fn give_up(identity: &Identity) -> Result<(), NotDropped> {
     Ok(())
 }
 
-/// Leaves this thread no capability, or the one to listen on ports below 1024.
-fn limit(keeps_ports: bool) -> io::Result<()> {
-    let kept = if keeps_ports { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
+/// Leaves this thread these capabilities only.
+fn limit(kept: CapabilitySet) -> io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
-    if keeps_ports {
-        // A program that takes over has it, too.
-        configure_capability_in_ambient_set(CapabilitySet::NET_BIND_SERVICE, true)?;
+    if !kept.is_empty() {
+        // A program that takes over has them, too.
+        for one in kept.iter() {
+            configure_capability_in_ambient_set(one, true)?;
+        }
         set_keep_capabilities(false)?;
     }
     Ok(())
@@ -89,6 +103,41 @@ fn limit(keeps_ports: bool) -> io::Result<()> {
 /// As prctl(2).
 pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// This thread, and those that it makes, may not administer the network (CAP_NET_ADMIN) any more, unless one of them [takes that
+/// up](take_up_network). Programs that they start may.
+///
+/// # Errors
+/// As capset(2).
+pub fn set_network_aside() -> io::Result<()> {
+    change(|sets| sets.effective.remove(CapabilitySet::NET_ADMIN))
+}
+
+/// This thread may administer the network if its process ever might.
+///
+/// # Errors
+/// As capset(2).
+pub fn take_up_network() -> io::Result<()> {
+    change(|sets| sets.effective |= sets.permitted & CapabilitySet::NET_ADMIN)
+}
+
+/// This thread, and all that it makes, never administer the network any more.
+///
+/// # Errors
+/// As capset(2).
+pub fn forgo_network() -> io::Result<()> {
+    change(|sets| {
+        sets.effective.remove(CapabilitySet::NET_ADMIN);
+        sets.permitted.remove(CapabilitySet::NET_ADMIN);
+        sets.inheritable.remove(CapabilitySet::NET_ADMIN);
+    })
+}
+
+fn change(how: impl FnOnce(&mut CapabilitySets)) -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    how(&mut sets);
+    Ok(set_capabilities(None, sets)?)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::base::output::Out;
 use crate::plan::{Announcement, Location};
+use crate::request::encoding::Job;
 
 /// What the engine wants done outside.
 #[derive(Debug)]
@@ -13,6 +14,9 @@ pub enum Action {
         /// What.
         out: Out,
     },
+    /// Run this on another thread than the worker's, or here when that can't be; answer with
+    /// [`News::Encoded`](crate::forward::lookup::News::Encoded) either way. Its answer waits for that, and nobody else.
+    Encode(Box<Job>),
     /// Read a client or stop reading it.
     ReceiveClient {
         /// The driver's name for the connection.

@@ -114,6 +114,10 @@ causes! {
     HeadTimeout: "head-timeout", 408, Weir, Queue, "";
     /// The client was strange too often.
     Glitches: "glitches", 400, Weir, Queue, "";
+    /// The client passed a limit of `shield`, which may say another status.
+    OverLimit: "over-limit", 429, Weir, Queue, "http_request_denied";
+    /// The client is banned, as a trusted proxy says who that is.
+    Banned: "banned", 403, Weir, Queue, "http_request_denied";
     /// Asked of the forward proxy itself, which is no server.
     NotAbsolute: "not-absolute", 400, Weir, Queue, "";
     /// There is no PAC file.
@@ -256,6 +260,13 @@ impl From<Cause> for Blame {
 pub enum Local {
     /// An error.
     Refused(Cause),
+    /// The client passed a limit of `shield`.
+    OverLimit {
+        /// With this status.
+        status: u16,
+        /// When to come again.
+        retry_after_s: u32,
+    },
     /// OPTIONS that goes no further (RFC 9110 §7.6.2): 200.
     Options,
     /// The PAC file: 200.

@@ -20,6 +20,7 @@ mod accept;
 mod account;
 mod answer;
 mod ask;
+pub(crate) mod banned;
 mod codec;
 mod compressing;
 pub(crate) mod connection;
@@ -27,6 +28,7 @@ mod connections;
 mod errands;
 pub(crate) mod fallback;
 mod glitches;
+mod guard;
 mod http1;
 mod http2;
 mod messages;
@@ -38,6 +40,7 @@ mod sending;
 mod stalls;
 mod timers;
 mod tunnels;
+mod unsent;
 mod uploads;
 mod visitors;
 
@@ -46,9 +49,12 @@ use std::sync::Arc;
 use weir_http::Fields;
 use weir_http::h2::Heads;
 
+pub use accept::Unwanted;
 use account::Records;
 pub(crate) use answer::Answers;
 use ask::Asks;
+use banned::Cutting;
+use guard::Guard;
 
 use crate::base::keys::ClientKey;
 use crate::client::connection::ClientConn;
@@ -72,6 +78,8 @@ pub(crate) struct Clients {
     path: Vec<u8>,
     /// Where heads of HTTP/2 are read; kept for its memory.
     heads: Heads,
+    /// Which connections may be of clients who have just been banned.
+    cutting: Cutting,
 }
 
 impl Clients {
@@ -84,6 +92,8 @@ impl Clients {
     /// Another plan is in force.
     pub(crate) fn adopt(&mut self, cx: &Context) {
         self.answers.records.adopt(&cx.plan);
+        let guard = self.answers.conns.guard.take();
+        self.answers.conns.guard = Guard::of(&cx.plan, guard);
     }
 
     /// A connection.
@@ -131,6 +141,7 @@ impl Clients {
             fields: Fields::default(),
             path: Vec::new(),
             heads: Heads::default(),
+            cutting: Cutting::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! ([`Engine`](crate::engine::Engine)), so that no machine is ever called from within itself.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::observe::accounting::Usage;
 use crate::observe::counters::Counters;
 use crate::plan::{ClientPlan, Http2Plan, Plan};
 use crate::request::pending_request::ConnId;
+use crate::shield::bans::BanSet;
 
 /// See the module.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct Context {
     pub relays: bool,
     /// Limits of connections of HTTP/2.
     pub http2: Arc<Limits>,
+    /// Who is banned.
+    pub bans: Arc<BanSet>,
     /// There is an access log: it wants to know which connection a request was put on.
     pub logs: bool,
     clock: WallClock,
@@ -84,9 +88,16 @@ impl Context {
             spare: Spare::default(),
             usage: Usage::default(),
             relays: false,
+            bans: Arc::default(),
             logs: false,
             clock: WallClock { offset_us: 0, date_s: None, date: weir_http::http_date(0) },
         }
+    }
+
+    /// Whether a client is banned.
+    #[inline]
+    pub(crate) fn is_banned(&self, client: IpAddr) -> bool {
+        self.bans.bans(client, self.now_us)
     }
 
     /// The plan is another one: what is known of it without looking.

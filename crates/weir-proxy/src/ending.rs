@@ -24,6 +24,10 @@ worded! {
     Done: "done";
     /// In order, because its client was strange too often.
     Glitches: "glitches";
+    /// The client passed a limit of `shield`.
+    OverLimit: "over-limit";
+    /// The client was banned.
+    Banned: "banned";
     /// Behind an answer that ends it, or cuts off those that wait.
     Closed: "connection-closed";
     /// The client closed it while something was unanswered.

@@ -7,7 +7,7 @@
 //!    calls with what happened,
 //! 3. [`Engine::settle`]: timers, and what was put off to the end of the turn,
 //! 4. [`Engine::poll_action`] until None: what is to be done outside,
-//! 5. [`Engine::take_lines`], [`Engine::take_errand`] and [`Engine::take_event`] until None,
+//! 5. [`Engine::take_lines`], [`Engine::take_errand`], [`Engine::take_event`] and [`Engine::take_offence`] until None,
 //! 6. [`Engine::take_post`] for each other worker; [`Engine::return_post`] with what can't be delivered yet,
 //! 7. wait until [`Engine::next_deadline`] or the next event.
 //!
@@ -26,7 +26,8 @@ pub use crate::action::Action;
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
-use crate::client::Clients;
+pub use crate::client::Unwanted;
+use crate::client::{Clients, banned};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
@@ -40,7 +41,9 @@ use crate::observe::secured::Secured;
 use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
 use crate::plan::{Entrance, Plan};
+pub use crate::request::encoding::{Encoded, Job};
 use crate::retry::poison::Suspect;
+use crate::shield::bans::{BanSet, Offence};
 pub use crate::upstream::Delivery;
 use crate::upstream::Upstreams;
 use crate::upstream::server_state::ServerState;
@@ -115,6 +118,10 @@ impl Engine {
     /// Call after all events of a turn were handled, before polling actions: timers, sync points.
     pub fn settle(&mut self) {
         self.run_timers();
+        if banned::is_cutting(&self.clients) {
+            banned::cut_off(&mut self.clients, &mut self.cx);
+            self.pass_on();
+        }
         self.upstreams.settle(&mut self.cx);
         self.pass_on();
     }
@@ -137,7 +144,7 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.clients.conns().has_to_parse() {
+        if self.clients.conns().has_to_parse() || banned::is_cutting(&self.clients) {
             return Some(self.cx.now_us);
         }
         self.cx.wheel.next_due().into_iter().chain(self.upstreams.next_deadline(&self.cx)).min()
@@ -175,6 +182,11 @@ impl Engine {
         self.upstreams.pool_mut().take_event()
     }
 
+    /// Who is to be banned. Call until None after each turn.
+    pub fn take_offence(&mut self) -> Option<Offence> {
+        banned::take_offence(&mut self.clients)
+    }
+
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.
     pub fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
         self.clients.records().take_lines(to);
@@ -204,9 +216,10 @@ impl Engine {
         self.clients.take_errand()
     }
 
-    /// What has become of an errand. News that nobody waits for any more are ignored.
+    /// What has become of an errand, or of an [`Action::Encode`]. News that nobody waits for any more are ignored.
     pub fn on_news(&mut self, news: News) {
-        self.clients.on_news(news, &self.cx);
+        self.clients.on_news(news, &mut self.cx);
+        self.pass_on();
     }
 
     // ---- clients ----
@@ -232,9 +245,11 @@ impl Engine {
         self.clients.conns().is_draining() && self.clients.conns().len() == 0
     }
 
-    /// A client connected. It speaks HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the token that names it, or None when
-    /// it is not wanted (then close it).
-    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, entrance: Entrance) -> Option<u64> {
+    /// A client connected. It speaks HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the token that names it.
+    ///
+    /// # Errors
+    /// It is not wanted: what becomes of its connection.
+    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, entrance: Entrance) -> Result<u64, Unwanted> {
         self.clients.accepted(socket, peer, entrance, &mut self.cx)
     }
 
@@ -386,6 +401,12 @@ impl Engine {
         self.clients.adopt(&self.cx);
         self.upstreams.adopt(&old, servers, &mut self.cx);
         self.pass_on();
+    }
+
+    /// From now on these clients are banned: none of them is accepted, and connections of theirs end within some turns.
+    pub fn set_bans(&mut self, bans: Arc<BanSet>) {
+        self.cx.bans = bans;
+        banned::look_for_banned(&mut self.clients);
     }
 
     /// Whether a server takes new requests as far as this worker knows, and why not.

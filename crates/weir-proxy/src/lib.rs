@@ -17,4 +17,5 @@ pub mod placement;
 pub mod plan;
 pub mod request;
 pub mod retry;
+pub mod shield;
 pub mod upstream;

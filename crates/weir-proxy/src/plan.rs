@@ -8,6 +8,7 @@ mod entrance;
 mod merge;
 mod network;
 mod server;
+mod shield;
 mod shutdown;
 mod slots;
 mod upgrade;
@@ -32,6 +33,10 @@ pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
 pub use network::{AddressField, NO_ADDRESS, Network, Shown};
 pub use server::{Location, Place, ServerPlan, UNIX, UNLOCATED};
+pub use shield::{
+    BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+};
+pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
 pub use upgrade::UpgradePlan;
 
@@ -52,6 +57,8 @@ pub struct Plan {
     pub forward: Option<ForwardPlan>,
     /// The files of users of all of that, each once.
     pub users: Vec<Arc<Path>>,
+    /// Limits for each client; None, the default: there are none.
+    pub shield: Option<ShieldPlan>,
     /// How weir ends.
     pub shutdown: ShutdownPlan,
     /// How names of servers are looked up.

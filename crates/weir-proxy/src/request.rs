@@ -3,6 +3,7 @@
 
 pub(crate) mod client_address;
 pub(crate) mod destination;
+pub(crate) mod encoding;
 pub mod identity;
 pub(crate) mod line_end;
 pub mod nonidempotent;

@@ -166,6 +166,8 @@ pub struct Tally {
     pub completed: u64,
     /// Those of them that resumed an earlier session.
     pub resumed: u64,
+    /// Connections that were reset before a handshake, because they are not wanted.
+    pub turned_away: u64,
     /// Failures by reason: index as in [`Failure::ALL`].
     pub failed: [u64; Failure::ALL.len()],
 }

@@ -36,7 +36,7 @@ pub use der::{day_text, subject_text};
 pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair};
 pub use records::{REST_US, SHORT_BYTES, SHORT_RECORD_BYTES};
 pub use rustls23::client_end;
-pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed};
+pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, Gate, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed};
 pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};
 pub use staple::Staple;
 pub use terms::{Materials, Terms, Wanted, provider};

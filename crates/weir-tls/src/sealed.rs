@@ -13,8 +13,7 @@
 //!
 //! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time
 //! that its listener allows; those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller allows; one step of
-//! one in a turn; an open session holds [`REST_BYTES_MAX`] received and not used, and while it sends the records of one
-//! payload.
+//! one in a turn; an open session holds [`REST_BYTES_MAX`] received and not used, and while it sends the records of one payload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -52,6 +51,9 @@ pub(crate) struct Listener {
     pub(crate) unfinished: u32,
 }
 
+/// Whether somebody of this address may begin a handshake now (microseconds of the driver's clock).
+pub type Gate = Arc<dyn Fn(IpAddr, u64) -> bool + Send + Sync>;
+
 /// See the module.
 pub struct Sealed<D> {
     pub(crate) inner: D,
@@ -76,6 +78,8 @@ pub struct Sealed<D> {
     /// Of what listeners accept, and of what is connected.
     pub(crate) tally: Tally,
     pub(crate) connects_tally: Tally,
+    /// Who may begin a handshake; None: everybody.
+    gate: Option<Gate>,
     /// The client's end of connections that are made (tests speak to themselves).
     #[cfg(test)]
     pub(crate) connects: Option<Arc<dyn Seal>>,
@@ -102,6 +106,7 @@ impl<D: Driver> Sealed<D> {
             unfinished: 0,
             tally: Tally::default(),
             connects_tally: Tally::default(),
+            gate: None,
             #[cfg(test)]
             connects: None,
             #[cfg(test)]
@@ -151,6 +156,11 @@ impl<D: Driver> Sealed<D> {
         let socket = self.inner.connect_unix(path, token)?;
         self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
         Ok(socket)
+    }
+
+    /// From now on who is accepted by a listener that is sealed may begin a handshake only if this says so; else the connection is reset.
+    pub fn set_gate(&mut self, gate: Gate) {
+        self.gate = Some(gate);
     }
 
     /// The driver inside, for inspection.
@@ -365,7 +375,11 @@ impl<D: Driver> Sealed<D> {
         }
         if let Event::Accepted { socket: new, peer } = completion.event {
             let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
-            if is_sealed {
+            // Others come to the caller, who knows as well.
+            if is_sealed && self.gate.as_ref().is_some_and(|gate| !gate(peer.ip(), self.inner.now_us())) {
+                self.tally.turned_away += 1;
+                self.inner.reset(new);
+            } else if is_sealed {
                 self.begin(new, Origin::Accepted { listener: socket, peer }, None, 0);
             }
             return !is_sealed;

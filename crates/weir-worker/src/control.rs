@@ -10,6 +10,7 @@ use weir_proxy::cross::standing::Order;
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Location, Plan};
+use weir_proxy::shield::bans::BanSet;
 
 use crate::hand_over::Lending;
 use crate::listeners::ListenerChange;
@@ -36,6 +37,8 @@ pub enum Command {
     },
     /// Forget which requests were in flight when servers died: none is a suspect any more.
     Forgive,
+    /// From now on these clients are banned, and nobody else is.
+    Ban(Arc<BanSet>),
     /// From now on this plan is in force.
     Adopt(Arc<Adoption>),
     /// Accept on the listeners of the plan.

@@ -1,16 +1,19 @@
-//! What the machines of one worker have asked of the side thread: name resolution and verification. The worker never waits for
-//! it: errands are handed over at the end of a turn, news are heard before one (`Worker::hear`).
+//! What the machines of one worker have asked of the side thread: name resolution and verification; and what others encode for it
+//! (`encoding.rs`). The worker never waits for either: errands are handed over at the end of a turn, news are heard before one (`Worker::hear`).
 //!
-//! Bound: [`ERRANDS_MAX`] errands of each kind open at once, also those of an earlier life of the worker; further ones fail at
-//! once, and so do all when nobody runs them. Each client, or user who asks for names, may have as many as are free ([`Shares`]).
+//! Bound: [`ERRANDS_MAX`] errands of each kind and [`JOBS_MAX`] jobs open at once, also those of an earlier life of the worker; further jobs
+//! are the worker's own, further errands fail at once, and so do all when nobody runs them. Each client, or user who asks for names, may have as many as are free ([`Shares`]).
 //! New machines give names that former ones gave before them; so verdicts on credentials that those asked for are for nobody, and until
 //! the last of them has come there is no room for others.
 
 use std::fmt;
 use std::sync::Arc;
 
+use weir_proxy::engine::Job;
 use weir_proxy::forward::lookup::{Errand, News, Unresolved, Unverified};
 use weir_proxy::forward::shares::{Asker, Shares};
+
+use crate::encoding::{Encoders, JOBS_MAX};
 
 /// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
 pub const ERRANDS_MAX: usize = 4096;
@@ -39,13 +42,50 @@ pub(crate) struct Open {
     orphans: usize,
     /// Answers to those that were not handed over.
     failed: Vec<News>,
+    /// Who runs jobs; None: the worker does.
+    encoders: Option<Encoders>,
+    /// Jobs that those have, also of an earlier life.
+    encoding: usize,
 }
 
 impl Open {
     /// None are open.
     pub(crate) fn new(worker: u16, runner: Option<Arc<dyn Errands>>) -> Open {
         let [names, credentials] = [(); 2].map(|()| Shares::new(ERRANDS_MAX));
-        Open { worker, runner, names, credentials, verifying: 0, orphans: 0, failed: Vec::new() }
+        Open {
+            worker,
+            runner,
+            names,
+            credentials,
+            verifying: 0,
+            orphans: 0,
+            failed: Vec::new(),
+            encoders: None,
+            encoding: 0,
+        }
+    }
+
+    /// Sets who runs errands.
+    pub(crate) fn set_runner(&mut self, runner: Option<Arc<dyn Errands>>) {
+        self.runner = runner;
+    }
+
+    /// Sets who runs jobs.
+    pub(crate) fn set_encoders(&mut self, encoders: Encoders) {
+        self.encoders = Some(encoders);
+    }
+
+    /// Hands over a job.
+    ///
+    /// # Errors
+    /// The job: it is to be run here.
+    pub(crate) fn encode(&mut self, job: Box<Job>) -> Result<(), Box<Job>> {
+        match &self.encoders {
+            Some(encoders) if self.encoding < JOBS_MAX => encoders.run(self.worker, job)?,
+            _ => return Err(job),
+        }
+        self.encoding += 1;
+        Ok(())
     }
 
     /// The machines that have asked so far are gone.
@@ -97,6 +137,7 @@ impl Open {
     /// One that was open is not any more.
     fn forget(&mut self, news: &News) {
         match news {
+            News::Encoded(_) => self.encoding = self.encoding.saturating_sub(1),
             News::Resolved { asker, .. } => self.names.leave(asker),
             News::Verified { client, .. } => {
                 self.credentials.leave(&Asker::Client(*client));

@@ -1,8 +1,10 @@
 //! One core: the loop that joins a driver with the machines, mail between cores, starting and stopping.
 #![forbid(unsafe_code)]
 
+mod bans;
 mod control;
 mod doing;
+mod encoding;
 mod enquiry;
 mod errands;
 mod hand_over;
@@ -24,7 +26,7 @@ pub use errands::{ERRANDS_MAX, Errands};
 pub use hand_over::{Lending, Lent};
 pub use listeners::{ListenerChange, Speech};
 pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
-pub use log_writer::LogWriter;
+pub use log_writer::{LogWriter, wall_offset_us};
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use opening::{Inherited, Opened, Opening};
 pub use scheduling::Scheduling;

@@ -279,7 +279,7 @@ impl Writer {
 }
 
 /// What the clock on the wall shows in microseconds since 1970, less the monotonic clock.
-pub(crate) fn wall_offset_us() -> i64 {
+pub fn wall_offset_us() -> i64 {
     let us = |clock| {
         let time = clock_gettime(clock);
         time.tv_sec * 1_000_000 + time.tv_nsec / 1000

@@ -17,10 +17,12 @@ use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::Event;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Location, Plan, SERVERS_SPARE};
+use weir_proxy::shield::bans::Offence;
 use weir_tls::Seal;
 
 use crate::control::{Busy, Command, Control};
 use crate::doing::Doing;
+use crate::encoding::{Encoders, Pool};
 use crate::enquiry::{Enquiry, WorkerReport, enquire};
 use crate::errands::Errands;
 use crate::hand_over::{Lending, Lent};
@@ -34,6 +36,8 @@ use crate::worker::Worker;
 
 /// Changes of servers that wait to be told; further ones are lost.
 const EVENTS_MAX: usize = 1024;
+/// Clients to be banned who wait to be told; further ones are lost.
+const OFFENCES_MAX: usize = 1024;
 /// How long a worker may take to come to what it is told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -256,8 +260,12 @@ pub struct Running {
     log: Option<LogWriter>,
     /// Changes of servers.
     events: Mutex<Receiver<Event>>,
+    /// Clients who are to be banned; None: somebody has taken it.
+    offences: Option<Receiver<Offence>>,
     /// What is to be accepted on; None: it is.
     opening: Option<Opening>,
+    /// Who encodes for the workers.
+    encoders: Pool,
 }
 
 /// Binds every listener once for each worker and starts the workers. When it returns, connections are accepted.
@@ -286,9 +294,13 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let (log, mut sinks) = access_log(&setup.plan, &views)?;
     let handle = Handle { views, ..Handle::default() };
     handle.keep_files(files.into_iter().map(|(file, _)| file));
-    let (events, told) = mpsc::sync_channel(EVENTS_MAX);
+    let (events_to, told) = mpsc::sync_channel(EVENTS_MAX);
     let (threads, numbers, events_told) = (Vec::new(), Vec::new(), Mutex::new(told));
-    let mut running = Running { threads, handle, numbers, addresses, log, events: events_told, opening: Some(opening) };
+    let (opening, encoders) = (Some(opening), Pool::new(usize::from(workers)));
+    let (offended, offences) = mpsc::sync_channel(OFFENCES_MAX);
+    let offences = Some(offences);
+    let events = events_told;
+    let mut running = Running { threads, handle, numbers, addresses, log, events, offences, opening, encoders };
     let (ready, started) = mpsc::channel();
     for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {
         let view = &running.handle.views[number];
@@ -306,10 +318,13 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
         };
         let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
-        let (ready, events, log) = (ready.clone(), events.clone(), sinks.next());
+        let (ready, events, log) = (ready.clone(), events_to.clone(), sinks.next());
         let control = Arc::default();
         let (errands, seals) = (setup.errands.clone(), setup.server_seals.clone());
-        let seat = Seat { parts, mailbox, log, ready, control, enquiry, doing, events, errands, seals };
+        let encoders = running.encoders.encoders();
+        let offences = offended.clone();
+        let seat =
+            Seat { parts, mailbox, log, ready, control, enquiry, doing, events, offences, errands, encoders, seals };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -335,6 +350,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             }
         }
     }
+    running.encoders.set_handle(running.handle());
     Ok(running)
 }
 
@@ -368,7 +384,9 @@ struct Seat {
     enquiry: Arc<Enquiry>,
     doing: Arc<Doing>,
     events: SyncSender<Event>,
+    offences: SyncSender<Offence>,
     errands: Option<Arc<dyn Errands>>,
+    encoders: Encoders,
     seals: ServerSeals,
 }
 
@@ -383,7 +401,7 @@ impl Drop for Over {
 
 impl Seat {
     fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
-        let made = driver.and_then(|driver| {
+        let made = weir_io::forgo_network().and(driver).and_then(|driver| {
             let waker = driver.waker();
             Worker::new(driver, self.parts, Vec::new(), self.mailbox).map(|worker| (worker, waker))
         });
@@ -400,7 +418,9 @@ impl Seat {
                 worker.set_log(self.log);
                 worker.set_clock(wall_offset_us);
                 worker.set_events(self.events);
+                worker.set_offences(self.offences);
                 worker.set_errands(self.errands);
+                worker.set_encoders(self.encoders);
                 worker.run(&self.control)
             }
             Err(error) => {
@@ -431,6 +451,11 @@ impl Running {
     pub fn events(&self) -> Vec<Event> {
         let events = self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         events.try_iter().collect()
+    }
+
+    /// Where workers tell who is to be banned, once.
+    pub fn take_offences(&mut self) -> Option<Receiver<Offence>> {
+        self.offences.take()
     }
 
     /// Looks after workers that are stuck.

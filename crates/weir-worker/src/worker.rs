@@ -12,12 +12,15 @@ use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, Rec
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, Unwanted};
+use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
 
+use crate::bans::Bans;
 use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, HAND_OVER, NEWS, STOP, TUNNELS_ONLY};
 use crate::doing::{Doing, Step};
+use crate::encoding::Encoders;
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
 use crate::listeners::Listeners;
@@ -62,6 +65,8 @@ pub struct Worker<D: Driver> {
     /// Where it is asked what it is doing, and how many questions are answered.
     enquiry: Arc<Enquiry>,
     answered: u64,
+    /// Who is banned, and where it is told who is to be.
+    pub(crate) bans: Bans,
     /// Takes the lines of the access log, if there is one.
     log: Option<LogSink>,
     /// The clock on the wall, and when it is looked at again.
@@ -118,10 +123,11 @@ impl<D: Driver> Worker<D> {
             events: None,
             enquiry: Arc::default(),
             answered: 0,
+            bans: Bans::default(),
             log: None,
             clock: None,
             clock_us: 0,
-            errands: Open::new(0, None),
+            errands: Open::new(parts.worker, None),
             server_seals: Vec::new(),
             parts,
             life: 0,
@@ -149,7 +155,12 @@ impl<D: Driver> Worker<D> {
 
     /// Sets who runs errands; without that they fail.
     pub fn set_errands(&mut self, errands: Option<Arc<dyn Errands>>) {
-        self.errands = Open::new(self.parts.worker, errands);
+        self.errands.set_runner(errands);
+    }
+
+    /// Sets who encodes parts of large answers; without that the worker does.
+    pub(crate) fn set_encoders(&mut self, encoders: Encoders) {
+        self.errands.set_encoders(encoders);
     }
 
     /// Sets what tells the microseconds since 1970 less those of the driver's clock; without it, and without a log, the machines
@@ -218,6 +229,7 @@ impl<D: Driver> Worker<D> {
                     Command::Order { server, order } => worker.engine.order(server, order),
                     Command::Clear { server } => worker.engine.clear_surplus(server),
                     Command::Forgive => worker.engine.forgive_suspects(),
+                    Command::Ban(bans) => worker.ban(bans),
                     Command::Adopt(adoption) => worker.adopt(&adoption),
                     Command::Open(opening) => worker.open(&opening),
                     Command::Lend(lending) => worker.lend(&lending),
@@ -379,6 +391,7 @@ impl<D: Driver> Worker<D> {
         self.clock_us = 0;
         self.errands.begin_anew();
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
+        self.engine.set_bans(Arc::clone(&self.bans.set));
         if self.draining {
             self.engine.drain(Farewell::All);
         }
@@ -418,14 +431,15 @@ impl<D: Driver> Worker<D> {
                     entrance.protocols = crate::tls::agreed(entrance.protocols, facts);
                 }
                 match self.engine.accepted(pack(socket), peer, entrance) {
-                    Some(client) => {
+                    Ok(client) => {
                         self.driver.set_token(socket, client);
                         if let Some(facts) = facts {
                             self.sealed(token, client, facts);
                         }
                         self.driver.receive(socket, Receive::Many(class_of(client)));
                     }
-                    None => self.driver.close(socket),
+                    Err(Unwanted::Close) => self.driver.close(socket),
+                    Err(Unwanted::Reset) => self.driver.reset(socket),
                 }
             }
             Event::AcceptFailed(_) => self.engine.accept_failed(),
@@ -492,6 +506,7 @@ impl<D: Driver> Worker<D> {
                 self.parts.counters.events_lost.add(1);
             }
         }
+        self.tell_offences();
         self.mail_waits = false;
         for worker in 0..self.mailbox.workers() {
             if let Some(post) = self.engine.take_post(worker)
@@ -507,6 +522,16 @@ impl<D: Driver> Worker<D> {
         match action {
             Action::SendClient { socket, out } | Action::SendUpstream { socket, out } => {
                 self.driver.send(unpack(socket), payload(out));
+            }
+            Action::Encode(job) => {
+                let counters = &self.parts.counters;
+                match self.errands.encode(job) {
+                    Ok(()) => counters.compressions_elsewhere.increment(),
+                    Err(job) => {
+                        counters.compressions_refused.increment();
+                        self.engine.on_news(News::Encoded(job.run()));
+                    }
+                }
             }
             Action::ReceiveClient { socket, on } => {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args};
 use weir_lab::bomb::{
-    self, Behaviour, Class, Drip, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
+    self, Behaviour, Class, Drip, Ending, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
 };
 use weir_lab::target::Target;
 use weir_lab::tls::Caller;
@@ -35,9 +35,9 @@ A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,10
 
 A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed;
 steps are joined by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path,
-method, body, preset, pipeline (or streams, with --http2), close-every, pieces. What it does not
-say it takes from the other options. It behaves normal, connect-flood, hold, slow-head,
-slow-body, slow-reader, malformed, oversized or stalled.
+method, body, preset, pipeline (or streams, with --http2), close-every, end, seed, pieces. What
+it does not say it takes from the other options. It behaves normal, connect-flood, hold,
+slow-head, slow-body, slow-reader, malformed, oversized, fuzz or stalled.
 
 --http2 counts resets of streams and GOAWAYs of connections besides, by why. Bodies are taken as
 fast as they come, but by stalled clients, who let none come. A server that does not choose
@@ -168,6 +168,10 @@ struct UseArgs {
     /// Requests after which a connection is closed [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     close_every: Option<u32>,
+    /// How connections are ended without a word before: in order (fin) or with a reset (rst) [default: in order, by the
+    /// server where the last request can ask for it]
+    #[arg(long, value_name = "HOW", value_parser = bomb::ending)]
+    end: Option<Ending>,
 }
 
 impl UseArgs {
@@ -416,6 +420,8 @@ impl BombArgs {
             http2: self.use_of.http2,
             depth: self.use_of.depth()?,
             close_every: self.use_of.close_every,
+            ending: self.use_of.end.unwrap_or(Ending::Announced),
+            seed: self.seed,
             drip: self.pieces,
             tls,
         };

@@ -44,6 +44,8 @@ pub(crate) enum Verb {
     Reload(crate::server::ReloadArgs),
     /// Drain, disable or enable a server of a running weir, weigh it, trust it again, add one or remove it
     Server(crate::server::ServerArgs),
+    /// Say who is banned by a running weir and why, ban somebody, or end bans
+    Ban(crate::ban::BanArgs),
     /// Have a running weir give way to the program that lies where it was started from, without losing a request
     Upgrade(crate::server::UpgradeArgs),
     /// Run a reverse proxy without a configuration file

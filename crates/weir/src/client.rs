@@ -1,4 +1,4 @@
-//! Asks a running weir over its admin socket. Called by `weir status` and `weir server`.
+//! Asks a running weir over its admin socket. Called by `weir status`, `weir server` and `weir ban`.
 //!
 //! Looks where the server puts its socket (`admin::place`), or where it is told to. Bounds: [`PATIENCE`] for an exchange,
 //! [`ANSWER_BYTES_MAX`] for its answer.
@@ -51,6 +51,16 @@ impl From<Unanswered> for Failure {
 /// The path of a server's document.
 pub(crate) fn server_path(upstream: &str, server: &str) -> String {
     format!("/v1/servers/{}/{}", utf8_percent_encode(upstream, PLAIN), utf8_percent_encode(server, PLAIN))
+}
+
+/// The path of bans of an address or a range.
+pub(crate) fn bans_path(whom: &str) -> String {
+    format!("/v1/bans/{}", utf8_percent_encode(whom, PLAIN))
+}
+
+/// A value in a query.
+pub(crate) fn value(text: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(text, PLAIN)
 }
 
 impl Client {

@@ -1,6 +1,8 @@
 //! weir: the command. Reads the command line, does one verb, ends with its exit code.
 
 mod admin;
+mod ban;
+mod bans;
 mod bench;
 mod bomb;
 mod certificates;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Reload(arguments) => server::reload(&arguments),
         Verb::Upgrade(arguments) => server::upgrade(&arguments),
         Verb::Server(arguments) => server::server(&arguments),
+        Verb::Ban(arguments) => ban::ban(&arguments),
         Verb::Reverse(arguments) => upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage)),
         Verb::Forward(arguments) => upgrade::inheriting(|heritage| forward::forward(*arguments, heritage)),
         Verb::Passwd(arguments) => passwd::passwd(&arguments),

@@ -84,6 +84,9 @@ impl NewUser {
         let identity = Accounts::of_this_machine().find(choice).map_err(failed)?;
         let uid = geteuid().as_raw();
         possible(choice, &identity, uid, getegid().as_raw()).map_err(failed)?;
+        // For bans in the kernel.
+        let ban = config.plan.shield.as_ref().and_then(|shield| shield.ban.as_ref());
+        let identity = Identity { keeps_network: ban.is_some_and(|ban| ban.in_kernel), ..identity };
         let identity = (uid == 0 && identity.uid != 0).then_some(identity);
         Ok(NewUser(Some((choice.clone(), identity))))
     }
@@ -280,7 +283,7 @@ impl Accounts {
         groups.push(gid);
         groups.sort_unstable();
         groups.dedup();
-        Ok(Identity { uid, gid, groups, keeps_ports: *privileged_ports })
+        Ok(Identity { uid, gid, groups, keeps_ports: *privileged_ports, keeps_network: false })
     }
 
     fn group_of(&self, written: &str) -> Result<u32, Account> {

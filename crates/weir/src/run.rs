@@ -20,6 +20,7 @@ use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
 use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Admin, Doors, Facts};
+use crate::bans::Bans;
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
@@ -106,6 +107,7 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let (discovery, plan) = find(&config.plan, &heritage)?;
     let plan = Arc::new(heritage.weigh(plan));
     let certificates = certificates.with_servers(&plan)?;
+    let bans = Bans::open(&plan, heritage.predecessor.is_some());
     let setup = Setup {
         plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
@@ -124,12 +126,10 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let as_root = if is_first { user.note() } else { None };
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
-    let facts = Facts { certificates: certificates.board(), names: discovery.board(), ..Facts::of(&probe) };
+    let (board, names) = (certificates.board(), discovery.board());
+    let facts = Facts { certificates: board, names, bans: bans.clone(), ..Facts::of(&probe) };
     let seals = certificates.server_seals();
-    let certificates = certificates.start().map_err(|error| {
-        running.stop();
-        failed("can't start the thread for certificates", &error)
-    })?;
+    let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
     let predecessor = heritage.predecessor;
     let reloader = Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
@@ -138,14 +138,14 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let slots_max = plan.servers() + SERVERS_SPARE;
     let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
     let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
-    reloader.start(written, fixed, again, workers, Some(Upgrader::new(program, lent))).map_err(|error| {
-        running.stop();
-        failed("can't start the thread for reloads", &error)
-    })?;
+    let reloads = reloader.start(written, fixed, again, workers, Some(Upgrader::new(program, lent)));
+    reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
+    let keeper = bans.start(&mut running, desk.clone()).map_err(|error| no_thread(&running, "bans", &error))?;
     accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {
         // What is not this program's stays.
         running.handle().remove_files(|_| false);
     })?;
+    bans.enter();
     // Without it the proxy runs as well; its socket goes when this function ends.
     let admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
         warn(format_args!("no admin socket and no metrics: {error}"));
@@ -154,7 +154,15 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     if predecessor.is_none() {
         notify::ready();
     }
-    supervise(running, &signals, Journal::new(setup.plan), &desk, admin)
+    let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, (admin, &bans));
+    keeper.finish();
+    ended
+}
+
+/// A thread can't be started: the proxy ends.
+fn no_thread(running: &Running, what: &str, error: &std::io::Error) -> Failure {
+    running.stop();
+    failed(&format!("can't start the thread for {what}"), error)
 }
 
 /// What needs rights that are given up then.
@@ -188,6 +196,7 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
     user.carry_out(config, &listeners)?;
+    weir_io::set_network_aside().map_err(|error| failed("capabilities", &error))?;
     let doors = early.map_or_else(|| open_doors(heritage), Ok)?;
     let users = plan.users.iter().map(AsRef::as_ref);
     user.warn(config, file.into_iter().chain(certificates.paths()).chain(users));
@@ -201,7 +210,20 @@ fn complete(plan: &mut Plan) -> Result<(), Failure> {
         forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
     }
     plan.client.head.pseudonym = plan.client.via_name.unwrap_or_else(random_name);
-    Ok(())
+    key_shield(plan)
+}
+
+/// Gives the accounts of `shield` a key that nobody can predict. The successor of a plan that has some keeps those.
+pub(crate) fn key_shield(plan: &mut Plan) -> Result<(), Failure> {
+    let Some(shield) = &mut plan.shield else { return Ok(()) };
+    let mut bytes = [0; 16];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    if filled.is_ok_and(|filled| filled == bytes.len()) {
+        let key = u128::from_ne_bytes(bytes);
+        shield.set_key([key as u64, (key >> 64) as u64]);
+        return Ok(());
+    }
+    Err(failed("no key for `shield`", &io::Error::other("the operating system has no randomness")))
 }
 
 /// Tells what the operator should know.
@@ -365,7 +387,7 @@ fn supervise(
     signals: &Receiver<i32>,
     mut journal: Journal,
     desk: &Desk,
-    mut admin: Option<Admin>,
+    (mut admin, bans): (Option<Admin>, &Bans),
 ) -> Result<(), Failure> {
     let mut reload: Option<u64> = None;
     // It is told to end.
@@ -390,6 +412,7 @@ fn supervise(
         }
         if let Some((handed, done)) = desk.take_handed() {
             leaving.hand_over(&running, journal.plan(), &handed);
+            bans.leave();
             if let Some(admin) = &mut admin {
                 admin.hand_over(handed.admin, handed.metrics);
             }

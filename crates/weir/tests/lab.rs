@@ -194,6 +194,35 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn attackers_are_blocked_and_users_are_not() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may make network namespaces");
+        return;
+    }
+    let words = ["--only=requests", "--contender=weir,weir-429", "--rounds=1", "--seconds=1"];
+    let out = Directory(std::env::temp_dir().join(format!("weir-lab-block-{}", std::process::id())));
+    let mut bench = Weir::start(&[&["bench", "block", "--out", out.0.to_str().unwrap()][..], &words].concat());
+    let printed = bench.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
+    assert!(bench.child.wait().unwrap().success(), "{printed}");
+    if let Some((_, why)) = printed.split_once("| weir | not run: ") {
+        eprintln!("skipped: {}", why.lines().next().unwrap_or_default());
+        return;
+    }
+    let raw = fs::read_to_string(out.0.join("block.jsonl")).unwrap();
+    let lines = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let records: Vec<_> = lines.filter(|line| line["kind"] == "run").collect();
+    let blocked = |at: usize| &records[at]["blocked"];
+    assert_eq!((&blocked(0)["blocked"], &blocked(0)["allowed"]), (&serde_json::json!({}), &serde_json::Value::Null));
+    // 20 attackers, 20 requests of each at once and 2 a second.
+    let served = blocked(1)["served"].as_u64().unwrap();
+    assert!((1..=20 * (20 + 2)).contains(&served), "{}", records[1]);
+    assert!(blocked(1)["blocked"]["429"].as_u64().unwrap() > served, "{}", records[1]);
+    assert_eq!(blocked(1)["users_blocked"], 0, "{}", records[1]);
+    assert!(records[1]["requests"].as_u64().unwrap() > 0, "{}", records[1]);
+    assert!(printed.contains("| 429: users' requests that were turned away | ≤ 0.00 | 0.00 | pass |"), "{printed}");
+}
+
+#[test]
 fn both_generators_are_asked_what_a_stall_did_to_them() {
     if !is_installed("wrk") {
         eprintln!("skipped: wrk is not installed (scripts/setup installs it)");

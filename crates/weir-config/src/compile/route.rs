@@ -156,7 +156,10 @@ impl Compiler<'_> {
     pub(super) fn only<'b>(&mut self, route: &'b Checked, name: &'b str) -> Option<&'b Checked> {
         let (first, second) = (route.all(name).next()?, route.all(name).nth(1));
         if let Some(second) = second {
-            let within = if route.block.name.is_empty() { "the file" } else { "a route" };
+            let within = match route.block.name {
+                "" => "the file".to_owned(),
+                around => format!("a {around}"),
+            };
             let problem = Problem::new("duplicate", &second.span, format!("`{name}` may stand only once in {within}"));
             self.push(problem.related(&first.span, "first here"));
         }
@@ -260,7 +263,7 @@ pub(crate) fn unseen(name: &str) -> Option<String> {
     Some(format!("routes don't go by `{name}`: {why}"))
 }
 
-fn host_match(text: &str) -> HostMatch {
+pub(super) fn host_match(text: &str) -> HostMatch {
     match text {
         "*" => HostMatch::Any,
         _ if text.starts_with("*.") => HostMatch::Suffix(text.to_owned()),

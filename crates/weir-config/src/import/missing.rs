@@ -72,7 +72,7 @@ impl Missing {
             }
             Missing::Http2Servers => "weir speaks HTTP/1.1 to servers, and so no gRPC",
             Missing::Gateway => "weir speaks HTTP to servers; let the application do so, too",
-            Missing::Rates => "weir has no limits for each client yet",
+            Missing::Rates => "write a `limit` for each client in `shield`",
             Missing::Discovery => "weir looks names up again by itself, and has SRV and `servers-from`",
             Missing::PathMatch => "paths of routes are prefixes; write a route for each prefix that it stands for",
             Missing::Criteria => "routes go by host, path, method, fields, cookies and query; try to say it by these",

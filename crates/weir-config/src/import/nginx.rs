@@ -32,7 +32,8 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let names = servers.iter().flat_map(|at| tree.named(*at, "server_name")).flat_map(Node::arguments);
     let domains = names.filter_map(|name| name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.'))));
     let domains = domains.map(|domain| format!("*{domain}")).collect();
-    let mut nginx = Nginx { tree: &tree, draft, domains, upstreams: HashMap::new() };
+    let tells_clients = answer::tells_clients(&tree);
+    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams: HashMap::new() };
     for at in servers {
         nginx.server(at, defaults.contains(&at));
     }
@@ -47,6 +48,8 @@ struct Nginx<'t, 'd, 'a> {
     draft: &'d mut Draft<'a>,
     /// All names that begin with `*`.
     domains: Vec<String>,
+    /// The addresses that weir goes by are those of nginx.
+    tells_clients: bool,
     /// Upstreams by what `proxy_pass` calls them, and whether by TLS; None: there is none that works.
     upstreams: HashMap<(String, bool), Option<usize>>,
 }

@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use super::odd;
 use super::requests::{Mix, Preset, Request, Spelling};
 use super::schedule::Rate;
 use super::sources::Sources;
@@ -44,8 +45,21 @@ pub enum Behaviour {
     Malformed,
     /// Send a head of 256 KiB.
     Oversized,
+    /// Send requests that are valid and odd.
+    Fuzz,
     /// Ask, and open no window for the bodies of answers (RFC 9113 §6.9).
     Stalled,
+}
+
+/// How the generator ends connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Where the last request can say so (`Connection: close`), the server ends it; else in order.
+    Announced,
+    /// In order, without having said so.
+    Fin,
+    /// With a reset, without having said so.
+    Rst,
 }
 
 /// The word of each behaviour, and what it is.
@@ -58,6 +72,7 @@ pub const BEHAVIOURS: &[(&str, Behaviour, &str)] = &[
     ("slow-reader", Behaviour::SlowReader, "reads 4 KiB at a time"),
     ("malformed", Behaviour::Malformed, "what is no request"),
     ("oversized", Behaviour::Oversized, "a head of 256 KiB"),
+    ("fuzz", Behaviour::Fuzz, "valid but odd requests, 256 that the seed draws"),
     ("stalled", Behaviour::Stalled, "HTTP/2: asks, and lets no body come"),
 ];
 
@@ -95,6 +110,10 @@ pub struct Class {
     pub depth: u32,
     /// Requests after which a connection is closed; None: never.
     pub close_every: Option<u32>,
+    /// How the generator ends its connections.
+    pub ending: Ending,
+    /// Draws odd requests.
+    pub seed: u64,
     /// How requests are cut into pieces; None: they are sent whole.
     pub drip: Option<Drip>,
     /// How TLS is spoken; None: it is not.
@@ -116,6 +135,8 @@ pub const KEYS: &[(&str, &str)] = &[
     ("pipeline", "N"),
     ("streams", "N, with HTTP/2"),
     ("close-every", "N, or never"),
+    ("end", "fin or rst"),
+    ("seed", "N, of fuzz"),
     ("pieces", "BYTES/DURATION"),
 ];
 
@@ -142,6 +163,18 @@ pub fn arrivals(text: &str) -> Result<bool, String> {
         "even" => Ok(false),
         "poisson" => Ok(true),
         _ => Err(format!("`{text}` is neither even nor poisson")),
+    }
+}
+
+/// Reads `fin` or `rst`.
+///
+/// # Errors
+/// What is expected.
+pub fn ending(text: &str) -> Result<Ending, String> {
+    match text {
+        "fin" => Ok(Ending::Fin),
+        "rst" => Ok(Ending::Rst),
+        _ => Err(format!("`{text}` is neither fin nor rst")),
     }
 }
 
@@ -230,6 +263,8 @@ impl Class {
             "pipeline" | "streams" => self.depth = depth(value)?,
             "close-every" if value == "never" => self.close_every = None,
             "close-every" => self.close_every = Some(count(value, u32::MAX)?),
+            "end" => self.ending = ending(value)?,
+            "seed" => self.seed = value.parse().map_err(|_| format!("`{value}` is not a whole number from 0"))?,
             "to" => {
                 self.target.address = value.parse().map_err(|_| format!("`{value}` is not ADDRESS:PORT"))?;
             }
@@ -257,9 +292,10 @@ impl Class {
             }
         }
         let each_second = Drip { bytes: 1, every_us: 1_000_000 };
-        let of_http1 = [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed];
+        let of_http1 =
+            [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed, Behaviour::Fuzz];
         if self.http2 && (of_http1.contains(&self.behaviour) || self.drip.is_some()) {
-            return Err("hold, pieces, slow and malformed requests are HTTP/1.1's: leave out --http2".to_owned());
+            return Err("hold, pieces, slow, malformed and odd requests are HTTP/1.1's: leave out --http2".to_owned());
         }
         if !self.http2 && self.behaviour == Behaviour::Stalled {
             return Err("what stalls answers is HTTP/2's: add --http2, or take slow-reader".to_owned());
@@ -283,6 +319,7 @@ impl Class {
             }
             Behaviour::SlowReader => {}
             Behaviour::Malformed => self.mix = Mix::new(malformed(&self.target.host))?,
+            Behaviour::Fuzz => self.mix = Mix::new(odd::requests(&self.target.host, self.seed))?,
             Behaviour::Oversized => {
                 let fields = vec![("X-Large".to_owned(), "x".repeat(OVERSIZED_BYTES))];
                 self.mix = self.with_spelling(Spelling { fields, ..Spelling::default() })?;

@@ -12,6 +12,7 @@ mod count;
 mod hdr;
 mod http2;
 mod limits;
+mod odd;
 mod parts;
 mod record;
 mod reply;
@@ -35,7 +36,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use weir_io::{IoChoice, Options};
 
 pub use class::{
-    BEHAVIOURS, Behaviour, Class, Drip, KEYS, PIPELINE, STREAMS, arrivals, connections, depth, preset, scheme,
+    BEHAVIOURS, Behaviour, Class, Drip, Ending, KEYS, PIPELINE, STREAMS, arrivals, connections, depth, ending, preset,
+    scheme,
 };
 pub use count::{Connect, Counts, CountsDocument, End, Handshake, Outcome};
 pub use limits::{check, processes, spread};

@@ -80,6 +80,9 @@ pub struct ClassLine {
     pub pipeline: u32,
     /// Requests of a connection.
     pub close_every: Option<u32>,
+    /// How the generator ends it without having said so: `fin` or `rst`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
 }
 
 /// A second of a class. Histograms are pairs of a value and a count: the value is the highest of its bucket, microseconds.
@@ -195,6 +198,11 @@ impl Record {
         self.seconds.iter().flatten().map(|(second, slice)| (*second, slice))
     }
 
+    /// What a class saw in each second; None: there is no such class.
+    pub(crate) fn class(&self, name: &str) -> Option<&BTreeMap<u32, Slice>> {
+        self.seconds.get(self.names.iter().position(|its| its == name)?)
+    }
+
     /// Time that was to be counted, seconds; None when a number of requests set the end.
     pub(crate) fn head_seconds(&self) -> Option<f64> {
         self.head.seconds
@@ -263,6 +271,11 @@ fn class_line(class: &super::Class) -> ClassLine {
         http2: class.http2,
         pipeline: class.depth,
         close_every: class.close_every,
+        end: match class.ending {
+            super::Ending::Announced => None,
+            super::Ending::Fin => Some("fin".to_owned()),
+            super::Ending::Rst => Some("rst".to_owned()),
+        },
     }
 }
 

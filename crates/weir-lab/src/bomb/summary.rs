@@ -103,7 +103,8 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(histogram: &Histogram<u64>) -> Option<Percentiles> {
+    /// Of these times; None when there are none.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Percentiles> {
         let at = |quantile: f64| histogram.value_at_quantile(quantile);
         (!histogram.is_empty()).then(|| Percentiles {
             count: histogram.len(),

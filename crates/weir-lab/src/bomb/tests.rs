@@ -3,6 +3,7 @@
 //! things wrong by name and counts them, both drivers are used, and the file is read by code of its own.
 
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use hdrhistogram::serialization::Deserializer;
@@ -41,6 +42,8 @@ fn class_to(address: SocketAddr, path: &str) -> Class {
         http2: false,
         depth: 1,
         close_every: None,
+        ending: Ending::Announced,
+        seed: 1,
         drip: None,
         tls: None,
     }
@@ -187,6 +190,34 @@ fn connections_that_are_reset_at_once_are_told_from_those_that_nobody_accepts() 
 }
 
 #[test]
+fn a_reset_at_once_is_one_whenever_it_is_seen() {
+    for (io, rate) in DRIVERS.into_iter().flat_map(|io| [(io, None), (io, Some("2000"))]) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut class = class_to(address, "/");
+        (class.close_every, class.rate) = (Some(1), rate.map(|rate| Rate::parse(rate).unwrap()));
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        // Until the end: the generator may connect for a request that another connection makes then.
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take_while(|_| !is_over.load(Ordering::SeqCst)) {
+                let stream = stream.unwrap();
+                socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            }
+        });
+        let mut plan = plan(vec![class], io);
+        plan.requests = Some(100);
+        let (_, summary) = run_plan(&plan);
+        over.store(true, Ordering::SeqCst);
+        drop(std::net::TcpStream::connect(address).unwrap());
+        server.join().unwrap();
+        let counts = summary.total.counted();
+        assert_eq!((counts.outcomes(Outcome::Reset), counts.offered()), (100, 100), "{summary}");
+        assert!(counts.connects(Connect::Refused) == 0 || rate.is_none(), "{summary}");
+    }
+}
+
+#[test]
 fn silence_is_counted_as_dropped() {
     for io in DRIVERS {
         // A queue of one that nobody empties: the kernel completes a handshake or two and drops what comes then.
@@ -290,6 +321,54 @@ fn slow_and_broken_clients_send_what_they_say() {
     assert!(counts("broken").status_class(4) + counts("broken").status_class(5) > 0, "{summary}");
     assert!(counts("large").status_class(4) > 0 || counts("large").failed() > 0, "{summary}");
     assert!((1..=41).contains(&counts("flood").outcomes(Outcome::Connected)), "{summary}");
+}
+
+#[test]
+fn connections_end_as_they_are_told_to_and_without_a_word_before() {
+    for (io, end) in DRIVERS.into_iter().flat_map(|io| ["fin", "rst"].map(|end| (io, end))) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let base = class_to(listener.local_addr().unwrap(), "/");
+        let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
+        let asks = parse(&format!("asks: connections=1, close-every=1, end={end}"));
+        let floods = parse(&format!("floods: connections=1, behave=connect-flood, end={end}"));
+        // What a server sees of the connection after its answer, or before a request; and the request.
+        let serve = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; 1000];
+            match stream.read(&mut request) {
+                Err(error) => return (error.kind() == ErrorKind::ConnectionReset, String::new()),
+                Ok(length) => request.truncate(length),
+            }
+            if !request.is_empty() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            }
+            let is_reset = stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+            (is_reset, String::from_utf8(request).unwrap())
+        };
+        let server = std::thread::spawn(move || [serve(), serve()]);
+        for (class, outcome) in [(asks, Outcome::Answered), (floods, Outcome::Connected)] {
+            let mut plan = plan(vec![class], io);
+            (plan.threads, plan.own, plan.requests) = (1, 0..1, Some(1));
+            let (_, summary) = run_plan(&plan);
+            let counts = summary.total.counted();
+            assert_eq!((counts.outcomes(outcome), counts.ends(End::Ours)), (1, 1), "{end}: {summary}");
+        }
+        let is_reset = end == "rst";
+        let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", base.target.host);
+        assert_eq!(server.join().unwrap(), [(is_reset, request), (is_reset, String::new())], "{end}");
+    }
+}
+
+#[test]
+fn whatever_is_odd_in_a_valid_request_has_an_answer() {
+    for io in DRIVERS {
+        let server = origin_that(&[]);
+        let base = class_to(server.local_addr(), "/");
+        let odd = Class::parse("odd: behave=fuzz, seed=42, connections=4", &base, &Spelling::default()).unwrap();
+        let (_, summary) = run_plan(&plan(vec![odd], io));
+        let counts = summary.total.counted();
+        assert_eq!((counts.answered(), counts.offered(), counts.statuses.get(&400)), (1000, 1000, None), "{summary}");
+    }
 }
 
 #[test]
@@ -461,6 +540,8 @@ fn what_cannot_work_is_said_before_any_load() {
         "a: behave=connect-flood, pipeline=2",
         "a: pieces=1/1ms, pipeline=2",
         "a: path=x",
+        "a: end=x",
+        "a: seed=-1",
     ] {
         assert!(Class::parse(text, &base, &Spelling::default()).is_err(), "{text}");
     }

@@ -24,7 +24,7 @@ use weir_http::{Fields, Limits};
 use weir_io::{Class as Buffers, Completion, Driver, Event, Policy, Receive, Socket, policy_of, set_policy};
 use weir_tls::Sealed;
 
-use super::class::Class;
+use super::class::{Behaviour, Class};
 use super::count::{Connect, End, Outcome};
 use super::http2::Streams;
 use super::reply::Reader;
@@ -95,6 +95,8 @@ struct Connection {
     /// Requests begun on this socket.
     begun: u32,
     sending: bool,
+    /// A send has found that it was reset; the receive then finds a mere end.
+    was_reset: bool,
     /// In the class's list of free ones.
     free: bool,
     large: bool,
@@ -175,7 +177,7 @@ struct Generator<'a, D: Driver> {
 impl<'a, D: Driver> Generator<'a, D> {
     fn new(driver: Sealed<D>, thread: Thread<'a>) -> Generator<'a, D> {
         let Thread { plan, number, bodies, news } = thread;
-        let shares = plan.classes.iter().map(|class| Share::new(class, plan, number)).collect();
+        let shares = plan.classes.iter().zip(0..).map(|(class, at)| Share::new(class, at, plan, number)).collect();
         Generator {
             driver,
             plan,
@@ -221,9 +223,10 @@ impl<'a, D: Driver> Generator<'a, D> {
         }
         self.finish();
         let now_us = self.driver.now_us();
+        let before_us = self.before_us.unwrap_or_else(thread_cpu_us);
         let finished = Finished {
             thread: self.number as u32,
-            busy_us: thread_cpu_us() - self.before_us.unwrap_or_else(thread_cpu_us),
+            busy_us: thread_cpu_us() - before_us,
             wall_us: now_us.saturating_sub(self.counted_us),
             counted_us: now_us.min(self.stop_us).saturating_sub(self.counted_us),
             driver: self.driver.name(),
@@ -265,8 +268,14 @@ impl<'a, D: Driver> Generator<'a, D> {
             self.connections.iter().any(|it| !it.asked.is_empty() && self.plan.classes[usize::from(it.class)].answers())
         };
         let waiting = || self.shares.iter().any(|share| !share.waiting.is_empty() || share.connecting > 0);
+        // A number of connections alone is all there when the last one is.
+        let flooding = || {
+            let is_flood =
+                |it: &Connection| self.plan.classes[usize::from(it.class)].behaviour == Behaviour::ConnectFlood;
+            now_us < self.stop_us && self.connections.iter().any(|it| it.phase == Phase::Connecting && is_flood(it))
+        };
         let nothing_left = now_us >= self.stop_us || self.shares.iter().all(|share| share.left == 0);
-        nothing_left && !waiting() && !under_way()
+        nothing_left && !waiting() && !under_way() && !flooding()
     }
 
     fn wait_us(&self) -> u64 {
@@ -332,7 +341,7 @@ impl<'a, D: Driver> Generator<'a, D> {
                 self.server_ended(index, false, is_cut);
             }
             Event::ReceiveFailed(_) => self.server_ended(index, true, true),
-            Event::Sent { result, .. } => self.sent(index, result.is_ok()),
+            Event::Sent { result, .. } => self.sent(index, &result),
             Event::Accepted { .. } | Event::AcceptFailed(_) | Event::RelayEnded { .. } | Event::Woken => {}
         }
     }
@@ -413,8 +422,8 @@ impl<'a, D: Driver> Generator<'a, D> {
 }
 
 impl Share {
-    fn new(class: &Class, plan: &Plan, number: usize) -> Share {
-        let seed = class.poisson.then_some(plan.seed);
+    fn new(class: &Class, at: u64, plan: &Plan, number: usize) -> Share {
+        let seed = class.poisson.then_some(seed_of(plan.seed, at));
         let mut schedule = class.rate.as_ref().map(|rate| Schedule::new(rate, number, plan.threads, seed));
         let next_us = schedule.as_mut().and_then(Schedule::next_us);
         let left = plan.requests.map_or(u64::MAX, |all| {
@@ -462,6 +471,7 @@ impl Connection {
             http2: None,
             begun: 0,
             sending: false,
+            was_reset: false,
             free: false,
             large: false,
             rest: Bytes::new(),
@@ -469,8 +479,27 @@ impl Connection {
     }
 }
 
+/// What draws the moments of the class with this place, so that classes of the same rate are not due together. Threads count on from it.
+fn seed_of(seed: u64, class: u64) -> u64 {
+    seed.wrapping_add(class << 32)
+}
+
 /// Processor time of this thread, microseconds.
 fn thread_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_the_same_rate_are_not_due_together() {
+        let [one, other] = [0, 1].map(|at| {
+            let seed = Some(seed_of(7, at));
+            Schedule::new(&crate::bomb::Rate::parse("100").unwrap(), 0, 1, seed).next_us()
+        });
+        assert!(one.is_some() && one != other);
+    }
 }

@@ -11,7 +11,7 @@ use weir_io::IoChoice;
 use weir_tls::Failure;
 
 use super::*;
-use crate::bomb::{self, Behaviour, Class, Connect, Counts, Handshake, Mix, Plan, Request, Spelling, Summary};
+use crate::bomb::{self, Behaviour, Class, Connect, Counts, Ending, Handshake, Mix, Plan, Request, Spelling, Summary};
 use crate::certificate::{Certificate, KeyKind};
 use crate::origin::{Conduct, OriginHandle, OriginOptions, OriginStats, spawn_with};
 use crate::probe::{self, Kind, Next, Place, ProbeOptions};
@@ -106,6 +106,8 @@ fn plan(address: SocketAddr, path: &str, io: IoChoice, tls: Option<Caller>) -> P
         http2: false,
         depth: 1,
         close_every: None,
+        ending: Ending::Announced,
+        seed: 1,
         drip: None,
         tls,
     };
@@ -136,7 +138,8 @@ fn when_quiet(origin: &OriginHandle) -> OriginStats {
     loop {
         let stats = origin.stats();
         if stats.connects == stats.closes {
-            return stats;
+            // Counters are read one after the other: those of before may be older than the end.
+            return origin.stats();
         }
         assert!(std::time::Instant::now() < deadline, "{stats:?}");
         std::thread::yield_now();

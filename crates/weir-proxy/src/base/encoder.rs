@@ -158,8 +158,13 @@ impl Encoder {
 
     /// Takes bytes in, and gives out what has become of those before. None: there was no memory; the message is broken.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.writer().write_all(bytes).ok()?;
+        self.push(bytes)?;
         Some(self.take())
+    }
+
+    /// Takes bytes in; what has become of them is given out with the next ones. None as with [`Encoder::write`].
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<()> {
+        self.writer().write_all(bytes).ok()
     }
 
     /// Gives out the rest of all that it has taken in. None as with [`Encoder::write`].

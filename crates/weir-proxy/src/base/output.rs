@@ -180,6 +180,13 @@ impl Output {
         }
     }
 
+    /// All that waits, in order.
+    pub(crate) fn into_list(self) -> Vec<Bytes> {
+        let chunks = self.chunks.map(|chunks| chunks.list).unwrap_or_default();
+        let tail = (!self.tail.is_empty()).then(|| Bytes::from(self.tail));
+        chunks.into_iter().chain(tail).collect()
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Output::default();
@@ -279,5 +286,16 @@ mod tests {
         }
         assert_eq!(all.len(), 5002);
         assert_eq!((all[0], all[1], all[5001]), (b'a', b'b', b'c'));
+    }
+
+    #[test]
+    fn a_list_has_everything_in_order() {
+        let (mut spare, mut output) = (Spare::default(), Output::default());
+        assert!(Output::default().into_list().is_empty());
+        output.tail(&mut spare).extend_from_slice(b"a");
+        output.push(Bytes::from(vec![b'b'; 5000]), &mut spare);
+        output.tail(&mut spare).extend_from_slice(b"cd");
+        let lengths: Vec<usize> = output.into_list().iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [1, 5000, 2]);
     }
 }

@@ -33,15 +33,29 @@ impl<K: Key, T> SideTable<K, T> {
     where
         T: Default,
     {
+        self.row(key).get_or_insert_default()
+    }
+
+    /// Gives a key something in place of what it has.
+    pub(crate) fn put(&mut self, key: K, thing: T) {
+        *self.row(key) = Some(thing);
+    }
+
+    fn row(&mut self, key: K) -> &mut Option<T> {
         if key.index() >= self.rows.len() {
             self.rows.resize_with(key.index() + 1, || None);
         }
-        self.rows[key.index()].get_or_insert_default()
+        &mut self.rows[key.index()]
     }
 
     /// Takes out what a key has.
     pub(crate) fn take(&mut self, key: K) -> Option<T> {
         self.rows.get_mut(key.index())?.take()
+    }
+
+    /// All there is, to change.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.rows.iter_mut().flatten()
     }
 
     /// All there is, in the order of keys.
@@ -69,5 +83,8 @@ mod tests {
         table.get_or_default(second).push(4);
         assert_eq!(table.iter().map(|(key, row)| (key.number(), row.len())).collect::<Vec<_>>(), [(0, 1), (3, 2)]);
         assert_eq!((table.take(second), table.take(second)), (Some(vec![3, 4]), None));
+        table.put(ClientKey::new(7), vec![7]);
+        table.put(first, vec![1]);
+        assert_eq!((table.take(ClientKey::new(7)), table.take(first)), (Some(vec![7]), Some(vec![1])));
     }
 }

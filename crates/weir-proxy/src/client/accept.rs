@@ -2,28 +2,58 @@
 
 use std::net::SocketAddr;
 
-use super::Clients;
+use super::{Clients, guard};
 use crate::context::Context;
 use crate::observe::secured::Secured;
-use crate::plan::{Entrance, Protocols};
+use crate::plan::{Entrance, Over, Protocols};
+
+/// What becomes of a connection that is not wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwanted {
+    /// Close it.
+    Close,
+    /// Reset it: nothing of it stays, not even in the kernel.
+    Reset,
+}
+
+impl From<Over> for Unwanted {
+    fn from(over: Over) -> Unwanted {
+        if over == Over::Close { Unwanted::Close } else { Unwanted::Reset }
+    }
+}
 
 impl Clients {
-    /// A client connected. Returns the token that names it, or None when it is not wanted (then close it).
+    /// A client connected. Returns the token that names it.
+    ///
+    /// # Errors
+    /// It is not wanted.
     pub(crate) fn accepted(
         &mut self,
         socket: u64,
         peer: SocketAddr,
         entrance: Entrance,
         cx: &mut Context,
-    ) -> Option<u64> {
-        let index = self.answers.conns.accept(socket, peer, entrance, cx)?;
+    ) -> Result<u64, Unwanted> {
+        if cx.is_banned(peer.ip()) {
+            cx.counters.connections_banned.increment();
+            return Err(Unwanted::Reset);
+        }
+        let open = match &mut self.answers.conns.guard {
+            Some(guard) => guard::admit(guard, peer.ip(), cx).map_err(Unwanted::from)?,
+            None => None,
+        };
+        let Some(index) = self.answers.conns.accept(socket, peer, entrance, cx) else {
+            self.answers.conns.guard.iter().for_each(|guard| guard.turn_away(open));
+            return Err(Unwanted::Close);
+        };
+        self.answers.conns.guard.iter_mut().for_each(|guard| guard.keep(index, open));
         self.answers.records.accepted(index, peer);
         match entrance.protocols {
             Protocols { http2: false, .. } => {}
             Protocols { http1: true, .. } => self.conn_mut(index).flags.may_be_http2 = true,
             Protocols { http1: false, .. } => self.answers.begin_http2(index, cx),
         }
-        Some(self.answers.conns.token(index))
+        Ok(self.answers.conns.token(index))
     }
 
     /// A client that was just accepted speaks TLS.

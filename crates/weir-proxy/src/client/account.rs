@@ -63,7 +63,7 @@ impl Connections {
         Ending {
             slot,
             standing: self.standing(slot),
-            unsent: conn.unsent_first(),
+            unsent: conn.outgoing(),
             glitches: conn.glitches,
             is_last_by_glitches: conn.ends_by_glitches(plan) && self.exchange(slot).want.close,
             received: self.exchange(slot).upload.as_ref().map(|upload| upload.received),
@@ -82,7 +82,7 @@ impl Standing {
             Phase::Waiting if record.tries > 0 => Stage::Wait,
             Phase::Waiting => unsent,
             Phase::Answering if self.is_tunnel => Stage::Tunnel,
-            Phase::Answering => Stage::Answer,
+            Phase::Answering | Phase::Encoding => Stage::Answer,
             Phase::Done => Stage::Deliver,
         }
     }

@@ -10,6 +10,7 @@ use super::compressing::{self, Encoders};
 use super::connections::Connections;
 use super::http1::Additions;
 use super::stalls;
+use super::unsent::{unsent, unsent_first};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
 use crate::base::piece::Piece;
@@ -52,7 +53,7 @@ impl Answers {
     /// None yet.
     pub(super) fn new(latency: Arc<Histogram>, cx: &Context) -> Answers {
         Answers {
-            conns: Connections::default(),
+            conns: Connections::new(cx),
             records: Records::new(&cx.plan, cx.worker),
             encoders: Encoders::default(),
             copies: RetryCopies::default(),
@@ -130,6 +131,9 @@ impl Answers {
     pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
         let status = head.parts.status;
         cx.counters.answer(status);
+        if let Some(guard) = &mut self.conns.guard {
+            guard.answered(slot, status, cx);
+        }
         let goes = self.conns.at(self.conns.exchange(slot).conn).flags.leaves;
         // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
         let date = if head.parts.has_date { None } else { cx.date() };
@@ -145,7 +149,7 @@ impl Answers {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),
             Some(ruled) => {
                 let (is_head, counters) = (exchange.want.head, &cx.counters);
-                let encoders = (&self.encoders, cx.plan.client.compress_bytes_max);
+                let encoders = (&mut self.encoders, cx.plan.client.compress_bytes_max);
                 let write = |head: &AnswerHead<'_>| codec.begin(slot, exchange, head, &additions, &mut cx.spare);
                 let (begun, compressing) = ruled.with_answer(&head.parts, |parts| {
                     compressing::begin(ruled, &AnswerHead { parts, ..*head }, is_head, encoders, counters, write)
@@ -225,10 +229,8 @@ impl Answers {
         }
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.await_more(cx.now_us);
-        let (piece, is_coded) = match &mut exchange.compressing {
-            None => (piece, false),
-            Some(compressing) => (compressing.piece(&piece, &cx.counters), true),
-        };
+        let is_coded = exchange.compressing.is_some();
+        let piece = if is_coded { compressing::encode(&mut codec, slot, exchange, piece, cx) } else { piece };
         if !piece.is_empty() {
             codec.body(slot, exchange, piece, &mut cx.spare);
         }
@@ -241,10 +243,11 @@ impl Answers {
         if conn.reading() == Reading::Tunnel {
             conn.since_us = cx.now_us;
         }
+        let (leaves, reserved) = (conn.codec.leaves(slot), conn.reserved());
         // The first answer must not wait for the later ones, which wait for it.
-        let load = if conn.codec.leaves(slot) { conn.unsent_first() } else { conn.unsent() };
+        let load = if leaves { unsent_first(&self.conns, index) } else { unsent(&self.conns, index) };
         let stop = server_conn
-            .filter(|_| load >= high_bytes && load > conn.reserved())
+            .filter(|_| load >= high_bytes && load > reserved)
             .map(|server_conn| stalls::stop_source(&mut self.conns, index, server_conn, cx));
         self.await_client(index, cx);
         self.conns.mark(index);
@@ -255,7 +258,7 @@ impl Answers {
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         match self.conns.exchange_mut(slot).compressing.take() {
             None => self.answer_ends(slot, trailers, cx),
-            Some(compressing) => self.end_compressed(slot, *compressing, trailers, cx),
+            Some(compressing) => self.end_compressed(slot, compressing, trailers, cx),
         }
     }
 
@@ -289,6 +292,18 @@ impl Answers {
         retry_after_s: Option<u32>,
         cx: &mut Context,
     ) {
+        self.fail_exchange_with(slot, cause, cause.status(), retry_after_s, cx);
+    }
+
+    /// The same with this status.
+    fn fail_exchange_with(
+        &mut self,
+        slot: ExchangeKey,
+        cause: Cause,
+        status: u16,
+        retry_after_s: Option<u32>,
+        cx: &mut Context,
+    ) {
         self.count_refusal(slot, cause, cx);
         self.records.blame(slot, cause, || self.conns.standing(slot));
         let exchange = self.conns.exchange_mut(slot);
@@ -297,23 +312,26 @@ impl Answers {
         let proxy_fields = if proxied { proxy_fields(cause, &cx.plan) } else { Vec::new() };
         let seconds = retry_after_s.map(|seconds| seconds.to_string());
         let ruled = self.conns.exchange(slot).ruled.as_deref();
-        let page = ruled.and_then(|ruled| ruled.page(cause.status())).map(Arc::clone);
-        let challenge = ruled.filter(|_| cause.status() == 401).and_then(Ruled::challenge);
+        let page = ruled.and_then(|ruled| ruled.page(status)).map(Arc::clone);
+        let challenge = ruled.filter(|_| status == 401).and_then(Ruled::challenge);
         let media_type = page.as_ref().map_or(TEXT.1, |page| &page.media_type);
         let mut fields = vec![SERVER, (TEXT.0, media_type)];
         fields.extend(seconds.iter().map(|seconds| (&b"Retry-After"[..], seconds.as_bytes())));
         fields.extend(proxy_fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         fields.extend(challenge.iter().map(|challenge| (&b"WWW-Authenticate"[..], challenge.as_bytes())));
-        fields.extend((cause.status() == 405).then_some(ALLOW));
-        let text = weir_http::error_text(cause.status(), cause.word());
+        fields.extend((status == 405).then_some(ALLOW));
+        let text = weir_http::error_text(status, cause.word());
         let content = page.as_ref().map_or(Piece::Borrowed(&text), |page| Piece::Kept(page.content.clone()));
-        self.answer_here(slot, cause.status(), &fields, content, cx);
+        self.answer_here(slot, status, &fields, content, cx);
     }
 
     /// The request gets an answer of weir's own.
     pub(super) fn answer_local(&mut self, slot: ExchangeKey, local: Local, cx: &mut Context) {
         match local {
             Local::Refused(cause) => self.fail_exchange(slot, cause, cx),
+            Local::OverLimit { status, retry_after_s } => {
+                self.fail_exchange_with(slot, Cause::OverLimit, status, Some(retry_after_s), cx);
+            }
             Local::Options => {
                 let text = weir_http::error_text(200, "options");
                 self.answer_here(slot, 200, &[SERVER, TEXT], Piece::Borrowed(&text), cx);
@@ -375,7 +393,8 @@ impl Answers {
 
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
-        if self.conns.exchange(slot).phase() == Phase::Answering && !self.forget_beginning(slot, cx) {
+        let has_begun = matches!(self.conns.exchange(slot).phase(), Phase::Answering | Phase::Encoding);
+        if has_begun && !self.forget_beginning(slot, cx) {
             self.count_refusal(slot, cause, cx);
             self.records.blame(slot, cause, || self.conns.standing(slot));
             self.records.ended(slot, cx);
@@ -401,9 +420,9 @@ impl Answers {
 
     /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
+        compressing::give_up(&mut self.conns, slot);
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
-        exchange.compressing = None;
         codec.cut(exchange);
         let index = exchange.conn;
         if self.conns.at(index).reading() == Reading::Tunnel {

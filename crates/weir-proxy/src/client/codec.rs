@@ -140,6 +140,14 @@ impl<'a> Codec<'a> {
         }
     }
 
+    /// So many bytes of an answer are being encoded, or wait for that; they count as its client's.
+    pub(super) fn set_coding(&mut self, slot: ExchangeKey, exchange: &mut Exchange, bytes: usize) {
+        let before = self.http1.set_coding(slot, &mut exchange.reply, bytes);
+        if let Way::Http2(streams, _) = &mut self.way {
+            streams.change_coding(before, bytes);
+        }
+    }
+
     /// An answer is complete.
     #[inline]
     pub(super) fn end(

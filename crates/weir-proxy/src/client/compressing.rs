@@ -2,63 +2,82 @@
 //! once for all versions of HTTP. docs/semantics.md §18.
 //!
 //! What is to become of an answer says its rule ([`Compress`](crate::request::rules::compress::Compress)) when its head is there. Pieces of the body go through an encoder;
-//! what it keeps is flushed before the turn's sends ([`Answers::flush_encoders`]), so that nothing that a server has sent stands still. An answer
-//! that breaks off has no end of its coding. Bounds: the memory of a worker's encoders, `compress_bytes_max` of the plan; what comes out waits in the output of the
-//! connection, whose bounds stop sources as always.
+//! what it keeps is flushed before the turn's sends ([`Answers::flush_encoders`](super::answer::Answers::flush_encoders)), so that nothing that a server has sent stands still. An answer
+//! that breaks off has no end of its coding. What is large is encoded on another thread (`away.rs`): its pieces wait here for the turn's
+//! end, or for the encoder. Bounds: the memory of a worker's encoders, `compress_bytes_max` of the plan; what comes out waits in the output of the
+//! connection, whose bounds stop sources as always, and what waits here counts like that.
+
+mod away;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_http::{ReplyBody, Trailers};
+use weir_http::ReplyBody;
 
-use super::answer::Answers;
+use super::codec::Codec;
+use super::connection::Exchange;
+use super::connections::Connections;
 use super::http1::Begun;
 use crate::base::encoder::{Coding, Encoder, Shape};
 use crate::base::keys::ExchangeKey;
+use crate::base::output::{Output, Spare};
 use crate::base::piece::Piece;
-use crate::cause::Cause;
-use crate::client::connection::Phase;
 use crate::context::Context;
 use crate::cross::answer::AnswerHead;
 use crate::observe::counters::Counters;
+use crate::request::encoding::{Encoded, Job, Label, Share};
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
-use crate::request::rules::compress::{Passed, is_of_bytes, with_coding};
+use crate::request::rules::compress::{Passed, with_coding};
+
+/// Bytes of an answer up to which it is compressed between two looks at other clients. Most pages and scripts have no more, and it takes half a
+/// millisecond by default, two at most; what is larger goes to another thread, which costs a hundredth of that and perhaps a wait for a core.
+const INLINE_BYTES_MAX: u64 = 32 * 1024;
 
 /// The encoders of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Encoders {
     /// Bytes that they hold, or may come to hold.
     bytes: Arc<AtomicU64>,
-    /// Exchanges whose encoders may keep something back.
+    /// Exchanges whose encoders may keep something back, or for whose encoders something waits.
     unflushed: Vec<ExchangeId>,
+    /// How many there were.
+    opened: u64,
 }
 
 /// An answer that is being compressed.
+///
+/// While its encoder is away, or before the end of a turn when it is large, what comes waits: `waiting` is empty at the end of a turn unless
+/// the encoder is away.
 #[derive(Debug)]
 pub(crate) struct Compressing {
-    encoder: Encoder,
+    place: Place,
+    /// Another one for each of a worker.
+    number: u64,
     coding: Coding,
-    /// Bytes that went in and came out.
+    /// Bytes that have come and what has come out.
     bytes: [u64; 2],
-    /// It may keep something back.
+    /// It may keep something back, or something waits.
     keeps: bool,
-    /// There was no memory: the answer can't be completed.
-    is_broken: bool,
-    _share: Share,
+    /// It is encoded on another thread from here on.
+    is_large: bool,
+    /// What goes in next.
+    waiting: Output,
+    /// Lines of its trailers, when all of the answer has come.
+    end: Option<Vec<u8>>,
 }
 
-/// What an encoder has of its worker's memory; it gives it back whatever becomes of its exchange.
+/// Where an encoder is.
 #[derive(Debug)]
-struct Share {
-    bytes: u64,
-    of: Arc<AtomicU64>,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+enum Place {
+    /// Here, with what it has of the memory.
+    Here(Encoder, Share),
+    /// On another thread, with so many bytes.
+    Away(usize),
+    /// Nowhere: it has given out the end of the answer.
+    Ended,
+    /// Nowhere: there was no memory, and the answer can't be completed.
+    Broken,
 }
 
 /// Writes the head of an answer, as its rule has it; `write` is the codec. With an encoder when its body is to be compressed.
@@ -66,7 +85,7 @@ pub(super) fn begin(
     ruled: &Ruled,
     head: &AnswerHead<'_>,
     is_head: bool,
-    (encoders, bytes_max): (&Encoders, u64),
+    (encoders, bytes_max): (&mut Encoders, u64),
     counters: &Counters,
     write: impl FnOnce(&AnswerHead<'_>) -> Begun,
 ) -> (Begun, Option<Box<Compressing>>) {
@@ -91,9 +110,10 @@ pub(super) fn begin(
     let verdict = accepted.judge(rule, &head.parts, length);
     let compressing = match verdict.coding {
         Ok((coding, _)) if is_head => Ok((coding, None)),
-        Ok((coding, level)) => {
-            encoders.open(Shape::new(coding, level, length), bytes_max).map(|compressing| (coding, Some(compressing)))
-        }
+        Ok((coding, level)) => encoders.open(Shape::new(coding, level, length), bytes_max).map(|mut compressing| {
+            compressing.is_large = length.is_some_and(|length| length > INLINE_BYTES_MAX);
+            (coding, Some(compressing))
+        }),
         Err(why) => Err(why),
     };
     let (coding, compressing) = match compressing {
@@ -117,109 +137,138 @@ pub(super) fn begin(
     (begun, compressing)
 }
 
+/// A piece of an answer that is compressed has come: gives out what has become of it and of those before.
+pub(super) fn encode(
+    codec: &mut Codec<'_>,
+    slot: ExchangeKey,
+    exchange: &mut Exchange,
+    piece: Piece<'_>,
+    cx: &mut Context,
+) -> Piece<'static> {
+    let Some(compressing) = &mut exchange.compressing else { return NOTHING };
+    let out = compressing.piece(piece, &cx.counters, &mut cx.spare);
+    let coding_bytes = compressing.coding_bytes();
+    codec.set_coding(slot, exchange, coding_bytes);
+    out
+}
+
+/// An answer that may be compressed is not wanted any more, or something else is made of it.
+pub(super) fn give_up(conns: &mut Connections, slot: ExchangeKey) {
+    let (mut codec, exchange) = conns.codec(slot);
+    if exchange.compressing.take().is_some() {
+        codec.set_coding(slot, exchange, 0);
+    }
+}
+
+const NOTHING: Piece<'static> = Piece::Borrowed(b"");
+
 impl Encoders {
     /// An encoder for an answer, if there may be one: all of a worker hold at most so many bytes.
-    fn open(&self, shape: Shape, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
+    fn open(&mut self, shape: Shape, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
         let bytes = shape.bytes();
         if self.bytes.load(Ordering::Relaxed) + bytes > bytes_max {
             return Err(Passed::Busy);
         }
         let encoder = Encoder::new(shape).ok_or(Passed::Busy)?;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let share = Share { bytes, of: Arc::clone(&self.bytes) };
-        let coding = shape.coding();
-        Ok(Box::new(Compressing { encoder, coding, bytes: [0; 2], keeps: false, is_broken: false, _share: share }))
+        self.opened += 1;
+        Ok(Box::new(Compressing {
+            place: Place::Here(encoder, Share::new(bytes, &self.bytes)),
+            number: self.opened,
+            coding: shape.coding(),
+            bytes: [0; 2],
+            keeps: false,
+            is_large: false,
+            waiting: Output::default(),
+            end: None,
+        }))
+    }
+
+    /// Whether encoders may keep something back, or something waits for them.
+    #[inline]
+    pub(super) fn has_unflushed(&self) -> bool {
+        !self.unflushed.is_empty()
     }
 }
 
 impl Compressing {
-    /// Takes a piece in, and gives out what has become of those before.
-    pub(super) fn piece(&mut self, piece: &Piece<'_>, counters: &Counters) -> Piece<'static> {
-        let bytes = piece.bytes();
-        self.bytes[0] += bytes.len() as u64;
-        counters.compression_bytes_in.add(bytes.len() as u64);
-        let out = if self.is_broken { None } else { self.encoder.write(bytes) };
-        self.out(out, counters)
+    /// Takes a piece in, and gives out what has become of those before. Of a large answer it waits.
+    fn piece(&mut self, piece: Piece<'_>, counters: &Counters, spare: &mut Spare) -> Piece<'static> {
+        self.bytes[0] += piece.len() as u64;
+        counters.compression_bytes_in.add(piece.len() as u64);
+        self.is_large |= self.bytes[0] > INLINE_BYTES_MAX;
+        match &mut self.place {
+            Place::Here(encoder, _) if !self.is_large => {
+                let out = encoder.write(piece.bytes());
+                self.out(out, counters)
+            }
+            Place::Here(..) | Place::Away(_) => {
+                piece.push_to(&mut self.waiting, spare);
+                NOTHING
+            }
+            Place::Ended | Place::Broken => NOTHING,
+        }
     }
 
     fn flush(&mut self, counters: &Counters) -> Piece<'static> {
         self.keeps = false;
-        let out = if self.is_broken { None } else { self.encoder.flush() };
+        let Place::Here(encoder, _) = &mut self.place else { return NOTHING };
+        let out = encoder.flush();
         self.out(out, counters)
     }
 
+    /// Counts what has come out. None: the answer is broken, and nothing waits any more.
     fn out(&mut self, out: Option<Vec<u8>>, counters: &Counters) -> Piece<'static> {
-        self.is_broken |= out.is_none();
-        let out = out.unwrap_or_default();
+        let Some(out) = out else {
+            self.place = Place::Broken;
+            self.waiting.clear();
+            return NOTHING;
+        };
         self.bytes[1] += out.len() as u64;
         counters.compression_bytes_out.add(out.len() as u64);
         Piece::Kept(out.into())
     }
-}
 
-impl Answers {
-    /// What an encoder has taken in has to leave with this turn's sends.
-    pub(super) fn note_unflushed(&mut self, slot: ExchangeKey, cx: &Context) {
-        let id = self.conns.exchange_id(slot, cx);
-        if let Some(compressing) = &mut self.conns.exchange_mut(slot).compressing
-            && !std::mem::replace(&mut compressing.keeps, true)
-        {
-            self.encoders.unflushed.push(id);
+    /// The end of the answer; None: it can't be completed.
+    fn finish(&mut self, counters: &Counters) -> Option<Piece<'static>> {
+        match std::mem::replace(&mut self.place, Place::Ended) {
+            Place::Here(encoder, _share) => {
+                let out = Some(encoder.finish()?);
+                Some(self.out(out, counters))
+            }
+            Place::Ended => Some(NOTHING),
+            Place::Away(_) | Place::Broken => None,
         }
     }
 
-    /// Whether encoders may keep something back.
-    #[inline]
-    pub(super) fn has_unflushed(&self) -> bool {
-        !self.encoders.unflushed.is_empty()
-    }
-
-    /// Whatever encoders keep goes to their clients, unless it has gone.
-    pub(super) fn flush_encoders(&mut self, cx: &mut Context) {
-        let mut unflushed = std::mem::take(&mut self.encoders.unflushed);
-        for id in unflushed.drain(..) {
-            if !self.conns.is_in(id, Phase::Answering) {
-                continue;
-            }
-            let (mut codec, exchange) = self.conns.codec(id.index);
-            let Some(compressing) = exchange.compressing.as_mut().filter(|compressing| compressing.keeps) else {
-                continue;
-            };
-            let piece = compressing.flush(&cx.counters);
-            if !piece.is_empty() {
-                codec.body(id.index, exchange, piece, &mut cx.spare);
-                let index = exchange.conn;
-                self.await_client(index, cx);
-                self.conns.mark(index);
-            }
+    /// What waits goes along with the encoder, if there is any and it is here. The work on it.
+    fn leave(&mut self, id: ExchangeId) -> Option<Box<Job>> {
+        if self.waiting.is_empty() || !matches!(self.place, Place::Here(..)) {
+            return None;
         }
-        self.encoders.unflushed = unflushed;
-    }
-
-    /// An answer that was compressed is complete, or can't be completed.
-    pub(super) fn end_compressed(
-        &mut self,
-        slot: ExchangeKey,
-        compressing: Compressing,
-        trailers: Trailers<'_>,
-        cx: &mut Context,
-    ) {
-        let Compressing { encoder, coding, bytes: [taken, given], is_broken, _share, .. } = compressing;
-        let Some(rest) = encoder.finish().filter(|_| !is_broken) else {
-            return self.answer_failed(slot, Cause::Truncated, cx);
+        let waiting = std::mem::take(&mut self.waiting);
+        let Place::Here(encoder, share) = std::mem::replace(&mut self.place, Place::Away(waiting.len())) else {
+            return None;
         };
-        cx.counters.compression_bytes_out.add(rest.len() as u64);
-        self.records.compressed(slot, coding, taken, given + rest.len() as u64);
-        let (mut codec, exchange) = self.conns.codec(slot);
-        if !rest.is_empty() {
-            codec.body(slot, exchange, Piece::Kept(rest.into()), &mut cx.spare);
-        }
-        self.await_client(self.conns.exchange(slot).conn, cx);
-        let mut lines = Vec::new();
-        for (name, value) in trailers.fields().filter(|(name, _)| !is_of_bytes(name)) {
-            lines.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
-        }
-        self.answer_ends(slot, Trailers::kept(&lines), cx);
+        let label = Label { id, number: self.number };
+        Some(Box::new(Job { label, encoder, share, input: waiting.into_list(), is_last: self.end.is_some() }))
+    }
+
+    /// The encoder is back: gives out what it has done.
+    fn come_back(&mut self, Encoded { share, outcome, .. }: Encoded, counters: &Counters) -> Piece<'static> {
+        let (encoder, out) = outcome.unzip();
+        self.place = encoder.flatten().map_or(Place::Ended, |encoder| Place::Here(encoder, share));
+        self.out(out, counters)
+    }
+
+    /// Whether something of it is to be encoded, or is being.
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || matches!(self.place, Place::Away(_))
+    }
+
+    /// Bytes that have come and are not encoded.
+    fn coding_bytes(&self) -> usize {
+        let away = if let Place::Away(bytes) = self.place { bytes } else { 0 };
+        self.waiting.len() + away
     }
 }
 
@@ -232,7 +281,7 @@ mod tests {
 
     #[test]
     fn encoders_are_bounded() {
-        let (encoders, large) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
+        let (mut encoders, large) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
         let bytes_max = 3 * large.bytes() + 1;
         let mut all: Vec<_> = (0..3).map(|_| encoders.open(large, bytes_max).expect("room")).collect();
         assert_eq!(encoders.open(large, bytes_max).err(), Some(Passed::Busy));
@@ -251,9 +300,9 @@ mod tests {
 
     #[test]
     fn what_goes_in_is_counted_as_it_comes_out() {
-        let (encoders, counters) = (Encoders::default(), Counters::default());
+        let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
         let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), 1 << 20).expect("room");
-        let first = compressing.piece(&Piece::Borrowed(&[b'a'; 5000]), &counters).len();
+        let first = compressing.piece(Piece::Borrowed(&[b'a'; 5000]), &counters, &mut spare).len();
         let rest = compressing.flush(&counters).len();
         assert_eq!((counters.compression_bytes_in.get(), compressing.bytes[0]), (5000, 5000));
         assert_eq!(
@@ -261,10 +310,35 @@ mod tests {
             ((first + rest) as u64, (first + rest) as u64)
         );
         assert!(first + rest < 200);
-        compressing.is_broken = true;
-        assert!(
-            compressing.piece(&Piece::Borrowed(b"more"), &counters).is_empty()
-                && compressing.flush(&counters).is_empty()
-        );
+        assert!(compressing.out(None, &counters).is_empty());
+        assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0, "what is broken needs no memory");
+        let more = compressing.piece(Piece::Borrowed(b"more"), &counters, &mut spare);
+        assert!(more.is_empty() && compressing.flush(&counters).is_empty() && compressing.finish(&counters).is_none());
+    }
+
+    /// What waits is what goes along, and counts until it is back.
+    #[test]
+    fn a_large_answer_goes_away_and_comes_back() {
+        let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
+        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), 1 << 20).expect("room");
+        let id = ExchangeId { worker: 0, index: ExchangeKey::NONE, generation: 0 };
+        let bytes = vec![b'a'; INLINE_BYTES_MAX as usize];
+        compressing.piece(Piece::Borrowed(&bytes), &counters, &mut spare);
+        assert!(!compressing.is_large && !compressing.is_busy() && compressing.leave(id).is_none());
+        assert!(compressing.piece(Piece::Borrowed(b"b"), &counters, &mut spare).is_empty());
+        assert!(compressing.is_large && compressing.is_busy());
+        let job = compressing.leave(id).expect("work");
+        assert!(compressing.piece(Piece::Borrowed(b"cd"), &counters, &mut spare).is_empty());
+        assert_eq!((job.bytes(), compressing.coding_bytes()), (1, 3));
+        assert!(compressing.leave(id).is_none() && compressing.finish(&counters).is_none(), "it is away");
+        compressing.place = Place::Away(1);
+        assert!(!compressing.come_back(*job.run(), &counters).is_empty());
+        assert_eq!(compressing.coding_bytes(), 2);
+        compressing.end = Some(Vec::new());
+        let last = compressing.leave(id).expect("work").run();
+        assert!(!compressing.come_back(*last, &counters).is_empty() && !compressing.is_busy());
+        assert!(compressing.finish(&counters).is_some_and(|rest| rest.is_empty()));
+        assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(counters.compression_bytes_in.get(), INLINE_BYTES_MAX + 3);
     }
 }

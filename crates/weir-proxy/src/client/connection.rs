@@ -13,7 +13,6 @@ use super::fallback::Spare;
 use super::http1::{Http1, Http1Answer};
 use super::stalls::Stalls;
 use crate::base::keys::ClientKey;
-use crate::base::output::HIGH_BYTES;
 use crate::cause::{Cause, Local};
 use crate::context::Context;
 use crate::cross::relay::Relay;
@@ -21,7 +20,7 @@ use crate::cross::retry_copy::RetryCopy;
 use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
 use crate::observe::secured::Shown;
-use crate::plan::{ClientPlan, Plan};
+use crate::plan::Plan;
 use crate::request::pending_request::ConnId;
 use crate::request::route::{Routed, Target};
 use crate::request::rules::Ruled;
@@ -120,6 +119,8 @@ pub(crate) struct Flags {
     pub leaves: bool,
     /// Its newest request waits until it is known who its client is (`visitors.rs`).
     pub unverified: bool,
+    /// Its client did not send, or take, in time what it should.
+    pub late: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.
@@ -284,6 +285,8 @@ pub(crate) enum Phase {
     Waiting,
     /// Its answer has begun.
     Answering,
+    /// All of its answer has come, and is being encoded on another thread: no server has it any more.
+    Encoding,
     /// Its answer is complete.
     Done,
 }
@@ -378,23 +381,13 @@ impl ClientConn {
         self.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start)
     }
 
-    /// Whether another request may be taken now.
-    pub(super) fn may_ask(&self, plan: &ClientPlan) -> bool {
-        self.codec.requests() < plan.requests_queued_max && self.unsent() < HIGH_BYTES
-    }
-
     /// Whether everything asked is answered, and all that is with the driver.
     pub(super) fn has_sent_all(&self) -> bool {
         self.codec.is_empty() && self.codec.is_sent() && !self.flags.sending
     }
 
-    /// Bytes of answers that the client has not taken.
-    pub(crate) fn unsent(&self) -> usize {
-        self.unsent_first() + self.codec.held_bytes()
-    }
-
-    /// The same without what waits for its turn: only this much can get less before the first answer is complete.
-    pub(crate) fn unsent_first(&self) -> usize {
+    /// Bytes that may be sent now, and those that are.
+    pub(super) fn outgoing(&self) -> usize {
         self.codec.ready_bytes() + self.inflight as usize
     }
 }
@@ -426,6 +419,7 @@ impl Phase {
             Phase::Waiting => self != Phase::Done,
             // What weir answers by itself need not have been forwarded.
             Phase::Answering => matches!(self, Phase::Reading | Phase::Waiting),
+            Phase::Encoding => self == Phase::Answering,
             Phase::Done => self != Phase::Done,
         }
     }

@@ -12,8 +12,10 @@ use std::net::SocketAddr;
 
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
+use super::guard::Guard;
 use super::http2::streams::Carriers;
 use super::stalls;
+use super::unsent::{may_ask, unsent, unsent_first};
 use super::visitors::Visitors;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -45,6 +47,8 @@ pub(crate) struct Connections {
     to_relay: Vec<(ClientKey, u32)>,
     /// Clients of routes with users.
     pub(super) visitors: Visitors,
+    /// What they have in the accounts of `shield`.
+    pub(super) guard: Option<Box<Guard>>,
     /// Bytes that all clients together have reserved to take answers in.
     pub(super) absorbed: usize,
     /// All are to go.
@@ -56,6 +60,11 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
+    /// None yet.
+    pub(super) fn new(cx: &Context) -> Connections {
+        Connections { guard: Guard::of(&cx.plan, None), ..Connections::default() }
+    }
+
     /// A connection.
     ///
     /// # Panics
@@ -231,6 +240,9 @@ impl Connections {
     /// Takes a connection whose exchanges are gone out of the table.
     pub(super) fn remove(&mut self, index: ClientKey) -> ClientConn {
         self.visitors.forget(index);
+        if let Some(guard) = &mut self.guard {
+            guard.left(index);
+        }
         self.conns.remove(index)
     }
 
@@ -265,7 +277,11 @@ impl Connections {
     /// Ends the current exchange of a connection. What its answer was to be like.
     #[inline]
     pub(super) fn pop(&mut self, index: ClientKey) -> ReplyConstraints {
-        self.conns.at_mut(index).codec.pop(&mut self.exchanges)
+        let codec = &mut self.conns.at_mut(index).codec;
+        if let (Some(guard), Some(slot)) = (&mut self.guard, codec.current()) {
+            guard.ended(slot);
+        }
+        codec.pop(&mut self.exchanges)
     }
 
     /// Whether the current exchange of a connection is done.
@@ -293,7 +309,7 @@ impl Connections {
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
         let (mut codec, exchange) = self.codec(slot);
-        if codec.leaves(slot) || exchange.phase() != Phase::Answering {
+        if codec.leaves(slot) || !matches!(exchange.phase(), Phase::Answering | Phase::Encoding) {
             return false;
         }
         codec.forget(exchange);
@@ -475,7 +491,7 @@ impl Connections {
             Reading::Frames => stashed == 0,
             Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX
-                    && (conn.reading() == Reading::Await || stashed == 0 || conn.may_ask(&cx.plan.client))
+                    && (conn.reading() == Reading::Await || stashed == 0 || may_ask(self, index, &cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !self.is_held_back(conn),
             Reading::Closing | Reading::Linger => true,
@@ -505,10 +521,11 @@ impl Connections {
         let conn = self.conns.at(index);
         let first = conn.codec.current();
         let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
-        if conn.unsent() <= low_bytes || conn.unsent_first() <= low_bytes && first_waits {
+        let first_bytes = unsent_first(self, index);
+        if unsent(self, index) <= low_bytes || first_bytes <= low_bytes && first_waits {
             // The first answer may be next on any of them.
             stalls::resume_sources(self, index, cx);
-        } else if conn.unsent_first() <= low_bytes
+        } else if first_bytes <= low_bytes
             && let Some(first) = first
         {
             stalls::resume_source(self, index, first, cx);

@@ -1,5 +1,5 @@
 //! News of errands: names that were resolved for the forward proxy (`forward/decide.rs`), credentials that were verified for it and for routes
-//! with users (`visitors.rs`).
+//! with users (`visitors.rs`). And of what was encoded elsewhere (`compressing/away.rs`).
 
 use std::sync::Arc;
 
@@ -14,8 +14,9 @@ impl Clients {
     }
 
     /// What has become of an errand. News that nobody waits for any more are ignored.
-    pub(crate) fn on_news(&mut self, news: News, cx: &Context) {
+    pub(crate) fn on_news(&mut self, news: News, cx: &mut Context) {
         match news {
+            News::Encoded(encoded) => self.answers.on_encoded(*encoded, cx),
             News::Resolved { name, asker, answer } => {
                 let waited = self.forward.on_resolved(&name, &asker, answer, cx.now_us);
                 for client in &waited.refused {

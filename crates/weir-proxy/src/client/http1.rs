@@ -6,8 +6,8 @@
 //! ([`Http1Answer`]), and doesn't look into it: a codec that lets answers leave side by side has other things there.
 //!
 //! Only the first answer leaves. What others get early is held in their exchanges, and becomes output when their turn comes. Invariants:
-//! the list from `first` by `next` has `queued` exchanges and ends with `last`; `held_bytes` is the sum of what they hold; the first one
-//! holds nothing. Bound: `queue` exchanges, and as much output as [`Answers`](super::Answers) stops sources for.
+//! the list from `first` by `next` has `queued` exchanges and ends with `last`; `held_bytes` is the sum of what they hold and what is being
+//! encoded of them, the first one left out, which holds nothing. Bound: `queue` exchanges, and as much output as [`Answers`](super::Answers) stops sources for.
 //! RFC 9112 §6, §7.1, §9.3.
 
 mod order;
@@ -31,7 +31,7 @@ pub(super) struct Http1 {
     last: ExchangeKey,
     /// Exchanges in the list.
     queued: u32,
-    /// Bytes of answers that wait for their turn.
+    /// Bytes of answers that wait for their turn, those included that are being encoded.
     held_bytes: u32,
     /// What is to be sent.
     output: Output,
@@ -43,8 +43,18 @@ pub(super) struct Http1Answer {
     /// The exchange behind it on its connection, or [`ExchangeKey::NONE`].
     next: ExchangeKey,
     framing: AnswerFraming,
+    /// Bytes of it that have come and are no part of it yet, because they are being encoded or wait for that.
+    coding: u32,
     /// What it got while it was not first.
     held: Output,
+}
+
+impl Http1Answer {
+    /// Bytes of it that are being encoded or wait for that.
+    #[inline]
+    pub(super) fn coding(&self) -> usize {
+        self.coding as usize
+    }
 }
 
 /// How an answer's body is framed for the client.
@@ -85,7 +95,7 @@ impl Default for Http1 {
 
 impl Default for Http1Answer {
     fn default() -> Http1Answer {
-        Http1Answer { next: ExchangeKey::NONE, framing: AnswerFraming::Plain, held: Output::default() }
+        Http1Answer { next: ExchangeKey::NONE, framing: AnswerFraming::Plain, coding: 0, held: Output::default() }
     }
 }
 
@@ -131,6 +141,15 @@ impl Http1 {
         // The first one holds nothing.
         self.held_bytes += (answer.held.len() - before) as u32;
         done
+    }
+
+    /// So many bytes of an answer are being encoded, or wait for that: how many those were before.
+    pub(super) fn set_coding(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, bytes: usize) -> usize {
+        let before = std::mem::replace(&mut answer.coding, bytes as u32);
+        if self.first != slot {
+            self.held_bytes = self.held_bytes - before + answer.coding;
+        }
+        before as usize
     }
 
     /// Puts text into an answer: how many bytes.
@@ -285,7 +304,7 @@ impl Http1 {
             if slot == self.first && !exchange.reply.held.is_empty() {
                 return Err("the first answer holds something".to_owned());
             }
-            held += exchange.reply.held.len();
+            held += exchange.reply.held.len() + if slot == self.first { 0 } else { exchange.reply.coding() };
             (last, slot, count) = (slot, exchange.reply.next, count + 1);
         }
         equal("requests in the list", count as usize, self.queued as usize)?;

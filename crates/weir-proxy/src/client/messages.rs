@@ -69,7 +69,7 @@ impl Answers {
 
     /// There is no answer, or no rest of it.
     pub(crate) fn on_answer_fails(&mut self, id: ExchangeId, cause: Cause, cx: &mut Context) {
-        if self.conns.holds(id) && self.conns.exchange(id.index).phase() != Phase::Done {
+        if self.conns.holds(id) && !matches!(self.conns.exchange(id.index).phase(), Phase::Encoding | Phase::Done) {
             self.answer_failed(id.index, cause, cx);
         }
     }
@@ -92,7 +92,7 @@ impl Answers {
                 self.answer_failed(slot, Cause::Truncated, cx);
                 return false;
             }
-            Phase::Reading | Phase::Done => return false,
+            Phase::Reading | Phase::Encoding | Phase::Done => return false,
         }
         self.take_back(slot, cx);
         true

@@ -63,13 +63,13 @@ impl ClientConn {
     }
 
     /// Whether it is the server that the first answer waits for. While the client has something to take and sources were stopped for
-    /// that, it is not.
+    /// that, it is not; nor while something of it is being encoded.
     pub(super) fn awaits_server(&self, first: &Exchange) -> bool {
-        let taken = self.unsent_first() == 0;
+        let taken = self.outgoing() + first.reply.coding() == 0;
         match first.phase() {
             Phase::Waiting => taken || !self.stops_sources(),
             Phase::Answering => taken && self.reading() != Reading::Tunnel,
-            Phase::Reading | Phase::Done => false,
+            Phase::Reading | Phase::Encoding | Phase::Done => false,
         }
     }
 }

@@ -5,7 +5,10 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::Clients;
+use super::banned::is_barred;
+use super::guard::is_over_limit;
 use super::ruling::Ruling;
+use super::unsent::may_ask;
 use super::visitors::{await_verdict, go_on_judged};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
@@ -187,7 +190,9 @@ impl Clients {
         while at < input.bytes.len() && self.is_there(index) {
             let conn = self.conn(index);
             let used = match conn.reading() {
-                Reading::Head if conn.may_ask(&cx.plan.client) => self.parse_head(index, input, at, to, cx),
+                Reading::Head if may_ask(self.conns(), index, &cx.plan.client) => {
+                    self.parse_head(index, input, at, to, cx)
+                }
                 Reading::Body if !self.answers.conns.is_held_back(conn) => {
                     self.upload_received(index, input, at, to, cx)
                 }
@@ -327,6 +332,12 @@ impl Clients {
     ) {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
+        if !cx.bans.is_empty() && is_barred(self, index, head, fields, bytes, cx) {
+            return;
+        }
+        if cx.plan.shield.is_some() && is_over_limit(self, index, head, fields, bytes, cx) {
+            return;
+        }
         let ruling = match self.routed(index, head, fields, bytes, cx) {
             Ok(ruling) => ruling,
             Err(unjudged) => return await_verdict(self, index, *unjudged, head, fields, bytes, cx),
@@ -338,7 +349,7 @@ impl Clients {
 
     /// Answers a request without an upstream. A body that is still to come is read first where it is small; else it ends the connection, so it
     /// is never parsed. `here`: some of it is.
-    fn answer_locally(
+    pub(super) fn answer_locally(
         &mut self,
         index: ClientKey,
         exchange: ExchangeKey,
@@ -383,6 +394,9 @@ impl Clients {
             ..ReplyConstraints::default()
         };
         let exchange = self.answers.conns.push(index, want, cx);
+        if let Some(guard) = &mut self.answers.conns.guard {
+            guard.begun(exchange);
+        }
         let conn = self.answers.conns.at(index);
         // Clients of a forward proxy speak for themselves.
         let peer = Some((conn.peer, conn.flags.sealed)).filter(|_| !conn.flags.proxied);
@@ -430,7 +444,7 @@ impl Clients {
             Reading::Frames if has_sent_all => self.answers.close_conn(index, ClientEnd::ClientClosed, cx),
             Reading::Frames => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
-                let waits = conn.stash.is_some() && !conn.may_ask(&cx.plan.client);
+                let waits = conn.stash.is_some() && !may_ask(self.conns(), index, &cx.plan.client);
                 let conn = self.conn_mut(index);
                 if has_sent_all {
                     self.answers.close_conn(index, ClientEnd::ClientClosed, cx);

@@ -1,7 +1,7 @@
 //! What is sent to clients, and the ends of their connections (stage reply).
 
 use super::answer::Answers;
-use super::stalls;
+use super::{compressing, guard, stalls};
 use crate::action::Action;
 use crate::base::keys::ClientKey;
 use crate::base::output::Out;
@@ -120,7 +120,7 @@ impl Answers {
     /// The next send.
     #[inline]
     pub(crate) fn poll_send(&mut self, cx: &mut Context) -> Option<Action> {
-        if self.has_unflushed() {
+        if self.encoders.has_unflushed() {
             self.flush_encoders(cx);
         }
         while let Some(index) = self.conns.next_marked() {
@@ -152,6 +152,9 @@ impl Answers {
             cx.counters.tunnels.sub(1);
         }
         cx.counters.client_closes.count(why);
+        if conn.glitches > 0 || conn.flags.late {
+            guard::charge_manners(&conn, cx);
+        }
         cx.actions.push_back(Action::CloseClient { socket: conn.socket, reset: conn.flags.reset });
     }
 
@@ -167,6 +170,7 @@ impl Answers {
                 self.conns.cancel(first, hard, cx);
             }
             self.records.abandoned(index, why, || self.conns.ending(index, first, &cx.plan.client), cx);
+            compressing::give_up(&mut self.conns, first);
             self.conns.pop(index);
         }
     }

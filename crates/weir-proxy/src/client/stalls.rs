@@ -14,6 +14,7 @@
 use super::answer::Answers;
 use super::connection::ClientConn;
 use super::connections::Connections;
+use super::unsent::{coding, unsent};
 use crate::base::check::{at_most, equal};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::context::Context;
@@ -153,7 +154,7 @@ pub(super) fn forget_source(conns: &mut Connections, slot: ExchangeKey) {
 /// Reserves a place for so many bytes of an answer that are to come. False: there is none.
 fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -> bool {
     let conn = conns.at(index);
-    let (own, bytes) = (conn.reserved(), conn.unsent() + left as usize);
+    let (own, bytes) = (conn.reserved(), unsent(conns, index) + left as usize);
     let absorbed = conns.at(carrier_of(conns, index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
     let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && conns.absorbed - own + bytes <= ABSORB_BYTES;
     if fits {
@@ -181,7 +182,7 @@ pub(super) fn give_back(conns: &mut Connections, index: ClientKey, low_bytes: us
 
 fn give_back_rest(conns: &mut Connections, index: ClientKey, low_bytes: usize, cx: &Context) {
     let conn = conns.at(index);
-    let (unsent, reserved) = (conn.unsent(), conn.reserved());
+    let (unsent, reserved) = (unsent(conns, index), conn.reserved());
     let needed = match conn.codec.current() {
         _ if unsent <= low_bytes => 0,
         None => unsent.min(reserved),
@@ -204,11 +205,21 @@ fn asides(conns: &Connections, owner: ClientKey) -> u32 {
     conns.at(owner).stalls.as_ref().map_or(0, |stalls| stalls.asides)
 }
 
-/// Whose connection has been aside for longest, of a client and its streams, and since when.
-fn longest_aside(conns: &Connections, owner: ClientKey) -> Option<(u64, ClientKey)> {
+/// Of a client and its streams those that have connections aside, with the time since when.
+fn all_aside(conns: &Connections, owner: ClientKey) -> impl Iterator<Item = (u64, ClientKey)> {
     let streams = conns.carriers.get(owner).map_or(&[][..], |streams| &streams.all);
     let all = streams.iter().copied().chain([owner]);
-    all.filter_map(|index| Some((conns.at(index).stalls.as_ref()?.aside_since_us()?, index))).min()
+    all.filter_map(|index| Some((conns.at(index).stalls.as_ref()?.aside_since_us()?, index)))
+}
+
+/// Whose have been for longest and wait for a slow client: while something of an answer is being encoded, that is not its client's doing.
+fn slowest_aside(conns: &Connections, owner: ClientKey) -> Option<ClientKey> {
+    let slow = all_aside(conns, owner).filter(|(_, index)| !is_encoding(conns, *index));
+    slow.min().map(|(_, index)| index)
+}
+
+fn is_encoding(conns: &Connections, index: ClientKey) -> bool {
+    coding(conns, conns.at(index)) > 0
 }
 
 /// Whether a client is not waited for that has others aside, of `most` that it may have: it has had its time, and so has the one that
@@ -216,7 +227,7 @@ fn longest_aside(conns: &Connections, owner: ClientKey) -> Option<(u64, ClientKe
 fn is_out_of_patience(conns: &Connections, owner: ClientKey, most: u32, cx: &Context) -> bool {
     let asides = asides(conns, owner);
     let is_full = asides >= most;
-    let longest = || longest_aside(conns, owner);
+    let longest = || all_aside(conns, owner).min();
     most < ASIDE_CLIENT_MAX
         || asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
 }
@@ -231,19 +242,23 @@ pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
     for (index, conn) in conns.all() {
         all += conn.reserved();
         if conn.codec.current().is_none() {
-            at_most("bytes reserved behind the last answer", conn.reserved(), conn.unsent())?;
+            at_most("bytes reserved behind the last answer", conn.reserved(), unsent(conns, index))?;
         }
         let streams = conns.carriers.get(index).map_or(&[][..], |streams| &streams.all);
         let (mut absorbed, mut aside) = (0, 0);
-        for stalls in streams.iter().copied().chain([index]).filter_map(stalls) {
+        let mut encoding = 0;
+        for (index, stalls) in streams.iter().copied().chain([index]).filter_map(|index| Some((index, stalls(index)?)))
+        {
             absorbed += stalls.reserved;
-            aside += stalls.stopped.iter().filter(|stopped| stopped.aside).count();
+            let asides = stalls.stopped.iter().filter(|stopped| stopped.aside).count();
+            aside += asides;
+            encoding += if is_encoding(conns, index) { asides } else { 0 };
         }
         if conn.stream.is_none() {
             equal("what a client has reserved", stalls(index).map_or(0, |stalls| stalls.absorbed), absorbed)?;
             equal("what is aside for a client", asides(conns, index) as usize, aside)?;
             at_most("bytes taken in for a client", absorbed, ABSORB_CLIENT_BYTES)?;
-            at_most("connections aside for a client", aside, ASIDE_CLIENT_MAX as usize)?;
+            at_most("connections aside for a client", aside, ASIDE_CLIENT_MAX as usize + encoding)?;
         }
     }
     at_most("bytes taken in", all, ABSORB_BYTES)?;
@@ -285,9 +300,14 @@ impl Answers {
             let client = self.conns.name(index, cx);
             cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, flow: Flow::Aside });
         }
+        self.give_up_asides(owner, most, cx);
+    }
+
+    /// Of what is aside for a client that is given up which is too many.
+    pub(super) fn give_up_asides(&mut self, owner: ClientKey, most: u32, cx: &mut Context) {
         while self.conns.is_there(owner)
             && asides(&self.conns, owner) > most
-            && let Some((_, longest)) = longest_aside(&self.conns, owner)
+            && let Some(longest) = slowest_aside(&self.conns, owner)
         {
             cx.counters.stalled.add(1);
             // As at `send-timeout`.

@@ -11,6 +11,12 @@ use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::{ClientEnd, Timeout};
 
+/// A client did not do in time what it should.
+fn note_late(clients: &mut Clients, index: ClientKey, with: Timeout, cx: &Context) {
+    cx.counters.timeouts.count(with);
+    clients.conn_mut(index).flags.late = true;
+}
+
 impl Clients {
     /// A timer has come.
     pub(crate) fn on_timer(&mut self, token: u64, cx: &mut Context) {
@@ -66,7 +72,7 @@ impl Clients {
         let now_us = cx.now_us;
         let Some((_, upload)) = self.answers.conns.upload(index) else { return };
         if upload.is_too_slow(now_us, cx.plan.client.body_rate_min) {
-            cx.counters.timeouts.count(Timeout::Body);
+            note_late(self, index, Timeout::Body, cx);
             self.answers.upload_failed(index, Cause::BodyTooSlow, cx);
         }
     }
@@ -83,7 +89,7 @@ impl Clients {
         }
         let conn = self.conn(index);
         if conn.flags.sending && conn.send_us + cx.plan.client.send_timeout_us <= now_us {
-            cx.counters.timeouts.count(Timeout::Send);
+            note_late(self, index, Timeout::Send, cx);
             // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
             self.conn_mut(index).flags.reset = true;
             self.answers.close_conn(index, ClientEnd::SendTimeout, cx);
@@ -101,14 +107,14 @@ impl Clients {
         }
         match conn.reading() {
             Reading::Head if conn.has_begun_request() => {
-                cx.counters.timeouts.count(Timeout::Head);
+                note_late(self, index, Timeout::Head, cx);
                 let conn = self.conn_mut(index);
                 let (since_us, stash) = (conn.since_us, conn.stash.take().unwrap_or_default());
                 self.answers.refuse(index, Cause::HeadTimeout, &stash.bytes[stash.start..], since_us, cx);
             }
             Reading::Body if now_us < conn.since_us + cx.plan.client.body_timeout_us => self.judge_rate(index, cx),
             Reading::Body => {
-                cx.counters.timeouts.count(Timeout::Body);
+                note_late(self, index, Timeout::Body, cx);
                 self.answers.upload_failed(index, Cause::BodyTimeout, cx);
             }
             Reading::Head if self.conn(index).flags.leaves => self.answers.close_conn(index, ClientEnd::Drained, cx),

@@ -239,7 +239,7 @@ impl Answers {
         if upload.streaming {
             self.conns.cancel(exchange, true, cx);
         }
-        if self.conns.exchange(exchange).phase() == Phase::Answering {
+        if matches!(self.conns.exchange(exchange).phase(), Phase::Answering | Phase::Encoding) {
             self.answer_failed(exchange, Cause::Truncated, cx);
         } else {
             self.fail_exchange(exchange, cause, cx);

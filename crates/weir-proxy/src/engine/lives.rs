@@ -43,48 +43,48 @@ impl Engine {
         // Its new life has heard of no name of this worker's former one, and will not before the welcome.
         self.strangers[usize::from(worker)] = false;
         self.upstreams.forget_clients(worker, &mut self.cx);
-        let mut again = self.take_unheard(worker);
-        again.extend(self.take_lost(worker));
+        let mut again = take_unheard(self, worker);
+        again.extend(take_lost(self, worker));
         self.cx.post(worker, Mail::Welcome { life });
         self.upstreams.pool().tell_suspensions(worker, &mut self.cx);
         // The failure of one may have dropped others of its client.
         again.retain(|(ask, _)| self.clients.conns().holds(ask.id));
         self.upstreams.ask_again(again, &mut self.cx);
     }
+}
 
-    /// Requests that it was going to be asked for. Nothing of them was sent.
-    fn take_unheard(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
-        let post = &mut self.cx.posts[usize::from(worker)];
-        let mut unheard = Vec::new();
-        for mail in std::mem::take(&mut post.mail) {
-            match mail {
-                Mail::Ask { ask, bytes } => unheard.push((ask, post.bytes[bytes].to_vec())),
-                mail => post.mail.push(mail),
-            }
+/// Requests that another worker was going to be asked for. Nothing of them was sent.
+fn take_unheard(engine: &mut Engine, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
+    let post = &mut engine.cx.posts[usize::from(worker)];
+    let mut unheard = Vec::new();
+    for mail in std::mem::take(&mut post.mail) {
+        match mail {
+            Mail::Ask { ask, bytes } => unheard.push((ask, post.bytes[bytes].to_vec())),
+            mail => post.mail.push(mail),
         }
-        unheard.retain(|(ask, _)| self.clients.conns().holds(ask.id));
-        for (ask, _) in &unheard {
-            self.clients.answers().take_back(ask.id.index, &self.cx);
-        }
-        self.upstreams.count_moves(&mut unheard, &self.cx);
-        unheard
     }
+    unheard.retain(|(ask, _)| engine.clients.conns().holds(ask.id));
+    for (ask, _) in &unheard {
+        engine.clients.answers().take_back(ask.id.index, &engine.cx);
+    }
+    engine.upstreams.count_moves(&mut unheard, &engine.cx);
+    unheard
+}
 
-    /// What clients here asked there, and may ask again as after the loss of a connection. The rest has no answer. Once, because a
-    /// request may be what the other worker has died of: it must not go from one to the next.
-    fn take_lost(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
-        let mut again = Vec::new();
-        for id in self.clients.conns().asked_of(worker, &self.cx) {
-            let kept = self.clients.answers().take_copy(id, &self.cx);
-            match kept.map(|kept| self.upstreams.judge_lost(*kept, &mut self.cx)) {
-                Some(Ok(request)) => {
-                    self.clients.answers().take_back(id.index, &self.cx);
-                    again.push(request);
-                }
-                Some(Err(cause)) => self.clients.answers().on_answer_fails(id, cause, &mut self.cx),
-                None => self.clients.answers().on_answer_fails(id, Cause::Lost, &mut self.cx),
+/// What clients here asked there, and may ask again as after the loss of a connection. The rest has no answer. Once, because a
+/// request may be what the other worker has died of: it must not go from one to the next.
+fn take_lost(engine: &mut Engine, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
+    let mut again = Vec::new();
+    for id in engine.clients.conns().asked_of(worker, &engine.cx) {
+        let kept = engine.clients.answers().take_copy(id, &engine.cx);
+        match kept.map(|kept| engine.upstreams.judge_lost(*kept, &mut engine.cx)) {
+            Some(Ok(request)) => {
+                engine.clients.answers().take_back(id.index, &engine.cx);
+                again.push(request);
             }
+            Some(Err(cause)) => engine.clients.answers().on_answer_fails(id, cause, &mut engine.cx),
+            None => engine.clients.answers().on_answer_fails(id, Cause::Lost, &mut engine.cx),
         }
-        again
     }
+    again
 }

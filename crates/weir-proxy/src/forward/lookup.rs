@@ -1,5 +1,5 @@
 //! What a worker asks of the side thread, and what it is told: addresses of names, and whether credentials are good. No worker
-//! waits for either; requests that need them do. docs/semantics.md §9.
+//! waits for either; requests that need them do. docs/semantics.md §9. What was encoded for a worker is told it in the same way.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::forward::shares::{Asker, Lane};
+use crate::request::encoding::Encoded;
 
 /// A question. Each is answered by one [`News`] to the worker that asked, within [`ERRAND_US`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +60,11 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// An answer.
-#[derive(Debug, Clone)]
+/// What has become of something that a worker does not do itself.
+#[derive(Debug)]
 pub enum News {
+    /// Of an [`Action::Encode`](crate::engine::Action::Encode).
+    Encoded(Box<Encoded>),
     /// To [`Errand::Resolve`].
     Resolved {
         /// The name that was asked for.

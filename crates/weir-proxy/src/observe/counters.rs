@@ -131,6 +131,10 @@ counters! {
     accepted: Total,
     /// Client connections closed at once because there were too many.
     connections_refused: Total,
+    /// Client connections reset at once because their client is banned.
+    connections_banned: Total,
+    /// Clients that were to be banned and were not told of, because too many were at once: they stay limited.
+    offences_lost: Total,
     /// Accepts that the operating system refused (descriptors, memory).
     accept_failures: Total,
     /// Client connections that were closed because no load balancer said as it should whose they are (`proxy-protocol`).
@@ -244,6 +248,12 @@ counters! {
     compression_bytes_in: Total,
     /// Bytes of the same as they left.
     compression_bytes_out: Total,
+    /// Parts of large answers that were given to another thread to be compressed.
+    compressions_elsewhere: Total,
+    /// Parts of large answers that were to be compressed on another thread, and were on the worker's because nobody had room for them.
+    compressions_refused: Total,
+    /// Parts of large answers that are being compressed on another thread.
+    compressions_away: Gauge,
     /// Messages sent to other workers.
     mail_sent: Total,
     /// Messages received from other workers.

@@ -89,6 +89,9 @@ impl Plan {
         if let Some(forward) = &mut next.forward {
             forward.upstream = targets[forward.upstream];
         }
+        if let (Some(shield), Some(old)) = (&mut next.shield, &self.shield) {
+            shield.follow(old);
+        }
         // Nobody else has heard of a name that is chosen at random.
         next.client.head.pseudonym = next.client.via_name.unwrap_or(self.client.head.pseudonym);
         Ok(next)

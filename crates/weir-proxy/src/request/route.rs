@@ -21,7 +21,7 @@ use crate::request::rules::matching::Condition;
 use crate::request::rules::split::Split;
 
 /// Longest host name that can match; DNS allows 255 bytes (RFC 1035 §2.3.4).
-const HOST_BYTES_MAX: usize = 255;
+pub(crate) const HOST_BYTES_MAX: usize = 255;
 
 /// Which hosts a route is for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use weir_proxy::request::rules::compress::{Compress, TYPES};
 use crate::world::{Cut, Do, Rng, World, pieces, plan};
 
 /// One server behind a route that compresses, with so many bytes of memory for that.
-fn compressing(bytes_max: u64) -> Plan {
+pub fn compressing(bytes_max: u64) -> Plan {
     let mut plan = plan(1, 4);
     let compress = Compress {
         codings: Coding::ALL.map(|coding| (coding, 3)).to_vec(),
@@ -59,7 +59,7 @@ fn message(number: u64, rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Bytes that a client can decode of an answer, and whether that is all of a message.
-fn decoded(reply: &Reply) -> (Vec<u8>, bool) {
+pub fn decoded(reply: &Reply) -> (Vec<u8>, bool) {
     let bytes = &reply.body.bytes[..];
     assert_eq!(reply.body.length, bytes.len() as u64, "more than a test can look at");
     let mut reader: Box<dyn Read + '_> = match reply.fields.first("content-encoding") {
@@ -110,6 +110,7 @@ impl Judged {
 fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
     let mut rng = Rng(seed);
     let mut world = World::started(compressing(bytes_max), 1, seed);
+    world.encodes_elsewhere = !seed.is_multiple_of(4);
     let mut of_server = Rng(seed + 1);
     world.serve(move |seen| {
         let rng = &mut of_server;
@@ -158,8 +159,12 @@ fn play(seed: u64, bytes_max: u64, judged: &mut Judged) -> u64 {
             }
         }
         world.run_for(100 + rng.below(1_000));
+        if rng.one_in(3) {
+            (0..world.jobs.len().min(1 + rng.below(4) as usize)).for_each(|_| world.encode());
+        }
     }
     clients.iter().for_each(|(client, _)| world.stall(*client, false));
+    world.encode_all();
     world.run_for(100_000);
     let busy = world.count(|counters| counters.compression_passed.get("busy"));
     world.finish();

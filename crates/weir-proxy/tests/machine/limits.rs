@@ -705,7 +705,7 @@ fn too_many_clients_are_refused() {
     let (first, _second) = (world.client(), world.client());
     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let entrance = Entrance { serves: world.serves, ..Entrance::default() };
-    assert!(world.nodes[0].engine.accepted(77, peer, entrance).is_none());
+    assert!(world.nodes[0].engine.accepted(77, peer, entrance).is_err());
     world.reset(first);
     world.settle();
     world.client();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::cross::mail::Post;
-use weir_proxy::engine::{Delivery, Engine, Hints, Parts};
+use weir_proxy::engine::{Delivery, Encoded, Engine, Hints, Job, Parts};
 use weir_proxy::forward::lookup::{Errand, News};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::observe::accounting::Use;
@@ -246,7 +246,7 @@ pub struct Node {
     pub mail_stopped: bool,
     /// It has no room for posts: they stay with their senders.
     pub mail_full: bool,
-    parts: Parts,
+    pub parts: Parts,
     lives: u32,
 }
 
@@ -287,6 +287,9 @@ pub struct World {
     pub connects: Vec<SocketAddr>,
     /// What engines asked of the side thread, as far as no test has taken it.
     pub errands: Vec<(usize, Errand)>,
+    /// What engines want encoded elsewhere stays in `jobs`, until a test has it done.
+    pub encodes_elsewhere: bool,
+    pub jobs: VecDeque<(usize, Box<Job>)>,
     /// Servers speak something else than HTTP from the beginning on: what arrives is in [`Conn::tunnel`].
     pub raw: bool,
     /// What the listener of new clients serves.
@@ -388,6 +391,8 @@ impl World {
             moved: (0, 0),
             connects: Vec::new(),
             errands: Vec::new(),
+            encodes_elsewhere: false,
+            jobs: VecDeque::new(),
             raw: false,
             serves: Serves::Reverse,
             listener: 0,
@@ -455,6 +460,25 @@ impl World {
         self.nodes[node].engine.on_news(news);
         self.nodes[node].engine.settle();
         self.act(node);
+    }
+
+    /// The oldest job is done elsewhere, and its engine hears of it.
+    pub fn encode(&mut self) {
+        let (node, job) = self.jobs.pop_front().expect("a job");
+        self.give_back(node, job.run());
+    }
+
+    /// All jobs are done, and those that follow from that.
+    pub fn encode_all(&mut self) {
+        while !self.jobs.is_empty() {
+            self.encode();
+            self.settle();
+        }
+    }
+
+    /// An engine hears what has become of a job.
+    pub fn give_back(&mut self, node: usize, encoded: Box<Encoded>) {
+        self.news(node, News::Encoded(encoded));
     }
 
     /// What all servers do.
@@ -530,6 +554,8 @@ impl World {
     /// All clients leave; nothing may be left behind.
     pub fn finish(mut self) {
         self.settle();
+        self.encode_all();
+        assert_eq!(self.count(|counters| counters.compressions_away.get()), 0, "compressions_away");
         self.judge_delivered();
         for client in 0..self.clients.len() {
             if !self.clients[client].closed && !self.clients[client].gone {

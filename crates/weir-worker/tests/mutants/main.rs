@@ -8,6 +8,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// A bug, as a change of one place.
 struct Bug {
@@ -436,13 +439,20 @@ fn the_simulation_finds_each_bug() {
     let tests: Vec<&str> = BUGS.iter().map(|bug| bug.found_by).collect();
     let clean = run(&binary, "", &tests, 20);
     assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
-    let mut missed = Vec::new();
-    for bug in BUGS {
-        let output = run(&binary, bug.name, &[bug.found_by], bug.seeds);
-        match output.status.success() {
-            true => missed.push(bug.name),
-            false => println!("{}: {}\n  {}", bug.name, bug.story, finding(&output)),
+    // A bug has one thread of the simulation: as many are looked for at a time as there are cores.
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let look = || {
+        while let Some(bug) = BUGS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let output = run(&binary, bug.name, &[bug.found_by], bug.seeds);
+            match output.status.success() {
+                true => missed.lock().unwrap().push(bug.name),
+                false => println!("{}: {}\n  {}", bug.name, bug.story, finding(&output)),
+            }
         }
-    }
+    };
+    thread::scope(|scope| {
+        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(look)))
+    });
+    let missed = missed.into_inner().unwrap();
     assert_eq!(missed, Vec::<&str>::new(), "bugs that the simulation does not find");
 }

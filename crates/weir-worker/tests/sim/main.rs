@@ -20,6 +20,7 @@ mod direct;
 mod forward;
 mod hostile;
 mod http2;
+mod limits;
 mod node;
 mod operator;
 mod outage;

@@ -445,6 +445,11 @@ impl Run {
                 }
             });
         }
+        if let Some(open) = self.scenario.plan.shield.as_ref().map(|shield| shield.seed.table().open_sum())
+            && open > 0
+        {
+            self.fail(&format!("accounts of `shield` have {open} open at rest"));
+        }
         for ledger in ledgers {
             let held = Ledger { streams: 0, listeners: 0, ..ledger };
             if held != Ledger::default() {

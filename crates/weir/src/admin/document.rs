@@ -34,16 +34,75 @@ pub(crate) struct Status {
     pub(crate) names: Vec<Name>,
     /// Files with servers.
     pub(crate) server_files: Vec<ServerFile>,
+    /// Clients who are not let in.
+    pub(crate) bans: Bans,
     pub(crate) reload: Reload,
     pub(crate) window_seconds: u64,
     pub(crate) clients: Clients,
     pub(crate) workers: Vec<Worker>,
     pub(crate) upstreams: Vec<Upstream>,
     pub(crate) suspects: Vec<Suspect>,
+    /// Limits of `shield`, in their order.
+    pub(crate) limits: Vec<Limit>,
     /// What clients of the forward proxy do; None: there is none.
     pub(crate) usage: Option<Usage>,
     /// Every counter, added up over the workers; one with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
+}
+
+/// How many clients are banned.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Bans {
+    /// Bans in force.
+    pub(crate) in_force: u64,
+    /// Bans since the start.
+    pub(crate) total: u64,
+    /// Bans that gave way to others before their time.
+    pub(crate) displaced: u64,
+    /// Where they are kept over a restart; None: nowhere.
+    pub(crate) file: Option<String>,
+    /// Why they could not be kept the last time.
+    pub(crate) problem: Option<String>,
+    /// Those that the kernel knows; None: it takes no part.
+    pub(crate) in_kernel: Option<u64>,
+    /// Those that it has not taken.
+    pub(crate) kernel_refused: u64,
+    /// Why it takes no part, or has not taken some.
+    pub(crate) kernel_problem: Option<String>,
+    /// Packets that it has dropped.
+    pub(crate) packets_dropped: u64,
+}
+
+/// `GET /v1/bans`, `/v1/bans/ADDRESS`, and what comes of `add` and `remove` there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct BanList {
+    pub(crate) version: u32,
+    /// Those that end first first.
+    pub(crate) bans: Vec<Ban>,
+    /// Why whoever was asked for is never banned: what he is.
+    pub(crate) never: Option<String>,
+}
+
+/// A ban, or one that was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ban {
+    /// An address, or a range of them.
+    pub(crate) network: String,
+    /// When it began, seconds since 1970.
+    pub(crate) since_seconds: u64,
+    /// When it ends.
+    pub(crate) until_seconds: u64,
+    /// Until then; 0: it is over, and makes the next one longer.
+    pub(crate) left_seconds: u64,
+    /// The how manieth of this client.
+    pub(crate) count: u32,
+    /// The limit that was passed, or what an operator wrote.
+    pub(crate) reason: String,
+    /// An operator insisted, although the client is one whom nobody bans.
+    pub(crate) forced: bool,
 }
 
 /// How the configuration came to be in force.
@@ -307,6 +366,23 @@ pub(crate) struct Suspect {
     pub(crate) left_us: u64,
 }
 
+/// A limit for each client, and what has become of those that it is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Limit {
+    pub(crate) name: String,
+    /// The word of the configuration.
+    pub(crate) count: String,
+    /// It refuses nobody.
+    pub(crate) observes: bool,
+    pub(crate) passed: u64,
+    pub(crate) refused: u64,
+    /// They would have been refused.
+    pub(crate) observed: u64,
+    /// The table had no room for their clients.
+    pub(crate) untracked: u64,
+}
+
 /// What clients of the forward proxy do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -412,6 +488,7 @@ mod tests {
                 ..Upstream::default()
             }],
             suspects: vec![Suspect::default()],
+            limits: vec![Limit::default()],
             usage: Some(Usage {
                 destinations: Uses { rows: vec![Use::default()], ..Uses::default() },
                 ..Usage::default()

@@ -11,6 +11,7 @@ use weir_proxy::observe::counters::{Counters, Kind, Sample};
 use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::observe::report::ConnectionState;
 use weir_proxy::plan::Plan;
+use weir_proxy::shield::tally::Outcome;
 use weir_proxy::upstream::trust::TrustState;
 use weir_worker::WorkerReport;
 
@@ -45,6 +46,8 @@ pub(crate) fn metrics(
     workers(&mut text, reading);
     workers_now(&mut text, reading);
     upstreams(&mut text, reading, plan);
+    shield(&mut text, plan);
+    bans(&mut text, facts);
     let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);
     servers_now(&mut text, reading, &names, plan);
@@ -221,6 +224,40 @@ fn accept_queues<'a>(
             text.sample(&[("worker", number), ("listener", &listener.to_string())], of(queue));
         }
     }
+}
+
+/// What has become of those that limits are for.
+fn shield(text: &mut Exposition, plan: &Plan) {
+    let Some(shield) = &plan.shield else { return };
+    let help = "Connections and requests that a limit of `shield` was for: passed, refused, observed (it would have refused), untracked (no room in the table).";
+    text.family("shield", Type::Counter, help);
+    for limit in &shield.limits {
+        for outcome in Outcome::ALL {
+            text.sample(&[("limit", &limit.name), ("outcome", outcome.word())], limit.tally.get(outcome));
+        }
+    }
+}
+
+/// How many clients are banned.
+fn bans(text: &mut Exposition, facts: &Facts) {
+    let figures = facts.bans.figures();
+    text.family("bans", Type::Gauge, "Clients that are banned.");
+    text.sample(&[], figures.in_force);
+    text.family("bans_begun", Type::Counter, "Bans since the start, those of operators included.");
+    text.sample(&[], figures.total);
+    let help = "Bans that gave way to others before their time, because there were as many as `bans-max`.";
+    text.family("bans_displaced", Type::Counter, help);
+    text.sample(&[], figures.displaced);
+    text.family(
+        "bans_kept",
+        Type::Gauge,
+        "Whether bans are kept over a restart: 0 when nobody says where, or the file can't be written.",
+    );
+    text.sample(&[], u8::from(figures.file.is_some() && figures.problem.is_none()));
+    text.family("bans_in_kernel", Type::Gauge, "Clients that are banned whose packets the kernel drops.");
+    text.sample(&[], figures.kernel.bans.unwrap_or(0));
+    text.family("banned_packets_dropped", Type::Counter, "Packets of who is banned that the kernel has dropped.");
+    text.sample(&[], figures.kernel.packets);
 }
 
 fn upstreams(text: &mut Exposition, reading: &Reading, plan: &Plan) {

@@ -39,7 +39,7 @@ fn digest(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     //! Proves: the page brings all it needs, and puts nothing into itself but text. How: its words. That its policy lets it work is
-    //! shown by a browser in `tests/e2e_page.rs`.
+    //! shown by a browser in `tests/e2e/page.rs`.
 
     use super::*;
 

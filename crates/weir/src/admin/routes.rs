@@ -4,6 +4,7 @@
 //! programs and a sentence for people.
 
 use std::cell::{RefCell, RefMut};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,13 +21,14 @@ use serde::Serialize;
 use weir_proxy::cross::standing::Order;
 use weir_worker::Command;
 
-use super::document::{Error, JobStatus, Left, Status, VERSION};
+use super::document::{Ban, BanList, Error, JobStatus, Left, Status, VERSION};
 use super::exposition::Format;
 use super::live::live;
 use super::metrics::metrics;
 use super::page;
 use super::reading::{Reader, Reading};
 use super::status::{Facts, server_status, status};
+use crate::bans::{NeverBanned, Shown};
 use crate::names::meant;
 use crate::reload::{self, Added, Desk, Job};
 
@@ -46,6 +48,9 @@ pub(crate) enum Door {
 
 /// How long all who look at the live page get the same: so workers are asked twice a second, however many look.
 const LIVE_FRESH: Duration = Duration::from_millis(500);
+
+/// The longest ban, seconds: ten years.
+const BAN_S_MAX: u64 = 3650 * 86_400;
 
 /// What answers.
 #[derive(Debug)]
@@ -131,6 +136,13 @@ impl Routes {
             (Door::Admin, ["v1", "servers", upstream, server, "weight", weight]) => {
                 post(method, || self.weigh(upstream, server, weight))
             }
+            (Door::Admin, ["v1", "bans"]) => read(method, || Ok(self.bans(None))),
+            (Door::Admin, ["v1", "bans", "remove"]) => post(method, || self.unban(None)),
+            (Door::Admin, ["v1", "bans", whom]) => read(method, || self.ban_of(whom)),
+            (Door::Admin, ["v1", "bans", whom, "add"]) => {
+                post(method, || self.ban(whom, uri.query().unwrap_or_default()))
+            }
+            (Door::Admin, ["v1", "bans", whom, "remove"]) => post(method, || self.unban(Some(whom))),
             (Door::Admin, ["v1", "reload"]) => post(method, || self.job(Job::Reload)),
             (Door::Admin, ["v1", "upgrade"]) => post(method, || self.job(Job::Upgrade)),
             (Door::Admin, ["v1", "reload", "dry-run"]) => post(method, || self.job(Job::DryRun)),
@@ -233,14 +245,58 @@ impl Routes {
         self.job(Job::Weigh { upstream: upstream.to_owned(), server: server.to_owned(), weight })
     }
 
+    /// All bans that are in force, or those of whom an address is, also past ones that count.
+    fn bans(&self, of: Option<IpAddr>) -> Answer {
+        let bans = self.facts.bans.list(of, of.is_some());
+        json(StatusCode::OK, &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never: None })
+    }
+
+    fn ban_of(&self, whom: &str) -> Outcome {
+        let address: IpAddr = whom.parse().map_err(|_| no_address(whom))?;
+        let bans = self.facts.bans.list(Some(address), true);
+        let never = self.facts.bans.block(whom).and_then(|block| self.facts.bans.why_spared(block)).map(str::to_owned);
+        Ok(json(StatusCode::OK, &BanList { version: VERSION, bans: bans.iter().map(ban).collect(), never }))
+    }
+
+    fn ban(&self, whom: &str, query: &str) -> Outcome {
+        let block = self.facts.bans.block(whom).ok_or_else(|| no_address(whom))?;
+        let bad = |message: &str| refusal(StatusCode::BAD_REQUEST, "bad-ban", message);
+        let (mut for_s, mut reason, mut mine, mut insists) = (None, String::new(), None, false);
+        for (name, value) in options(query).ok_or_else(|| bad("the query can't be read"))? {
+            match &name[..] {
+                "for" => for_s = value.parse().ok().filter(|seconds| (1..=BAN_S_MAX).contains(seconds)),
+                "reason" => reason = value,
+                "mine" => mine = value.parse().ok(),
+                "force" => insists = value == "on",
+                _ => {
+                    return Err(bad(
+                        "a ban has: for, in seconds, reason, mine (an address that is not to be in it) and force=on",
+                    ));
+                }
+            }
+        }
+        let for_s = for_s.ok_or_else(|| bad("`for` is missing: how many seconds, up to ten years"))?;
+        let added = self.facts.bans.add(block, for_s, &reason, mine, insists).map_err(|NeverBanned(why)| {
+            let message =
+                format!("{block} is not banned: there is one in it who is {why}; --force bans it all the same");
+            refusal(StatusCode::CONFLICT, "never-banned", message)
+        })?;
+        Ok(json(StatusCode::OK, &BanList { version: VERSION, bans: vec![ban(&added)], never: None }))
+    }
+
+    fn unban(&self, whom: Option<&str>) -> Outcome {
+        let of = whom.map(|whom| self.facts.bans.block(whom).ok_or_else(|| no_address(whom))).transpose()?;
+        let freed = self.facts.bans.remove(of);
+        if let (Some(of), true) = (of, freed.is_empty()) {
+            let message = format!("nobody in {of} is banned by a ban of his own; `weir ban list` says who is");
+            return Err(refusal(StatusCode::NOT_FOUND, "not-banned", message));
+        }
+        let bans = freed.iter().map(|block| Ban { network: block.to_string(), ..Ban::default() }).collect();
+        Ok(json(StatusCode::OK, &BanList { version: VERSION, bans, never: None }))
+    }
+
     fn add(&self, upstream: &str, server: &str, query: &str) -> Outcome {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        let option = |pair: &str| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((plain(name)?, plain(value)?))
-        };
-        let options: Option<Vec<_>> = pairs.map(option).collect();
-        let added = options.ok_or_else(|| "the query can't be read".to_owned());
+        let added = options(query).ok_or_else(|| "the query can't be read".to_owned());
         let added = added.and_then(|options| Added::read(server, &options));
         let added = added.map_err(|message| refusal(StatusCode::BAD_REQUEST, "bad-server", message))?;
         self.job(Job::Add { upstream: upstream.to_owned(), server: Box::new(added) })
@@ -297,6 +353,33 @@ fn command(word: &str) -> Option<fn(u32) -> Command> {
     }
 }
 
+fn ban(shown: &Shown) -> Ban {
+    Ban {
+        network: shown.block.to_string(),
+        since_seconds: shown.since_s,
+        until_seconds: shown.until_s,
+        left_seconds: shown.left_s,
+        count: shown.count,
+        reason: shown.reason.clone(),
+        forced: shown.forced,
+    }
+}
+
+fn no_address(whom: &str) -> Refusal {
+    let message = format!("`{whom}` is no address and no range such as 192.0.2.0/24 or 2001:db8::/48");
+    refusal(StatusCode::BAD_REQUEST, "bad-address", message)
+}
+
+/// What a query says. None: it can't be read.
+fn options(query: &str) -> Option<Vec<(String, String)>> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let option = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((plain(name)?, plain(value)?))
+    };
+    pairs.map(option).collect()
+}
+
 /// A part of a path or query without escapes.
 fn plain(part: &str) -> Option<String> {
     Some(percent_decode_str(part).decode_utf8().ok()?.into_owned())
@@ -320,6 +403,7 @@ fn known(door: Door) -> &'static str {
         Door::Admin => {
             "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
              /add?OPTION=VALUE or /remove for POST and /left for GET, \
+             /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, /v1/bans/remove for POST, \
              /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }

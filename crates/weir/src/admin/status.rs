@@ -9,13 +9,15 @@ use weir_proxy::observe::counters::{Sample, Totals};
 use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::observe::report::ConnectionReport;
 use weir_proxy::plan::Plan;
+use weir_proxy::shield::tally::Outcome;
 use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Certificate, Clients, Connections, Latency, Name, Problem, Reload, Row, Server, ServerFile, ServerStatus, Status,
-    Suspect, TlsFile, Upstream, VERSION, Window, Worker,
+    Bans, Certificate, Clients, Connections, Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile,
+    ServerStatus, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
+use crate::bans::{self, Figures};
 use crate::certificates::{Board, FileShown, Shown};
 use crate::discovery;
 use crate::reload::Told;
@@ -39,6 +41,8 @@ pub(crate) struct Facts {
     pub(crate) certificates: Arc<Board>,
     /// Where names of servers are.
     pub(crate) names: Arc<discovery::Board>,
+    /// Who is banned.
+    pub(crate) bans: bans::Bans,
 }
 
 impl Facts {
@@ -72,12 +76,14 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         tls_files: facts.certificates.files().into_iter().map(tls_file).collect(),
         names: facts.names.shown().into_iter().map(name).collect(),
         server_files: facts.names.lists().into_iter().map(server_file).collect(),
+        bans: bans(facts),
         reload: reload(told, reading.leaving()),
         window_seconds: WINDOW.as_secs(),
         clients: clients(reading),
         workers: reading.workers.iter().enumerate().map(worker).collect(),
         upstreams: plan.upstreams.iter().enumerate().filter(|(_, plan)| !plan.is_retired()).map(upstream).collect(),
         suspects: suspects(reading, plan),
+        limits: limits(plan),
         usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
         totals: totals(&reading.totals),
     }
@@ -88,6 +94,22 @@ fn overall(reading: &Reading) -> &'static str {
         (true, _) => "draining",
         (false, true) => "leaving",
         (false, false) => "running",
+    }
+}
+
+/// How many clients are banned.
+fn bans(facts: &Facts) -> Bans {
+    let Figures { in_force, total, displaced, file, problem, kernel } = facts.bans.figures();
+    Bans {
+        in_force,
+        total,
+        displaced,
+        file,
+        problem,
+        in_kernel: kernel.bans,
+        kernel_refused: kernel.refused,
+        kernel_problem: kernel.problem,
+        packets_dropped: kernel.packets,
     }
 }
 
@@ -189,6 +211,20 @@ fn suspects(reading: &Reading, plan: &Plan) -> Vec<Suspect> {
         }
     }
     all.into_values().collect()
+}
+
+fn limits(plan: &Plan) -> Vec<Limit> {
+    let all = plan.shield.iter().flat_map(|shield| shield.limits.iter().map(move |limit| (shield, limit)));
+    let shown = all.map(|(shield, limit)| Limit {
+        name: limit.name.to_string(),
+        count: limit.terms.word().to_owned(),
+        observes: shield.observe || limit.observe,
+        passed: limit.tally.get(Outcome::Passed),
+        refused: limit.tally.get(Outcome::Refused),
+        observed: limit.tally.get(Outcome::Observed),
+        untracked: limit.tally.get(Outcome::Untracked),
+    });
+    shown.collect()
 }
 
 /// Workers are read one after another: a sum of what goes up and down may be below zero for a moment.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use weir_io::IoChoice;
-use weir_lab::bomb::{self, Behaviour, Class, Mix, Preset, Request, Spelling};
+use weir_lab::bomb::{self, Behaviour, Class, Ending, Mix, Preset, Request, Spelling};
 use weir_lab::live::Figures;
 use weir_lab::target::Target;
 use weir_lab::tls::{Caller, Client, Trust, Wishes};
@@ -118,6 +118,8 @@ fn plan(
         http2: false,
         depth: 1,
         close_every: None,
+        ending: Ending::Announced,
+        seed: 1,
         drip: None,
         tls,
     };

@@ -14,7 +14,7 @@ use super::listeners::Opened;
 use super::{Desk, listeners};
 use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
-use crate::run::set_rights;
+use crate::run::{key_shield, set_rights};
 use crate::side::Registry;
 use crate::terminal::warn;
 
@@ -58,7 +58,10 @@ impl Workers {
 
     /// What comes after a plan. A slot is given to another server when nothing was left at it after the plan before, and nothing is now:
     /// so no mail that speaks of it can be under way.
-    pub(super) fn merged(&self, plan: &Plan, wanted: Plan) -> Result<Plan, Failure> {
+    pub(super) fn merged(&self, plan: &Plan, mut wanted: Plan) -> Result<Plan, Failure> {
+        if plan.shield.is_none() {
+            key_shield(&mut wanted)?;
+        }
         let mut vacant = BTreeSet::new();
         if !self.vacant.is_empty() {
             vacant.extend(vacated(plan, &self.handle.enquire(PATIENCE)).intersection(&self.vacant));

@@ -47,6 +47,9 @@ impl Fixed {
         let log = |plan: &Plan| plan.access_log.as_ref().map(|log| log.destination.clone());
         let why = "whether there is a log, and where it goes, is decided at the start; its format can change";
         check(log(plan) == log(&config.plan), "access-log destination", why);
+        let accounts = |plan: &Plan| plan.shield.as_ref().map(|shield| shield.seed.accounts());
+        let same = accounts(plan).zip(accounts(&config.plan)).is_none_or(|(old, new)| old == new);
+        check(same, "shield table", "clients are remembered in it, and it can't grow");
         all.extend(forward(plan.forward.as_ref(), config.plan.forward.as_ref()));
         let pool = |plan: &Plan| plan.forward.as_ref().map(|forward| plan.upstreams[forward.upstream].pool);
         if all.iter().all(|refused| refused.what != "`forward`") && pool(plan) != pool(&config.plan) {

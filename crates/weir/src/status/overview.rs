@@ -56,6 +56,7 @@ pub(crate) fn overview(status: &Status, look: Look) -> String {
         out.push_str(&layout.table(own));
     }
     out.push_str(&status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look)));
+    out.push_str(&super::limits::limits(&status.limits, look));
     out.push_str(&suspects(status, look));
     out
 }
@@ -100,11 +101,31 @@ fn head(status: &Status, look: Look) -> String {
     out += &shown.join("  ");
     out.push('\n');
     out += &super::tls::handshakes(status);
+    out += &bans(status);
     for notice in notices(status) {
         out += &notice.tone.paint(&notice.text, look.colour);
         out.push('\n');
     }
     out
+}
+
+/// Clients who are not let in, if there are or were any.
+fn bans(status: &Status) -> String {
+    let bans = &status.bans;
+    if bans.total == 0 && bans.in_force == 0 {
+        return String::new();
+    }
+    let lost = status.totals.get("offences_lost").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let also = |number: u64, what: &str| if number > 0 { format!("  {what} {}", count(number)) } else { String::new() };
+    format!(
+        "bans     {} in force{}  {} since the start{}{}{}\n",
+        count(bans.in_force),
+        bans.in_kernel.map_or_else(String::new, |known| format!(" ({} in the kernel)", count(known))),
+        count(bans.total),
+        also(bans.displaced, "displaced"),
+        also(lost, "lost"),
+        also(bans.packets_dropped, "packets dropped")
+    )
 }
 
 /// The same to be watched: sick servers first, all upstreams in one table.
@@ -139,6 +160,7 @@ pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
         .collect();
     let text = table(&columns, &rows, 0, look.width, look.colour)
         + &status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look))
+        + &super::limits::limits(&status.limits, look)
         + &suspects(status, look);
     let mut lines = text.lines().map(str::to_owned);
     head.extend(lines.next());
@@ -168,6 +190,10 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     }
     for problem in status.server_files.iter().filter_map(|file| file.problem.as_ref()) {
         add(format!("{problem}; servers that were read before stay"), Tone::Bad);
+    }
+    if let Some(problem) = &status.bans.problem {
+        let file = status.bans.file.as_deref().unwrap_or("their file");
+        add(format!("bans are not kept over a restart: {file}: {problem}"), Tone::Bad);
     }
     if status.reload.ok == Some(false) {
         let error = status.reload.error.as_deref().unwrap_or_default();

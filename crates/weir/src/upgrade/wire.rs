@@ -141,11 +141,14 @@ impl Channel {
         let (mut text, mut space) = (vec![0; MESSAGE_BYTES_MAX], space(DESCRIPTORS_MAX));
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let length = match recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut beside, flags) {
-            Ok(message) => message.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
-            Err(Errno::CONNRESET) => 0,
-            Err(error) => return Err(error.into()),
+        let length = loop {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut beside, flags) {
+                Ok(message) => break message.bytes,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(Heard::Nothing),
+                // The other side has left without hearing all. The kernel says so once; what it said before is still to be heard.
+                Err(Errno::CONNRESET) => {}
+                Err(error) => return Err(error.into()),
+            }
         };
         let mut descriptors = Vec::new();
         for message in beside.drain() {
@@ -167,7 +170,7 @@ fn space(descriptors: usize) -> Vec<MaybeUninit<u8>> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: messages keep their bounds and their descriptors; silence, an end and nonsense are told apart.
+    //! Proves: messages keep their bounds and their descriptors; silence, an end and nonsense are told apart; the last word is heard.
 
     use std::os::unix::net::UnixDatagram;
 
@@ -211,6 +214,18 @@ mod tests {
         assert!(matches!(new.hear::<ToNew>(LATE).expect("an end"), Heard::Ended));
         new.say(&ToOld::Accepts, &[]).expect_err("nobody hears it");
         assert!(Channel::given(UnixDatagram::unbound().expect("a socket").into()).is_none());
+    }
+
+    /// The first of the two processes of a new program may say its word so late that the old one has left.
+    #[test]
+    fn the_last_word_of_who_did_not_hear_all_is_heard() {
+        let (old, new) = Channel::pair().expect("sockets");
+        let new = Channel::given(new).expect("such a socket");
+        new.say(&ToOld::Started { pid: 1 }, &[]).expect("said");
+        old.say(&ToNew::Yours, &[]).expect("said");
+        drop(old);
+        assert!(matches!(new.hear(LATE).expect("understood"), Heard::Message(ToNew::Yours, _)));
+        assert!(matches!(new.hear::<ToNew>(LATE).expect("an end"), Heard::Ended));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-// A server of the end-to-end tests (crates/weir/tests/e2e_servers.rs): the application of servers.py for node.
+// A server of the end-to-end tests (crates/weir/tests/e2e/servers.rs): the application of servers.py for node.
 // Arguments: the port, and after how many milliseconds an idle connection is closed.
 'use strict';
 const fs = require('fs');

@@ -1,4 +1,4 @@
-"""Servers of the end-to-end tests (crates/weir/tests/e2e_servers.rs): one application, for gunicorn and by http.server.
+"""Servers of the end-to-end tests (crates/weir/tests/e2e/servers.rs): one application, for gunicorn and by http.server.
 
 It answers with the nonce of the request (`?n=`), and writes a line to the file $SERVER_LOG for what it does. `/poll` and `/events` last
 until the file $SERVER_LOG.release is there.

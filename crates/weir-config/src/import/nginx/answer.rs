@@ -7,7 +7,7 @@ use super::super::notes::Kind;
 use super::super::order::covers_host;
 use super::super::own_answer::Content;
 use super::super::route::{Route, Scheme, To};
-use super::super::tree::Node;
+use super::super::tree::{Node, Tree};
 use super::location::refuses;
 use super::{Nginx, Server};
 
@@ -166,7 +166,7 @@ impl Nginx<'_, '_, '_> {
                 text => access.push(node.name() == "allow", address(text)?),
             }
         }
-        (access.is_open() || access.fits() && self.tells_clients()).then_some(access)
+        (access.is_open() || access.fits() && self.tells_clients).then_some(access)
     }
 
     /// The nearest block with `allow` or `deny`, or the file.
@@ -178,14 +178,13 @@ impl Nginx<'_, '_, '_> {
         }
         block
     }
+}
 
-    /// Whether the addresses that weir goes by are those of nginx.
-    fn tells_clients(&self) -> bool {
-        let tree = self.tree;
-        let all = || tree.below(super::ROOT).into_iter().map(|at| &tree.nodes[at]);
-        let trusts = all().any(|node| node.name() == "set_real_ip_from");
-        let mut fields = all().filter(|node| node.name() == "real_ip_header").peekable();
-        let names = |node: &Node| node.argument(1).eq_ignore_ascii_case("x-forwarded-for");
-        !trusts || fields.peek().is_some() && fields.all(names)
-    }
+/// Whether the addresses that weir goes by are those of nginx.
+pub(super) fn tells_clients(tree: &Tree) -> bool {
+    let all = || tree.below(super::ROOT).into_iter().map(|at| &tree.nodes[at]);
+    let trusts = all().any(|node| node.name() == "set_real_ip_from");
+    let mut fields = all().filter(|node| node.name() == "real_ip_header").peekable();
+    let names = |node: &Node| node.argument(1).eq_ignore_ascii_case("x-forwarded-for");
+    !trusts || fields.peek().is_some() && fields.all(names)
 }

@@ -200,7 +200,8 @@ const FATES: Fates = &[
     (&["proxy_cache*", "proxy_no_cache", "proxy_store*", "slice"], Fate::Missing(Missing::Cache)),
     (&["fastcgi_*", "uwsgi_*", "scgi_*", "memcached_*"], Fate::Missing(Missing::Gateway)),
     (&["grpc_*"], Fate::Missing(Missing::Http2Servers)),
-    (&["limit_req*", "limit_conn*", "limit_rate*"], Fate::Missing(Missing::Rates)),
+    (&["limit_req*", "limit_conn*"], Fate::Missing(Missing::Rates)),
+    (&["limit_rate*"], Fate::Missing(Missing::Nothing)),
     (&["stream", "mail"], Fate::Missing(Missing::Tcp)),
     (
         &["stub_status", "status_zone", "api"],

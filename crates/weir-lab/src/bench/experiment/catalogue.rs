@@ -2,6 +2,7 @@
 //!
 //! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
+use super::block::Attack;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::failover::Fault;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
@@ -60,6 +61,7 @@ const HTTP2: &[Compared] = &[
     ("CPU / HTTP/1.1", Metric::Cpu, "weir-http1"),
 ];
 const STALLED: &[Compared] = &[("p99 / alone", Metric::P99, "weir-alone")];
+const LIMITED: &[Compared] = &[("CPU / weir", Metric::Cpu, "weir"), ("rate / weir", Metric::Rate, "weir")];
 const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
 const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
 
@@ -104,6 +106,26 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[Axis::Connections, Axis::Requests, Axis::Bodies],
         compared: PROXIES,
         targets: &[],
+    },
+    Experiment {
+        name: "limits",
+        title: "what limits for each client cost those who stay below",
+        cells: limits,
+        rounds: 9,
+        seconds: 4,
+        axes: &[],
+        compared: LIMITED,
+        targets: targets::LIMITS,
+    },
+    Experiment {
+        name: "block",
+        title: "what blocking of clients costs, and what users see of those who are blocked",
+        cells: block,
+        rounds: 5,
+        seconds: 4,
+        axes: &[],
+        compared: &[],
+        targets: targets::BLOCK,
     },
     Experiment {
         name: "late",
@@ -316,6 +338,36 @@ fn sweep(axes: &Axes) -> Vec<Cell> {
         }
     }
     cells
+}
+
+fn limits(_: &Axes) -> Vec<Cell> {
+    let of = |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
+    let cell = |name: &str, title: &str, connections| Cell::new(name, title, of(connections), &["weir", "weir-limits"]);
+    vec![cell("c64", "64 connections, 3 B", 64), cell("c4000", "4,000 connections, 3 B", 4000)]
+}
+
+/// Who is attacked: each program without a limit, then with each of its ways to turn clients away.
+const LIMITING: &[&str] = &[
+    "weir",
+    "weir-observe",
+    "weir-429",
+    "weir-reset",
+    "weir-ban",
+    "nginx",
+    "nginx-429",
+    "nginx-444",
+    "haproxy",
+    "haproxy-429",
+    "haproxy-reject",
+];
+
+fn block(_: &Axes) -> Vec<Cell> {
+    let cell =
+        |name: &str, title: &str, attack| Cell::new(name, title, Load::Block(attack), LIMITING).from(Origin::None);
+    vec![
+        cell("requests", "users beside ten times as many requests on kept connections", Attack::Requests),
+        cell("connections", "users beside ten times as many connections, a request on each", Attack::Connections),
+    ]
 }
 
 fn late(_: &Axes) -> Vec<Cell> {

@@ -1,6 +1,7 @@
 //! A cell: one situation in which contenders are compared. Made by `catalogue.rs`; what is done in it is a
 //! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
+use super::block::{self, Attack};
 use super::failover::{self, Fault};
 use super::http2::Stalling;
 use super::keepalive::Probing;
@@ -99,6 +100,8 @@ pub(crate) enum Load {
     },
     /// So many requests a second by the clock, beside clients that let no answer come.
     Stalled(Stalling),
+    /// Users by the clock, alone and then beside attackers.
+    Block(Attack),
     /// Ten seconds against an origin that stands still for one of them.
     Stall,
     /// By the clock, while servers die.
@@ -131,6 +134,7 @@ impl Load {
             Load::Slow { clients, .. } => clients,
             Load::Stalled(stalling) => stalling.connections + stalling.clients,
             Load::Stall => STALL_CONNECTIONS,
+            Load::Block(_) => block::USERS + block::ATTACKERS * block::ATTACKER_CONNECTIONS,
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
@@ -139,7 +143,7 @@ impl Load {
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
     pub(crate) fn is_fresh(self) -> bool {
-        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_));
+        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_));
         own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 

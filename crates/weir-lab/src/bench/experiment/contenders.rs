@@ -1,5 +1,7 @@
 //! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
+use super::block::{self, Limiting, Program};
+
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contender {
@@ -37,6 +39,8 @@ pub(crate) enum What {
     },
     /// weir, in front of servers that close each connection after 100 requests.
     WeirClosing,
+    /// A program that limits its clients.
+    Limiting(Limiting),
     /// weir's own origin in place of the usual one, on this driver.
     Origin(&'static str),
     /// No proxy; the generator is what is measured: wrk.
@@ -55,6 +59,11 @@ impl What {
             What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
             What::WeirClosing => Some("nginx"),
+            What::Limiting(Limiting { program, .. }) => match program {
+                Program::Nginx => Some("nginx"),
+                Program::Haproxy => Some("haproxy"),
+                Program::Weir => None,
+            },
             What::Direct | What::Weir(_) | What::WeirForward { .. } | What::Origin(_) | What::Bomb(_) => None,
         }
     }
@@ -111,6 +120,8 @@ pub(crate) struct WeirSettings {
     pub(crate) http1: bool,
     /// Nobody stalls, also where the others have to bear that.
     pub(crate) alone: bool,
+    /// Limits for each client, which none of them passes.
+    pub(crate) limits: bool,
 }
 
 impl WeirSettings {
@@ -135,6 +146,7 @@ pub(crate) const WEIR: WeirSettings = WeirSettings {
     plain: false,
     http1: false,
     alone: false,
+    limits: false,
 };
 
 const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
@@ -143,6 +155,10 @@ const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
 
 const fn weir_forward(name: &'static str, pool: &'static str, io: &'static str) -> Contender {
     Contender { name, what: What::WeirForward { pool, io } }
+}
+
+const fn limiting(name: &'static str, limiting: Limiting) -> Contender {
+    Contender { name, what: What::Limiting(limiting) }
 }
 
 impl Contender {
@@ -177,6 +193,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     weir("weir-plain", WeirSettings { plain: true, ..WEIR }),
     weir("weir-http1", WeirSettings { http1: true, ..WEIR }),
     weir("weir-alone", WeirSettings { alone: true, ..WEIR }),
+    weir("weir-limits", WeirSettings { limits: true, ..WEIR }),
     weir("weir-8", WeirSettings { connections: 8, ..WEIR }),
     weir("weir-128", WeirSettings { connections: 128, ..WEIR }),
     weir("weir-256", WeirSettings { connections: 256, ..WEIR }),
@@ -194,6 +211,14 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "nginx-file", what: What::Direct },
     Contender { name: "weir-origin", what: What::Origin("auto") },
     Contender { name: "weir-origin-epoll", what: What::Origin("epoll") },
+    limiting("weir-observe", block::WEIR_OBSERVE),
+    limiting("weir-429", block::WEIR_429),
+    limiting("weir-reset", block::WEIR_RESET),
+    limiting("weir-ban", block::WEIR_BAN),
+    limiting("nginx-429", block::NGINX_429),
+    limiting("nginx-444", block::NGINX_444),
+    limiting("haproxy-429", block::HAPROXY_429),
+    limiting("haproxy-reject", block::HAPROXY_REJECT),
     Contender { name: "wrk", what: What::Wrk },
     Contender { name: "bomb", what: What::Bomb("auto") },
     Contender { name: "bomb-epoll", what: What::Bomb("epoll") },

@@ -25,6 +25,16 @@ pub(crate) enum Metric {
     MemoryMb,
     /// Connections that the origin accepted.
     Upstream,
+    /// What an attacker's attempt costs the proxy's core, microseconds.
+    AttemptCpu,
+    /// Users' 99th percentile beside attackers as a multiple of that without them.
+    UsersP99,
+    /// Users' requests that were turned away.
+    FalseBlocks,
+    /// What attackers got beyond the limit, percent of what it lets through.
+    OverService,
+    /// From one attempt too many to the first that was turned away, ms, 99th percentile over attackers.
+    TimeToBlock,
 }
 
 /// A column of ratios: its head, what is divided, and by whose.

@@ -50,7 +50,10 @@ const fn target(
 }
 
 use Bound::{AtLeast, AtMost};
-use Metric::{Cpu, CpuGigabyte, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms, Upstream};
+use Metric::{
+    AttemptCpu, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, Rate,
+    SentP99Ms, TimeToBlock, Upstream, UsersP99,
+};
 
 /// Those of the forward proxy.
 pub(crate) const FORWARD: &[Target] = &[
@@ -184,6 +187,63 @@ pub(crate) const RATES: &[Target] = &[
     target("5,000 requests a second: p99, against nginx", "r5000", P99, "weir", "nginx", AtMost(1.0)),
     target("20,000 requests a second: CPU a request, against nginx", "r20000", Cpu, "weir", "nginx", AtMost(0.75)),
     target("20,000 requests a second: p99, against nginx", "r20000", P99, "weir", "nginx", AtMost(1.0)),
+];
+
+/// Those of limits for each client.
+pub(crate) const LIMITS: &[Target] = &[
+    target("two limits, 64 connections: CPU a request, against none", "c64", Cpu, "weir-limits", "weir", AtMost(1.01)),
+    target("two limits, 4,000 connections: the same", "c4000", Cpu, "weir-limits", "weir", AtMost(1.01)),
+];
+
+/// A bound for a figure itself.
+const fn own(title: &'static str, cell: &'static str, metric: Metric, subject: &'static str, bound: Bound) -> Target {
+    Target { title, cell, metric, subject, against: None, bound }
+}
+
+/// Those of clients that are turned away.
+pub(crate) const BLOCK: &[Target] = &[
+    own(
+        "429: users' p99, ten attempts for each of their requests, against none",
+        "requests",
+        UsersP99,
+        "weir-429",
+        AtMost(2.0),
+    ),
+    own("429: users' requests that were turned away", "requests", FalseBlocks, "weir-429", AtMost(0.0)),
+    own("429: served beyond burst and rate, %", "requests", OverService, "weir-429", AtMost(1.0)),
+    own("429: p99 from one attempt too many to a block, ms", "requests", TimeToBlock, "weir-429", AtMost(100.0)),
+    target("CPU of a 429 against a 200", "requests", AttemptCpu, "weir-429", "weir", AtMost(0.5)),
+    target("CPU of a 429 against nginx's", "requests", AttemptCpu, "weir-429", "nginx-429", AtMost(0.5)),
+    target("CPU of a 429 against HAProxy's", "requests", AttemptCpu, "weir-429", "haproxy-429", AtMost(0.5)),
+    own(
+        "reset: users' p99, ten attempts for each of their requests, against none",
+        "connections",
+        UsersP99,
+        "weir-reset",
+        AtMost(2.0),
+    ),
+    own("reset: users' requests that were turned away", "connections", FalseBlocks, "weir-reset", AtMost(0.0)),
+    own("reset: served beyond burst and rate, %", "connections", OverService, "weir-reset", AtMost(1.0)),
+    own("reset: p99 from one attempt too many to a block, ms", "connections", TimeToBlock, "weir-reset", AtMost(100.0)),
+    own("ban: users' requests that were turned away", "connections", FalseBlocks, "weir-ban", AtMost(0.0)),
+    own("ban: served beyond burst and rate, %", "connections", OverService, "weir-ban", AtMost(1.0)),
+    own("ban: p99 from one attempt too many to a block, ms", "connections", TimeToBlock, "weir-ban", AtMost(100.0)),
+    target(
+        "CPU of a refused connection against nginx's 444",
+        "connections",
+        AttemptCpu,
+        "weir-reset",
+        "nginx-444",
+        AtMost(0.5),
+    ),
+    target(
+        "CPU of a refused connection against HAProxy's reject",
+        "connections",
+        AttemptCpu,
+        "weir-reset",
+        "haproxy-reject",
+        AtMost(0.5),
+    ),
 ];
 
 /// Those of TLS with clients. With one library or another the bounds say what rustls and aws-lc-rs should be worth against OpenSSL 3.0,

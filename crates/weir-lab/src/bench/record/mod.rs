@@ -6,6 +6,7 @@
 //! Bound: a record is of one size, but for the kinds of errors and, of `failover`, an entry for each second.
 
 pub(super) mod answers;
+pub(super) mod block;
 pub(super) mod circumstances;
 pub(super) mod failover;
 pub(super) mod histogram;

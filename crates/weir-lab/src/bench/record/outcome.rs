@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answers::{Errors, Latency};
+use super::block::Blocked;
 use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
@@ -85,6 +86,9 @@ pub(crate) struct Special {
     /// What the probe saw.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) probed: Option<Probed>,
+    /// What came of attackers, and of users beside them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) blocked: Option<Blocked>,
 }
 
 impl Record {
@@ -126,7 +130,18 @@ impl Record {
             Metric::IdleBytes => self.bytes_per_connection,
             Metric::MemoryMb => self.memory_bytes / 1e6,
             Metric::Upstream => self.upstream_connections as f64,
+            Metric::AttemptCpu => self.of_attack(Blocked::attempt_us),
+            Metric::UsersP99 => {
+                self.of_attack(|blocked| self.latency_us(|latency| latency.p99_us) / blocked.alone.p99_us as f64)
+            }
+            Metric::FalseBlocks => self.of_attack(|blocked| blocked.users_blocked as f64),
+            Metric::OverService => self.of_attack(Blocked::over_service_percent),
+            Metric::TimeToBlock => self.of_attack(Blocked::time_to_block_p99_ms),
         }
+    }
+
+    fn of_attack(&self, read: impl Fn(&Blocked) -> f64) -> f64 {
+        self.special.blocked.as_ref().map_or(f64::NAN, read)
     }
 
     fn per_request(&self, us: f64) -> f64 {

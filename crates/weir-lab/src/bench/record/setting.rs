@@ -18,7 +18,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Whether the other one differs in addresses alone: they are free ports of each start.
+    /// Whether the other one differs in addresses alone: they are free ports and namespaces of each start.
     pub(crate) fn is_like(&self, other: &Setting) -> bool {
         let bare = |texts: &[String]| texts.iter().map(|text| without_ports(text)).collect::<Vec<_>>();
         self.of == other.of
@@ -27,10 +27,11 @@ impl Setting {
     }
 }
 
-/// What stands before the number of a port.
-const BEFORE_PORTS: [&str; 6] = ["127.0.0.1:", "127.0.0.2:", "127.0.0.3:", "127.0.0.4:", "port=", "\"port_value\":"];
+/// What stands before the number of a port, or of the process that holds a network namespace.
+const BEFORE_PORTS: [&str; 7] =
+    ["127.0.0.1:", "127.0.0.2:", "127.0.0.3:", "127.0.0.4:", "port=", "\"port_value\":", "--net=/proc/"];
 
-/// The text with no number where a port stands.
+/// The text with no number where a port or such a process stands.
 pub(crate) fn without_ports(text: &str) -> String {
     let mut bare = text.to_owned();
     for before in BEFORE_PORTS {
@@ -63,5 +64,6 @@ mod tests {
         );
         assert!(!setting("queue-size 1000").is_like(&setting("queue-size 4096")));
         assert_eq!(without_ports("a 127.0.0.1:80 b"), "a 127.0.0.1:* b");
+        assert_eq!(without_ports("nsenter --net=/proc/4711/ns/net x"), "nsenter --net=/proc/*/ns/net x");
     }
 }

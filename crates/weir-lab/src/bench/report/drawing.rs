@@ -95,6 +95,19 @@ const SLOW_ANSWERS: Figure = Figure {
     is_limited: |_| false,
 };
 
+const ATTEMPT: Figure = Figure {
+    title: "Processor time of the proxy's core",
+    unit: "µs an attempt of an attacker",
+    of: |record| record.figure(Metric::AttemptCpu),
+    is_limited: is_generator_limited,
+};
+const SLOWER: Figure = Figure {
+    title: "99th percentile of the users' latency",
+    unit: "times that without attackers",
+    of: |record| record.figure(Metric::UsersP99),
+    is_limited: is_generator_limited,
+};
+
 fn is_generator_limited(own: &[&Record]) -> bool {
     generator_limit(own).is_some()
 }
@@ -236,6 +249,7 @@ impl Drawing<'_> {
         let dying = || cells().filter(|cell| matches!(cell.load, Load::Failover(_)));
         let probed = cells().filter(|cell| matches!(cell.load, Load::Probe(_)));
         let tunnels = cells().filter(|cell| matches!(cell.load, Load::Tunnel(Tunnels::Idle(_))));
+        let attacked = || cells().filter(|cell| matches!(cell.load, Load::Block(_)));
         let figures = [
             self.latencies(clocked),
             self.bars(ERRORS, dying()),
@@ -244,6 +258,8 @@ impl Drawing<'_> {
             self.bars(IDLE, idle),
             self.bars(IDLE_TUNNEL, tunnels),
             self.bars(SLOW, slow),
+            self.bars(ATTEMPT, attacked()),
+            self.bars(SLOWER, attacked()),
         ];
         let bars = ratios.chain(figures).filter(|bars| !bars.is_empty()).collect();
         Section { heading: String::new(), lines: Vec::new(), bars }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
-use super::{failover, http2, keepalive, tls, tunnel};
+use super::{block, failover, http2, keepalive, tls, tunnel};
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -102,6 +102,7 @@ impl Report<'_> {
         match self.cells.first().map(|cell| cell.load) {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
+            Some(Load::Block(_)) => block::method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
@@ -160,6 +161,12 @@ impl Report<'_> {
                         confidence: confidence(rounds),
                     });
                 };
+                if let Load::Block(_) = cell.load {
+                    for (name, metric) in block::MEDIANS {
+                        put(name, None, Spread::of(own().map(|record| record.figure(*metric))));
+                    }
+                    continue;
+                }
                 put("rate", None, Spread::of(own().map(|record| record.rate)));
                 put("cpu_us_per_request", None, Spread::of(own().map(Record::proxy_us_per_request)));
                 put("p99_us", None, Spread::of(own().map(|record| record.latency_us(|latency| latency.p99_us))));
@@ -219,6 +226,11 @@ impl Report<'_> {
             .of_cell(target.cell)
             .into_iter()
             .any(|record| record.contender == target.subject && others_share(record) > OTHERS_MAX);
+        let mut own = self.of_cell(target.cell);
+        own.retain(|record| record.contender == target.subject);
+        if target.metric == Metric::AttemptCpu && block::is_disturbed(&own) {
+            remark.push_str(", but other programs had much of the proxy's core");
+        }
         if target.metric == Metric::Rate && limited {
             remark.push_str(" (others took most of the machine: a floor)");
         }
@@ -276,6 +288,7 @@ impl Report<'_> {
         match cell.load {
             Load::Failover(_) => failover::row(own),
             Load::Probe(_) => keepalive::row(own),
+            Load::Block(_) => block::row(&self.of_cell(&cell.name), contender),
             Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
             Load::Idle(_) | Load::Tunnel(Tunnels::Idle(_)) => vec![
                 number(of(&|r| r.pss_bytes as f64) / 1048576.0, 1),
@@ -334,6 +347,7 @@ fn columns(load: Load) -> &'static [&'static str] {
     match load {
         Load::Failover(_) => failover::COLUMNS,
         Load::Probe(_) => keepalive::COLUMNS,
+        Load::Block(_) => block::COLUMNS,
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,
         Load::Tunnel(Tunnels::Idle(_)) => &["PSS, MiB", "bytes for each tunnel", "ends lost"],
         Load::Idle(_) => &["PSS, MiB", "bytes for each connection", "connections lost"],

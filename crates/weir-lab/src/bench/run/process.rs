@@ -54,16 +54,24 @@ impl Process {
     /// # Errors
     /// The process ended (with what it wrote), or nothing listens within 10 s.
     pub(super) fn await_listening(&mut self, address: SocketAddr) -> io::Result<()> {
+        self.await_that(&format!("listen on {address}"), || TcpStream::connect_timeout(&address, LOOK).is_ok())
+    }
+
+    /// Waits until something is so. `what` completes "it doesn't ...".
+    ///
+    /// # Errors
+    /// The process ended (with what it wrote), or it isn't so within 10 s.
+    pub(super) fn await_that(&mut self, what: &str, is_so: impl Fn() -> bool) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Err(io::Error::other(format!("{} ended at its start ({status}): {}", self.name, self.said())));
             }
-            if TcpStream::connect_timeout(&address, LOOK).is_ok() {
+            if is_so() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(io::Error::other(format!("{} doesn't listen on {address}", self.name)));
+                return Err(io::Error::other(format!("{} doesn't {what}", self.name)));
             }
             std::thread::sleep(LOOK);
         }
@@ -85,9 +93,14 @@ impl Process {
         fs::read_to_string(self.words.iter().find(is_configuration)?).ok()
     }
 
+    /// Its process number.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Process numbers of it and all its descendants.
     pub(super) fn family(&self) -> Vec<u32> {
-        family(self.child.id())
+        family(self.id())
     }
 }
 
@@ -251,6 +264,35 @@ impl Machine {
     }
 }
 
+/// What a core did since boot, in ticks. Idle time is exact, the rest is sampled.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CoreTicks {
+    idle: u64,
+    softirq: u64,
+    stolen: u64,
+}
+
+impl CoreTicks {
+    /// Reads /proc/stat.
+    pub(super) fn now(core: usize) -> CoreTicks {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let name = format!("cpu{core} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_default();
+        let ticks: Vec<u64> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+        CoreTicks { idle: at(3) + at(4), softirq: at(5) + at(6), stolen: at(7) }
+    }
+
+    /// Of so much time since `earlier` the shares in which the core was neither idle nor taken by the host, and in which it handled
+    /// interrupts.
+    pub(super) fn shares_since(self, earlier: CoreTicks, time: Duration) -> (f64, f64) {
+        let share = |of: fn(&CoreTicks) -> u64| {
+            (of(&self).saturating_sub(of(&earlier)) * TICK_US) as f64 / time.as_micros() as f64
+        };
+        ((1.0 - share(|core| core.idle) - share(|core| core.stolen)).max(0.0), share(|core| core.softirq))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,6 +327,14 @@ mod tests {
         let mut command = bound_command(Path::new("weir"));
         command.args(["bomb", "--class=a: to=127.0.0.1:80", "it's", ""]);
         assert_eq!(command_line(&words(&command)), r"weir bomb '--class=a: to=127.0.0.1:80' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn what_a_core_was_not_idle_it_was_busy() {
+        let (earlier, later) =
+            (CoreTicks { idle: 100, ..CoreTicks::default() }, CoreTicks { idle: 150, softirq: 10, stolen: 20 });
+        let (busy, softirq) = later.shares_since(earlier, Duration::from_secs(1));
+        assert!((busy - 0.3).abs() < 1e-9 && (softirq - 0.1).abs() < 1e-9, "{busy} {softirq}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{failover, flood, keepalive, memory, stalled, tunnel};
+use super::{block, failover, flood, keepalive, memory, stalled, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -162,6 +162,7 @@ impl Rounds<'_> {
         };
         match cell.load {
             Load::Failover(fault) => failover::run(stage, contender, fault, seconds(6)).map(Some),
+            Load::Block(attack) => block::run(stage, contender, attack, seconds(1)).map(Some),
             Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             _ => Ok(None),
@@ -221,7 +222,7 @@ impl Rounds<'_> {
     }
 
     fn rounds(&self, cell: &Cell) -> u32 {
-        let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)));
+        let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_));
         let usual = match (self.options.quick, is_short) {
             (false, false) => self.experiment.rounds,
             (false, true) => 3,
@@ -267,7 +268,7 @@ impl Rounds<'_> {
             Load::Stalled(stalling) => stalled::run(stage, running, stalling, times),
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
-            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) => {
+            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) => {
                 Err(io::Error::other("such a run starts everything itself"))
             }
             Load::Slow { clients, body } => {

@@ -235,9 +235,17 @@ pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     .to_string()
 }
 
+/// Limits that nobody passes.
+const LIMITS: &str = "shield {
+    limit \"rate\" count=\"requests\" rate=\"1000000/s\" burst=1000000
+    limit \"open\" count=\"open\" max=1000000
+}
+";
+
 /// weir's configuration file, for a process of it.
 pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
-    let WeirSettings { io, connections, queue, pipeline, pool, .. } = settings;
+    let WeirSettings { io, connections, queue, pipeline, pool, limits, .. } = settings;
+    let limits = if limits { LIMITS } else { "" };
     let (mode, number) = match pool {
         "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
         "shared" => (format!("queue-size {queue}\n    pool shared"), format!(" connections={connections}")),
@@ -250,7 +258,7 @@ listen \"{listen}\"
 client {{
     idle-timeout \"1h\"
 }}
-upstream \"app\" {{
+{limits}upstream \"app\" {{
     {mode}
     server \"{to}\"{number}
 }}

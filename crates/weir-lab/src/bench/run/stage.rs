@@ -1,7 +1,7 @@
 //! Everything a benchmark runs against: the origin, and the contenders in front of it, started and ended.
 //!
 //! Called by `rounds.rs`, and by loads that start their own. Configurations are written to a directory of our own that is
-//! removed at the end; all traffic stays on loopback. `settings.rs` has the texts.
+//! removed at the end; all traffic stays on loopback, or in namespaces of `nets.rs`. `settings.rs` has the texts.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::nets::Nets;
 use super::process::{Process, descriptors};
 use super::programs::Programs;
 use super::settings::{self, Shape, http2, tls};
@@ -50,7 +51,7 @@ pub(super) struct Running {
     /// Nobody stalls.
     pub(super) is_alone: bool,
     processes: Vec<Process>,
-    /// The server behind it and where that listens, where it has one of its own (nginx).
+    /// The server behind it and where that listens, where it has one of its own.
     origin: Option<(Process, SocketAddr)>,
 }
 
@@ -61,6 +62,11 @@ impl Running {
         let processes = Vec::new();
         let (destination, secure, streams, origin) = (None, None, None, None);
         Running { addresses, generator, destination, secure, streams, is_alone: false, processes, origin }
+    }
+
+    /// A proxy with its origin, each with where it listens, which may be in another network namespace.
+    pub(super) fn of((proxy, address): (Process, SocketAddr), origin: (Process, SocketAddr)) -> Running {
+        Running { processes: vec![proxy], origin: Some(origin), ..Running::direct(address) }
     }
 
     /// Where it listens, or the first of several.
@@ -171,6 +177,11 @@ impl Stage {
         {
             return Some(format!("{program} is not installed"));
         }
+        if let Load::Block(_) = cell.load
+            && let Some(why) = Nets::obstacle(&self.programs, &self.directory)
+        {
+            return Some(why);
+        }
         let clients = cell.load.connections();
         let servers = settings::shape(u64::from(clients), self.descriptors, self.cores).map(|shape| shape.processes);
         if !self.origin_is_weir && servers.as_ref().is_ok_and(|processes| *processes > self.cores as u64) {
@@ -254,6 +265,9 @@ impl Stage {
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
+            What::Limiting(_) => {
+                return Err(io::Error::other(format!("{} is started for attackers only", contender.name)));
+            }
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
         let generator = generator(contender);

@@ -4,12 +4,14 @@
 //! unanswered and one send in flight on a connection, [`TOGETHER_MAX`] requests in a send.
 
 use std::cmp::Reverse;
+use std::io;
 
 use bytes::Bytes;
 use weir_io::{Driver, Payload, Socket};
 
+use super::connecting::is_reset;
 use super::{Asked, Generator, Phase, Timer};
-use crate::bomb::class::Behaviour;
+use crate::bomb::class::{Behaviour, Ending};
 use crate::bomb::requests::with_serial;
 use crate::bomb::schedule::Schedule;
 
@@ -81,7 +83,8 @@ impl<D: Driver> Generator<'_, D> {
                 continue;
             }
             connection.asked.push_back(asked);
-            let bytes = if last { &spelled.last } else { &spelled.bytes };
+            let is_announced = last && class.ending == Ending::Announced;
+            let bytes = if is_announced { &spelled.last } else { &spelled.bytes };
             parts.push(match spelled.serial_at {
                 None => bytes.clone(),
                 Some(at) => {
@@ -136,12 +139,15 @@ impl<D: Driver> Generator<'_, D> {
         self.driver.send(socket, payload);
     }
 
-    pub(super) fn sent(&mut self, index: u32, good: bool) {
+    pub(super) fn sent(&mut self, index: u32, result: &io::Result<()>) {
         self.connections[index as usize].sending = false;
-        // After an error the receive says how the connection ended, and what came before.
-        if good {
-            self.offer(index);
-            self.flush(index);
+        match result {
+            Ok(()) => {
+                self.offer(index);
+                self.flush(index);
+            }
+            // After an error the receive says that the connection ended, and what came before; but an error is told once.
+            Err(error) => self.connections[index as usize].was_reset |= is_reset(error),
         }
     }
 

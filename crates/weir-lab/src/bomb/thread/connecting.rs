@@ -10,7 +10,7 @@ use weir_io::{Class as Buffers, Driver, Receive};
 use weir_tls::Failure;
 
 use super::{Asked, Connection, Generator, Phase, Timer};
-use crate::bomb::class::Behaviour;
+use crate::bomb::class::{Behaviour, Ending};
 use crate::bomb::count::{Connect, End, Handshake, Outcome};
 use crate::bomb::http2::Streams;
 use crate::tls::Caller;
@@ -52,6 +52,9 @@ impl<D: Driver> Generator<'_, D> {
 
     /// An attempt to connect failed, or the handshake on it.
     pub(super) fn refused(&mut self, index: u32, error: &io::Error) {
+        if is_reset(error) && self.class(index).tls.is_none() {
+            return self.reset_at_once(index);
+        }
         let Some(why) = failure(error) else { return self.unconnected(index, why(error)) };
         if self.counts(self.connections[index as usize].since_us) {
             self.share(index).slice.counts.handshake(Handshake::Failed(why));
@@ -87,15 +90,52 @@ impl<D: Driver> Generator<'_, D> {
         self.connect_later(index, now_us + PAUSE_US);
     }
 
+    /// The connection was established, and reset before anything could be asked: whoever refuses one answers its first packet with a
+    /// reset, which is another error (connect(2)). What it was made for is not asked again.
+    fn reset_at_once(&mut self, index: u32) {
+        let (now_us, since_us) = (self.driver.now_us(), self.connections[index as usize].since_us);
+        let class = self.class(index);
+        let is_flood = class.behaviour == Behaviour::ConnectFlood;
+        let asks_at_once = class.rate.is_none() && !is_flood && class.behaviour != Behaviour::Hold;
+        let counts = self.counts(since_us);
+        if counts {
+            let slice = &mut self.share(index).slice;
+            slice.counts.connect(Connect::Established);
+            slice.record_connect(now_us - since_us);
+            if is_flood {
+                slice.counts.outcome(Outcome::Connected);
+            }
+        }
+        let due_us = self.connections[index as usize].due_us.take();
+        self.share(index).connecting -= u64::from(due_us.is_some());
+        let due_us = due_us.or(asks_at_once.then_some(now_us));
+        if let Some(due_us) = due_us {
+            let share = self.share(index);
+            share.left = share.left.saturating_sub(1);
+            let asked = Asked { due_us, sent_us: now_us, request: 0, last: false, stream: 0 };
+            self.fail(index, &asked, Outcome::Reset);
+        }
+        if self.counts(now_us) {
+            self.share(index).slice.counts.end(if due_us.is_some() { End::Busy } else { End::IdleReset });
+        }
+        self.drop_socket(index);
+        self.connect_later(index, now_us + PAUSE_US);
+    }
+
     pub(super) fn connect_later(&mut self, index: u32, at_us: u64) {
         let life = self.connections[index as usize].life;
         self.timers.push(Reverse((at_us, index, life, Timer::Connect)));
     }
 
     pub(super) fn drop_socket(&mut self, index: u32) {
+        let ending = self.class(index).ending;
         let connection = &mut self.connections[index as usize];
         if let Some(socket) = connection.socket.take() {
-            self.driver.close(socket);
+            if connection.phase == Phase::Open && ending == Ending::Rst {
+                self.driver.reset(socket);
+            } else {
+                self.driver.close(socket);
+            }
         }
         *connection = Connection {
             life: connection.life.wrapping_add(1),
@@ -178,6 +218,7 @@ impl<D: Driver> Generator<'_, D> {
             self.answered(index, &reply);
         }
         let connection = &self.connections[index as usize];
+        let reset = reset || connection.was_reset;
         let end = match (connection.phase, reset) {
             (Phase::Ending, _) => End::Announced,
             _ if !connection.asked.is_empty() => End::Busy,
@@ -226,6 +267,11 @@ impl<D: Driver> Generator<'_, D> {
 /// Why a handshake failed, if that is what failed.
 fn failure(error: &io::Error) -> Option<Failure> {
     error.get_ref()?.downcast_ref().copied()
+}
+
+/// Whether the other side has reset an established connection.
+pub(super) fn is_reset(error: &io::Error) -> bool {
+    error.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::CONNRESET)
 }
 
 /// What an error of connect(2) says.

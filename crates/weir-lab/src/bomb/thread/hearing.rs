@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use weir_io::{Class as Buffers, Driver, Receive, RecvBuf};
 
 use super::{Asked, Connection, Generator, Phase, Timer};
-use crate::bomb::class::{Behaviour, Class};
+use crate::bomb::class::{Behaviour, Class, Ending};
 use crate::bomb::count::{End, Outcome, has_failed, turns_away};
 use crate::bomb::reply::{Reply, Step};
 
@@ -74,6 +74,9 @@ impl<D: Driver> Generator<'_, D> {
     pub(super) fn answered(&mut self, index: u32, reply: &Reply) {
         let Some(asked) = self.connections[index as usize].asked.pop_front() else { return };
         self.count_answer(index, &asked, reply);
+        if reply.persist && asked.last && self.class(index).ending != Ending::Announced {
+            return self.ended(index, End::Ours);
+        }
         if !reply.persist || asked.last {
             return self.last_answered(index, self.driver.now_us());
         }

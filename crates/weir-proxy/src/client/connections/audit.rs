@@ -6,6 +6,7 @@ use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::client::connection::{ClientConn, Phase, Reading};
 use crate::client::stalls::audit_stalls;
+use crate::client::unsent::{coding, unsent};
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
@@ -23,7 +24,9 @@ impl Connections {
         let mut exchanges = 0;
         for (index, conn) in self.all() {
             if let Some(streams) = self.carriers.get(index) {
-                streams.audit(&self.conns).map_err(|text| format!("client {index}: {text}"))?;
+                streams
+                    .audit(&self.conns, |conn| coding(self, conn))
+                    .map_err(|text| format!("client {index}: {text}"))?;
             }
             exchanges += conn.codec.requests() as usize;
             self.audit_conn(index, conn, cx).map_err(|text| format!("client {index}: {text}"))?;
@@ -41,8 +44,8 @@ impl Connections {
     pub(crate) fn audit_bytes(&self, cx: &Context) -> Result<(), String> {
         // Each request of a client may be answered by another connection, which stops one receive late.
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
-        for (_, conn) in self.all() {
-            at_most("bytes unsent for a client", conn.unsent(), HIGH_BYTES + late + conn.reserved())?;
+        for (index, conn) in self.all() {
+            at_most("bytes unsent for a client", unsent(self, index), HIGH_BYTES + late + conn.reserved())?;
             let window = if conn.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
             at_most("bytes of a client unparsed", conn.stashed(), STASH_BYTES_MAX.max(window))?;
         }

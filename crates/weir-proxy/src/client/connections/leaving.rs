@@ -38,7 +38,7 @@ impl Connections {
     }
 
     /// A client is closed after what it asked, an idle one at `leaves_us`.
-    fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
+    pub(in crate::client) fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
         self.conns.at_mut(index).flags.leaves = true;
         if let Some(streams) = self.carriers.get_mut(index) {
             streams.mux.drain(cx.now_us);

@@ -76,12 +76,13 @@ impl Http1 {
     #[inline]
     pub(in crate::client) fn give_held(&mut self, exchange: &mut Exchange, spare: &mut Spare) {
         let held = std::mem::take(&mut exchange.reply.held);
-        self.held_bytes -= held.len() as u32;
+        self.held_bytes -= held.len() as u32 + exchange.reply.coding;
         self.output.append(held, spare);
     }
 
     /// Forgets what is held of an answer whose turn has not come.
     pub(in crate::client) fn forget(&mut self, exchange: &mut Exchange) {
-        self.held_bytes -= std::mem::take(&mut exchange.reply.held).len() as u32;
+        let held = std::mem::take(&mut exchange.reply.held);
+        self.held_bytes -= held.len() as u32 + std::mem::take(&mut exchange.reply.coding);
     }
 }

@@ -3,7 +3,7 @@
 //! A stream is a client connection of its own (`ClientConn` with `stream`) that has no socket: its one request is read, forwarded,
 //! answered and timed by the rules that hold for any request, and only its bytes take another way: heads become frames at once, bodies wait
 //! in the stream's output until windows and priorities let them go. Reading is in `read.rs`, writing and timers in `write.rs`.
-//! Invariants: each open stream of the machine has its connection as tag, and each of them is in `all`; `unsent` is the sum of their outputs; `due_us` is not later than
+//! Invariants: each open stream of the machine has its connection as tag, and each of them is in `all`; `unsent` is the sum of their outputs and of what is being encoded for them; `due_us` is not later than
 //! any of their timers. Bounds: streams as `http2` of the plan says, those that were given up included; unsent bytes
 //! [`CONNECTION_BYTES`] and one receive for each stream.
 
@@ -63,7 +63,7 @@ pub(in crate::client) struct Streams {
     was_blocked: bool,
     /// Frames that were complete then.
     completed: u32,
-    /// Bytes of answers that wait in streams.
+    /// Bytes of answers that wait in streams, or are being encoded for them.
     unsent: usize,
 }
 
@@ -90,6 +90,11 @@ impl Streams {
     pub(in crate::client) fn add_unsent(&mut self, id: u32, bytes: usize) {
         self.unsent += bytes;
         self.mux.reply_data(id, bytes);
+    }
+
+    /// What is being encoded of an answer counts as well.
+    pub(in crate::client) fn change_coding(&mut self, before: usize, now: usize) {
+        self.unsent = self.unsent - before + now;
     }
 
     /// Bytes have left the output of a stream, or were thrown away.
@@ -145,18 +150,22 @@ impl Streams {
         self.mux.is_incomplete_frame() || !self.mux.is_greeted()
     }
 
-    /// Looks for states that can't be.
+    /// Looks for states that can't be. `coding`: bytes of a stream that are being encoded.
     ///
     /// # Errors
     /// The first promise that is broken, in words.
-    pub(in crate::client) fn audit(&self, conns: &Slab<ClientKey, ClientConn>) -> Result<(), String> {
+    pub(in crate::client) fn audit(
+        &self,
+        conns: &Slab<ClientKey, ClientConn>,
+        coding: impl Fn(&ClientConn) -> usize,
+    ) -> Result<(), String> {
         let mut unsent = 0;
         for index in self.all.iter().copied() {
             if !conns.is_occupied(index) {
                 return Err(format!("its stream {index} is gone"));
             }
             let conn = conns.at(index);
-            unsent += conn.codec.ready_bytes();
+            unsent += conn.codec.ready_bytes() + coding(conn);
             if conn.armed_us < self.due_us {
                 return Err(format!("its stream {index} has a timer at {} us, before all", conn.armed_us));
             }

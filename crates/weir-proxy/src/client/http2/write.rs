@@ -134,6 +134,7 @@ impl Answers {
         let is_idle = streams.all.is_empty();
         let carrier = self.conns.at_mut(stream.carrier);
         carrier.glitches = carrier.glitches.saturating_add(conn.glitches);
+        carrier.flags.late |= conn.flags.late;
         if is_idle {
             carrier.since_us = cx.now_us;
         }
@@ -306,6 +307,7 @@ impl Answers {
         let is_late = streams.is_late_with_frame();
         cx.counters.timeouts.count(if is_late { Timeout::Head } else { Timeout::Idle });
         let Some(streams) = self.conns.carriers.get_mut(index) else { return };
+        self.conns.conns.at_mut(index).flags.late |= is_late;
         if !is_late {
             streams.mux.fail(Code::NoError, ClientEnd::IdleTimeout.word());
             return self.end_http2(index, ClientEnd::IdleTimeout, cx);

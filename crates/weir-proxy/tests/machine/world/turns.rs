@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::cross::standing::Order;
 use weir_proxy::engine::{Action, Input};
+use weir_proxy::forward::lookup::News;
 use weir_proxy::plan::{Location, Plan};
+use weir_proxy::shield::bans::BanSet;
 
 use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 
@@ -34,7 +36,18 @@ impl World {
         self.settle();
     }
 
-    /// One turn of everything.
+    /// From now on these are banned, as all engines know.
+    pub fn ban(&mut self, bans: BanSet) {
+        let bans = Arc::new(bans);
+        for node in 0..self.nodes.len() {
+            let engine = &mut self.nodes[node].engine;
+            engine.begin_turn(self.now_us);
+            engine.set_bans(Arc::clone(&bans));
+            engine.settle();
+            self.act(node);
+        }
+    }
+
     /// Another configuration takes the place of the one in force, on all engines, as the binary has it.
     pub fn reload(&mut self, wanted: Plan) {
         self.reload_into(wanted, &BTreeSet::new());
@@ -66,6 +79,7 @@ impl World {
         self.act(node);
     }
 
+    /// One turn of everything.
     pub fn settle_once(&mut self) {
         self.play();
         for node in 0..self.nodes.len() {
@@ -254,6 +268,8 @@ impl World {
 
     pub(super) fn perform(&mut self, node: usize, action: Action) {
         match action {
+            Action::Encode(job) if self.encodes_elsewhere => self.jobs.push_back((node, job)),
+            Action::Encode(job) => self.nodes[node].engine.on_news(News::Encoded(job.run())),
             Action::SendClient { socket, out } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
                 let client = &mut self.clients[number];

@@ -12,7 +12,7 @@ use weir_proxy::forward::lookup::Addresses;
 use super::*;
 
 #[allow(unreachable_pub, dead_code)] // tests of the whole binary use it too
-#[path = "../../../tests/kit/names.rs"]
+#[path = "../../../tests/e2e/kit/names.rs"]
 mod kit;
 
 use kit::{Kind as Asked, NameServer, Reply};

@@ -1,0 +1,219 @@
+//! `shield` -> plan: limits for each client, with what no limit can do, what one does in vain, and whether there is room. Called by
+//! [`super::compile`].
+
+use std::path::Path;
+
+use weir_proxy::plan::{
+    BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+};
+use weir_proxy::shield::key::Prefix;
+use weir_proxy::shield::limit::Rate;
+use weir_proxy::shield::table::ACCOUNTS;
+
+use super::route::host_match;
+use super::{Compiler, narrow, network};
+use crate::check::Checked;
+use crate::problem::Problem;
+use crate::texts::shield::{over_of, rate_of, statuses_of};
+use crate::units::time_text;
+
+/// New clients a second for which there is to be room.
+const CLIENTS_PER_SECOND: u64 = 1000;
+
+/// A limit as it is written.
+struct Written<'a> {
+    block: &'a Checked,
+    plan: LimitPlan,
+    /// How many, in how many microseconds, and how many at once; of what has no rate its `max` at once.
+    measure: (u32, u64, u32),
+}
+
+/// Limits for each client.
+pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<ShieldPlan> {
+    let block = compiler.only(document, "shield")?;
+    if block.all("limit").next().is_none() {
+        let problem = Problem::new("missing-value", &block.span, "`shield` has no `limit`");
+        compiler.push(problem.help("limit \"rate\" count=\"requests\" rate=\"200/s\" burst=200"));
+    }
+    if let Some(extra) = block.all("limit").nth(LIMITS_MAX) {
+        compiler.push(Problem::new("too-many", &extra.span, format!("more than {LIMITS_MAX} of `limit`")));
+    }
+    let accounts = accounts(compiler, block);
+    let blocks: Vec<&Checked> = block.all("limit").take(LIMITS_MAX).collect();
+    let limits: Vec<Written<'_>> = blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();
+    check_limits(compiler, &limits);
+    let ban = ban(compiler, block, &limits);
+    warn_of_memory(compiler, &limits, accounts);
+    let prefix = block.all("prefix").next();
+    let bits =
+        |name: &str, usual: u8| prefix.map_or(usual, |prefix| u8::try_from(prefix.number(name)).unwrap_or(usual));
+    let mut plan = ShieldPlan::new(limits.into_iter().map(|limit| limit.plan).collect(), accounts);
+    plan.ban = ban;
+    plan.observe = block.word("mode") == "observe";
+    plan.prefix = Prefix { v4: bits("v4", 32), v6: bits("v6", 64) };
+    plan.aggregate = block.flag("aggregate");
+    plan.allow = block.texts("allow").into_iter().filter_map(network).collect();
+    Some(plan)
+}
+
+/// Who is banned, and for how long.
+fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) -> Option<BanPlan> {
+    let Some(block) = compiler.only(shield, "ban") else {
+        if let Some(limit) = limits.iter().find(|limit| limit.plan.over == Over::Ban) {
+            let message = format!("the limit `{}` bans, and `shield` doesn't say for how long", limit.plan.name);
+            let problem = Problem::new("missing-value", &limit.block.place("over"), message);
+            compiler.push(problem.help("add to `shield`: ban for=\"10m\""));
+        }
+        return None;
+    };
+    let (after, seconds) = (narrow(block.number("after")), |name| block.number(name).div_ceil(1_000_000));
+    let (for_s, max_s) = (seconds("for"), seconds("max"));
+    if for_s > max_s {
+        let message = "the first ban would be longer than the longest";
+        let problem = Problem::new("conflict", &block.place("for"), message).help("a larger `max`, or a smaller `for`");
+        compiler.push(problem.related(&block.place("max"), "this is the longest"));
+    }
+    let state = block.text("state");
+    Some(BanPlan {
+        offences: Rate::new(after, block.number("within"), after, false),
+        for_s,
+        grow: narrow(block.number("grow")),
+        max_s,
+        bans_max: usize::try_from(block.number("bans-max")).unwrap_or(usize::MAX),
+        in_kernel: block.word("via") == "auto",
+        scope: if block.word("scope") == "host" { BanScope::Host } else { BanScope::Listeners },
+        state: Some(state).filter(|state| !state.is_empty()).map(|state| Path::new(state).into()),
+    })
+}
+
+/// How many accounts there are.
+fn accounts(compiler: &mut Compiler<'_>, block: &Checked) -> usize {
+    let accounts = usize::try_from(block.number("table")).unwrap_or_default();
+    if accounts > 0 && !accounts.is_power_of_two() {
+        let larger = accounts.next_power_of_two();
+        let message = format!("{accounts} is no power of two");
+        let help = format!("write {} or {larger}", larger / 2);
+        compiler.push(Problem::new("bad-value", &block.place("table"), message).help(help));
+    }
+    accounts.clamp(*ACCOUNTS.start(), *ACCOUNTS.end())
+}
+
+/// One limit. None: something of it was wrong, which has been reported.
+fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<Written<'a>> {
+    let max = block.count_or_none("max").map(narrow);
+    let rate = rate_of(block.text("rate"));
+    let burst = block.count_or_none("burst").map(narrow).or(rate.map(|(count, _)| count));
+    let as_rate = || {
+        let ((count, window_us), burst) = (rate?, burst?);
+        Some(Rate::new(count, window_us, burst, block.flag("hammer")))
+    };
+    let terms = match block.word("count") {
+        "connections" => Terms::Connections(as_rate()?),
+        "requests" => Terms::Requests(as_rate()?),
+        "open" => Terms::Open(max?),
+        "in-progress" => Terms::InProgress(max?),
+        "answers" => Terms::Answers(as_rate()?),
+        "glitches" => Terms::Glitches(as_rate()?),
+        "timeouts" => Terms::Timeouts(as_rate()?),
+        _ => return None,
+    };
+    let name = block.text("name");
+    let mut plan = LimitPlan::new(name, terms);
+    plan.observe = block.flag("observe");
+    if let Some(over) = over_of(block.text("over")) {
+        plan.over = over;
+    }
+    if let (true, Over::Status(status)) = (terms.is_of_connections(), plan.over) {
+        let message = format!("a connection can't be answered with {status}: nobody has asked anything yet");
+        compiler.push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
+    }
+    plan.requests = requests(compiler, block, terms);
+    plan.answers = statuses_of(block.text("status"));
+    let (count, window_us) = rate.unwrap_or((0, 1));
+    let measure = (count, window_us, burst.or(max).unwrap_or_default());
+    Some(Written { block, plan, measure })
+}
+
+/// Which requests a limit counts.
+fn requests(compiler: &mut Compiler<'_>, limit: &Checked, terms: Terms) -> RequestMatch {
+    let Some(block) = compiler.only(limit, "match") else { return RequestMatch::default() };
+    if terms.is_of_connections() {
+        let message = format!(
+            "`{}` is looked at when a client connects, of whom nothing is known yet but his address",
+            terms.word()
+        );
+        compiler.push(Problem::new("conflict", &block.span, message).help("leave `match` out, or count=\"requests\""));
+    }
+    let texts = |name: &str| block.texts(name).into_iter().map(str::to_owned);
+    let paths = texts("path").map(PathMatch::Exact).chain(texts("prefix").map(PathMatch::Prefix)).collect();
+    let hosts = block.texts("host").into_iter().map(host_match).collect();
+    let requests = RequestMatch { hosts, paths, methods: texts("methods").collect() };
+    if requests.is_everything() {
+        let problem =
+            Problem::new("missing-value", &block.span, "`match` says nothing: the limit would count all requests");
+        compiler.push(
+            problem.help("leave it out if that is meant, or write such as: match path=\"/login\" methods=\"POST\""),
+        );
+    }
+    requests
+}
+
+/// What limits do to each other.
+fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
+    for (at, limit) in limits.iter().enumerate() {
+        let earlier = &limits[..at];
+        let (name, place) = (&limit.plan.name, limit.block.place("name"));
+        if let Some(other) = earlier.iter().find(|other| other.plan.name == *name) {
+            let problem = Problem::new("duplicate", &place, format!("there are two limits `{name}`"));
+            compiler.push(problem.related(&other.block.place("name"), "first here"));
+        } else if let Some(other) = earlier.iter().find(|other| other.shadows(limit)) {
+            let message = format!(
+                "the limit `{name}` never refuses anybody: `{}` is for the same and refuses first",
+                other.plan.name
+            );
+            compiler.push(Problem::new("conflict", &limit.block.span, message).related(&other.block.span, "this one"));
+        }
+    }
+    for (word, most) in [("open", 1), ("in-progress", IN_PROGRESS_MAX)] {
+        let mut same = limits.iter().filter(|limit| limit.plan.terms.word() == word);
+        if let Some(extra) = same.nth(most) {
+            let message = format!("more than {most} with count=\"{word}\"");
+            compiler.push(Problem::new("too-many", &extra.block.span, message));
+        }
+    }
+}
+
+/// Little's law: how many clients are remembered is how many come in a second times how long each is.
+fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts: usize) {
+    for limit in limits {
+        let Some(memory_us) = limit.plan.terms.rate().map(Rate::memory_us) else { continue };
+        let stands = accounts as u64 * 1_000_000 / memory_us.max(1);
+        if stands >= CLIENTS_PER_SECOND {
+            continue;
+        }
+        let needed = CLIENTS_PER_SECOND.saturating_mul(memory_us) / 1_000_000;
+        let needed = needed.next_power_of_two().min(*ACCOUNTS.end() as u64);
+        let message = format!(
+            "`{}` remembers each client for {}: the table has room for {stands} new clients a second; others are let through",
+            limit.plan.name,
+            time_text(memory_us),
+        );
+        let help = format!("for {CLIENTS_PER_SECOND} a second: table {needed}");
+        compiler.warnings.push(Problem::new("small-table", &limit.block.place("rate"), message).help(help));
+    }
+}
+
+impl Written<'_> {
+    /// Whether whoever passes this limit passes the later one, too.
+    fn shadows(&self, later: &Written<'_>) -> bool {
+        let ((count, window_us, burst), (later_count, later_us, later_burst)) = (self.measure, later.measure);
+        let is_slower = u64::from(count) * later_us <= u64::from(later_count) * window_us;
+        let acts = !self.plan.observe || later.plan.observe;
+        self.plan.terms.word() == later.plan.terms.word()
+            && self.plan.requests == later.plan.requests
+            && self.plan.answers == later.plan.answers
+            && acts
+            && is_slower
+            && burst <= later_burst
+    }
+}

@@ -1,0 +1,122 @@
+//! Checks of text values of `shield`: rates, and what becomes of one too many. Called through the option table.
+
+use weir_proxy::plan::Over;
+use weir_proxy::upstream::health::Codes;
+
+use super::codes;
+
+/// The most that a rate may say.
+const COUNT_MAX: u32 = 1_000_000;
+
+/// So many in so much time.
+pub(crate) fn rate(text: &str) -> Result<String, String> {
+    let expected = || format!("`{text}` is no rate: write one such as 200/s, 5/min or 10/h");
+    let (count, unit) = text.split_once('/').ok_or_else(expected)?;
+    let unit = match unit.trim() {
+        "s" | "sec" | "second" => "s",
+        "m" | "min" | "minute" => "min",
+        "h" | "hour" => "h",
+        _ => return Err(expected()),
+    };
+    let count = count.trim();
+    if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(expected());
+    }
+    match count.parse() {
+        Ok(count @ 1..=COUNT_MAX) => Ok(format!("{count}/{unit}")),
+        _ => Err(format!("`{text}`: out of range: from 1 to {COUNT_MAX}")),
+    }
+}
+
+/// The same as a number, and the time in microseconds.
+pub(crate) fn rate_of(text: &str) -> Option<(u32, u64)> {
+    let (count, unit) = text.split_once('/')?;
+    let seconds = match unit {
+        "s" => 1,
+        "min" => 60,
+        _ => 3600,
+    };
+    Some((count.parse().ok()?, seconds * 1_000_000))
+}
+
+/// Statuses, classes and ranges of them, with commas between.
+pub(crate) fn statuses(text: &str) -> Result<String, String> {
+    let statuses: Result<Vec<String>, String> = text.split(',').map(|status| codes(status.trim())).collect();
+    Ok(statuses?.join(","))
+}
+
+/// The same as they are compared.
+pub(crate) fn statuses_of(text: &str) -> Vec<Codes> {
+    text.split(',').filter_map(Codes::parse).collect()
+}
+
+/// What becomes of one too many.
+pub(crate) fn over(text: &str) -> Result<String, String> {
+    match text {
+        "tarpit" | "drop" | "delay" => {
+            Err(format!("`{text}` is not there yet: write a status such as 429, `close`, `reset` or `ban`"))
+        }
+        _ if over_of(text).is_some() => Ok(text.to_owned()),
+        _ => Err(format!("`{text}` is none: write a status from 400 to 499 or 503, `close`, `reset` or `ban`")),
+    }
+}
+
+/// The same for the plan.
+pub(crate) fn over_of(text: &str) -> Option<Over> {
+    match text {
+        "close" => Some(Over::Close),
+        "reset" => Some(Over::Reset),
+        "ban" => Some(Over::Ban),
+        _ if text.len() != 3 => None,
+        _ => text.parse().ok().filter(|status| matches!(status, 400..=499 | 503)).map(Over::Status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, expected) in [
+            ("200/s", Ok((200, 1_000_000))),
+            ("5/min", Ok((5, 60_000_000))),
+            ("5 / m", Ok((5, 60_000_000))),
+            ("10/h", Ok((10, 3_600_000_000))),
+            ("1000000/s", Ok((1_000_000, 1_000_000))),
+            ("0/s", Err(())),
+            ("1000001/s", Err(())),
+            ("99999999999999999999/s", Err(())),
+            ("-1/s", Err(())),
+            ("+1/s", Err(())),
+            ("1.5/s", Err(())),
+            ("/s", Err(())),
+            ("5", Err(())),
+            ("5/", Err(())),
+            ("5/d", Err(())),
+            ("5r/s", Err(())),
+        ] {
+            let found = rate(text).map(|text| rate_of(&text).expect("canonical")).map_err(drop);
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_becomes_of_one_too_many() {
+        for (text, expected) in [
+            ("429", Some(Over::Status(429))),
+            ("503", Some(Over::Status(503))),
+            ("close", Some(Over::Close)),
+            ("reset", Some(Over::Reset)),
+            ("500", None),
+            ("399", None),
+            ("+429", None),
+            ("0429", None),
+            ("ban", Some(Over::Ban)),
+            ("tarpit", None),
+            ("", None),
+        ] {
+            assert_eq!(over(text).ok().as_deref().and_then(over_of), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The experiment `block`: who attacks, who asks beside that, and what each contender is told to do about it.
+//!
+//! Read by `contenders.rs`, `catalogue.rs` and `run/block.rs`. All contenders have the same limit for a client: [`BURST`] attempts at once and
+//! [`RATE`] a second. Attackers come by the clock and far above it, users stay below.
+
+/// Attackers, each with an address of its own.
+pub(crate) const ATTACKERS: u32 = 20;
+/// Connections that each has at a time, at most: who is refused pauses for 10 ms before he connects again.
+pub(crate) const ATTACKER_CONNECTIONS: u32 = 16;
+/// Users, each with an address and a connection of its own.
+pub(crate) const USERS: u32 = 500;
+/// Attackers' attempts for each request of users.
+pub(crate) const AGAINST_ONE: u32 = 10;
+/// Attempts a second that a client may make ...
+pub(crate) const RATE: u32 = 2;
+/// ... beyond so many at once.
+pub(crate) const BURST: u32 = 20;
+
+/// What an attempt of an attacker is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// A request on a connection that is kept, if it is left open.
+    Requests,
+    /// A connection with one request.
+    Connections,
+}
+
+impl Attack {
+    /// Attempts a second of each attacker. All together they have to leave room on the generator's core, also where handing packets from core
+    /// to core is expensive: in a virtual machine 11,000 a second filled it.
+    pub(crate) const fn rate(self) -> u32 {
+        match self {
+            Attack::Requests => 200,
+            Attack::Connections => 100,
+        }
+    }
+
+    /// Requests a second of all users together.
+    pub(crate) const fn users_rate(self) -> u32 {
+        self.rate() * ATTACKERS / AGAINST_ONE
+    }
+
+    /// The number, from 0, of an attacker's first attempt that is one too many: a bucket of [`BURST`] that [`RATE`] fills is empty then.
+    pub(crate) fn first_over(self) -> u32 {
+        let filled = f64::from(RATE) / f64::from(self.rate());
+        (f64::from(BURST - 1) / (1.0 - filled)).floor() as u32 + 1
+    }
+}
+
+// Each user asks at most half as often as he may, each attacker forty times.
+const _: () = assert!(Attack::Requests.users_rate() * 2 <= USERS * RATE);
+const _: () = assert!(Attack::Connections.users_rate() * 2 <= USERS * RATE);
+const _: () = assert!(Attack::Requests.rate() < ATTACKER_CONNECTIONS * 100);
+const _: () = assert!(Attack::Requests.rate() >= 40 * RATE && Attack::Connections.rate() >= 40 * RATE);
+
+/// A program that can limit its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// weir.
+    Weir,
+    /// nginx.
+    Nginx,
+    /// HAProxy.
+    Haproxy,
+}
+
+impl Program {
+    /// The contender that is the same program without a limit: what it serves is what a refusal is compared with.
+    pub(crate) fn without_limit(self) -> &'static str {
+        match self {
+            Program::Weir => "weir",
+            Program::Nginx => "nginx",
+            Program::Haproxy => "haproxy",
+        }
+    }
+}
+
+/// A program with its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limiting {
+    /// Which.
+    pub(crate) program: Program,
+    /// What is added to its configuration: the content of weir's `shield`, or lines of nginx's `location` or of HAProxy's `frontend`. `@rate`,
+    /// `@burst`, `@more` and `@period` stand for [`RATE`], [`BURST`], what may come at once behind the first one, and the seconds in which
+    /// [`RATE`] makes [`BURST`].
+    lines: &'static str,
+    /// Somebody is turned away.
+    pub(crate) refuses: bool,
+}
+
+impl Limiting {
+    /// The added lines with their figures.
+    pub(crate) fn lines(self) -> String {
+        let figures = [("@rate", RATE), ("@burst", BURST), ("@more", BURST - 1), ("@period", BURST / RATE)];
+        figures.iter().fold(self.lines.to_owned(), |text, (word, figure)| text.replace(word, &figure.to_string()))
+    }
+}
+
+const fn limiting(program: Program, lines: &'static str) -> Limiting {
+    Limiting { program, lines, refuses: true }
+}
+
+/// Everything is counted, nobody is refused.
+pub(crate) const WEIR_OBSERVE: Limiting = Limiting {
+    refuses: false,
+    ..limiting(
+        Program::Weir,
+        "    mode \"observe\"
+    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst
+    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst
+",
+    )
+};
+/// An answer.
+pub(crate) const WEIR_429: Limiting =
+    limiting(Program::Weir, "    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"429\"\n");
+/// No answer: of connections at once, of requests when the head is there.
+pub(crate) const WEIR_RESET: Limiting = limiting(
+    Program::Weir,
+    "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"reset\"
+    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"reset\"
+",
+);
+/// No answer, and from then on no connection; by weir alone, for clients whose packets the kernel drops wait in silence.
+pub(crate) const WEIR_BAN: Limiting = limiting(
+    Program::Weir,
+    "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
+    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"ban\"
+    ban for=\"1h\" via=\"user\"
+",
+);
+/// An answer.
+pub(crate) const NGINX_429: Limiting = limiting(
+    Program::Nginx,
+    "            limit_req zone=each burst=@more nodelay;
+            limit_req_status 429;
+",
+);
+/// No answer: the connection is closed when the head is there.
+pub(crate) const NGINX_444: Limiting = limiting(
+    Program::Nginx,
+    "            limit_req zone=each burst=@more nodelay;
+            limit_req_status 444;
+",
+);
+/// An answer.
+pub(crate) const HAPROXY_429: Limiting = limiting(
+    Program::Haproxy,
+    "    stick-table type ip size 100k expire 30s store http_req_rate(@periods)
+    http-request track-sc0 src
+    http-request deny deny_status 429 if { sc_http_req_rate(0) gt @burst }
+",
+);
+/// No answer: of connections at once, of requests when the head is there.
+pub(crate) const HAPROXY_REJECT: Limiting = limiting(
+    Program::Haproxy,
+    "    stick-table type ip size 100k expire 30s store conn_rate(@periods),http_req_rate(@periods)
+    tcp-request connection track-sc0 src
+    tcp-request connection reject if { sc0_conn_rate gt @burst }
+    http-request reject if { sc_http_req_rate(0) gt @burst }
+",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_one_too_many_when_the_bucket_is_empty() {
+        for attack in [Attack::Requests, Attack::Connections] {
+            let (mut left, mut nth) = (f64::from(BURST), 0);
+            while left >= 1.0 {
+                left += f64::from(RATE) / f64::from(attack.rate()) - 1.0;
+                nth += 1;
+            }
+            assert_eq!(attack.first_over(), nth, "{attack:?}");
+        }
+    }
+
+    #[test]
+    fn figures_stand_in_all_lines() {
+        let all = [WEIR_OBSERVE, WEIR_429, WEIR_RESET, WEIR_BAN, NGINX_429, NGINX_444, HAPROXY_429, HAPROXY_REJECT];
+        for limiting in all {
+            let text = limiting.lines();
+            assert!(!text.contains('@') && text.ends_with('\n'), "{text}");
+        }
+        assert!(NGINX_429.lines().contains("burst=19 ") && HAPROXY_429.lines().contains("(10s)"));
+    }
+}

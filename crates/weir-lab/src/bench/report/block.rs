@@ -1,0 +1,205 @@
+//! The tables of the experiment `block`, its line of progress, and how it is measured.
+//!
+//! Called by `figures.rs` and `progress.rs`.
+
+use super::numbers::{error_text, microseconds, ms, number};
+use crate::bench::experiment::block::{ATTACKERS, BURST, Program, RATE, USERS};
+use crate::bench::experiment::contenders::{What, contender};
+use crate::bench::experiment::metric::Metric;
+use crate::bench::record::answers::Errors;
+use crate::bench::record::block::Blocked;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::{Spread, median};
+
+/// Heads of the table, without the first.
+pub(super) const COLUMNS: &[&str] = &[
+    "attempts /s",
+    "blocked",
+    "how",
+    "neither",
+    "false blocks",
+    "over-service",
+    "CPU µs an attempt",
+    "against one served",
+    "µs of the proxy's own",
+    "users' p50, ms: alone",
+    "attacked",
+    "users' p99, ms: alone",
+    "attacked",
+    "p99 attacked / alone",
+    "p99 to block, ms",
+    "users' errors",
+    "core busy: alone",
+    "attacked",
+    "generator's",
+    "limit",
+];
+
+/// Figures whose medians are kept beside the raw data.
+pub(super) const MEDIANS: &[(&str, Metric)] = &[
+    ("cpu_us_per_attempt", Metric::AttemptCpu),
+    ("users_p99_attacked_by_alone", Metric::UsersP99),
+    ("false_blocks", Metric::FalseBlocks),
+    ("over_service_percent", Metric::OverService),
+    ("time_to_block_p99_ms", Metric::TimeToBlock),
+];
+
+/// A contender's row: sums of counts, medians of times.
+pub(super) fn row(records: &[&Record], name: &str) -> Vec<String> {
+    let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == name).collect();
+    let runs: Vec<&Blocked> = own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
+    let sum = |read: fn(&Blocked) -> u64| runs.iter().map(|run| read(run)).sum::<u64>();
+    let of = |read: &dyn Fn(&Blocked) -> f64| median(runs.iter().map(|run| read(run)).collect());
+    let metric = |metric| median(own.iter().map(|record| record.figure(metric)).collect());
+    let users = |read: fn(&Record) -> f64| ms(median(own.iter().map(|record| read(record)).collect()));
+    let attempts = sum(|run| run.attempts);
+    let errors = kinds(own.iter().map(|record| &record.errors));
+    vec![
+        number(of(&|run| run.attempts_per_second), 0),
+        percent(sum(Blocked::all_blocked) as f64 / attempts as f64 * 100.0, 1),
+        shares(&kinds(runs.iter().map(|run| &run.blocked)), attempts),
+        error_text(&kinds(runs.iter().map(|run| &run.neither))),
+        sum(|run| run.users_blocked).to_string(),
+        percent(metric(Metric::OverService), 2),
+        microseconds(metric(Metric::AttemptCpu)),
+        against_served(records, name),
+        microseconds(of(&Blocked::attempt_own_us)),
+        ms(of(&|run| run.alone.p50_us as f64)),
+        users(|record| record.latency_us(|latency| latency.p50_us)),
+        ms(of(&|run| run.alone.p99_us as f64)),
+        users(|record| record.latency_us(|latency| latency.p99_us)),
+        spread(Spread::of(own.iter().map(|record| record.figure(Metric::UsersP99)))),
+        number(metric(Metric::TimeToBlock), 1),
+        error_text(&errors),
+        share(of(&|run| run.alone_core.busy)),
+        share(of(&|run| run.attacked_core.busy)),
+        share(of(&|run| run.generator_busy)),
+        limit(&own, &runs),
+    ]
+}
+
+/// Other programs with more of the proxy's core than this disturb the figures.
+const OTHERS_MAX: f64 = 0.1;
+
+fn others(runs: &[&Blocked]) -> f64 {
+    median(runs.iter().map(|run| run.alone_core.others()).collect())
+}
+
+/// Whether other programs had so much of the proxy's core that what an attempt costs can't be told.
+pub(super) fn is_disturbed(own: &[&Record]) -> bool {
+    let runs: Vec<&Blocked> = own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
+    others(&runs) > OTHERS_MAX
+}
+
+/// A generator whose core is busier than this is late.
+const GENERATOR_MAX: f64 = 0.9;
+
+/// What keeps the figures from being the proxy's.
+fn limit(own: &[&Record], runs: &[&Blocked]) -> String {
+    let of = |read: fn(&Blocked) -> f64| median(runs.iter().map(|run| read(run)).collect());
+    let (busy, others) = (of(|run| run.generator_busy), others(runs));
+    let late = own.iter().find_map(|record| record.generator_limit.as_deref());
+    let causes = [
+        late.map(|cause| format!("**the generator**: {cause}")),
+        (busy > GENERATOR_MAX).then(|| format!("**the generator's core** was {} busy", share(busy))),
+        (others > OTHERS_MAX)
+            .then(|| format!("**not quiet: {} of the proxy's core went to other programs**", share(others))),
+    ];
+    causes.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// What an attempt costs as a share of one that the same program serves, in the same round.
+fn against_served(records: &[&Record], name: &str) -> String {
+    let program = match contender(name).map(|contender| contender.what) {
+        Some(What::Limiting(limiting)) => limiting.program,
+        _ => return "-".to_owned(),
+    };
+    spread(Spread::of_ratios(records, Metric::AttemptCpu, name, Program::without_limit(program)))
+}
+
+fn spread(spread: Option<Spread>) -> String {
+    spread.map_or_else(|| "-".to_owned(), |of| format!("{:.2} ({:.2}-{:.2})", of.median, of.low, of.high))
+}
+
+fn percent(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$} %") } else { "-".to_owned() }
+}
+
+fn share(of_one: f64) -> String {
+    percent(of_one * 100.0, 0)
+}
+
+/// Counts of all rounds together.
+fn kinds<'a>(all: impl Iterator<Item = &'a Errors>) -> Errors {
+    let mut sum = Errors::default();
+    all.flatten().for_each(|(kind, count)| *sum.entry(kind.clone()).or_default() += count);
+    sum
+}
+
+/// Each kind as a share of all attempts.
+fn shares(kinds: &Errors, attempts: u64) -> String {
+    let of = |(kind, count): (&String, &u64)| format!("{kind} {}", percent(*count as f64 / attempts as f64 * 100.0, 1));
+    let all: Vec<String> = kinds.iter().map(of).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
+}
+
+/// For somebody who waits.
+pub(super) fn progress(record: &Record) -> String {
+    let Some(run) = &record.special.blocked else { return String::new() };
+    format!(
+        "{:>5.1} % blocked, CPU {:>6} µs an attempt, users' p99 {} -> {} ms, {} false blocks, {} of their requests failed",
+        run.percent(run.all_blocked()),
+        microseconds(run.attempt_us()),
+        ms(run.alone.p99_us as f64),
+        ms(record.latency_us(|latency| latency.p99_us)),
+        run.users_blocked,
+        record.errors.values().sum::<u64>(),
+    )
+}
+
+/// For the last section of the report.
+pub(super) fn method() -> String {
+    format!(
+        "Contenders take turns within each round (A B C A B C ...), each started anew. The load generator is in a network namespace of its own, proxy and
+origin (weir's) are in another one; a pair of virtual interfaces joins them. The generator has one core and the proxy another one (one worker, one
+thread); the origin has a third if there is one, else the generator's. Packets are received on the core of the side that they go to (receive packet
+steering): on loopback the attacker would pay for what a proxy drops.
+
+{USERS} users, each with an address and a connection, ask by the clock (Poisson) all the time. In the second half of a run {ATTACKERS} attackers, each with an
+address, make ten times as many attempts, evenly spaced by the clock: open loop, so who is turned away comes back when his next attempt is due. Every
+contender with a limit has the same: {BURST} attempts of a client at once and {RATE} a second, which users use to less than half. weir: `count=\"requests\"`, with `reset`
+also `count=\"connections\"`. nginx: `limit_req` with `burst={}`, which does not count the first, and `nodelay`. HAProxy: a stick table with the rate of requests, for `reject` also of
+connections, in {} s. Everything else is set as in the other experiments.
+
+Blocked is what was turned away, by kind, of all attempts; `neither` is what was neither served nor turned away, in all rounds. False blocks are users'
+requests that were turned away. Over-service is what attackers, each by himself, were served beyond burst + rate x time, of what that lets through.
+CPU of an attempt is what the proxy's core was busier than before the attack, for each attempt, whoever it was busy for: the proxy, the kernel, and anybody else on
+the machine, so it has to be quiet; `the proxy's own` is the part of its processes. The few attempts that are served are in it. `against one served` is its ratio to the same program without a limit, in the
+same round: in `requests` a refusal on a kept connection against an answer, in `connections` a connection that is refused against one with an answer. Latency counts
+from when a request was due. Time to block is that from an attacker's first attempt that is one too many by burst and rate to the first that was turned
+away; of so few attackers the 99th percentile is the slowest.
+",
+        BURST - 1,
+        BURST / RATE,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::record::block::Core;
+
+    #[test]
+    fn a_core_that_others_have_says_so() {
+        let record = |busy| {
+            let alone_core = Core { busy, softirq: 0.05, proxy: 0.1 };
+            let mut record = Record::default();
+            record.special.blocked = Some(Blocked { alone_core, ..Blocked::default() });
+            record
+        };
+        let (quiet, loud) = (record(0.2), record(1.0));
+        assert!(!is_disturbed(&[&quiet]) && is_disturbed(&[&loud]));
+        assert!(!is_disturbed(&[&loud, &quiet, &quiet]), "the median of the rounds decides");
+        assert!(!is_disturbed(&[]), "what was not run was not disturbed");
+    }
+}

@@ -1,0 +1,317 @@
+//! Attackers and users of a contender that limits its clients: what each gets, and what the attack costs.
+//!
+//! Called by `rounds.rs`. A run has namespaces, origin and proxy of its own, and one generator: users ask by the clock all the time, attackers
+//! too from the middle on, so that users with and without them are the same connections of the same minute. Attackers are classes of
+//! `weir bomb`, one for each address. Bound: everything ends with the run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::block_settings;
+use super::load::{Bound, latency, pause};
+use super::nets::{self, Nets, PROXY, Side};
+use super::process::{self, CoreTicks, Machine, Process, bound_command};
+use super::stage::{Running, Stage};
+use crate::bench::experiment::block::{ATTACKER_CONNECTIONS, ATTACKERS, Attack, BURST, Limiting, Program, RATE, USERS};
+use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::record::answers::Latency;
+use crate::bench::record::block::{Blocked, Core};
+use crate::bench::record::outcome::Record;
+use crate::bomb::{self, Connect, Counts, Outcome, Percentiles, Slice, Summary};
+
+/// Where the origin listens, in the proxy's namespace.
+const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+/// Before anything counts: users connect.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// What is left out at both ends of a window in which the core is watched: clocks of harness and generator differ by the start of a process.
+const MARGIN: Duration = Duration::from_millis(200);
+/// Requests after which attackers of [`Attack::Requests`] give up a connection: none. Said all the same, so that they make one when a request is due.
+const NEVER: u32 = 1_000_000_000;
+
+/// One run: users alone for so many seconds, then as long beside attackers.
+///
+/// # Errors
+/// Something can't be started, the generator fails, or the user interrupts.
+pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: u32) -> io::Result<(Running, Record)> {
+    let (program, limiting) = set(contender)?;
+    let nets = Nets::make(stage.directory())?;
+    let words = ["origin", "--listen", &ORIGIN.to_string(), "--threads", "1"];
+    let log = stage.scratch("block-origin.log");
+    let mut origin = nets.start((Side::Proxy, nets.cores.origin), stage.weir(), &words, &log)?;
+    nets.await_listening(Side::Proxy, &mut origin, ORIGIN)?;
+    let mut proxy = start_proxy(stage, &nets, contender, (program, limiting))?;
+    nets.await_listening(Side::Proxy, &mut proxy, PROXY)?;
+    let out = stage.scratch("bomb.jsonl");
+    let words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
+    let mut command = bound_command(words[0].as_ref());
+    command.args(&words[1..]).args(bomb_words(attack, seconds)).arg("--out").arg(&out);
+    let mut bomb = Bound::start(&mut command)?;
+    let phase = Duration::from_secs(u64::from(seconds));
+    let begin = Instant::now() + WARM_UP;
+    let cores = (nets.cores.proxy, nets.cores.clients);
+    let watch = |from: Duration| watch(&proxy, cores, begin + from, phase);
+    let (alone_core, _) = watch(Duration::ZERO)?;
+    let machine = Machine::now();
+    let (begun, proxy_us) = (Instant::now(), process::cpu_us(&proxy.family()));
+    let (attacked_core, generator_busy) = watch(phase)?;
+    let (idle, stolen) = Machine::now().shares_since(machine);
+    let mut record = Record {
+        wall_us: begun.elapsed().as_micros() as f64,
+        proxy_us: process::cpu_us(&proxy.family()).saturating_sub(proxy_us) as f64,
+        pss_bytes: process::pss_bytes(&proxy.family()),
+        idle,
+        stolen,
+        ..Record::default()
+    };
+    bomb.finish()?;
+    record.special.generator = process::command_line(&process::words(&command));
+    let bombed = bomb::Record::read(&fs::read_to_string(&out)?).map_err(io::Error::other)?;
+    let refuses = limiting.is_some_and(|limiting| limiting.refuses);
+    let blocked = fill(&mut record, &bombed, (attack, refuses), seconds)?;
+    record.special.blocked = Some(Blocked { alone_core, attacked_core, generator_busy, ..blocked });
+    Ok((Running::of((proxy, PROXY), (origin, ORIGIN)), record))
+}
+
+/// The program of a contender, and its limit.
+fn set(contender: Contender) -> io::Result<(Program, Option<Limiting>)> {
+    match contender.what {
+        What::Weir(_) => Ok((Program::Weir, None)),
+        What::Nginx => Ok((Program::Nginx, None)),
+        What::Haproxy => Ok((Program::Haproxy, None)),
+        What::Limiting(limiting) => Ok((limiting.program, Some(limiting))),
+        _ => Err(io::Error::other(format!("{} can't be attacked", contender.name))),
+    }
+}
+
+fn start_proxy(
+    stage: &Stage,
+    nets: &Nets,
+    contender: Contender,
+    (program, limiting): (Program, Option<Limiting>),
+) -> io::Result<Process> {
+    let directory = stage.directory();
+    let text = block_settings::text(program, limiting, (PROXY, ORIGIN), (directory, stage.descriptors()));
+    let ending = if program == Program::Weir { "kdl" } else { "conf" };
+    let file = stage.scratch(&format!("{}.{ending}", contender.name));
+    fs::write(&file, text)?;
+    let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
+    let installed = |name: &str| {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed"));
+        stage.programs().path(name).ok_or_else(missing)
+    };
+    let (path, words): (PathBuf, Vec<&str>) = match program {
+        Program::Weir => (stage.weir().to_owned(), vec!["run", "--admin", "off", "-c", &file]),
+        Program::Nginx => (installed("nginx")?, vec!["-p", &directory, "-e", "stderr", "-c", &file]),
+        Program::Haproxy => (installed("haproxy")?, vec!["-db", "-f", &file]),
+    };
+    let log = stage.scratch(&format!("{}.log", contender.name));
+    nets.start((Side::Proxy, nets.cores.proxy), &path, &words, &log)
+}
+
+/// What the generator is told. One thread: its core is the only one that it has.
+fn bomb_words(attack: Attack, seconds: u32) -> Vec<String> {
+    let warm_up_us = WARM_UP.as_micros() as u64;
+    let phase_us = u64::from(seconds) * 1_000_000;
+    let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
+    words.extend(["--timeout=2s", "--connect-timeout=1s"].map(str::to_owned));
+    words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={warm_up_us}us")]);
+    let users = format!(
+        "--class=users: rate={}, arrivals=poisson, connections={USERS}, source={}",
+        attack.users_rate(),
+        nets::USERS
+    );
+    words.push(users);
+    let close_every = if attack == Attack::Connections { 1 } else { NEVER };
+    words.extend((0..ATTACKERS).map(|nth| {
+        format!(
+            "--class={}: rate=0/{}us+{}, connections={ATTACKER_CONNECTIONS}, close-every={close_every}, source={}",
+            name(nth),
+            warm_up_us + phase_us + delay_us(attack, nth),
+            attack.rate(),
+            nets::attacker(nth),
+        )
+    }));
+    words
+}
+
+/// The class of an attacker.
+fn name(nth: u32) -> String {
+    format!("attacker-{nth:02}")
+}
+
+/// How long after the first an attacker begins, so that all together are evenly spaced.
+fn delay_us(attack: Attack, nth: u32) -> u64 {
+    u64::from(nth) * 1_000_000 / u64::from(attack.rate() * ATTACKERS)
+}
+
+/// What the proxy's core does in a phase that begins then, without its margins, and the share in which the generator's is busy.
+fn watch(
+    proxy: &Process,
+    (core, generator): (usize, usize),
+    begin: Instant,
+    phase: Duration,
+) -> io::Result<(Core, f64)> {
+    let until = |moment: Instant| pause(moment.saturating_duration_since(Instant::now()));
+    let ticks = || [core, generator].map(CoreTicks::now);
+    let look = || (Instant::now(), ticks(), process::cpu_us(&proxy.family()));
+    until(begin + MARGIN)?;
+    let (at, ticks, proxy_us) = look();
+    until(begin + phase.saturating_sub(MARGIN))?;
+    let (end, later, end_us) = look();
+    let time = end - at;
+    let (busy, softirq) = later[0].shares_since(ticks[0], time);
+    let (generator_busy, _) = later[1].shares_since(ticks[1], time);
+    let proxy = end_us.saturating_sub(proxy_us) as f64 / time.as_micros() as f64;
+    Ok((Core { busy, softirq, proxy }, generator_busy))
+}
+
+/// Everything that the generator saw.
+fn fill(
+    record: &mut Record,
+    bombed: &bomb::Record,
+    (attack, refuses): (Attack, bool),
+    seconds: u32,
+) -> io::Result<Blocked> {
+    let summary = Summary::of(bombed);
+    let class =
+        |name: &str| bombed.class(name).ok_or_else(|| io::Error::other(format!("no class {name} in the results")));
+    let (mut alone, mut attacked) = (Slice::default(), Slice::default());
+    for (second, slice) in class("users")? {
+        if *second < seconds { alone.add(slice) } else { attacked.add(slice) }
+    }
+    let mut users = alone.counts.clone();
+    users.add(&attacked.counts);
+    record.requests = attacked.counts.answered();
+    record.rate = record.requests as f64 / f64::from(seconds);
+    record.errors = users.troubles();
+    record.latency = percentiles(&attacked);
+    record.generator_limit = summary.generator.limit.clone();
+    record.generator_us = summary.generator.busy * record.wall_us;
+    let mut blocked = Blocked {
+        users: attacked.counts.offered(),
+        users_blocked: users.blocked(),
+        alone: percentiles(&alone).unwrap_or_default(),
+        allowed: refuses.then_some(0),
+        beyond: refuses.then_some(0),
+        ..Blocked::default()
+    };
+    for nth in 0..ATTACKERS {
+        let mut slice = Slice::default();
+        let within = class(&name(nth))?.iter().filter(|(second, _)| **second < 2 * seconds);
+        // What is left at the end is awaited, in a time in which the limit lets more through.
+        within.for_each(|(_, second)| slice.add(second));
+        add_attacker(&mut blocked, &slice, (attack, nth), seconds);
+    }
+    blocked.attempts_per_second = blocked.attempts as f64 / f64::from(seconds);
+    Ok(blocked)
+}
+
+fn percentiles(slice: &Slice) -> Option<Latency> {
+    slice.times().and_then(|times| Percentiles::of(times.latency())).as_ref().map(latency)
+}
+
+/// Adds what became of an attacker.
+fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u32), seconds: u32) {
+    let counts = &slice.counts;
+    let served = counts.status_class(2);
+    blocked.attempts += counts.attempts();
+    blocked.served += served;
+    let kinds = kinds(counts);
+    let turned_away: u64 = kinds.values().sum();
+    kinds.into_iter().for_each(|(kind, count)| *blocked.blocked.entry(kind).or_default() += count);
+    let rest = counts.attempts().saturating_sub(served + turned_away);
+    let others = counts.troubles().into_iter().filter(|(word, _)| NEITHER.contains(&word.as_str()));
+    others.filter(|_| rest > 0).for_each(|(word, count)| *blocked.neither.entry(word).or_default() += count);
+    let phase_us = u64::from(seconds) * 1_000_000;
+    if let (Some(allowed), Some(beyond)) = (&mut blocked.allowed, &mut blocked.beyond) {
+        let its = u64::from(BURST + RATE * seconds);
+        *allowed += its;
+        *beyond += served.saturating_sub(its);
+        let over_us =
+            phase_us + delay_us(attack, nth) + u64::from(attack.first_over()) * 1_000_000 / u64::from(attack.rate());
+        let first_us = slice.first_block_us.unwrap_or(over_us + phase_us);
+        blocked.time_to_block_us.push(first_us.saturating_sub(over_us));
+    }
+}
+
+/// What is neither served nor turned away.
+const NEITHER: [&str; 9] = [
+    "wrong_body",
+    "truncated",
+    "not_http",
+    "timed_out",
+    "unfinished",
+    "unsent",
+    "unreachable",
+    "none_left",
+    "unconnected",
+];
+
+/// How attempts were turned away.
+fn kinds(counts: &Counts) -> BTreeMap<String, u64> {
+    let statuses = counts.statuses.iter().filter(|(status, _)| **status >= 400);
+    let statuses = statuses.map(|(status, count)| (status.to_string(), *count));
+    let cut = [
+        ("reset", counts.outcomes(Outcome::Reset)),
+        ("closed", counts.outcomes(Outcome::Closed)),
+        ("refused", counts.connects(Connect::Refused)),
+        ("dropped", counts.connects(Connect::TimedOut)),
+    ];
+    let cut = cut.into_iter().filter(|(_, count)| *count > 0).map(|(kind, count)| (kind.to_owned(), count));
+    statuses.chain(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(served: u64, refused: u64, first_block_us: Option<u64>) -> Slice {
+        let mut slice = Slice::default();
+        slice.first_block_us = first_block_us;
+        for (status, count) in [(200, served), (429, refused)] {
+            (0..count).for_each(|_| {
+                slice.counts.outcome(Outcome::Answered);
+                slice.counts.status(status);
+            });
+        }
+        slice.counts.outcome(Outcome::Reset);
+        slice.counts.outcome(Outcome::Unsent);
+        slice
+    }
+
+    #[test]
+    fn each_attacker_is_judged_by_himself() {
+        let mut blocked = Blocked { allowed: Some(0), beyond: Some(0), ..Blocked::default() };
+        let attack = Attack::Requests;
+        // In two seconds 24 are let through. The 21st request is one too many: it is due 100 ms behind the first one.
+        add_attacker(&mut blocked, &slice(27, 500, Some(2_101_000)), (attack, 0), 2);
+        add_attacker(&mut blocked, &slice(10, 500, None), (attack, 1), 2);
+        assert_eq!((blocked.served, blocked.attempts), (37, 37 + 1000 + 4));
+        assert_eq!((blocked.allowed, blocked.beyond), (Some(48), Some(3)), "what one has less is nobody else's");
+        assert_eq!(blocked.time_to_block_us, [1000, 2_000_000]);
+        assert_eq!(blocked.blocked, [("429".to_owned(), 1000), ("reset".to_owned(), 2)].into());
+        assert_eq!(blocked.neither, [("unsent".to_owned(), 2)].into());
+    }
+
+    #[test]
+    fn the_generator_understands_what_it_is_told() {
+        for attack in [Attack::Requests, Attack::Connections] {
+            let words = bomb_words(attack, 3);
+            let classes: Vec<&str> = words.iter().filter_map(|word| word.strip_prefix("--class=")).collect();
+            assert_eq!(classes.len(), 1 + ATTACKERS as usize);
+            let mut due = 0.0;
+            for class in &classes[1..] {
+                let rate = class.split("rate=").nth(1).unwrap().split(',').next().unwrap().replace('+', ",");
+                let rate = bomb::Rate::parse(&rate).unwrap();
+                assert_eq!(rate.expected(4.0), 0.0, "nobody attacks in the first half: {class}");
+                due += rate.expected(7.0);
+            }
+            let users = f64::from(attack.users_rate()) * 3.0;
+            assert!((9.9..10.1).contains(&(due / users)), "ten for each of users': {due}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Two network namespaces, joined by a pair of virtual interfaces (veth): clients in one, proxy and origin in the other, each on a core of its own.
+//!
+//! Called by `block.rs`. On loopback a packet is received in the context of whoever sends it, so what a proxy spends on an attack would be the
+//! attacker's time. Here packets are received on the core of the side that they go to (receive packet steering).
+//!
+//! Both belong to a process each and have no names: they are gone when their last process is, however the harness ends. Nothing of the machine's own
+//! network is touched. Addresses are those that RFC 2544 §C.2.2 leaves to benchmarks.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use rustix::process::geteuid;
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity};
+
+use super::process::Process;
+use super::programs::Programs;
+
+/// Where the proxy listens.
+pub(super) const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), 8080);
+/// Local addresses of attackers are 198.18.1.1 and so on.
+pub(super) fn attacker(nth: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 1, 1)) + nth)
+}
+/// Local addresses of users: more than there are.
+pub(super) const USERS: &str = "198.18.2.0/23";
+
+/// The proxy's interface, and its namespace's way to all clients.
+const PROXY_SIDE: &str = "link set lo up
+addr add 198.18.0.1/24 dev proxy
+link set proxy up
+route add 198.18.1.0/24 via 198.18.0.2
+route add 198.18.2.0/23 via 198.18.0.2
+";
+/// The clients' interface. All addresses of the networks are local there without being configured one by one.
+const CLIENT_SIDE: &str = "link set lo up
+addr add 198.18.0.2/24 dev clients
+link set clients up
+route add local 198.18.1.0/24 dev lo
+route add local 198.18.2.0/23 dev lo
+";
+/// What they are made with.
+const TOOLS: [&str; 5] = ["ip", "nsenter", "unshare", "taskset", "setpriv"];
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The load generator's.
+    Clients,
+    /// That of proxy and origin.
+    Proxy,
+}
+
+impl Side {
+    /// The name of its interface.
+    fn interface(self) -> &'static str {
+        match self {
+            Side::Clients => "clients",
+            Side::Proxy => "proxy",
+        }
+    }
+}
+
+/// Who has which core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cores {
+    /// The load generator.
+    pub(super) clients: usize,
+    /// The proxy.
+    pub(super) proxy: usize,
+    /// The origin: one of its own if there are three, else the generator's.
+    pub(super) origin: usize,
+}
+
+impl Cores {
+    /// Of those that this process may use; None: there is only one.
+    fn new() -> Option<Cores> {
+        let allowed = sched_getaffinity(None).ok()?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+        let (clients, proxy) = (cores.next()?, cores.next()?);
+        Some(Cores { clients, proxy, origin: cores.next().unwrap_or(clients) })
+    }
+}
+
+/// The namespaces. They go away when this is dropped and nothing runs in them any more.
+#[derive(Debug)]
+pub(super) struct Nets {
+    clients: Process,
+    proxy: Process,
+    pub(super) cores: Cores,
+}
+
+impl Nets {
+    /// What stands in the way of making them on this machine, if something does. It is tried once.
+    pub(super) fn obstacle(programs: &Programs, directory: &Path) -> Option<String> {
+        static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
+        let look = || {
+            if !geteuid().is_root() {
+                return Some("only root may make network namespaces".to_owned());
+            }
+            if let Some(missing) = TOOLS.into_iter().find(|tool| programs.path(tool).is_none()) {
+                return Some(format!("{missing} is not installed, which makes network namespaces"));
+            }
+            Nets::make(directory).err().map(|error| error.to_string())
+        };
+        OBSTACLE.get_or_init(look).clone()
+    }
+
+    /// Makes both, joins them, and has packets received on the core of their side. Logs go to the directory.
+    ///
+    /// # Errors
+    /// The machine has one core, or may not do one of these.
+    pub(super) fn make(directory: &Path) -> io::Result<Nets> {
+        let cores = Cores::new().ok_or_else(|| io::Error::other("generator and proxy need a core each"))?;
+        let nets =
+            Nets { clients: namespace(Side::Clients, directory)?, proxy: namespace(Side::Proxy, directory)?, cores };
+        let pair = format!("link add clients type veth peer name proxy netns {}\n", nets.proxy.id());
+        nets.configure(Side::Clients, &pair)?;
+        nets.configure(Side::Proxy, PROXY_SIDE)?;
+        nets.configure(Side::Clients, CLIENT_SIDE)?;
+        nets.steer(Side::Clients, cores.clients)?;
+        nets.steer(Side::Proxy, cores.proxy)?;
+        Ok(nets)
+    }
+
+    fn holder(&self, side: Side) -> &Process {
+        match side {
+            Side::Clients => &self.clients,
+            Side::Proxy => &self.proxy,
+        }
+    }
+
+    /// The words that run a program on this side and core.
+    pub(super) fn words(&self, side: Side, core: usize, program: &Path) -> Vec<String> {
+        let words = ["nsenter", &format!("--net={}", self.link(side).display()), "taskset", "-c", &core.to_string()];
+        words.into_iter().map(str::to_owned).chain([program.to_string_lossy().into_owned()]).collect()
+    }
+
+    /// Starts a program on this side and core.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub(super) fn start(
+        &self,
+        (side, core): (Side, usize),
+        program: &Path,
+        arguments: &[&str],
+        log: &Path,
+    ) -> io::Result<Process> {
+        let words = self.words(side, core, program);
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        Process::start(Path::new(words[0]), &words[1..], log)
+    }
+
+    /// Waits until a process of this side listens there.
+    ///
+    /// # Errors
+    /// As [`Process::await_listening`], or this side can't be entered.
+    pub(super) fn await_listening(&self, side: Side, process: &mut Process, address: SocketAddr) -> io::Result<()> {
+        let link = File::open(self.link(side))?;
+        // A thread that has entered a namespace stays there: this one ends.
+        let wait = || {
+            move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network))?;
+            process.await_listening(address)
+        };
+        std::thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The link that stands for the namespace.
+    fn link(&self, side: Side) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.holder(side).id()))
+    }
+
+    /// Has ip(8) do all these lines on this side.
+    fn configure(&self, side: Side, lines: &str) -> io::Result<()> {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.link(side).display())).args(["ip", "-batch", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // What it didn't read it says itself.
+            let _ = input.write_all(lines.as_bytes());
+        }
+        let output = child.wait_with_output()?;
+        let why = || format!("network namespaces can't be set up: {}", String::from_utf8_lossy(&output.stderr).trim());
+        if output.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
+    }
+
+    /// Has what arrives on this side handled on that core.
+    fn steer(&self, side: Side, core: usize) -> io::Result<()> {
+        // The files of a namespace's interfaces are where its own /sys is.
+        let (pid, interface) = (self.holder(side).id(), side.interface());
+        let file = format!("/proc/{pid}/root/sys/class/net/{interface}/queues/rx-0/rps_cpus");
+        fs::write(file, mask(core)).map_err(|error| {
+            io::Error::new(error.kind(), format!("the kernel doesn't hand packets to other cores: {error}"))
+        })
+    }
+}
+
+/// A process that does nothing but have a namespace of its own, and /sys as that shows it.
+fn namespace(side: Side, directory: &Path) -> io::Result<Process> {
+    let log = directory.join(format!("{}-namespace.log", side.interface()));
+    let words = ["--net", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && exec sleep infinity"];
+    let mut holder = Process::start(Path::new("unshare"), &words, &log)?;
+    let name = PathBuf::from(format!("/proc/{}/comm", holder.id()));
+    let is_there = || fs::read_to_string(&name).is_ok_and(|name| name.trim_end() == "sleep");
+    holder.await_that("have a network namespace", is_there)?;
+    Ok(holder)
+}
+
+/// A set with one core, as the kernel reads it: words of 32 bits, the highest first.
+fn mask(core: usize) -> String {
+    format!("{:x}{}", 1u32 << (core % 32), ",00000000".repeat(core / 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_is_one_bit_of_a_set() {
+        assert_eq!([0, 1, 31, 33].map(mask), ["1", "2", "80000000", "2,00000000"]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_namespaces() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root may make network namespaces");
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("weir-lab-nets-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let obstacle = Nets::obstacle(&Programs::new(&[]), &directory);
+        let made = Nets::make(&directory);
+        let why = made.as_ref().err().map(ToString::to_string);
+        assert_eq!(why, obstacle, "what is said to be in the way is");
+        if let Ok(nets) = made {
+            let links = [Side::Clients, Side::Proxy].map(|side| fs::read_link(nets.link(side)).unwrap());
+            assert!(links[0] != links[1] && !links.contains(&fs::read_link("/proc/self/ns/net").unwrap()), "{links:?}");
+            let holders = [nets.clients.id(), nets.proxy.id()];
+            drop(nets);
+            assert!(holders.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()), "{holders:?}");
+        }
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn attackers_have_an_address_each_and_users_others() {
+        assert_eq!([0, 19].map(|nth| attacker(nth).to_string()), ["198.18.1.1", "198.18.1.20"]);
+        let users = crate::bomb::Sources::parse(USERS).unwrap();
+        assert!(users.count() >= crate::bench::experiment::block::USERS);
+    }
+}

@@ -1,0 +1,108 @@
+//! Clients who are banned (stages accept and route): they are not accepted, what they have is reset, and what a trusted proxy asks for them
+//! is refused.
+//!
+//! Called by [`Clients::accepted`] and `Clients::request_parsed`, and by the engine at the end of each turn as long as there are connections
+//! to be looked through. Who is banned others decide ([`crate::shield::bans`]); a ban that is over is none. Bound: [`SLICE`] connections
+//! a turn. docs/semantics.md §22.
+
+use std::net::IpAddr;
+
+use weir_http::{Fields, RequestHead};
+
+use super::Clients;
+use crate::base::keys::{ClientKey, Key as _};
+use crate::cause::{Cause, Local};
+use crate::context::Context;
+use crate::ending::ClientEnd;
+use crate::request::client_address::client_address;
+use crate::shield::bans::Offence;
+
+/// Places of connections that are looked at in a turn.
+const SLICE: usize = 1024;
+
+/// Where the connections are looked through.
+#[derive(Debug, Default)]
+pub(super) struct Cutting {
+    at: usize,
+    left: usize,
+    /// Others are banned since then: all are looked at once more.
+    again: bool,
+}
+
+/// Who asks something.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asker {
+    /// The client.
+    pub(super) client: IpAddr,
+    /// A trusted proxy says so, or has said nothing and is meant itself.
+    pub(super) by_proxy: bool,
+    /// That proxy has said nothing: it may be anybody.
+    pub(super) is_unknown: bool,
+}
+
+/// Who is to be banned, if anybody is.
+pub(crate) fn take_offence(clients: &mut Clients) -> Option<Offence> {
+    clients.answers.conns.guard.as_mut()?.take_offence()
+}
+
+/// Others are banned than before.
+pub(crate) fn look_for_banned(clients: &mut Clients) {
+    if clients.cutting.left > 0 {
+        clients.cutting.again = true;
+    } else {
+        clients.cutting.left = clients.answers.conns.conns.slots();
+    }
+}
+
+/// Whether there are connections that may be of somebody who is banned.
+pub(crate) fn is_cutting(clients: &Clients) -> bool {
+    clients.cutting.left > 0
+}
+
+/// Resets some of the connections of who is banned.
+pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
+    let slots = clients.answers.conns.conns.slots();
+    let count = clients.cutting.left.min(SLICE).min(slots);
+    for step in 0..count {
+        let index = ClientKey::new(((clients.cutting.at + step) % slots) as u32);
+        // Streams go with what carries them.
+        if clients.is_there(index) && clients.conn(index).stream.is_none() && cx.is_banned(clients.conn(index).peer) {
+            clients.conn_mut(index).flags.reset = true;
+            clients.answers.close_conn(index, ClientEnd::Banned, cx);
+        }
+    }
+    clients.cutting.at = (clients.cutting.at + count).checked_rem(slots).unwrap_or(0);
+    clients.cutting.left = if count == 0 { 0 } else { clients.cutting.left - count };
+    if clients.cutting.left == 0 && std::mem::take(&mut clients.cutting.again) {
+        clients.cutting.left = slots;
+    }
+}
+
+/// Who has sent a request.
+pub(super) fn asker(clients: &Clients, index: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> Asker {
+    let conn = clients.answers.conns.at(index);
+    // Clients of a forward proxy speak for themselves.
+    let by_proxy = !conn.flags.proxied && cx.plan.client.trusts(conn.peer);
+    let client = if by_proxy { client_address(conn.peer, fields, bytes, &cx.plan.client) } else { conn.peer };
+    Asker { client, by_proxy, is_unknown: by_proxy && client == conn.peer }
+}
+
+/// Whether a request is one of a client who is banned, and who came by a trusted proxy: then it is refused. Whoever came by himself is reset.
+#[inline(never)]
+pub(super) fn is_barred(
+    clients: &mut Clients,
+    index: ClientKey,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    cx: &mut Context,
+) -> bool {
+    let asker = asker(clients, index, fields, bytes, cx);
+    if !asker.by_proxy || asker.is_unknown || !cx.is_banned(asker.client) {
+        return false;
+    }
+    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    let here = bytes.len() > head.bytes;
+    clients.answer_locally(index, exchange, head, here, Local::Refused(Cause::Banned), cx);
+    true
+}

@@ -1,0 +1,593 @@
+//! Limits of `shield`: whether a client may connect, and whether a request of his is taken (stages accept and route).
+//!
+//! Called by `Clients::accepted` before there is any memory of the client, and by `Clients::request_parsed` before anything else is done for
+//! a request: each is charged when it is parsed, in front of the comparison of passwords, the choice of a server and the body. The accounts
+//! are those of [`crate::shield`], shared by all workers; what this worker's connections and requests have open in them is noted here, and
+//! given back when they end, or all of it when a worker begins anew. Without `shield` there is no [`Guard`]. Bound: [`KNOWN_BYTES`] a connection, and
+//! what [`IN_PROGRESS_MAX`] says a request. docs/semantics.md §21.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use weir_http::{Fields, RequestHead};
+
+use super::Clients;
+use super::banned::{Asker, asker};
+use super::connection::ClientConn;
+use super::stalls::carrier_of;
+use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::side_table::SideTable;
+use crate::cause::Local;
+use crate::context::Context;
+use crate::ending::ClientEnd;
+use crate::plan::{CONNECTIONS, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, OFFENCES, Over, Plan, ShieldPlan, Terms};
+use crate::request::route::path;
+use crate::shield::bans::Offence;
+use crate::shield::key::Key;
+use crate::shield::limit::{Rate, Verdict, retry_after_s};
+use crate::shield::table::{Charged, Entered, Name, Place, Table, TableSeed};
+use crate::shield::tally::Outcome;
+
+/// After so many refusals in a row a connection ends.
+const REFUSALS_MAX: u8 = 10;
+/// Clients to be banned of one turn.
+const OFFENCES_MAX: usize = 64;
+/// Where in the account of what a client has offended it stands, and when he was offered to be banned last.
+const OFFENDED: usize = 0;
+const OFFERED: usize = 1;
+/// No client is offered again within this time.
+const OFFERED_US: u64 = 1_000_000;
+
+/// What is noted of a connection takes no more.
+const KNOWN_BYTES: usize = 112;
+const _: () = assert!(size_of::<Option<Known>>() <= KNOWN_BYTES);
+
+/// What clients of this worker have in the accounts.
+#[derive(Debug)]
+pub(super) struct Guard {
+    seed: Arc<TableSeed>,
+    conns: SideTable<ClientKey, Known>,
+    requests: SideTable<ExchangeKey, Holds>,
+    /// Requests whose answers may count.
+    watched: SideTable<ExchangeKey, Watched>,
+    /// Of the request that is just being taken.
+    begun: Holds,
+    begun_watched: Option<Watched>,
+    /// Who is to be banned, until somebody takes it: at most [`OFFENCES_MAX`].
+    offences: Vec<Offence>,
+}
+
+/// What is known of a connection.
+#[derive(Debug, Default)]
+struct Known {
+    /// Where it counts as open.
+    open: Option<Place>,
+    /// The account of its client among [`CONNECTIONS`], so that it need not be searched for each request.
+    account: Option<(Key, Name, Place)>,
+    /// Refusals in a row.
+    refusals: u8,
+}
+
+/// Where a request counts as in progress.
+type Holds = [Option<Place>; IN_PROGRESS_MAX];
+
+/// Whose answer it is, and which limits count it if it has a status of theirs: a bit for each, in their order.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    key: Key,
+    limits: u64,
+}
+
+const _: () = assert!(LIMITS_MAX <= u64::BITS as usize);
+
+/// A request that is refused.
+struct Refusal {
+    over: Over,
+    retry_after_s: u32,
+    /// So many requests of its connection were refused in a row that this is the last one.
+    is_one_of_many: bool,
+    /// Its connection serves others, too.
+    is_forwarded: bool,
+}
+
+/// One client before his limits.
+struct Suspect<'a> {
+    table: &'a Table,
+    key: Key,
+    /// The account among [`CONNECTIONS`], and the other one that was looked at last.
+    first: Option<(Name, Option<Place>)>,
+    other: Option<(u32, Name, Option<Place>)>,
+    /// Where the account is that was charged last.
+    last: Option<Place>,
+    worker: u16,
+    now_us: u64,
+}
+
+/// What one limit says.
+enum Said {
+    Passed,
+    /// One too many; when the next one would pass, parts.
+    Over(u64),
+    Untracked,
+}
+
+impl Guard {
+    /// For a plan with `shield`.
+    fn new(plan: &ShieldPlan) -> Guard {
+        let seed = Arc::clone(&plan.seed);
+        Guard {
+            seed,
+            conns: SideTable::default(),
+            requests: SideTable::default(),
+            watched: SideTable::default(),
+            begun: Holds::default(),
+            begun_watched: None,
+            offences: Vec::new(),
+        }
+    }
+
+    /// What is needed for a plan: what was there goes on if it has the same accounts. Accounts are searched anew, for clients may be told apart by other rules,
+    /// and answers to what was asked before count no more, for limits may have other places.
+    pub(super) fn of(plan: &Plan, old: Option<Box<Guard>>) -> Option<Box<Guard>> {
+        let shield = plan.shield.as_ref()?;
+        let old = old.filter(|old| Arc::ptr_eq(&old.seed, &shield.seed));
+        let mut guard = old.unwrap_or_else(|| Box::new(Guard::new(shield)));
+        guard.conns.iter_mut().for_each(|known| known.account = None);
+        guard.watched = SideTable::default();
+        Some(guard)
+    }
+
+    /// A client who was admitted is this connection.
+    pub(super) fn keep(&mut self, index: ClientKey, open: Option<Place>) {
+        if open.is_some() {
+            self.conns.get_or_default(index).open = open;
+        }
+    }
+
+    /// A client who was admitted is not wanted after all.
+    pub(super) fn turn_away(&self, open: Option<Place>) {
+        open.into_iter().for_each(|place| self.seed.table().leave(place));
+    }
+
+    /// A connection has ended.
+    pub(super) fn left(&mut self, index: ClientKey) {
+        if let Some(place) = self.conns.take(index).and_then(|known| known.open) {
+            self.seed.table().leave(place);
+        }
+    }
+
+    /// A request has begun that was just admitted.
+    #[inline]
+    pub(super) fn begun(&mut self, exchange: ExchangeKey) {
+        if self.begun != Holds::default() {
+            *self.requests.get_or_default(exchange) = std::mem::take(&mut self.begun);
+        }
+        if let Some(watched) = self.begun_watched.take() {
+            self.watched.put(exchange, watched);
+        }
+    }
+
+    /// A request has ended.
+    #[inline]
+    pub(super) fn ended(&mut self, exchange: ExchangeKey) {
+        if let Some(holds) = self.requests.take(exchange) {
+            self.give_back(holds);
+        }
+        self.watched.take(exchange);
+    }
+
+    /// The final answer to a request begins.
+    #[inline]
+    pub(super) fn answered(&mut self, exchange: ExchangeKey, status: u16, cx: &Context) {
+        if let Some(watched) = self.watched.take(exchange) {
+            charge_answer(watched, status, cx);
+        }
+    }
+
+    fn give_back(&self, holds: Holds) {
+        holds.into_iter().flatten().for_each(|place| self.seed.table().leave(place));
+    }
+
+    /// The same, of the request that is just being taken.
+    fn forget_begun(&mut self) {
+        let holds = std::mem::take(&mut self.begun);
+        self.begun_watched = None;
+        self.give_back(holds);
+    }
+
+    /// Keeps whoever is to be banned for whoever takes that.
+    fn offer(&mut self, offence: Option<Offence>, cx: &Context) {
+        let Some(offence) = offence else { return };
+        if self.offences.len() < OFFENCES_MAX {
+            self.offences.push(offence);
+        } else {
+            cx.counters.offences_lost.increment();
+        }
+    }
+
+    /// Who is to be banned, if anybody is.
+    pub(super) fn take_offence(&mut self) -> Option<Offence> {
+        self.offences.pop()
+    }
+
+    /// How much is open in accounts because of this worker.
+    #[cfg(test)]
+    fn holds(&self) -> usize {
+        let requests = self.requests.iter().flat_map(|(_, holds)| holds.iter().flatten());
+        self.conns.iter().filter(|(_, known)| known.open.is_some()).count() + requests.count()
+    }
+}
+
+impl Drop for Guard {
+    /// Also when a worker has lost everything.
+    fn drop(&mut self) {
+        let table = self.seed.table();
+        let conns = self.conns.iter().filter_map(|(_, known)| known.open);
+        let requests = self.requests.iter().flat_map(|(_, holds)| holds.iter().flatten().copied());
+        let places = conns.chain(requests).chain(self.begun.iter().flatten().copied());
+        places.for_each(|place| table.leave(place));
+    }
+}
+
+impl<'a> Suspect<'a> {
+    /// Somebody of whom nothing is known but perhaps where his account is among [`CONNECTIONS`].
+    fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, cx: &Context) -> Suspect<'a> {
+        let first = first.map(|(name, place)| (name, Some(place)));
+        Suspect { table, key, first, other: None, last: None, worker: cx.worker, now_us: cx.now_us }
+    }
+
+    /// The account of a group.
+    fn account(&self, group: u32) -> (Name, Option<Place>) {
+        match (self.first, self.other) {
+            (Some(known), _) if group == CONNECTIONS => known,
+            (_, Some((known, name, place))) if known == group => (name, place),
+            _ => (self.table.name(group, self.key), None),
+        }
+    }
+
+    fn note(&mut self, group: u32, name: Name, place: Option<Place>) {
+        self.last = place;
+        if group == CONNECTIONS {
+            self.first = Some((name, place));
+        } else {
+            self.other = Some((group, name, place));
+        }
+    }
+
+    /// Charges a limit that is a rate.
+    fn charge(&mut self, limit: &LimitPlan) -> Said {
+        let Some(rate) = limit.terms.rate() else { return Said::Passed };
+        let group = limit.seat.group;
+        let (name, known) = self.account(group);
+        let charged = self.table.charge(&name, known, limit.seat.slot.into(), rate, self.now_us);
+        let (place, said) = match charged {
+            Charged::At(place, Verdict::Passed) => (Some(place), Said::Passed),
+            Charged::At(place, Verdict::Over { wait }) => (Some(place), Said::Over(wait)),
+            Charged::Untracked => (None, Said::Untracked),
+        };
+        self.note(group, name, place);
+        said
+    }
+
+    /// Charges a limit for something that has happened. False: it has no room for more.
+    fn note_one(&mut self, limit: &LimitPlan) -> bool {
+        let said = self.charge(limit);
+        let outcome = if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
+        limit.tally.count(self.worker, outcome);
+        matches!(said, Said::Passed)
+    }
+
+    /// Whether a limit that is a rate has room for one, without charging it.
+    fn look(&mut self, limit: &LimitPlan) -> Said {
+        let Some(rate) = limit.terms.rate() else { return Said::Passed };
+        let (name, known) = self.account(limit.seat.group);
+        let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now_us);
+        self.note(limit.seat.group, name, found.map(|(place, _)| place).or(known));
+        match found {
+            Some((_, Verdict::Over { wait })) => Said::Over(wait),
+            _ => Said::Passed,
+        }
+    }
+
+    /// Counts one in among those of a limit that are open. `observes`: however many there are.
+    fn enter(&mut self, limit: &LimitPlan, max: u32, observes: bool) -> (Said, Option<Place>) {
+        let group = limit.seat.group;
+        let (name, known) = self.account(group);
+        let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now_us);
+        let (said, place) = match entered {
+            Entered::At(place, count) if count > max => (Said::Over(0), Some(place)),
+            Entered::At(place, _) => (Said::Passed, Some(place)),
+            Entered::Full => (Said::Over(0), None),
+            Entered::Untracked => (Said::Untracked, None),
+        };
+        self.note(group, name, place);
+        (said, place)
+    }
+
+    /// What follows from what a limit says: when to come again, if that is a refusal, and whether he is to be banned for it.
+    fn judge(&mut self, limit: &LimitPlan, said: &Said, plan: &ShieldPlan) -> Option<(u32, Option<Offence>)> {
+        let observes = plan.observe || limit.observe;
+        let outcome = match said {
+            Said::Passed => Outcome::Passed,
+            Said::Untracked => Outcome::Untracked,
+            Said::Over(_) if observes => Outcome::Observed,
+            Said::Over(_) => Outcome::Refused,
+        };
+        limit.tally.count(self.worker, outcome);
+        match (outcome, said) {
+            (Outcome::Refused, Said::Over(wait)) => {
+                if let Some(place) = self.last {
+                    self.table.offend(place, self.key, plan.aggregate, self.now_us);
+                }
+                Some((retry_after_s(*wait), self.offend(limit, plan)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Charges a refusal as an offence: the client, if he is to be banned for it.
+    fn offend(&self, limit: &LimitPlan, plan: &ShieldPlan) -> Option<Offence> {
+        let ban = plan.ban.as_ref()?;
+        let name = self.table.name(OFFENCES, self.key);
+        let is_over = |slot, rate: &Rate| {
+            let charged = self.table.charge(&name, None, slot, rate, self.now_us);
+            matches!(charged, Charged::At(_, Verdict::Over { .. }))
+        };
+        let is_meant = is_over(OFFENDED, &ban.offences) || limit.over == Over::Ban;
+        if !is_meant || is_over(OFFERED, &Rate::new(1, OFFERED_US, 1, false)) {
+            return None;
+        }
+        Some(Offence { block: self.key.block()?, limit: limit.name.clone(), by_proxy: false })
+    }
+}
+
+/// Who a client is: his key, and perhaps a larger network that he is a part of.
+fn key_of(client: IpAddr, plan: &ShieldPlan, table: &Table, now_us: u64) -> Key {
+    let key = Key::of(client, plan.prefix);
+    if plan.aggregate { table.client(key, now_us) } else { key }
+}
+
+/// Whether a client who has just connected may stay: where it counts as open, which [`Guard::keep`] takes.
+///
+/// # Errors
+/// He may not; what becomes of the connection.
+pub(super) fn admit(guard: &mut Guard, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Over> {
+    let Some(plan) = &cx.plan.shield else { return Ok(None) };
+    // Of those behind a trusted proxy nobody knows yet who they are.
+    if cx.plan.client.trusts(peer) || plan.allows(peer) {
+        return Ok(None);
+    }
+    let table = plan.seed.table();
+    let key = key_of(peer, plan, table, cx.now_us);
+    let mut suspect = Suspect::new(table, key, None, cx);
+    let mut open = None;
+    for limit in plan.limits.iter().filter(|limit| limit.terms.is_of_connections()) {
+        let said = match limit.terms {
+            Terms::Open(max) => {
+                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe);
+                open = open.or(place);
+                said
+            }
+            // What was, and not this.
+            Terms::Glitches(_) | Terms::Timeouts(_) => match suspect.look(limit) {
+                Said::Passed => continue,
+                said => said,
+            },
+            _ => suspect.charge(limit),
+        };
+        if let Some((_, offence)) = suspect.judge(limit, &said, plan) {
+            open.into_iter().for_each(|place| table.leave(place));
+            guard.offer(offence, cx);
+            return Err(limit.over);
+        }
+    }
+    Ok(open)
+}
+
+/// Whether a request is refused, which is done then; else it counts as in progress as soon as it is an exchange.
+#[inline(never)]
+pub(super) fn is_over_limit(
+    clients: &mut Clients,
+    index: ClientKey,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    cx: &mut Context,
+) -> bool {
+    let Some(refusal) = judge_request(clients, index, head, fields, bytes, cx) else { return false };
+    let carrier = carrier_of(&clients.answers.conns, index);
+    if matches!(refusal.over, Over::Reset | Over::Ban) && !refusal.is_forwarded {
+        // For the access log, which has each request.
+        clients.add_exchange(index, head, fields, bytes, cx);
+        clients.conn_mut(carrier).flags.reset = true;
+        clients.answers.close_conn(carrier, ClientEnd::OverLimit, cx);
+        return true;
+    }
+    let ends = !refusal.is_forwarded && (refusal.over == Over::Close || refusal.is_one_of_many);
+    let status = if let Over::Status(status) = refusal.over { status } else { 429 };
+    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    if ends && carrier == index {
+        clients.answers.conns.exchange_mut(exchange).want.close = true;
+        clients.conn_mut(index).take_no_more();
+    }
+    let here = bytes.len() > head.bytes;
+    let local = Local::OverLimit { status, retry_after_s: refusal.retry_after_s };
+    clients.answer_locally(index, exchange, head, here, local, cx);
+    if ends && carrier != index && clients.is_there(carrier) {
+        clients.answers.conns.drain_one(carrier, cx);
+    }
+    true
+}
+
+fn judge_request(
+    clients: &mut Clients,
+    index: ClientKey,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    cx: &Context,
+) -> Option<Refusal> {
+    let plan = cx.plan.shield.as_ref()?;
+    let carrier = carrier_of(&clients.answers.conns, index);
+    let Asker { client, by_proxy, is_unknown } = asker(clients, index, fields, bytes, cx);
+    // What a trusted proxy asks without saying for whom may be anybody's.
+    if is_unknown || plan.allows(client) {
+        return None;
+    }
+    let guard = clients.answers.conns.guard.as_deref_mut()?;
+    let table = plan.seed.table();
+    let key = key_of(client, plan, table, cx.now_us);
+    let known = guard.conns.get(carrier).filter(|_| !by_proxy);
+    let account = known.and_then(|known| known.account).filter(|(of, ..)| *of == key);
+    let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), cx);
+    let asked = Asked { head, bytes, path: None };
+    let refusal = judge_all(guard, &mut suspect, plan, asked, &mut clients.path);
+    let mut is_one_of_many = false;
+    if !by_proxy {
+        let known = guard.conns.get_or_default(carrier);
+        known.refusals = if refusal.is_some() { known.refusals.saturating_add(1) } else { 0 };
+        is_one_of_many = known.refusals >= REFUSALS_MAX;
+        if let Some((name, Some(place))) = suspect.first {
+            known.account = Some((key, name, place));
+        }
+    }
+    let (over, retry_after_s, offence) = refusal?;
+    guard.forget_begun();
+    guard.offer(offence.map(|offence| Offence { by_proxy, ..offence }), cx);
+    Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy })
+}
+
+/// Charges the limits that count such an answer to such a request.
+#[cold]
+fn charge_answer(watched: Watched, status: u16, cx: &Context) {
+    let Some(plan) = &cx.plan.shield else { return };
+    let mut suspect = Suspect::new(plan.seed.table(), watched.key, None, cx);
+    for (at, limit) in plan.limits.iter().enumerate() {
+        if watched.limits >> at & 1 == 1 && limit.answers.iter().any(|codes| codes.contain(status)) {
+            suspect.note_one(limit);
+        }
+    }
+}
+
+/// A connection has ended: what was wrong with it is charged to its client, as at accept.
+#[cold]
+pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
+    let Some(plan) = &cx.plan.shield else { return };
+    if cx.plan.client.trusts(conn.peer) || plan.allows(conn.peer) {
+        return;
+    }
+    let table = plan.seed.table();
+    let mut suspect = Suspect::new(table, key_of(conn.peer, plan, table, cx.now_us), None, cx);
+    for limit in &plan.limits {
+        let times = match limit.terms {
+            Terms::Glitches(_) => conn.glitches,
+            Terms::Timeouts(_) => conn.flags.late.into(),
+            _ => 0,
+        };
+        // Nobody owes more than all of it.
+        (0..times).take_while(|_| suspect.note_one(limit)).for_each(drop);
+    }
+}
+
+/// What limits look at.
+struct Asked<'a> {
+    head: &'a RequestHead,
+    bytes: &'a [u8],
+    /// Normalised; None: nobody has asked for it yet.
+    path: Option<&'a [u8]>,
+}
+
+impl<'a> Asked<'a> {
+    /// Whether a limit is for it. A path that can be read in two ways is none that a limit names: the request is refused for it.
+    fn is_for(&mut self, limit: &LimitPlan, scratch: &mut Option<&'a mut Vec<u8>>) -> bool {
+        if limit.requests.is_everything() {
+            return true;
+        }
+        let (head, bytes) = (self.head, self.bytes);
+        if let (None, Some(scratch)) = (self.path, scratch.take()) {
+            self.path = Some(path::normalised(head.path.of(bytes), scratch).unwrap_or_default());
+        }
+        limit.requests.has(head.authority.of(bytes), self.path.unwrap_or_default(), head.method_span.of(bytes))
+    }
+}
+
+/// Charges the limits of requests in their order, up to the first that refuses: what becomes of the request, when to come again, and who is to
+/// be banned for it.
+fn judge_all<'a>(
+    guard: &mut Guard,
+    suspect: &mut Suspect<'_>,
+    plan: &ShieldPlan,
+    mut asked: Asked<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Option<(Over, u32, Option<Offence>)> {
+    let mut scratch = Some(scratch);
+    let mut held = 0;
+    guard.begun_watched = None;
+    for (at, limit) in plan.limits.iter().enumerate().filter(|(_, limit)| !limit.terms.is_of_connections()) {
+        if !asked.is_for(limit, &mut scratch) {
+            continue;
+        }
+        let said = match limit.terms {
+            Terms::InProgress(max) => {
+                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe);
+                if let Some(hold) = guard.begun.get_mut(held) {
+                    *hold = place;
+                    held += 1;
+                } else {
+                    // More of them than a plan may have.
+                    place.into_iter().for_each(|place| suspect.table.leave(place));
+                }
+                said
+            }
+            Terms::Answers(_) => {
+                let watched = guard.begun_watched.get_or_insert(Watched { key: suspect.key, limits: 0 });
+                watched.limits |= 1 << at;
+                match suspect.look(limit) {
+                    // Its answer is what may be counted.
+                    Said::Passed => continue,
+                    said => said,
+                }
+            }
+            _ => suspect.charge(limit),
+        };
+        if let Some((retry_after_s, offence)) = suspect.judge(limit, &said, plan) {
+            return Some((limit.over, retry_after_s, offence));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what a worker has open in accounts comes back when its clients end, and when the worker does. How: by hand.
+
+    use super::*;
+    use crate::base::keys::Key as _;
+    use crate::shield::key::Prefix;
+
+    #[test]
+    fn what_is_open_comes_back() {
+        let plan = Plan { shield: Some(ShieldPlan::new(Vec::new(), 1024)), ..Plan::default() };
+        let mut guard = Guard::of(&plan, None).unwrap();
+        let seed = Arc::clone(&guard.seed);
+        let name = seed.table().name(1, Key::of("192.0.2.1".parse().unwrap(), Prefix::default()));
+        let enter = || match seed.table().enter(&name, None, 9, 1) {
+            Entered::At(place, _) => place,
+            other => panic!("{other:?}"),
+        };
+        for number in 0..3 {
+            guard.conns.get_or_default(ClientKey::new(number)).open = Some(enter());
+            guard.begun[0] = Some(enter());
+            guard.begun(ExchangeKey::new(number));
+        }
+        assert_eq!((guard.holds(), seed.table().open_sum()), (6, 6));
+        guard.left(ClientKey::new(1));
+        guard.left(ClientKey::new(1));
+        guard.ended(ExchangeKey::new(2));
+        assert_eq!((guard.holds(), seed.table().open_sum()), (4, 4));
+        let guard = Guard::of(&plan, Some(guard)).unwrap();
+        assert_eq!(guard.holds(), 4, "another plan with the same accounts");
+        assert!(Guard::of(&Plan::default(), Some(guard)).is_none());
+        assert_eq!(seed.table().open_sum(), 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! By what clients are told apart: an IPv4 address, the network of an IPv6 address, or the larger one that this lies in.
+//!
+//! Whoever has an IPv6 address has all of its /64, so that is one client; and whoever owns a /48 has 65,536 of those, so networks of
+//! many that have offended are taken together (`Table::offend`). Called where a client is judged. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::bans::Block;
+
+/// Bits of an IPv6 address that are one owner's, at the most.
+pub const AGGREGATE_BITS: u8 = 48;
+
+/// Bits of addresses that tell clients apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Of IPv4, 8-32. Default 32.
+    pub v4: u8,
+    /// Of IPv6, 16-128. Default 64.
+    pub v6: u8,
+}
+
+impl Default for Prefix {
+    fn default() -> Prefix {
+        Prefix { v4: 32, v6: 64 }
+    }
+}
+
+/// Whom a limit counts. An IPv4-mapped address is the IPv4 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// How many bits of `address` count; of IPv4 they are counted as such, and 128 more.
+    bits: u16,
+    /// The others are 0.
+    address: u128,
+}
+
+impl Key {
+    /// The client of this address.
+    #[inline]
+    pub fn of(address: IpAddr, prefix: Prefix) -> Key {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let bits = prefix.v4.min(32);
+                let kept = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                Key { bits: 128 + u16::from(bits), address: u128::from(address.to_bits() & kept) }
+            }
+            IpAddr::V6(address) => Key::of_v6(address.to_bits(), prefix.v6.min(128)),
+        }
+    }
+
+    fn of_v6(address: u128, bits: u8) -> Key {
+        let kept = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+        Key { bits: bits.into(), address: address & kept }
+    }
+
+    /// The same as addresses. None: it is everybody.
+    pub fn block(self) -> Option<Block> {
+        match self.bits {
+            bits @ 129.. => Block::of(Ipv4Addr::from_bits(self.address as u32).into(), (bits - 128) as u8),
+            bits => Block::of(Ipv6Addr::from_bits(self.address).into(), bits as u8),
+        }
+    }
+
+    /// The client that these addresses are.
+    pub fn of_block(block: Block) -> Key {
+        Key::of(block.address(), Prefix { v4: block.prefix(), v6: block.prefix() })
+    }
+
+    /// The larger network that this one is a part of, if there is one.
+    #[inline]
+    pub fn aggregate(self) -> Option<Key> {
+        let is_part = self.bits > u16::from(AGGREGATE_BITS) && self.bits <= 128;
+        is_part.then(|| Key::of_v6(self.address, AGGREGATE_BITS))
+    }
+
+    /// Bytes for the hash: with the group of limits in front, which are the same for no two pairs.
+    #[inline]
+    pub(super) fn message(self, group: u32) -> [u8; 22] {
+        let mut message = [0; 22];
+        message[..4].copy_from_slice(&group.to_le_bytes());
+        message[4..6].copy_from_slice(&self.bits.to_le_bytes());
+        message[6..].copy_from_slice(&self.address.to_le_bytes());
+        message
+    }
+
+    /// The same as two words, to be shown to people: the bits, which are more than 64 only of IPv6, take no place.
+    #[inline]
+    pub(super) fn label(self) -> [u64; 2] {
+        [(self.address >> 64) as u64, self.address as u64]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: which addresses are one client. How: a table.
+
+    use super::*;
+
+    fn key(address: &str) -> Key {
+        Key::of(address.parse().unwrap(), Prefix::default())
+    }
+
+    #[test]
+    fn which_addresses_are_one_client() {
+        for (one, other, same) in [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true),
+            ("2001:db8:1:2::1", "2001:db8:1:3::1", false),
+            // As a number the same.
+            ("192.0.2.1", "::192.0.2.1", false),
+            ("0.0.0.0", "::", false),
+        ] {
+            assert_eq!(key(one) == key(other), same, "{one} {other}");
+            assert_eq!(key(one).message(1) == key(other).message(1), same, "{one} {other}");
+        }
+        assert_ne!(key("192.0.2.1").message(1), key("192.0.2.1").message(2));
+    }
+
+    #[test]
+    fn prefixes() {
+        let by = |v4, v6, address: &str| Key::of(address.parse().unwrap(), Prefix { v4, v6 });
+        assert_eq!(by(24, 64, "192.0.2.1"), by(24, 64, "192.0.2.200"));
+        assert_ne!(by(24, 64, "192.0.2.1"), by(24, 64, "192.0.3.1"));
+        assert_eq!(by(0, 0, "192.0.2.1"), by(0, 0, "198.51.100.1"));
+        assert_ne!(by(32, 128, "2001:db8::1"), by(32, 128, "2001:db8::2"));
+        assert_eq!(by(32, 0, "2001:db8::1"), by(32, 0, "::1"));
+    }
+
+    #[test]
+    fn clients_are_addresses() {
+        for (address, block) in [
+            ("192.0.2.1", ("192.0.2.1", 32)),
+            ("0.0.0.0", ("0.0.0.0", 32)),
+            ("::ffff:192.0.2.1", ("192.0.2.1", 32)),
+            ("2001:db8:1:2::1", ("2001:db8:1:2::", 64)),
+        ] {
+            let block = Block::of(block.0.parse().unwrap(), block.1).unwrap();
+            assert_eq!(key(address).block(), Some(block), "{address}");
+            assert_eq!(Key::of_block(block), key(address));
+        }
+        let larger = key("2001:db8:1:2::1").aggregate().unwrap();
+        assert_eq!(larger.block(), Block::of("2001:db8:1::".parse().unwrap(), 48));
+        assert_eq!(Key::of("::1".parse().unwrap(), Prefix { v4: 32, v6: 0 }).block(), None);
+    }
+
+    #[test]
+    fn networks_lie_in_larger_ones() {
+        let larger = key("2001:db8:1:2::1").aggregate().unwrap();
+        assert_eq!(Some(larger), key("2001:db8:1:ffff::1").aggregate());
+        assert_ne!(Some(larger), key("2001:db8:2:2::1").aggregate());
+        assert_eq!((larger.aggregate(), key("192.0.2.1").aggregate()), (None, None));
+        let prefix = Prefix { v6: 48, ..Prefix::default() };
+        assert_eq!(Key::of("2001:db8::1".parse().unwrap(), prefix).aggregate(), None);
+    }
+}

@@ -1,0 +1,460 @@
+//! The accounts of all clients: a table of fixed size, shared by all workers, without locks.
+//!
+//! ```text
+//! tags     | bucket of 8 tags, one cache line | ...     a client's account is in one of two buckets, named by his tag
+//! entries  | entry of 64 bytes | ...                    place n belongs to tag n
+//! ```
+//!
+//! A tag is a keyed hash of group and client, so that nobody can choose whose bucket he falls into. Even tags are accounts, 0 is a free
+//! place; an odd one is a place that is just being given away. What holds:
+//!
+//! - a tag stands at one place at most: who makes an account holds the latch of its first bucket, and whoever doesn't get it tries again;
+//! - an account whose dues are past, without anything open and without recent offences, is *as good as none* and may be given away, so nothing has
+//!   to be cleaned up;
+//! - else one gives way only to a newcomer who owes more, and never with something open or recent offences: so nobody who is over a limit is
+//!   pushed out by new clients;
+//! - who charges an account looks at its tag again afterwards, who gives one away looks at the dues again after he has marked the tag.
+//!   One of them sees the other (all of it is sequentially consistent): then the charge is taken back and made anew, or the place is
+//!   not given away.
+//!
+//! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. Who finds no room, or nobody's attention, is [`Charged::Untracked`]: let through.
+
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use super::key::Key;
+use super::limit::{Rate, Verdict, parts};
+use crate::base::stamp::siphash;
+
+/// Tags in a bucket.
+const WAYS: usize = 8;
+/// Limits that share an account.
+pub const SLOTS: usize = 4;
+/// How often something is tried before somebody is let through.
+const TRIES: usize = 64;
+/// Fewest and most accounts, powers of two.
+pub const ACCOUNTS: std::ops::RangeInclusive<usize> = 1024..=16 << 20;
+/// For so long somebody is known to have offended.
+const OFFENCE_US: u64 = 60_000_000;
+/// So many networks of a larger one that offend within [`OFFENCE_US`] make that an offender.
+const AGGREGATE_PARTS: u32 = 16;
+/// The group of larger networks; those of limits are others.
+const AGGREGATES: u32 = 0;
+/// Where in the account of a larger network the end of its time stands.
+const UNTIL: usize = 1;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; WAYS]);
+
+/// One account.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Entry {
+    /// Whose it is, for people.
+    label: [AtomicU64; 2],
+    /// By limit of its group: see [`Rate`].
+    dues: [AtomicU64; SLOTS],
+    /// What its client has open: connections, or requests.
+    open: AtomicU32,
+    /// Refusals since there was none for [`OFFENCE_US`].
+    offences: AtomicU32,
+    /// When the last one was.
+    last_us: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Entry>() == 64);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Table {
+    buckets: Box<[Bucket]>,
+    entries: Box<[Entry]>,
+    /// By bucket: an account is being made whose first bucket it is.
+    latches: Box<[AtomicBool]>,
+    key: [u64; 2],
+    /// When the last larger network is forgotten, parts.
+    aggregated_until: AtomicU64,
+}
+
+/// Which table there will be: it is made when it is first needed, and lives as long as anybody knows of it.
+#[derive(Debug)]
+pub struct TableSeed {
+    accounts: usize,
+    key: [u64; 2],
+    table: OnceLock<Table>,
+}
+
+/// What an account is found by.
+#[derive(Debug, Clone, Copy)]
+pub struct Name {
+    tag: u64,
+    label: [u64; 2],
+}
+
+/// Where an account is. It stays there as long as something is open in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(u32);
+
+/// What has become of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charged {
+    /// Charged to the account at this place.
+    At(Place, Verdict),
+    /// There is no room for the client.
+    Untracked,
+}
+
+/// What has become of somebody who wants in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entered {
+    /// He is in, with so many now; to be given back by [`Table::leave`].
+    At(Place, u32),
+    /// There are as many as may be.
+    Full,
+    /// There is no room for the client: nothing is to be given back.
+    Untracked,
+}
+
+/// Where a tag stands.
+enum Found {
+    At(Place),
+    /// Its place is just being given away, or is not.
+    Moving,
+    Nowhere,
+}
+
+impl TableSeed {
+    /// For so many accounts, a power of two among [`ACCOUNTS`]. `key`: unpredictable, so that nobody can choose his bucket.
+    pub fn new(accounts: usize, key: [u64; 2]) -> TableSeed {
+        TableSeed { accounts, key, table: OnceLock::new() }
+    }
+
+    /// How many accounts.
+    pub fn accounts(&self) -> usize {
+        self.accounts
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Table {
+        self.table.get_or_init(|| Table::new(self.accounts, self.key))
+    }
+}
+
+impl Table {
+    /// Without accounts. `accounts` as [`TableSeed::new`] has it; what is not is rounded.
+    pub fn new(accounts: usize, key: [u64; 2]) -> Table {
+        let buckets = (accounts / WAYS).next_power_of_two().max(2);
+        let aggregated_until = AtomicU64::new(0);
+        Table {
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            entries: (0..buckets * WAYS).map(|_| Entry::default()).collect(),
+            latches: (0..buckets).map(|_| AtomicBool::new(false)).collect(),
+            key,
+            aggregated_until,
+        }
+    }
+
+    /// What the account of a client in a group of limits is found by. Group 0 is taken.
+    #[inline]
+    pub fn name(&self, group: u32, key: Key) -> Name {
+        // Even, and not 0.
+        let tag = (siphash(self.key, &key.message(group)) & !1).max(2);
+        Name { tag, label: key.label() }
+    }
+
+    /// Charges one request. `known`: where the account was last.
+    #[inline]
+    pub fn charge(&self, name: &Name, known: Option<Place>, slot: usize, rate: &Rate, now_us: u64) -> Charged {
+        let mut known = known;
+        for _ in 0..TRIES {
+            let place = match self.place(name, known.take(), rate.gap(), now_us) {
+                Ok(Some(place)) => place,
+                Ok(None) => continue,
+                Err(NoRoom) => break,
+            };
+            let account = &self.entry(place).dues[slot];
+            let verdict = rate.charge(account, now_us);
+            if self.tag(place).load(SeqCst) == name.tag {
+                return Charged::At(place, verdict);
+            }
+            if verdict == Verdict::Passed {
+                rate.take_back(account);
+            }
+        }
+        Charged::Untracked
+    }
+
+    /// What [`Table::charge`] would say, and where; nothing is charged, and no account made. None: there is no account, so nobody owes anything.
+    pub fn look(&self, name: &Name, slot: usize, rate: &Rate, now_us: u64) -> Option<(Place, Verdict)> {
+        let Found::At(place) = self.find(name.tag) else { return None };
+        let verdict = rate.look(&self.entry(place).dues[slot], now_us);
+        // Else it has become another's meanwhile.
+        (self.tag(place).load(SeqCst) == name.tag).then_some((place, verdict))
+    }
+
+    /// Counts somebody in, unless there are `max` already.
+    pub fn enter(&self, name: &Name, known: Option<Place>, max: u32, now_us: u64) -> Entered {
+        let mut known = known;
+        for _ in 0..TRIES {
+            // Who has something open is never pushed out, so he may not push anybody out either.
+            let place = match self.place(name, known.take(), 0, now_us) {
+                Ok(Some(place)) => place,
+                Ok(None) => continue,
+                Err(NoRoom) => break,
+            };
+            let open = &self.entry(place).open;
+            let entered = open.fetch_update(SeqCst, SeqCst, |open| (open < max).then(|| open + 1));
+            let is_his = self.tag(place).load(SeqCst) == name.tag;
+            match entered {
+                Ok(before) if is_his => return Entered::At(place, before + 1),
+                Ok(_) => self.leave(place),
+                Err(_) if is_his => return Entered::Full,
+                Err(_) => {}
+            }
+        }
+        Entered::Untracked
+    }
+
+    /// Somebody who was counted in is gone.
+    #[inline]
+    pub fn leave(&self, place: Place) {
+        let left = self.entry(place).open.fetch_update(SeqCst, SeqCst, |open| open.checked_sub(1));
+        debug_assert!(left.is_ok(), "nobody is in");
+    }
+
+    /// What is open at a place.
+    pub fn open(&self, place: Place) -> u32 {
+        self.entry(place).open.load(SeqCst)
+    }
+
+    /// All that is open, in all accounts.
+    pub fn open_sum(&self) -> u64 {
+        self.entries.iter().map(|entry| u64::from(entry.open.load(Relaxed))).sum()
+    }
+
+    /// Accounts that are worth something now.
+    pub fn used(&self, now_us: u64) -> usize {
+        let used = |entry: &&Entry| entry.worth(now_us) != Some(0);
+        self.entries.iter().filter(used).count()
+    }
+
+    /// Accounts that there is room for.
+    pub fn accounts(&self) -> usize {
+        self.entries.len()
+    }
+
+    // ---- offenders ----
+
+    /// The client of `key` was refused, in the account at this place. When many networks of a larger one are, that is the client for a while,
+    /// if they are to be taken together.
+    #[cold]
+    pub fn offend(&self, place: Place, key: Key, together: bool, now_us: u64) {
+        let entry = self.entry(place);
+        let is_known = now_us.saturating_sub(entry.last_us.swap(now_us, SeqCst)) < OFFENCE_US;
+        let before = if is_known { entry.offences.load(SeqCst) } else { 0 };
+        entry.offences.store(before.saturating_add(1), SeqCst);
+        if !together {
+            return;
+        }
+        let Some(larger) = key.aggregate() else { return self.prolong(key, now_us) };
+        if before > 0 {
+            return;
+        }
+        let rate = Rate::new(AGGREGATE_PARTS, OFFENCE_US, AGGREGATE_PARTS, false);
+        let name = self.name(AGGREGATES, larger);
+        if let Charged::At(place, Verdict::Over { .. }) = self.charge(&name, None, 0, &rate, now_us) {
+            self.take_together(place, now_us);
+        }
+    }
+
+    /// A larger network that is one client was refused: it stays one.
+    fn prolong(&self, key: Key, now_us: u64) {
+        if let Found::At(place) = self.find(self.name(AGGREGATES, key).tag) {
+            self.take_together(place, now_us);
+        }
+    }
+
+    fn take_together(&self, place: Place, now_us: u64) {
+        let until = parts(now_us.saturating_add(OFFENCE_US));
+        self.entry(place).dues[UNTIL].fetch_max(until, SeqCst);
+        self.aggregated_until.fetch_max(until, SeqCst);
+    }
+
+    /// Who the client of `key` is: that one, or the larger network that it is a part of, when many of that have offended.
+    #[inline]
+    pub fn client(&self, key: Key, now_us: u64) -> Key {
+        if self.aggregated_until.load(Relaxed) <= parts(now_us) {
+            return key;
+        }
+        let Some(larger) = key.aggregate() else { return key };
+        let Found::At(place) = self.find(self.name(AGGREGATES, larger).tag) else { return key };
+        if self.entry(place).dues[UNTIL].load(SeqCst) > parts(now_us) { larger } else { key }
+    }
+
+    /// Who has this account owes nothing any more.
+    pub fn forgive(&self, name: &Name) {
+        if let Found::At(place) = self.find(name.tag) {
+            self.entry(place).dues.iter().for_each(|due| due.store(0, SeqCst));
+        }
+    }
+
+    // ---- places ----
+
+    #[inline]
+    fn entry(&self, Place(place): Place) -> &Entry {
+        &self.entries[place as usize]
+    }
+
+    #[inline]
+    fn tag(&self, Place(place): Place) -> &AtomicU64 {
+        &self.buckets[place as usize / WAYS].0[place as usize % WAYS]
+    }
+
+    /// The two buckets of a tag, by different bits of it.
+    #[inline]
+    fn buckets_of(&self, tag: u64) -> [usize; 2] {
+        let mask = self.buckets.len() - 1;
+        let first = (tag >> 1) as usize & mask;
+        let second = (tag >> 33) as usize & mask;
+        [first, if second == first { first ^ 1 } else { second }]
+    }
+
+    fn places_of(&self, tag: u64) -> impl Iterator<Item = Place> {
+        let [first, second] = self.buckets_of(tag).map(places_in);
+        first.chain(second)
+    }
+
+    #[inline]
+    fn find(&self, tag: u64) -> Found {
+        let mut moving = false;
+        for place in self.places_of(tag) {
+            let other = self.tag(place).load(SeqCst);
+            if other == tag {
+                return Found::At(place);
+            }
+            moving |= other == tag | 1;
+        }
+        if moving { Found::Moving } else { Found::Nowhere }
+    }
+
+    /// The place of an account, which is made if there is none. None: try again.
+    #[inline]
+    fn place(&self, name: &Name, known: Option<Place>, debt: u64, now_us: u64) -> Result<Option<Place>, NoRoom> {
+        if let Some(place) = known
+            && self.tag(place).load(SeqCst) == name.tag
+        {
+            return Ok(Some(place));
+        }
+        match self.find(name.tag) {
+            Found::At(place) => Ok(Some(place)),
+            Found::Moving => {
+                spin_loop();
+                Ok(None)
+            }
+            Found::Nowhere => self.make(name, debt, now_us),
+        }
+    }
+
+    /// Makes an account for one who is going to owe so many parts, unless somebody else is just doing that.
+    #[inline(never)]
+    fn make(&self, name: &Name, debt: u64, now_us: u64) -> Result<Option<Place>, NoRoom> {
+        let latch = &self.latches[self.buckets_of(name.tag)[0]];
+        if latch.swap(true, SeqCst) {
+            spin_loop();
+            return Ok(None);
+        }
+        let made = match self.find(name.tag) {
+            Found::At(place) => Ok(Some(place)),
+            Found::Moving => Ok(None),
+            Found::Nowhere => self.vacate(name.tag, debt, now_us).map(|place| {
+                self.settle(place, name);
+                Some(place)
+            }),
+        };
+        latch.store(false, SeqCst);
+        made
+    }
+
+    /// Empties a place for a tag: a free one, one that is as good as none, or that of whoever owes least and less than this.
+    fn vacate(&self, tag: u64, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
+        let worth = |place: Place| match self.tag(place).load(SeqCst) {
+            0 => Some(0),
+            tag if tag & 1 == 1 => None,
+            _ => self.entry(place).worth(now_us),
+        };
+        // Of the bucket that has more of them, so that hardly any is full while others have room.
+        let is_worthless = |place: &Place| worth(*place) == Some(0);
+        let [first, second] = self.buckets_of(tag).map(places_in);
+        let buckets = if second.clone().filter(is_worthless).count() > first.clone().filter(is_worthless).count() {
+            second.chain(first)
+        } else {
+            first.chain(second)
+        };
+        let mut worthless = buckets.filter(is_worthless);
+        if let Some(place) = worthless.find(|place| self.take(*place, 0, now_us)) {
+            return Ok(place);
+        }
+        let owes = |place: Place| worth(place).filter(|owed| *owed < debt).map(|owed| (owed, place));
+        let least = self.places_of(tag).filter_map(owes).min_by_key(|(owed, _)| *owed);
+        least.map(|(_, place)| place).filter(|place| self.take(*place, debt, now_us)).ok_or(NoRoom)
+    }
+
+    /// Takes a place away from its account, unless that is worth more than it was, or something else happens with it. Its tag is odd then.
+    fn take(&self, place: Place, debt: u64, now_us: u64) -> bool {
+        let (tag, entry) = (self.tag(place), self.entry(place));
+        let before = tag.load(SeqCst);
+        if before & 1 == 1 || tag.compare_exchange(before, before | 1, SeqCst, SeqCst).is_err() {
+            return false;
+        }
+        // Whoever charges it from here on sees that, or is seen here.
+        let is_worth_less = entry.worth(now_us).is_some_and(|worth| worth == 0 || worth < debt);
+        if is_worth_less && entry.dues.iter().all(|due| is_reset(due, debt, now_us)) {
+            return true;
+        }
+        tag.store(before, SeqCst);
+        false
+    }
+
+    /// A place that was taken gets its new account.
+    fn settle(&self, place: Place, name: &Name) {
+        let entry = self.entry(place);
+        entry.offences.store(0, SeqCst);
+        entry.last_us.store(0, SeqCst);
+        for (label, word) in entry.label.iter().zip(name.label) {
+            label.store(word, Relaxed);
+        }
+        self.tag(place).store(name.tag, SeqCst);
+    }
+}
+
+/// The places of a bucket.
+fn places_in(bucket: usize) -> impl Iterator<Item = Place> + Clone {
+    let first = (bucket * WAYS) as u32;
+    (first..first + WAYS as u32).map(Place)
+}
+
+/// Every place is taken by somebody who may stay.
+struct NoRoom;
+
+/// Sets a due to nothing, unless it has come to `debt` or more.
+fn is_reset(due: &AtomicU64, debt: u64, now_us: u64) -> bool {
+    let is_less = |due: u64| due <= parts(now_us) || due - parts(now_us) < debt;
+    let seen = due.load(SeqCst);
+    seen == 0 || is_less(seen) && due.compare_exchange(seen, 0, SeqCst, SeqCst).is_ok()
+}
+
+impl Entry {
+    /// What its client owes, parts; 0: it is as good as none. None: it may not be given away.
+    fn worth(&self, now_us: u64) -> Option<u64> {
+        let has_offended =
+            self.offences.load(SeqCst) > 0 && now_us.saturating_sub(self.last_us.load(SeqCst)) < OFFENCE_US;
+        if self.open.load(SeqCst) > 0 || has_offended {
+            return None;
+        }
+        let due = self.dues.iter().map(|due| due.load(SeqCst)).max().unwrap_or(0);
+        Some(due.saturating_sub(parts(now_us)))
+    }
+}

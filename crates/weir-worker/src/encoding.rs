@@ -1,0 +1,185 @@
+//! Threads beside the workers that compress parts of large answers, so that no other client waits for that. docs/semantics.md §18.
+//!
+//! Made by [`crate::prepare`]; a worker hands a [`Job`] over when its machines want it and hears [`News::Encoded`] like any news. Jobs are done in the order in
+//! which they come, by as many threads as there are workers, on all cores that the process may use: which worker has many of them is chance.
+//! They give way to workers, and a thread is there only when there was work for it. Bounds: of each worker [`JOBS_MAX`] are open, and what is in them is
+//! bounded by the machines. A job that can't be taken is done by its worker, as in the time before there were threads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::thread::CpuSet;
+use weir_proxy::engine::Job;
+use weir_proxy::forward::lookup::News;
+
+use crate::start::Handle;
+
+/// Jobs that one worker may have open: a second of one thread's work, by default and with text.
+pub(crate) const JOBS_MAX: usize = 256;
+/// How much the threads give way: a quarter of a core that a worker wants all of. Less would stop downloads where workers are busy, and what nice
+/// programs use counts as idle (`scheduling.rs`), so that it changes nothing about how workers are woken.
+const NICE: i32 = 5;
+
+/// The threads. They end with its drop, and what they have not begun is forgotten.
+#[derive(Debug)]
+pub(crate) struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is a job, or the end.
+    wanted: Condvar,
+    /// Whom to tell; nothing is taken before it is known.
+    handle: OnceLock<Handle>,
+    threads_max: usize,
+    /// The cores of the process: who starts a thread may be bound to one.
+    cores: Option<CpuSet>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<(u16, Box<Job>)>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that wait for a job.
+    idle: usize,
+    is_over: bool,
+}
+
+impl Pool {
+    /// One of so many threads at most. Call it on a thread that may use all cores.
+    pub(crate) fn new(threads_max: usize) -> Pool {
+        let cores = rustix::thread::sched_getaffinity(None).ok();
+        let (state, wanted, handle) = Default::default();
+        Pool(Arc::new(Shared { state, wanted, handle, threads_max, cores }))
+    }
+
+    /// Where workers hand over jobs.
+    pub(crate) fn encoders(&self) -> Encoders {
+        Encoders(Arc::clone(&self.0))
+    }
+
+    /// The workers run: they can be told what has become of their jobs.
+    pub(crate) fn set_handle(&self, handle: Handle) {
+        // Only the first one counts.
+        let _ = self.0.handle.set(handle);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let State { threads, jobs, .. } = self.0.end();
+        drop(jobs);
+        for thread in threads {
+            // Its panic would be told on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where workers hand over jobs.
+#[derive(Debug)]
+pub(crate) struct Encoders(Arc<Shared>);
+
+impl Encoders {
+    /// Takes a job of a worker without waiting. Exactly one [`News::Encoded`] follows, by [`Handle::tell`].
+    ///
+    /// # Errors
+    /// The job, when nobody runs it; nothing follows then.
+    pub(crate) fn run(&self, worker: u16, job: Box<Job>) -> Result<(), Box<Job>> {
+        let mut state = self.0.lock();
+        if state.is_over || self.0.handle.get().is_none() {
+            return Err(job);
+        }
+        // Each that waits has one of the jobs that are there.
+        if state.idle <= state.jobs.len() && state.threads.len() < self.0.threads_max {
+            let thread = start(&self.0, state.threads.len());
+            state.threads.extend(thread);
+        }
+        if state.threads.is_empty() {
+            return Err(job);
+        }
+        state.jobs.push_back((worker, job));
+        drop(state);
+        self.0.wanted.notify_one();
+        Ok(())
+    }
+}
+
+/// A thread that works until the end; None: the operating system refuses one.
+fn start(shared: &Arc<Shared>, number: usize) -> Option<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name(format!("weir-encode-{number}"));
+    thread.spawn(move || shared.work()).ok()
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a thread does.
+    fn work(&self) {
+        // What it reads is strangers'.
+        let _ = weir_io::forgo_network();
+        // Refused only where threads have no cores or priorities of their own: then they have those of who started them.
+        if let Some(cores) = &self.cores {
+            let _ = rustix::thread::sched_setaffinity(None, cores);
+        }
+        let _ = rustix::process::nice(NICE);
+        while let (Some((worker, job)), Some(handle)) = (self.next(), self.handle.get()) {
+            handle.tell(worker, News::Encoded(job.run()));
+        }
+    }
+
+    /// No thread begins anything more: what there was.
+    fn end(&self) -> State {
+        let state = std::mem::replace(&mut *self.lock(), State { is_over: true, ..State::default() });
+        self.wanted.notify_all();
+        state
+    }
+
+    /// The next job, as soon as there is one; None: there will be none.
+    fn next(&self) -> Option<(u16, Box<Job>)> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if let Some(next) = state.jobs.pop_front() {
+                return Some(next);
+            }
+            state.idle += 1;
+            state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle = state.idle.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: nothing is taken before there is somebody to tell, or after the end, and the end waits for the threads. How: without workers, whose
+    //! jobs only machines can make; `crates/weir/tests/e2e/compress.rs` has both.
+
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn threads_end_with_their_owner() {
+        let pool = Pool::new(2);
+        pool.set_handle(Handle::default());
+        let shared = Arc::clone(&pool.0);
+        let threads: Vec<_> = (0..2).map(|number| start(&pool.0, number).expect("a thread")).collect();
+        shared.lock().threads.extend(threads);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while shared.lock().idle < 2 {
+            assert!(Instant::now() < deadline, "the threads don't wait for jobs");
+            std::thread::yield_now();
+        }
+        drop(pool);
+        let state = shared.lock();
+        assert!(state.is_over && state.threads.is_empty());
+        assert_eq!(Arc::strong_count(&shared), 1, "a thread is left");
+    }
+}

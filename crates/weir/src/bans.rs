@@ -1,0 +1,574 @@
+//! Who is banned: takes clients whom workers offer, keeps the list of bans, and tells workers whom not to accept (docs/semantics.md §22).
+//!
+//! One thread waits for offers, and is the only one that tells the kernel ([`kernel`]); operators come by the control thread (`weir ban`). Both work on one list behind a lock that no worker ever
+//! takes: workers get a set of their own ([`BanSet`]), at once after a first ban and then at most every [`PUBLISH_EVERY`], or more seldom
+//! when the list is so long that making a set takes a while. What is kept over a restart is in [`file`], written at most every
+//! [`SAVE_EVERY`] and at the end. Bounds: `bans-max` bans, what [`voice`] says of lines, [`REASON_BYTES_MAX`].
+
+mod exempt;
+mod file;
+mod kernel;
+mod ledger;
+mod voice;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_config::time_text;
+use weir_proxy::plan::{BanPlan, Plan};
+use weir_proxy::shield::bans::{BanSet, Block, Offence};
+use weir_proxy::shield::key::Prefix;
+use weir_worker::{Command, Handle, Running, wall_offset_us};
+
+use crate::reload::Desk;
+use crate::terminal::tell;
+use exempt::{Exempt, Machine, exempt};
+pub(crate) use kernel::Part;
+use kernel::{Kernel, Wish};
+use ledger::{Ban, Ledger, Spared, Terms};
+use voice::{Said, Voice};
+
+/// Workers get another set at most so often, and the kernel what has changed.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// And making sets, or telling the kernel, takes at most one part in so many of a thread's time.
+const PUBLISH_SHARE: u32 = 10;
+/// The file is written at most so often.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+/// How often the plan is looked at, and what is over forgotten.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the addresses of the machine are.
+const EXEMPT_EVERY: Duration = Duration::from_secs(60);
+/// A step of the clock on the wall that counts.
+const CLOCK_STEP_US: u64 = 1_000_000;
+/// Offers that are taken before anybody else gets the list.
+const BATCH_MAX: usize = 1024;
+/// What is kept of a reason.
+const REASON_BYTES_MAX: usize = 200;
+
+/// The list, for all who need it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bans(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    list: Mutex<List>,
+    /// Whoever writes the file has it, from the list to the file's name: so none is older than another one that was there.
+    writing: Mutex<()>,
+}
+
+/// The thread. It ends when all workers have.
+#[derive(Debug)]
+pub(crate) struct Keeper(JoinHandle<()>);
+
+/// A ban as it is shown. Times are seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) block: Block,
+    pub(crate) since_s: u64,
+    pub(crate) until_s: u64,
+    /// Until then; 0: it is over, and makes the next one longer.
+    pub(crate) left_s: u64,
+    pub(crate) count: u32,
+    pub(crate) reason: String,
+    pub(crate) forced: bool,
+}
+
+/// How much there is of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Bans in force.
+    pub(crate) in_force: u64,
+    /// Bans since the start.
+    pub(crate) total: u64,
+    /// Bans that gave way to others before their time.
+    pub(crate) displaced: u64,
+    /// Where they are kept; None: nowhere.
+    pub(crate) file: Option<String>,
+    /// Why they could not be the last time.
+    pub(crate) problem: Option<String>,
+    /// What the kernel does.
+    pub(crate) kernel: Part,
+}
+
+/// Why an operator can't ban somebody: what he is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NeverBanned(pub(crate) &'static str);
+
+/// Which process keeps the list, and its file and table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Turn {
+    /// The one before, still.
+    Before,
+    /// This one.
+    #[default]
+    Now,
+    /// The next one, by now.
+    After,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    ledger: Ledger,
+    plan: Arc<Plan>,
+    /// Of what is in force: see [`Desk::news`].
+    number: u64,
+    exempt: Vec<Exempt>,
+    machine: Machine,
+    workers: Option<Handle>,
+    /// Workers don't know yet.
+    is_news: bool,
+    /// When they may be told next, and whether they were told of somebody.
+    publish_at: Option<Instant>,
+    knows_some: bool,
+    /// How far the clock on the wall was ahead of theirs, microseconds.
+    offset_us: i64,
+    /// The file does not know yet, and when it may.
+    is_unsaved: bool,
+    save_at: Option<Instant>,
+    file: Option<PathBuf>,
+    problem: Option<String>,
+    /// What the kernel does, and whether and when it is to be told of changes.
+    part: Part,
+    kernel_waits: bool,
+    kernel_at: Option<Instant>,
+    turn: Turn,
+    total: u64,
+    voice: Voice,
+}
+
+/// Microseconds since 1970.
+fn wall_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The present second. A ban begins with the next one, so that none is too short.
+fn now_s() -> u64 {
+    wall_us() / 1_000_000
+}
+
+fn terms(plan: &Plan) -> Terms {
+    let usual = BanPlan::default();
+    let ban = plan.shield.as_ref().and_then(|shield| shield.ban.as_ref()).unwrap_or(&usual);
+    Terms { for_s: ban.for_s, grow: ban.grow, max_s: ban.max_s, bans_max: ban.bans_max }
+}
+
+/// Where bans are kept.
+fn place(plan: &Plan) -> Option<PathBuf> {
+    let state = plan.shield.as_ref().and_then(|shield| shield.ban.as_ref()?.state.as_deref());
+    let given = || std::env::var("STATE_DIRECTORY").ok().filter(|list| !list.is_empty());
+    // Several are separated by colons (systemd.exec(5)).
+    let usual = || Some(PathBuf::from(given()?.split(':').next()?).join("bans"));
+    state.map(std::path::Path::to_owned).or_else(usual)
+}
+
+impl Bans {
+    /// For a plan, with what was kept when weir ran the last time. `waits`: another process keeps it until [`Bans::enter`].
+    pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Bans {
+        let bans = Bans::default();
+        let mut machine = Machine::default();
+        machine.look();
+        bans.with(|list| {
+            (list.turn, list.machine) = (if waits { Turn::Before } else { Turn::Now }, machine);
+            list.adopt(Arc::clone(plan));
+        });
+        bans
+    }
+
+    /// From now on the list is this process's, as the one before has left it.
+    pub(crate) fn enter(&self) {
+        self.with(|list| {
+            if std::mem::take(&mut list.turn) == Turn::Before && list.file.is_some() {
+                list.ledger.forgive(None, now_s());
+                list.read();
+                (list.is_news, list.kernel_waits) = (true, true);
+                list.publish(Instant::now());
+            }
+        });
+    }
+
+    /// Tells workers that have just been made who is banned, before they accept anybody, and starts the thread, which ends with them.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn start(&self, running: &mut Running, desk: Desk) -> io::Result<Keeper> {
+        self.begin(running.handle());
+        let (bans, offences) = (self.clone(), running.take_offences());
+        let thread = std::thread::Builder::new().name("weir-bans".to_owned());
+        let keep = move || offences.into_iter().for_each(|offences| bans.keep(&offences, &desk));
+        thread.spawn(keep).map(Keeper)
+    }
+
+    fn begin(&self, workers: Handle) {
+        let mut list = self.lock();
+        list.workers = Some(workers);
+        list.is_news = list.ledger.len() > 0;
+        list.publish(Instant::now());
+    }
+
+    fn keep(&self, offences: &Receiver<Offence>, desk: &Desk) {
+        // Without that right the kernel says so, and weir.
+        let _ = weir_io::take_up_network();
+        let mut look_at = Instant::now();
+        let mut kernel = Kernel::default();
+        let mut exempt_at = Instant::now() + EXEMPT_EVERY;
+        loop {
+            let patience = self.lock().patience(Instant::now(), look_at);
+            let first = offences.recv_timeout(patience);
+            let is_over = first == Err(RecvTimeoutError::Disconnected);
+            let now = Instant::now();
+            if now >= exempt_at {
+                exempt_at = now + EXEMPT_EVERY;
+                self.look_at_machine();
+            }
+            let task = self.with(|list| {
+                let offered = first.into_iter().chain(offences.try_iter()).take(BATCH_MAX);
+                offered.for_each(|offence| list.take(&offence));
+                if now >= look_at {
+                    look_at = now + LOOK_EVERY;
+                    if let Some(current) = desk.news(list.number) {
+                        list.number = current.number;
+                        list.adopt(current.plan);
+                    }
+                    list.look();
+                }
+                list.publish(now);
+                list.kernel_task(now)
+            });
+            // There is no table before there is somebody to stand in it.
+            if let Some((wish, in_force)) = task.filter(|(_, bans)| !bans.is_empty() || kernel.is_there()) {
+                kernel.prepare(wish).into_iter().for_each(tell);
+                let part = kernel.follow(&in_force, wall_us());
+                let mut list = self.lock();
+                list.part = part;
+                list.kernel_at = Some(Instant::now() + PUBLISH_EVERY.max(now.elapsed() * PUBLISH_SHARE));
+            }
+            self.save(is_over);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Looks whom no ban may meet.
+    fn look_at_machine(&self) {
+        let mut machine = self.lock().machine.clone();
+        machine.look();
+        self.with(|list| {
+            list.machine = machine;
+            list.look_whom_to_spare();
+        });
+    }
+
+    /// Writes the file if it is not what it should be, and it is time or to be done at once.
+    fn save(&self, at_once: bool) {
+        let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((path, text)) = self.lock().take_unsaved(Instant::now(), at_once) else { return };
+        let outcome = file::write(&path, &text);
+        self.with(|list| list.saved(&path, outcome));
+    }
+
+    /// From now on the list, and its file, are another process's, which begins with what this one has.
+    pub(crate) fn leave(&self) {
+        self.save(true);
+        self.lock().turn = Turn::After;
+    }
+
+    // ---- operators ----
+
+    /// What an operator means by this: an address is the client that limits see.
+    pub(crate) fn block(&self, written: &str) -> Option<Block> {
+        let Prefix { v4, v6 } = self.lock().plan.shield.as_ref().map_or_else(Prefix::default, |shield| shield.prefix);
+        Block::read(written, v4, v6)
+    }
+
+    /// Bans of whom an address is, or all; also what is over and still counts if that is asked.
+    pub(crate) fn list(&self, of: Option<IpAddr>, with_past: bool) -> Vec<Shown> {
+        let (list, now_s) = (self.lock(), now_s());
+        let is_meant =
+            |block: Block, ban: &Ban| of.is_none_or(|address| block.has(address)) && (with_past || ban.until_s > now_s);
+        let meant = list.ledger.all().filter(|(block, ban)| is_meant(*block, ban));
+        meant.map(|(block, ban)| shown(block, ban, now_s)).collect()
+    }
+
+    /// Bans whoever is in it for so many seconds; whoever is never banned, and `mine`, the operator himself, only if he insists.
+    pub(crate) fn add(
+        &self,
+        block: Block,
+        for_s: u64,
+        reason: &str,
+        mine: Option<IpAddr>,
+        insists: bool,
+    ) -> Result<Shown, NeverBanned> {
+        // What has come in between counts.
+        self.look_at_machine();
+        self.with(|list| {
+            let mine = mine.filter(|mine| block.has(*mine)).map(|_| "the other end of this ssh session");
+            if let Some(why) = list.why_spared(block).or(mine).filter(|_| !insists) {
+                return Err(NeverBanned(why));
+            }
+            let (terms, now_s) = (terms(&list.plan), now_s());
+            let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+            let reason = &reason[..end.unwrap_or(0)];
+            list.ledger.insist(block, for_s, reason, &terms, now_s + 1);
+            let shown = list.ledger.get(block).map(|ban| shown(block, ban, now_s));
+            list.total += 1;
+            list.changed();
+            list.publish(Instant::now());
+            let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            list.tell(format!("banned {block} for {} by order{because}", seconds(for_s)));
+            Ok(shown.unwrap_or(Shown {
+                block,
+                since_s: now_s,
+                until_s: now_s,
+                left_s: 0,
+                count: 1,
+                reason: reason.to_owned(),
+                forced: false,
+            }))
+        })
+    }
+
+    /// Ends the bans of everybody in a block, or all, and forgives them: who that was.
+    pub(crate) fn remove(&self, of: Option<Block>) -> Vec<Block> {
+        self.with(|list| {
+            // Also whose ban is over, and who owes something without one.
+            let known: Vec<Block> = list.ledger.all().map(|(block, _)| block).collect();
+            let freed = list.ledger.forgive(of, now_s());
+            if let Some(shield) = &list.plan.shield {
+                let gone = known.into_iter().filter(|block| list.ledger.get(*block).is_none());
+                gone.chain(of).for_each(|block| shield.forgive(block));
+            }
+            list.changed();
+            list.publish(Instant::now());
+            for block in &freed {
+                list.tell(format!("{block} is not banned any more, by order"));
+            }
+            freed
+        })
+    }
+
+    /// Why whoever is in it is never banned, if so.
+    pub(crate) fn why_spared(&self, block: Block) -> Option<&'static str> {
+        self.lock().why_spared(block)
+    }
+
+    /// For status and metrics.
+    pub(crate) fn figures(&self) -> Figures {
+        let list = self.lock();
+        Figures {
+            in_force: list.ledger.in_force(now_s()).count() as u64,
+            total: list.total,
+            displaced: list.ledger.displaced,
+            file: list.file.as_ref().map(|path| path.display().to_string()),
+            problem: list.problem.clone(),
+            kernel: list.part.clone(),
+        }
+    }
+
+    /// Does something with the list, and prints what there is to tell when others may have it again.
+    fn with<T>(&self, what: impl FnOnce(&mut List) -> T) -> T {
+        let mut list = self.lock();
+        let done = what(&mut list);
+        let said = list.voice.take_said();
+        drop(list);
+        said.into_iter().for_each(Said::print);
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keeper {
+    /// Waits for its end, and for the file: call it when all workers have ended.
+    pub(crate) fn finish(self) {
+        // Its panic would be told on standard error; the proxy has ended well all the same.
+        let _ = self.0.join();
+    }
+}
+
+fn shown(block: Block, ban: &Ban, now_s: u64) -> Shown {
+    Shown {
+        block,
+        since_s: ban.since_s,
+        until_s: ban.until_s,
+        left_s: ban.until_s.saturating_sub(now_s),
+        count: ban.count,
+        reason: ban.reason.clone(),
+        forced: ban.forced,
+    }
+}
+
+/// So many seconds for people.
+fn seconds(count: u64) -> String {
+    time_text(count.saturating_mul(1_000_000))
+}
+
+impl List {
+    /// Another plan is in force.
+    fn adopt(&mut self, plan: Arc<Plan>) {
+        let place = place(&plan);
+        self.plan = plan;
+        self.look_whom_to_spare();
+        if place != self.file {
+            self.file = place;
+            // What is there stays, beside what there is here.
+            self.read();
+            self.is_unsaved |= self.ledger.len() > 0;
+        }
+    }
+
+    /// Whom no ban may meet may be others than before.
+    fn look_whom_to_spare(&mut self) {
+        let exempt = exempt(&self.plan, &self.machine);
+        if exempt == self.exempt {
+            return;
+        }
+        self.exempt = exempt;
+        let freed = self.ledger.allow(self.exempt.iter().map(|(block, _)| *block).collect(), now_s());
+        for block in freed {
+            self.changed();
+            let why = self.why_spared(block).unwrap_or("allowed");
+            self.tell(format!("{block} is not banned any more: it is {why}"));
+        }
+    }
+
+    fn why_spared(&self, block: Block) -> Option<&'static str> {
+        self.exempt.iter().find(|(exempt, _)| exempt.meets(block)).map(|(_, why)| *why)
+    }
+
+    /// What was kept.
+    fn read(&mut self) {
+        let Some(path) = self.file.clone() else { return };
+        match file::read(&path) {
+            Ok((bans, broken)) => {
+                let (terms, now_s) = (terms(&self.plan), now_s());
+                for (block, ban) in bans {
+                    self.ledger.restore(block, ban, &terms, now_s);
+                }
+                if let Some(first) = broken.first() {
+                    let count = broken.len();
+                    let path = path.display();
+                    self.voice.warn(format!(
+                        "{path}: {count} bans can't be read and are left out, the first in line {first}"
+                    ));
+                }
+            }
+            Err(error) => {
+                // It is not replaced by one with less in it.
+                self.voice.warn(format!("bans are neither read nor kept: {}: {error}", path.display()));
+                (self.file, self.problem) = (None, Some(error.to_string()));
+            }
+        }
+    }
+
+    /// A client whom a worker offers.
+    fn take(&mut self, offence: &Offence) {
+        let (terms, reason) = (terms(&self.plan), format!("limit {}", offence.limit));
+        let block = offence.block;
+        match self.ledger.offended(block, (&reason, offence.by_proxy), &terms, now_s() + 1) {
+            Ok((for_s, _)) => {
+                self.total += 1;
+                self.changed();
+                let count = self.ledger.get(block).map_or(1, |ban| ban.count);
+                let again = if count > 1 { format!(", ban {count} of it") } else { String::new() };
+                self.tell(format!("banned {block} for {}: {reason}{again}", seconds(for_s)));
+            }
+            Err(Spared::Allowed | Spared::Banned) => {}
+        }
+    }
+
+    fn changed(&mut self) {
+        (self.is_news, self.is_unsaved, self.kernel_waits) = (true, true, true);
+    }
+
+    /// Time has passed.
+    fn look(&mut self) {
+        let now_s = now_s();
+        let before = self.ledger.len();
+        let terms = terms(&self.plan);
+        self.ledger.forget(&terms, now_s);
+        self.is_unsaved |= self.ledger.len() != before;
+        // Workers need not look any more.
+        self.is_news |= self.knows_some && self.ledger.in_force(now_s).next().is_none();
+        // Workers compare with a clock that nobody sets.
+        self.is_news |= self.knows_some && self.offset_us.abs_diff(wall_offset_us()) > CLOCK_STEP_US;
+        // What lay in a network whose ban is over needs a place of its own now, and packets are counted.
+        self.kernel_waits = true;
+        self.voice.look(now_s);
+    }
+
+    /// When something is to be done next.
+    fn patience(&self, now: Instant, look_at: Instant) -> Duration {
+        let due = |is_wanted: bool, at: Option<Instant>| is_wanted.then(|| at.unwrap_or(now));
+        let saves = self.is_unsaved && self.file.is_some() && self.turn == Turn::Now;
+        let kernel = due(self.kernel_waits, self.kernel_at);
+        let next = [Some(look_at), due(self.is_news, self.publish_at), kernel, due(saves, self.save_at)];
+        let next = next.into_iter().flatten().min().unwrap_or(look_at);
+        next.saturating_duration_since(now)
+    }
+
+    /// Tells workers, if there is something to tell and it is time.
+    fn publish(&mut self, now: Instant) {
+        let Some(workers) = &self.workers else { return };
+        if !self.is_news || self.publish_at.is_some_and(|at| now < at) {
+            return;
+        }
+        let (begin, offset_us) = (Instant::now(), wall_offset_us());
+        // Workers have the clock that does not jump.
+        let end_us =
+            |ban: &Ban| ban.until_s.saturating_mul(1_000_000).saturating_add_signed(offset_us.saturating_neg());
+        let set = BanSet::new(self.ledger.in_force(now_s()).map(|(block, ban)| (block, end_us(ban))));
+        let is_some = !set.is_empty();
+        let told = workers.command(&Command::Ban(Arc::new(set)));
+        self.publish_at = Some(now + PUBLISH_EVERY.max(begin.elapsed() * PUBLISH_SHARE));
+        if told.is_ok() {
+            (self.is_news, self.knows_some, self.offset_us) = (false, is_some, offset_us);
+        }
+    }
+
+    /// What the kernel is to know: what is wished of it, and who is banned until when (seconds since 1970). None: nothing new.
+    fn kernel_task(&mut self, now: Instant) -> Option<(Option<Wish>, HashMap<Block, u64>)> {
+        if !self.kernel_waits || self.kernel_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.kernel_waits = false;
+        let wish = Wish::of(&self.plan, &self.exempt).filter(|_| self.turn == Turn::Now);
+        let in_force = self.ledger.in_force(now_s()).filter(|(_, ban)| !ban.forwarded && !ban.forced);
+        Some((wish, in_force.map(|(block, ban)| (block, ban.until_s)).collect()))
+    }
+
+    /// What is to be written, if it is time, or in any case.
+    fn take_unsaved(&mut self, now: Instant, at_once: bool) -> Option<(PathBuf, Vec<u8>)> {
+        let is_time = at_once || self.save_at.is_none_or(|at| now >= at);
+        let path = self.file.clone().filter(|_| self.is_unsaved && self.turn == Turn::Now && is_time)?;
+        self.is_unsaved = false;
+        self.save_at = Some(now + SAVE_EVERY);
+        Some((path, file::text(self.ledger.all())))
+    }
+
+    fn saved(&mut self, path: &std::path::Path, outcome: io::Result<()>) {
+        let problem = outcome.err().map(|error| error.to_string());
+        self.is_unsaved |= problem.is_some();
+        if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != self.problem.as_ref()) {
+            self.voice.warn(format!("bans are not kept over a restart: {}: {problem}", path.display()));
+        }
+        self.problem = problem;
+    }
+
+    fn tell(&mut self, line: String) {
+        self.voice.tell(now_s(), line);
+    }
+}
+
+#[cfg(test)]
+mod tests;

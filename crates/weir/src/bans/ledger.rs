@@ -1,0 +1,346 @@
+//! The list of bans: who is banned until when, how often that happened, and whom nobody may ban. Pure: times are arguments, seconds of the
+//! clock on the wall, because the list outlives the process and the machine's boot.
+//!
+//! Called by the keeper (`bans`). A ban has an end, and one that is over is none, whether or not somebody has taken it off; it is remembered
+//! for as long as it makes the next one longer. Bound: [`Terms::bans_max`] in all; what is one too many takes the place of what ends first, or
+//! has ended.
+
+use std::collections::{BTreeSet, HashMap};
+
+use weir_proxy::shield::bans::Block;
+
+/// What the configuration says of bans. Times are seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// How long the first one is.
+    pub(crate) for_s: u64,
+    /// By what each further one is longer, 1 or more.
+    pub(crate) grow: u32,
+    /// How long one is at most, and for how long one that is over counts.
+    pub(crate) max_s: u64,
+    /// How many at a time.
+    pub(crate) bans_max: usize,
+}
+
+/// A ban, or one that was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ban {
+    /// When it began.
+    pub(crate) since_s: u64,
+    /// It is over from then on.
+    pub(crate) until_s: u64,
+    /// How many there were, with this one.
+    pub(crate) count: u32,
+    /// Why, for people: the limit that it went over, or what an operator wrote.
+    pub(crate) reason: String,
+    /// An operator insisted on it although nobody is to ban him.
+    pub(crate) forced: bool,
+    /// A trusted proxy has said that it is him: what comes from his address is none of this.
+    pub(crate) forwarded: bool,
+}
+
+/// Why somebody is not banned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spared {
+    /// The configuration says so, or it is somebody whom no ban may meet.
+    Allowed,
+    /// He is already, for longer.
+    Banned,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    bans: HashMap<Block, Ban>,
+    /// The same by their ends.
+    by_end: BTreeSet<(u64, Block)>,
+    /// Nobody in these is banned, and nothing with one of them in it.
+    allowed: Vec<Block>,
+    /// Bans that gave way to others before their time.
+    pub(crate) displaced: u64,
+}
+
+impl Ledger {
+    /// From now on nobody of these is banned, unless an operator insisted. Those who were, and are no more.
+    pub(crate) fn allow(&mut self, allowed: Vec<Block>, now_s: u64) -> Vec<Block> {
+        self.allowed = allowed;
+        let wrong = |ledger: &Ledger, block: Block, ban: &Ban| !ban.forced && !ledger.may_ban(block);
+        let freed =
+            self.in_force(now_s).filter(|(block, ban)| wrong(self, *block, ban)).map(|(block, _)| block).collect();
+        self.remove_all(wrong);
+        freed
+    }
+
+    /// Whether nobody in it is one whom no ban may meet.
+    pub(crate) fn may_ban(&self, block: Block) -> bool {
+        !self.allowed.iter().any(|allowed| allowed.meets(block))
+    }
+
+    /// Somebody has gone too far: for how many seconds he is banned, each time for longer. With whoever gives way to him.
+    pub(crate) fn offended(
+        &mut self,
+        block: Block,
+        (reason, forwarded): (&str, bool),
+        terms: &Terms,
+        now_s: u64,
+    ) -> Result<(u64, Option<Block>), Spared> {
+        if !self.may_ban(block) {
+            return Err(Spared::Allowed);
+        }
+        let before = self.bans.get(&block).filter(|ban| ban.until_s.saturating_add(terms.max_s) > now_s);
+        let count = before.map_or(0, |ban| ban.count);
+        let factor = u64::from(terms.grow.max(1)).saturating_pow(count);
+        let for_s = terms.for_s.saturating_mul(factor).min(terms.max_s).max(1);
+        let until_s = now_s.saturating_add(for_s);
+        if before.is_some_and(|ban| ban.until_s > now_s || ban.until_s >= until_s) {
+            return Err(Spared::Banned);
+        }
+        let (count, reason) = (count.saturating_add(1), reason.to_owned());
+        let ban = Ban { since_s: now_s, until_s, count, reason, forced: false, forwarded };
+        Ok((for_s, self.put(block, ban, terms, now_s)))
+    }
+
+    /// An operator bans somebody for so many seconds, allowed or not.
+    pub(crate) fn insist(
+        &mut self,
+        block: Block,
+        for_s: u64,
+        reason: &str,
+        terms: &Terms,
+        now_s: u64,
+    ) -> (u64, Option<Block>) {
+        let (for_s, count) = (for_s.max(1), self.bans.get(&block).map_or(1, |ban| ban.count));
+        let (until_s, forced, reason) = (now_s.saturating_add(for_s), !self.may_ban(block), reason.to_owned());
+        let ban = Ban { since_s: now_s, until_s, count, reason, forced, forwarded: false };
+        (for_s, self.put(block, ban, terms, now_s))
+    }
+
+    /// Puts a ban in the place of the one that there is. Whoever gives way to it.
+    fn put(&mut self, block: Block, ban: Ban, terms: &Terms, now_s: u64) -> Option<Block> {
+        self.take(block);
+        let way = self.make_room(terms, now_s);
+        self.by_end.insert((ban.until_s, block));
+        self.bans.insert(block, ban);
+        way
+    }
+
+    /// Takes off whoever ends first when there are as many as may be: those that are only remembered before any other.
+    fn make_room(&mut self, terms: &Terms, now_s: u64) -> Option<Block> {
+        if self.bans.len() < terms.bans_max {
+            return None;
+        }
+        self.pop(now_s)
+    }
+
+    /// Takes off whoever ends first: who that was, if he was banned still.
+    fn pop(&mut self, now_s: u64) -> Option<Block> {
+        let (until_s, first) = self.by_end.pop_first()?;
+        self.bans.remove(&first);
+        let was_in_force = until_s > now_s;
+        self.displaced += u64::from(was_in_force);
+        was_in_force.then_some(first)
+    }
+
+    /// Ends the bans of everybody in a block, and forgives them. Those that were in force.
+    pub(crate) fn forgive(&mut self, of: Option<Block>, now_s: u64) -> Vec<Block> {
+        let is_meant = |block: &Block| of.is_none_or(|of| of.prefix() <= block.prefix() && of.meets(*block));
+        let freed = self.in_force(now_s).map(|(block, _)| block).filter(|block| is_meant(block)).collect();
+        self.remove_all(|_, block, _| is_meant(&block));
+        freed
+    }
+
+    fn remove_all(&mut self, is_meant: impl Fn(&Ledger, Block, &Ban) -> bool) {
+        let meant = self.bans.iter().filter(|(block, ban)| is_meant(self, **block, ban));
+        let gone: Vec<Block> = meant.map(|(block, _)| *block).collect();
+        gone.into_iter().for_each(|block| drop(self.take(block)));
+    }
+
+    /// Forgets what is over and counts no more, and what there is no room for any more.
+    pub(crate) fn forget(&mut self, terms: &Terms, now_s: u64) {
+        while let Some((until_s, _)) = self.by_end.first()
+            && (until_s.saturating_add(terms.max_s) <= now_s || self.bans.len() > terms.bans_max)
+        {
+            self.pop(now_s);
+        }
+    }
+
+    fn take(&mut self, block: Block) -> Option<Ban> {
+        let ban = self.bans.remove(&block)?;
+        self.by_end.remove(&(ban.until_s, block));
+        Some(ban)
+    }
+
+    /// Puts in what was saved, unless it counts no more, is shorter than what there is, or meets somebody whom no ban may meet.
+    pub(crate) fn restore(&mut self, block: Block, ban: Ban, terms: &Terms, now_s: u64) {
+        let is_shorter = self.bans.get(&block).is_some_and(|other| other.until_s > ban.until_s);
+        if is_shorter || ban.until_s.saturating_add(terms.max_s) <= now_s || !(ban.forced || self.may_ban(block)) {
+            return;
+        }
+        self.put(block, ban, terms, now_s);
+    }
+
+    /// All, also what is over and still counts, by their ends.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Block, &Ban)> {
+        self.by_end.iter().filter_map(|(_, block)| Some((*block, self.bans.get(block)?)))
+    }
+
+    /// Those that are in force.
+    pub(crate) fn in_force(&self, now_s: u64) -> impl Iterator<Item = (Block, &Ban)> {
+        self.bans.iter().filter(move |(_, ban)| ban.until_s > now_s).map(|(block, ban)| (*block, ban))
+    }
+
+    /// That of a block, also if it is over and still counts.
+    pub(crate) fn get(&self, block: Block) -> Option<&Ban> {
+        self.bans.get(&block)
+    }
+
+    /// How many there are, with those that are over and still count.
+    pub(crate) fn len(&self) -> usize {
+        self.bans.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: bans end by comparison, grow, and are bounded; nobody who is allowed is ever in one; what is restored is what was there. How: tables and
+    //! a list of random steps with what must hold after each.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TERMS: Terms = Terms { for_s: 600, grow: 2, max_s: 86_400, bans_max: 4 };
+    const NOW_S: u64 = 1_000_000;
+
+    fn block(text: &str) -> Block {
+        let (address, prefix) = text.split_once('/').unwrap_or((text, "32"));
+        Block::of(address.parse().unwrap(), prefix.parse().unwrap()).unwrap()
+    }
+
+    fn in_force(ledger: &Ledger, now_s: u64) -> Vec<Block> {
+        let mut blocks: Vec<Block> = ledger.in_force(now_s).map(|(block, _)| block).collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    #[test]
+    fn each_ban_is_longer_until_it_is_forgotten() {
+        let (mut ledger, mut now_s) = (Ledger::default(), NOW_S);
+        for expected in [600, 1200, 2400, 4800, 9600, 19_200, 38_400, 76_800, 86_400, 86_400] {
+            assert_eq!(ledger.offended(block("192.0.2.1"), ("rate", false), &TERMS, now_s), Ok((expected, None)));
+            assert_eq!(in_force(&ledger, now_s + expected - 1), [block("192.0.2.1")]);
+            now_s += expected;
+            assert_eq!(in_force(&ledger, now_s), [], "it ends by itself");
+        }
+        now_s += TERMS.max_s;
+        assert_eq!(
+            ledger.offended(block("192.0.2.1"), ("rate", false), &TERMS, now_s),
+            Ok((600, None)),
+            "it is forgotten"
+        );
+        let ban = ledger.get(block("192.0.2.1")).unwrap();
+        assert_eq!((ban.since_s, ban.until_s, ban.count, &ban.reason[..]), (now_s, now_s + 600, 1, "rate"));
+    }
+
+    #[test]
+    fn numbers_have_ends() {
+        let mut ledger = Ledger::default();
+        let terms = Terms { for_s: u64::MAX, grow: u32::MAX, max_s: u64::MAX, bans_max: 1 };
+        for _ in 0..3 {
+            assert!(ledger.offended(block("192.0.2.1"), ("", false), &terms, u64::MAX - 1).is_ok());
+            assert!(
+                ledger.offended(block("192.0.2.1"), ("", false), &terms, u64::MAX - 1).is_err(),
+                "it can't be longer"
+            );
+            assert_eq!(ledger.insist(block("192.0.2.2"), u64::MAX, "", &terms, 7).0, u64::MAX);
+        }
+        let none = Terms { for_s: 0, grow: 0, max_s: 0, bans_max: 1 };
+        assert_eq!(Ledger::default().offended(block("192.0.2.1"), ("", false), &none, 0), Ok((1, None)));
+    }
+
+    #[test]
+    fn what_ends_first_gives_way() {
+        let mut ledger = Ledger::default();
+        for (last, for_s) in [(1, 500), (2, 100), (3, 300), (4, 400)] {
+            assert_eq!(ledger.insist(block(&format!("192.0.2.{last}")), for_s, "", &TERMS, NOW_S).1, None);
+        }
+        assert_eq!(
+            ledger.offended(block("192.0.2.5"), ("", false), &TERMS, NOW_S),
+            Ok((600, Some(block("192.0.2.2"))))
+        );
+        assert_eq!(ledger.displaced, 1);
+        // The third is over by then: nobody has to give way.
+        assert_eq!(ledger.offended(block("192.0.2.6"), ("", false), &TERMS, NOW_S + 300), Ok((600, None)));
+        assert_eq!((ledger.displaced, ledger.len()), (1, 4));
+        assert_eq!(ledger.insist(block("192.0.2.6"), 9, "again", &TERMS, NOW_S + 300), (9, None), "it has its place");
+    }
+
+    #[test]
+    fn who_is_allowed_is_in_no_ban() {
+        let mut ledger = Ledger::default();
+        let kept = ["192.0.2.1", "10.1.2.3", "2001:db8::/32"].map(block);
+        for one in kept {
+            ledger.offended(one, ("", false), &TERMS, NOW_S).unwrap();
+        }
+        let freed = ledger.allow(vec![block("10.0.0.0/8"), block("2001:db8:1:2::/64")], NOW_S);
+        assert_eq!(freed.len(), 2, "also a network with one of them in it: {freed:?}");
+        assert_eq!(in_force(&ledger, NOW_S), [kept[0]]);
+        for one in ["10.9.9.9", "10.0.0.0/7", "2001:db8:1:2::/128", "2001:db8::/16"] {
+            assert_eq!(ledger.offended(block(one), ("", false), &TERMS, NOW_S), Err(Spared::Allowed), "{one}");
+        }
+        ledger.insist(block("10.1.2.3"), 60, "by hand", &TERMS, NOW_S);
+        assert_eq!(in_force(&ledger, NOW_S).len(), 2, "an operator knows better");
+        assert_eq!(ledger.allow(vec![block("10.0.0.0/8")], NOW_S), [], "and goes on to");
+    }
+
+    /// A reload may name a file in which somebody stands who is banned already.
+    #[test]
+    fn what_was_saved_shortens_nothing() {
+        let (mut ledger, one) = (Ledger::default(), block("192.0.2.1"));
+        ledger.insist(one, 600, "here", &TERMS, NOW_S);
+        let here = ledger.get(one).unwrap().clone();
+        for (until_s, is_kept) in [(NOW_S + 599, false), (NOW_S + 601, true)] {
+            let saved = Ban { until_s, reason: "saved".to_owned(), ..here.clone() };
+            ledger.restore(one, saved.clone(), &TERMS, NOW_S);
+            assert_eq!(ledger.get(one), Some(if is_kept { &saved } else { &here }));
+        }
+    }
+
+    #[test]
+    fn who_is_forgiven() {
+        let mut ledger = Ledger::default();
+        let all = ["192.0.2.1", "192.0.2.2", "192.0.0.0/16"].map(block);
+        for one in all {
+            ledger.insist(one, 60, "", &TERMS, NOW_S);
+        }
+        assert_eq!(ledger.forgive(Some(all[0]), NOW_S), [all[0]], "the network around it stays");
+        assert_eq!(ledger.forgive(Some(block("192.0.0.0/16")), NOW_S + 60), [], "they are over");
+        assert_eq!(ledger.len(), 0, "and are not remembered");
+        ledger.insist(all[0], 60, "", &TERMS, NOW_S);
+        assert_eq!(ledger.forgive(None, NOW_S), [all[0]]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_list_is_bounded_and_in_order(
+            steps in prop::collection::vec((0u8..6, 0u8..12, 0u64..900), 1..200),
+        ) {
+            let (mut ledger, mut now_s) = (Ledger::default(), NOW_S);
+            for (what, who, wait_s) in steps {
+                now_s += wait_s;
+                let one = block(&format!("192.0.2.{who}/{}", if who % 4 == 0 { 30 } else { 32 }));
+                match what {
+                    0 => drop(ledger.forgive(Some(one), now_s)),
+                    1 => drop(ledger.insist(one, wait_s, "", &TERMS, now_s)),
+                    2 => drop(ledger.allow(vec![one], now_s)),
+                    3 => ledger.restore(one, Ban { since_s: now_s, until_s: now_s + 1, count: 3, reason: String::new(), forced: false, forwarded: false }, &TERMS, now_s),
+                    _ => drop(ledger.offended(one, ("", false), &TERMS, now_s)),
+                }
+                prop_assert!(ledger.len() <= TERMS.bans_max && ledger.len() == ledger.by_end.len());
+                prop_assert!(ledger.all().zip(ledger.all().skip(1)).all(|(one, next)| one.1.until_s <= next.1.until_s));
+                prop_assert!(ledger.all().all(|(block, ban)| ledger.by_end.contains(&(ban.until_s, block))));
+                prop_assert!(ledger.in_force(now_s).all(|(_, ban)| ban.since_s <= now_s && ban.count > 0));
+            }
+        }
+    }
+}

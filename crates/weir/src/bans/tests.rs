@@ -1,0 +1,147 @@
+//! Proves: who is offered is banned once and longer the next time, unless he is one whom nobody bans; operators may insist; what is kept is
+//! there again after a restart. How: lists without workers, of clients
+//! whose addresses no machine has.
+
+use std::net::Ipv4Addr;
+
+use weir_proxy::shield::key::Key;
+use weir_proxy::shield::limit::Verdict;
+use weir_proxy::shield::table::Charged;
+
+use super::*;
+
+fn plan(ban: &str) -> Arc<Plan> {
+    let text = format!(
+        r#"
+listen "127.0.0.1:8080"
+client {{ trusted-proxies "10.1.0.1"; }}
+upstream "app" {{ server "10.3.0.1:80"; }}
+route {{ proxy "app"; }}
+shield {{ allow "10.9.0.0/16"; limit "rate" count="requests" rate="1/s"; ban {ban}; }}
+"#
+    );
+    Arc::new(weir_config::parse(&text, "weir.kdl").expect("valid").plan)
+}
+
+fn bans(ban: &str) -> Bans {
+    let plan = plan(ban);
+    let bans = Bans::open(&plan, false);
+    bans.begin(Handle::of_views(&plan, 0));
+    bans
+}
+
+fn client(address: &str) -> Block {
+    Key::of(address.parse().expect("an address"), Prefix::default()).block().expect("not everybody")
+}
+
+fn offer(bans: &Bans, address: &str) {
+    bans.lock().take(&Offence { block: client(address), limit: "rate".into(), by_proxy: false });
+}
+
+fn listed(bans: &Bans) -> Vec<String> {
+    let mut all: Vec<String> = bans.list(None, false).iter().map(|ban| ban.block.to_string()).collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn who_is_offered_is_banned_unless_nobody_bans_him() {
+    let bans = bans("for=\"1h\"");
+    for address in ["247.0.2.1", "247.0.2.1", "127.0.0.9", "10.1.0.1", "10.3.0.1", "10.9.1.1", "4001:db8:1:2:3::4"] {
+        offer(&bans, address);
+    }
+    assert_eq!(listed(&bans), ["247.0.2.1", "4001:db8:1:2::/64"]);
+    let ban = &bans.list(Some(Ipv4Addr::new(247, 0, 2, 1).into()), false)[0];
+    assert_eq!((ban.count, ban.until_s - ban.since_s, &ban.reason[..], ban.forced), (1, 3600, "limit rate", false));
+    assert!((3600..=3601).contains(&ban.left_s), "{ban:?}");
+    let figures = bans.figures();
+    assert_eq!((figures.in_force, figures.total, figures.displaced, figures.file), (2, 2, 0, None));
+    assert_eq!(bans.remove(bans.block("247.0.2.0/24")), [client("247.0.2.1")]);
+    offer(&bans, "247.0.2.1");
+    let ban = &bans.list(Some(Ipv4Addr::new(247, 0, 2, 1).into()), false)[0];
+    assert_eq!(ban.count, 1, "he was forgiven");
+    assert_eq!((bans.remove(None).len(), listed(&bans).len(), bans.remove(None).len()), (2, 0, 0));
+}
+
+#[test]
+fn operators_may_insist() {
+    let bans = bans("");
+    let trusted = bans.block("10.1.0.0/16").unwrap();
+    assert_eq!(bans.add(trusted, 60, "", None, false), Err(NeverBanned("in `trusted-proxies`")));
+    let ban = bans.add(trusted, 60, &"a\n".repeat(200), None, true).unwrap();
+    assert!(ban.forced && ban.reason.len() == REASON_BYTES_MAX && !ban.reason.contains('\n'), "{ban:?}");
+    bans.lock().exempt.clear();
+    bans.lock().look_whom_to_spare();
+    assert_eq!(listed(&bans), ["10.1.0.0/16"], "it holds when whom to spare is looked at again");
+    let (network, mine) = (bans.block("4001:db8::7").unwrap(), "4001:db8::9".parse().ok());
+    assert_eq!(bans.add(network, 60, "", mine, false), Err(NeverBanned("the other end of this ssh session")));
+    let ban = bans.add(network, 60, "by hand", None, false).unwrap();
+    assert_eq!((ban.block.to_string(), ban.forced), ("4001:db8::/64".to_owned(), false));
+}
+
+#[test]
+fn a_restart_keeps_them() {
+    let directory = std::env::temp_dir().join(format!("weir-keeper-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("bans");
+    let ban = format!("state=\"{}\" bans-max=16", path.display());
+    let first = bans(&ban);
+    offer(&first, "247.0.2.1");
+    first.add(client("247.0.2.2"), 1000, "by hand", None, false).unwrap();
+    first.save(true);
+    let second = bans(&ban);
+    assert_eq!(second.list(None, false), first.list(None, false));
+    second.leave();
+    second.remove(None);
+    second.save(true);
+    assert_eq!(listed(&bans(&ban)).len(), 2, "the file is another process's");
+    // Who takes over has what the one before left, and until then writes nothing.
+    let third = Bans::open(&plan(&ban), true);
+    third.remove(None);
+    third.save(true);
+    first.add(client("247.0.2.40"), 1000, "late", None, false).unwrap();
+    first.leave();
+    third.enter();
+    assert_eq!(third.list(None, false), first.list(None, false));
+    third.remove(bans(&ban).block("247.0.2.40"));
+    third.save(true);
+    let first = bans(&ban);
+    assert_eq!(listed(&first).len(), 2);
+    for last in 3..30 {
+        offer(&first, &format!("247.0.2.{last}"));
+    }
+    assert_eq!((listed(&first).len(), first.figures().displaced), (16, 13));
+    std::fs::remove_dir_all(&directory).unwrap();
+    first.save(true);
+    assert!(first.figures().problem.is_some());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_replaced() {
+    let directory = std::env::temp_dir().join(format!("weir-keeper-odd-{}", std::process::id()));
+    std::fs::create_dir_all(directory.join("bans")).unwrap();
+    let bans = bans(&format!("state=\"{}\"", directory.join("bans").display()));
+    bans.add(client("247.0.2.2"), 1000, "", None, false).unwrap();
+    bans.save(true);
+    let figures = bans.figures();
+    assert!(figures.file.is_none() && figures.problem.is_some(), "{figures:?}");
+    assert!(directory.join("bans").is_dir());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// One whom no ban is known of may owe something all the same.
+#[test]
+fn who_is_removed_owes_nothing_more() {
+    let bans = bans("for=\"1h\"");
+    let plan = Arc::clone(&bans.lock().plan);
+    let shield = plan.shield.as_ref().unwrap();
+    let (table, one) = (shield.seed.table(), Key::of("247.0.2.1".parse().unwrap(), Prefix::default()));
+    let name = table.name(u32::MAX, one);
+    let rate = shield.ban.as_ref().unwrap().offences;
+    let owes = || table.charge(&name, None, 0, &rate, 1_000_000);
+    (0..20).for_each(|_| assert!(matches!(owes(), Charged::At(_, Verdict::Passed))));
+    let last = owes();
+    assert!(matches!(last, Charged::At(_, Verdict::Over { .. })), "{last:?}");
+    assert_eq!(bans.remove(Some(client("247.0.2.1"))), []);
+    assert!(matches!(owes(), Charged::At(_, Verdict::Passed)));
+}

@@ -1,0 +1,89 @@
+//! What is told of bans: lines are kept while the list is locked, for nobody may wait for whoever reads standard error. Bound: [`LINES_MAX`] lines
+//! of changes in a second; the others are counted.
+
+use crate::terminal::{tell, warn};
+
+/// Lines in one second.
+const LINES_MAX: u32 = 10;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Voice {
+    /// Of the present second.
+    second: u64,
+    told: u32,
+    dropped: u64,
+    said: Vec<Said>,
+}
+
+/// A line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Told(String),
+    Warned(String),
+}
+
+impl Said {
+    /// Puts it on standard error.
+    pub(super) fn print(self) {
+        match self {
+            Said::Told(line) => tell(line),
+            Said::Warned(line) => warn(line),
+        }
+    }
+}
+
+impl Voice {
+    /// What is to be printed.
+    pub(super) fn take_said(&mut self) -> Vec<Said> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// Something is wrong.
+    pub(super) fn warn(&mut self, line: String) {
+        self.said.push(Said::Warned(line));
+    }
+
+    /// Something has changed, if there is room for it in this second.
+    pub(super) fn tell(&mut self, now_s: u64, line: String) {
+        self.look(now_s);
+        if self.told < LINES_MAX {
+            self.told += 1;
+            self.said.push(Said::Told(line));
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Tells what there was no room for, when that second is over.
+    pub(super) fn look(&mut self, now_s: u64) {
+        if self.second == now_s {
+            return;
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        (self.second, self.told) = (now_s, 0);
+        if dropped > 0 {
+            self.said.push(Said::Told(format!("{dropped} more changes of bans are not shown")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a flood of lines is cut, and it is said how much of it. How: by hand.
+
+    use super::*;
+
+    #[test]
+    fn a_flood_of_lines_is_cut() {
+        let mut voice = Voice::default();
+        (0..25).for_each(|_| voice.tell(7, String::new()));
+        voice.warn("odd".to_owned());
+        assert_eq!(voice.take_said().len(), 11, "warnings are not cut");
+        voice.tell(8, "next".to_owned());
+        let told = |text: &str| Said::Told(text.to_owned());
+        assert_eq!(voice.take_said(), [told("15 more changes of bans are not shown"), told("next")]);
+        voice.look(9);
+        assert_eq!(voice.take_said(), []);
+    }
+}

@@ -1,0 +1,75 @@
+//! Limits of `shield`, for people: a row each. Pure: document -> text. Called by `overview`.
+
+use super::figures::count;
+use super::overview::Look;
+use super::table::{Cell, Column, Row, Tone, number, table, text};
+use crate::admin::document::Limit;
+
+/// The table; nothing where there are no limits.
+pub(super) fn limits(limits: &[Limit], look: Look) -> String {
+    if limits.is_empty() {
+        return String::new();
+    }
+    // What is left out first where it is narrow: what found no room, what passed.
+    let columns: [Column; 6] = [
+        text("LIMIT"),
+        text("COUNTS"),
+        number("PASSED", 1),
+        number("REFUSED", 0),
+        number("OBSERVED", 0),
+        number("UNTRACKED", 2),
+    ];
+    let rows: Vec<Row> = limits.iter().map(row).collect();
+    format!("\n{}", table(&columns, &rows, 2, look.width, look.colour))
+}
+
+fn row(limit: &Limit) -> Row {
+    let toned = |value: u64, tone: Tone| Cell { text: count(value), tone: if value > 0 { tone } else { Tone::Plain } };
+    let cells = vec![
+        limit.name.as_str().into(),
+        limit.count.as_str().into(),
+        count(limit.passed).into(),
+        toned(limit.refused, Tone::Odd),
+        toned(limit.observed, Tone::Odd),
+        toned(limit.untracked, Tone::Bad),
+    ];
+    let lost = (limit.untracked > 0)
+        .then(|| "clients found no room in the table and were let through: a larger `table`".to_owned());
+    let observes = limit.observes.then(|| "observes only".to_owned());
+    let below: Vec<String> = observes.into_iter().chain(lost).collect();
+    let tone = if limit.untracked > 0 { Tone::Bad } else { Tone::Plain };
+    Row { cells, below: (!below.is_empty()).then(|| Cell { text: below.join("; "), tone }) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: the table is short and says what somebody should look after. How: a made-up document.
+
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        let limit = |name: &str, count: &str, passed, refused| Limit {
+            name: name.to_owned(),
+            count: count.to_owned(),
+            passed,
+            refused,
+            ..Limit::default()
+        };
+        let all = [
+            limit("rate", "requests", 1_234_567, 42),
+            Limit { observes: true, observed: 3, untracked: 7, ..limit("open", "open", 10, 0) },
+        ];
+        let look = Look { width: 80, colour: false };
+        assert_eq!(
+            limits(&all, look),
+            "
+  LIMIT  COUNTS    PASSED  REFUSED  OBSERVED  UNTRACKED
+  rate   requests    1.2M       42         0          0
+  open   open          10        0         3          7
+    observes only; clients found no room in the table and were let through: a larger `table`
+"
+        );
+        assert_eq!(limits(&[], look), "");
+    }
+}

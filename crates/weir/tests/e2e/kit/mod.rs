@@ -1,0 +1,122 @@
+//! The kit of the end-to-end tests: the real binary, scripted servers, raw clients, all on loopback.
+//!
+//! Every byte that weir sends is judged: to servers by [`weir_check::StrictRequests`], to clients by
+//! [`weir_check::StrictReplies`]. Nothing here waits by sleeping: everything waits for an event and gives up, loudly,
+//! at [`DEADLINE`].
+#![allow(unreachable_pub)] // `pub` here means: for the tests
+
+mod client;
+pub mod forward;
+pub mod http2;
+#[allow(dead_code)] // the unit tests of names use the rest
+pub mod names;
+mod server;
+pub mod tls;
+pub mod tls_servers;
+mod tools;
+pub mod unix;
+mod weir;
+
+use std::time::Duration;
+
+pub use client::{Client, Ended, keep_asking, request, timed_get};
+pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
+pub use tools::{Nginx, Scratch, TcpSocket, browse, finish, in_own_network, passwd, run, tcp_sockets};
+pub use weir::{Io, Weir, app, free_port, status};
+
+/// How long any single event may take before the test fails.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Generates `uring::name` and `epoll::name` for functions `fn name(io: Io)`.
+macro_rules! on_both_drivers {
+    ($($name:ident),* $(,)?) => {
+        mod uring { $( #[test] fn $name() { super::$name($crate::kit::Io::Uring); } )* }
+        mod epoll { $( #[test] fn $name() { super::$name($crate::kit::Io::Epoll); } )* }
+    };
+}
+pub(crate) use on_both_drivers;
+
+/// Generates `uring::row` and `epoll::row` for rows of a catalogue, each calling `run(io, "row")`.
+macro_rules! rows_on_both_drivers {
+    ($run:ident: $($name:ident),* $(,)?) => {
+        /// The rows that have a test.
+        const ROWS: &[&str] = &[$(stringify!($name)),*];
+        mod uring { $( #[test] fn $name() { super::$run($crate::kit::Io::Uring, stringify!($name)); } )* }
+        mod epoll { $( #[test] fn $name() { super::$run($crate::kit::Io::Epoll, stringify!($name)); } )* }
+    };
+}
+pub(crate) use rows_on_both_drivers;
+
+/// Random numbers for orders and sizes (xorshift64*). The seed is printed; `WEIR_SEED` repeats it.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From `WEIR_SEED`, or from the clock.
+    pub fn new() -> Random {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |t| t.as_nanos());
+        let seed = match std::env::var("WEIR_SEED") {
+            Ok(text) => text.parse().expect("WEIR_SEED is a number"),
+            Err(_) => (clock as u64) >> 8,
+        };
+        eprintln!("WEIR_SEED={seed}");
+        Random(seed.wrapping_mul(2).wrapping_add(1))
+    }
+
+    /// A generator of its own, for another thread.
+    pub fn fork(&mut self) -> Random {
+        Random(self.next() | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Less than `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() >> 16) as usize % limit.max(1)
+    }
+
+    /// Another order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+/// A nonce of 8 characters that no other request of this test process has.
+pub fn nonce() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0x1000_0000);
+    format!("{:08x}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Text with a letter for every byte, different at every place, for checks of large bodies.
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
+}
+
+/// Stops other threads of a test when it goes, also with a failure, which would wait for them without end.
+pub struct Stopping<'a>(pub &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Repeats `check` until it is true.
+///
+/// # Panics
+/// It is not true at the deadline.
+pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + DEADLINE;
+    while !check() {
+        assert!(std::time::Instant::now() < end, "not in time: {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,92 @@
+//! Something that listens on a unix socket in front of a server, and something that connects to one behind a client.
+
+use std::io::ErrorKind::{ConnectionRefused, NotFound};
+use std::io::{Result, Write as _, copy};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::DEADLINE;
+
+/// See the module. It listens until the test ends.
+pub struct UnixFront {
+    /// What a configuration calls it.
+    pub name: String,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl UnixFront {
+    /// Passes on what comes at `path` to `to`, and back.
+    pub fn start(path: &Path, to: SocketAddr) -> UnixFront {
+        let listener = UnixListener::bind(path).expect("nothing is there");
+        let accepted = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&accepted);
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::SeqCst);
+                let Ok(far) = TcpStream::connect(to) else { continue };
+                let (near_too, far_too) =
+                    (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+                std::thread::spawn(move || up(&near, &far));
+                std::thread::spawn(move || down(&near_too, &far_too));
+            }
+        });
+        UnixFront { name: format!("unix:{}", path.display()), accepted }
+    }
+
+    /// Connections so far.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+/// Passes on what comes at the address that it gives to what listens at `path`, behind these bytes, and back. Waits for somebody to listen there:
+/// weir accepts at the listeners that it bound first while it still binds the others.
+pub fn to_unix(path: &Path, first: &[u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (path, first): (PathBuf, Vec<u8>) = (path.to_owned(), first.to_vec());
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            // Whoever is not let in sees the end.
+            let Ok(mut far) = connect(&path) else { continue };
+            far.write_all(&first).expect("the other side reads");
+            let (near_too, far_too) = (near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor"));
+            std::thread::spawn(move || {
+                let _ = copy(&mut &near, &mut &far);
+                let _ = far.shutdown(Shutdown::Write);
+            });
+            std::thread::spawn(move || {
+                let _ = copy(&mut &far_too, &mut &near_too);
+                let _ = near_too.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
+}
+
+fn connect(path: &Path) -> Result<UnixStream> {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        match UnixStream::connect(path) {
+            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) && Instant::now() < end => {
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What one side ends, or breaks off, ends on the other.
+fn up(mut near: &UnixStream, mut far: &TcpStream) {
+    let _ = copy(&mut near, &mut far);
+    let _ = far.shutdown(Shutdown::Write);
+}
+
+fn down(mut near: &UnixStream, mut far: &TcpStream) {
+    let _ = copy(&mut far, &mut near);
+    let _ = near.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,53 @@
+//! The end-to-end tests: the real binary with real sockets, on both drivers, one module for each subject; `kit` is what they share.
+//!
+//! One program and not one for each: forty of them took longer to compile and to link than to run. `cargo test -p weir --test e2e reload::`
+//! runs one subject.
+
+mod kit;
+
+mod admin;
+mod balancing;
+mod bans;
+mod bans_kernel;
+mod bomb_http2;
+mod chaos;
+mod clients;
+mod compress;
+mod discovery;
+mod failures;
+mod figures;
+mod forgotten;
+mod forward;
+mod glitches;
+mod health;
+mod hostile_requests;
+mod hostile_upstreams;
+mod http2;
+mod http2_floods;
+mod limits;
+mod log;
+mod packages;
+mod page;
+mod passwd;
+mod promises;
+mod proxy_protocol;
+mod proxy_protocol_servers;
+mod reload;
+mod reload_midway;
+mod requests;
+mod rules;
+mod servers;
+mod shield;
+mod stand_ins;
+mod strangers;
+mod temporary;
+mod tls;
+mod tls_servers;
+mod tools;
+mod tunnel;
+mod unix;
+mod unix_listeners;
+mod upgrade;
+mod user;
+mod users;
+mod watch;

@@ -1,0 +1,218 @@
+//! Proves: limits of `shield` hold for each client over all workers, connections and protocols; who is over one is told when to come again, reset, or only
+//! counted; status and metrics say so; another configuration changes limits without a restart. How: the real binary, and clients of different
+//! addresses of the loopback network. docs/semantics.md §21.
+
+use std::io::{ErrorKind, Read as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::kit::http2::Http2Client;
+use crate::kit::{
+    Client, Honest, Io, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, request, status,
+};
+
+on_both_drivers!(
+    a_client_has_so_many_requests,
+    connections_are_reset,
+    who_guesses_is_refused,
+    to_observe_refuses_nobody,
+    limits_change,
+    many_ask_more_than_they_may,
+);
+
+/// A client of this machine. The first one is who waits for weir to start.
+fn from(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+fn connect(weir: &Weir, last: u8) -> Client {
+    Client::connect_from(from(last), weir.address)
+}
+
+/// The status of an answer to a GET.
+fn get(client: &mut Client, path: &str) -> u16 {
+    client.get(&format!("{path}?n={}", nonce()));
+    client.reply().status
+}
+
+/// What has become of those that the first limit is for: passed, refused, observed.
+fn counted(weir: &Weir) -> [u64; 3] {
+    let limit = &status(weir)["limits"][0];
+    ["passed", "refused", "observed"].map(|word| limit[word].as_u64().expect("a count"))
+}
+
+fn a_client_has_so_many_requests(io: Io) {
+    let server = Server::start(Honest);
+    let (h2c, metrics) = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port()))).into();
+    let shield = format!(
+        "listen \"{h2c}\" {{ protocols \"h2c\" }}\nmetrics \"{metrics}\"\n\
+         shield {{\n allow \"127.0.0.9\"\n limit \"login\" count=\"requests\" rate=\"1/h\" burst=4 {{ match path=\"/login\"; }}\n}}\n"
+    );
+    let weir = Weir::start(io, 2, &(shield + &app(&server, 2, "")));
+    // Whichever workers they come to.
+    let mut clients: Vec<Client> = (0..6).map(|_| connect(&weir, 2)).collect();
+    let statuses: Vec<u16> = clients.iter_mut().map(|client| get(client, "/login")).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 429, 429]);
+    let client = &mut clients[5];
+    client.get("/x/..//log%69n");
+    let refused = client.reply();
+    let again: u32 = refused.fields.first("Retry-After").expect("when to come again").parse().expect("seconds");
+    assert!(refused.status == 429 && (3000..=3600).contains(&again), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.body.bytes).contains("over-limit"), "{refused:?}");
+    assert_eq!(get(client, "/other"), 200, "what the limit is not for");
+    let (mut other, mut allowed) = (connect(&weir, 3), connect(&weir, 9));
+    assert_eq!(get(&mut other, "/login"), 200);
+    assert!((0..9).all(|_| get(&mut allowed, "/login") == 200));
+    // Streams are requests of the same client, and this one has no other requests.
+    let mut new = Http2Client::connect(h2c, &[]);
+    let asked: Vec<u32> = (0..6)
+        .map(|_| {
+            let (request, stream) = new.request("GET", &format!("/login?n={}", nonce()), &[], false);
+            new.send(&request);
+            stream
+        })
+        .collect();
+    let answers: Vec<u16> = asked.into_iter().flat_map(|stream| new.answer(stream).statuses).collect();
+    assert_eq!(answers, [200, 200, 200, 200, 429, 429]);
+    assert_eq!(counted(&weir), [9, 5, 0]);
+    let shown = weir.answer(&["status"]);
+    assert!(shown.contains("LIMIT") && shown.contains("login"), "{shown}");
+    let mut scraper = Client::connect(metrics);
+    scraper.request("GET", "/metrics", "Connection: close\r\n", b"");
+    let text = String::from_utf8_lossy(&scraper.reply().body.bytes).into_owned();
+    assert!(text.contains("weir_shield_total{limit=\"login\",outcome=\"refused\"} 5"), "{text}");
+    drop((clients, other, allowed, new));
+    weir.stop();
+    server.finish();
+}
+
+/// What becomes of a connection: reset before anything is sent, or a request is answered.
+fn is_taken(weir: &Weir, last: u8) -> Option<Client> {
+    let mut client = connect(weir, last);
+    client.ask("GET", false);
+    let sent = client.try_send(format!("GET /?n={} HTTP/1.1\r\nHost: a\r\n\r\n", nonce()).as_bytes());
+    client.try_reply().filter(|reply| sent && reply.status == 200).map(|_| client)
+}
+
+fn connections_are_reset(io: Io) {
+    let server = Server::start(Honest);
+    let shield =
+        "shield { limit \"open\" count=\"open\" max=2; limit \"new\" count=\"connections\" rate=\"1/h\" burst=4; }\n";
+    let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 2, "")));
+    let first = is_taken(&weir, 2).expect("it may connect");
+    let second = is_taken(&weir, 2).expect("it may connect");
+    let mut third = connect(&weir, 2).stream();
+    let error = third.read(&mut [0]).expect_err("it is reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(is_taken(&weir, 3).is_some(), "another client");
+    drop((first, second));
+    let open = || status(&weir)["clients"]["connections"].as_u64();
+    eventually("they are gone", || open() == Some(0));
+    for _ in 0..2 {
+        assert!(is_taken(&weir, 2).is_some(), "it is one of two again");
+    }
+    assert!(is_taken(&weir, 2).is_none(), "the fifth in an hour");
+    assert_eq!(counted(&weir)[1], 1);
+    weir.stop();
+    server.finish();
+}
+
+/// Answers of servers and of weir's own count, over all connections; a proxy that is trusted says whose they are.
+fn who_guesses_is_refused(io: Io) {
+    let server = Server::start(Honest);
+    let shield = "client { trusted-proxies \"127.0.0.8\" }\nshield { limit \"guessing\" count=\"answers\" status=\"401,404\" rate=\"1/h\" burst=3; }\n\
+                  route path=\"/none\" { respond 404; }\nroute path=\"/login\" { respond 401; }\n";
+    let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 2, "")));
+    let (mut one, mut two) = (connect(&weir, 2), connect(&weir, 2));
+    assert_eq!([get(&mut one, "/"), get(&mut one, "/none"), get(&mut two, "/login")], [200, 404, 401]);
+    assert_eq!([get(&mut two, "/"), get(&mut two, "/none"), get(&mut one, "/")], [200, 404, 429]);
+    assert_eq!(get(&mut connect(&weir, 2), "/"), 429, "on each connection");
+    assert_eq!(get(&mut connect(&weir, 3), "/none"), 404, "another client");
+    let mut proxy = connect(&weir, 8);
+    let mut ask = |who: &str, path: &str| {
+        proxy.request("GET", &format!("{path}?n={}", nonce()), &format!("X-Forwarded-For: {who}\r\n"), b"");
+        proxy.reply().status
+    };
+    assert_eq!([(); 4].map(|()| ask("192.0.2.7", "/none")), [404, 404, 404, 429]);
+    assert_eq!([ask("192.0.2.8", "/none"), ask("192.0.2.7", "/"), ask("192.0.2.8", "/")], [404, 429, 200]);
+    assert_eq!(counted(&weir), [8, 4, 0]);
+    weir.stop();
+    server.finish();
+}
+
+fn to_observe_refuses_nobody(io: Io) {
+    let server = Server::start(Honest);
+    let shield = "shield { mode \"observe\"; limit \"rate\" count=\"requests\" rate=\"1/h\" burst=1; limit \"open\" count=\"open\" max=1; }\n";
+    let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 2, "")));
+    let (mut one, mut other) = (connect(&weir, 2), connect(&weir, 2));
+    for _ in 0..15 {
+        request(&mut one);
+        request(&mut other);
+    }
+    assert_eq!(counted(&weir), [1, 0, 29]);
+    assert_eq!(status(&weir)["limits"][1]["observed"], 1);
+    assert!(weir.answer(&["status"]).contains("observes only"));
+    drop((one, other));
+    weir.stop();
+    server.finish();
+}
+
+fn limits_change(io: Io) {
+    let server = Server::start(Honest);
+    let with = |shield: &str| format!("{shield}\n{}", app(&server, 2, ""));
+    let limit = |name: &str, burst: u32| {
+        format!("shield {{ limit \"{name}\" count=\"requests\" rate=\"1/h\" burst={burst} over=\"503\"; }}")
+    };
+    let weir = Weir::start(io, 2, &with(""));
+    let mut client = connect(&weir, 2);
+    let reload = |shield: &str| {
+        weir.rewrite(&with(shield));
+        weir.answer(&["reload"]);
+    };
+    assert_eq!([get(&mut client, "/"), get(&mut client, "/")], [200; 2]);
+    reload(&limit("rate", 2));
+    assert_eq!([(); 3].map(|()| get(&mut client, "/")), [200, 200, 503]);
+    reload(&limit("rate", 3));
+    assert_eq!([(); 2].map(|()| get(&mut client, "/")), [200, 503], "what it owes is known");
+    assert_eq!(counted(&weir), [3, 2, 0], "and what was counted");
+    reload(&limit("other", 1));
+    assert_eq!([(); 2].map(|()| get(&mut client, "/")), [200, 503]);
+    reload("");
+    assert_eq!([get(&mut client, "/"), get(&mut client, "/")], [200; 2]);
+    weir.rewrite(&with("shield { limit \"a\" count=\"requests\"; }"));
+    assert_eq!(weir.ask(&["reload"]).status.code(), Some(78), "a limit without a rate");
+    assert_eq!(get(&mut client, "/"), 200);
+    drop(client);
+    weir.stop();
+    server.finish();
+}
+
+/// Clients ask at the same time, each on connections to whatever workers: each gets its burst exactly, and who stays within it all of it.
+fn many_ask_more_than_they_may(io: Io) {
+    let server = Server::start(Honest);
+    let shield = "shield { limit \"rate\" count=\"requests\" rate=\"1/h\" burst=50; }\n";
+    let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 4, "")));
+    let running = &weir;
+    // Ten refusals in a row would end a connection.
+    let ask = move |last: u8| {
+        let mut client = connect(running, last);
+        (0..30)
+            .map(|_| get(&mut client, "/"))
+            .scan(0, |refused, status| {
+                *refused += usize::from(status == 429);
+                (*refused < 5).then_some(status)
+            })
+            .filter(|status| *status == 200)
+            .count()
+    };
+    let answered: Vec<usize> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(10 + number % 4))).collect();
+        clients.into_iter().map(|client| client.join().expect("no panic")).collect()
+    });
+    let sums: Vec<usize> = (0..4).map(|number| answered[number] + answered[number + 4]).collect();
+    assert_eq!(sums, [50; 4], "{answered:?}");
+    let mut modest = connect(&weir, 20);
+    assert!((0..50).all(|_| get(&mut modest, "/") == 200));
+    drop(modest);
+    weir.stop();
+    server.finish();
+}
