@@ -265,9 +265,34 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Drops the first packet (SYN without ACK, RFC 9293 §3.5) of whoever wants to connect to a listener from now on, by a filter of
-/// the socket (socket(7), SO_ATTACH_FILTER). What it accepts inherits the filter, to which nothing matters. An error means that
-/// new connections are made as before.
-pub(crate) fn turn_away(fd: RawFd) {
+/// the socket (socket(7), SO_ATTACH_FILTER). What it accepts inherits the filter, to which nothing matters.
+///
+/// Linux 6.18 and later grant a filter only with CAP_NET_ADMIN. Without it the listener is deaf to all packets whose hop limit is less than the highest
+/// (ip(7), IP_MINTTL), which nearly all senders begin below; the last packet of a handshake that has begun is not looked at. What it accepts is as deaf.
+/// True: that is so, and [`listen_again`] is to be called for it.
+pub(crate) fn turn_away(fd: RawFd) -> bool {
+    let is_deaf = attach_deaf_filter(fd).is_err();
+    if is_deaf {
+        set_hops_min(fd, 255);
+    }
+    is_deaf
+}
+
+/// Lets a socket that was accepted from a listener that is deaf hear again.
+pub(crate) fn listen_again(fd: RawFd) {
+    set_hops_min(fd, 0);
+}
+
+/// Errors mean that there is no such option, as of the other family.
+fn set_hops_min(fd: RawFd, least: libc::c_int) {
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    for (level, option) in [(libc::IPPROTO_IP, libc::IP_MINTTL), (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)] {
+        // SAFETY: the option value is readable for `len` bytes; a descriptor that is not such a socket gives an error.
+        unsafe { libc::setsockopt(fd, level, option, (&raw const least).cast(), len) };
+    }
+}
+
+fn attach_deaf_filter(fd: RawFd) -> io::Result<()> {
     const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
     const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -283,7 +308,7 @@ pub(crate) fn turn_away(fd: RawFd) {
     ];
     // SAFETY: the caller's descriptor stays open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let _ = SockRef::from(&socket).attach_filter(&program);
+    SockRef::from(&socket).attach_filter(&program)
 }
 
 /// Ends the sending direction at once. Errors mean that there is nothing left to end.

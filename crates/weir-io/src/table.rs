@@ -29,8 +29,10 @@ pub(crate) const CONNECTING: u32 = 1 << 6;
 pub(crate) const STARVED: u32 = 1 << 7;
 /// Belongs to a relay, or did.
 pub(crate) const RELAYING: u32 = 1 << 8;
+/// A listener whose connections are accepted deaf.
+pub(crate) const DEAF: u32 = 1 << 9;
 /// First bit that a driver may use for itself.
-pub(crate) const OWN_BITS: u32 = 9;
+pub(crate) const OWN_BITS: u32 = 10;
 
 /// One socket.
 #[derive(Debug)]

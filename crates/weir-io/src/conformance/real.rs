@@ -12,7 +12,10 @@ use bytes::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, RelayEnd, Relayed, bind_listener};
+use crate::{
+    AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, RelayEnd, Relayed, bind_listener, set_network_aside,
+    take_up_network,
+};
 
 /// Descriptors that a test may open on top of what others need.
 pub fn descriptors_to_spare() -> usize {
@@ -180,6 +183,44 @@ pub fn turning_away<S: Subject>(subject: &S) {
     let stream = driver.connect(address, 2).expect("a socket");
     driver.turn_away(stream);
     driver.turn_away(listener);
+}
+
+/// The same where the kernel grants no filter; whose connection is made meanwhile is heard as soon as he is accepted.
+pub fn turning_away_without_a_right<S: Subject>(subject: &S) {
+    set_network_aside().expect("own capabilities");
+    turning_away(subject);
+    let mut driver = subject.driver(Options::default());
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    // The connection is made when the first byte is there, as one is made late by a slow network.
+    let (seconds, len) = (60 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    // SAFETY: the option value is readable for `len` bytes.
+    let set = unsafe { libc::setsockopt(listener.as_raw_fd(), level, option, (&raw const seconds).cast(), len) };
+    assert_eq!(set, 0, "an option of every listener");
+    let mut client = TcpStream::connect(address).expect("room in the queue");
+    let listener = driver.listen(listener, 1).expect("a listener");
+    driver.turn_away(listener);
+    client.write_all(b"a").expect("a connection");
+    let (start, mut completions, mut heard) = (Instant::now(), Vec::new(), 0);
+    while heard < 2 && start.elapsed() < PATIENCE {
+        driver.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+        for completion in completions.drain(..) {
+            match completion.event {
+                Event::Accepted { socket, .. } => {
+                    client.write_all(b"b").expect("a connection");
+                    driver.receive(socket, Receive::Many(Class::Small));
+                }
+                Event::Received(buffer) => {
+                    heard += buffer.len();
+                    driver.recycle(buffer);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(heard, 2);
+    take_up_network().expect("own capabilities");
 }
 
 /// A listener goes from one driver to another, as from process to process: whoever connects before, meanwhile and after is told by one
@@ -546,6 +587,7 @@ suite!(
     accept_queue,
     shared_listener,
     turning_away,
+    turning_away_without_a_right,
     handing_over,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,

@@ -304,8 +304,10 @@ impl Driver for Epoll {
     }
 
     fn turn_away(&mut self, listener: Socket) {
-        if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
-            turn_away(slot.fd);
+        if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER))
+            && turn_away(slot.fd)
+        {
+            slot.set(table::DEAF);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::net::{accept, concerns_one_connection, receive, send};
+use crate::net::{accept, concerns_one_connection, listen_again, receive, send};
 use crate::outgoing::{Next, SLICES_MAX};
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
@@ -226,11 +226,14 @@ impl Epoll {
 
     fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
         let slot = self.table.slot(listener.index);
-        let (fd, token) = (slot.fd, slot.token);
+        let (fd, token, is_deaf) = (slot.fd, slot.token, slot.has(table::DEAF));
         for _ in 0..self.options.accepts_per_turn {
             self.stats.syscalls += 1;
             match accept(fd, true) {
                 Ok((accepted, peer)) => {
+                    if is_deaf {
+                        listen_again(accepted);
+                    }
                     self.stats.accepts += 1;
                     let socket = self.table.insert(accepted, 0);
                     into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });

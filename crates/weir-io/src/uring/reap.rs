@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, peer_address};
+use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, listen_again, peer_address};
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
@@ -299,6 +299,9 @@ impl Uring {
         }
         // It fails when the client has reset the connection already: nobody is there any more.
         let Ok(peer) = peer_address(fd) else { return close_fd(fd) };
+        if self.table.slot(listener.index).has(table::DEAF) {
+            listen_again(fd);
+        }
         self.stats.accepts += 1;
         let socket = self.start_socket(fd, 0);
         into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });
