@@ -305,7 +305,8 @@ fn thousands_of_requests_are_cancelled_at_once(io: Io) {
 
 fn hundred_clients_of_every_bad_kind(io: Io) {
     let server = Server::start(large);
-    let limits = "client head-timeout=\"600ms\" idle-timeout=\"600ms\" body-timeout=\"600ms\" send-timeout=\"600ms\"\n";
+    // Long enough for a victim that others keep from its processor.
+    let limits = "client head-timeout=\"2s\" idle-timeout=\"2s\" body-timeout=\"2s\" send-timeout=\"2s\"\n";
     let weir = Weir::start(io, 2, &format!("{limits}{}", app(&server, 8, "")));
     (0..3).for_each(|_| victim(&weir));
     server.wait("the pool is there", |log| log.open == 8);
