@@ -31,6 +31,12 @@ const ANSWERS_BYTES: usize = 1 << 20;
 /// Addresses that begin alike: the first of them, and how many bits are alike (1 to 32, or 1 to 128). Bits behind those are 0.
 pub type Network = (IpAddr, u8);
 
+/// Whether a network is one that others may lie beside or in: a host, or the 64 bits of IPv6 that one client has. Of others, none may lie in another
+/// that is blocked at the same time.
+pub fn stands_alone(network: Network) -> bool {
+    !Set::of(network).is_of_intervals()
+}
+
 /// Which packets are looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {

@@ -9,11 +9,10 @@ mod exempt;
 mod file;
 mod kernel;
 mod ledger;
+mod orders;
 mod voice;
 
-use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,15 +22,16 @@ use std::time::{Duration, Instant};
 use weir_config::time_text;
 use weir_proxy::plan::{BanPlan, Plan};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
-use weir_proxy::shield::key::Prefix;
 use weir_worker::{Command, Handle, Running, wall_offset_us};
 
 use crate::reload::Desk;
 use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
+use file::Broken;
 pub(crate) use kernel::Part;
-use kernel::{Kernel, Wish};
+use kernel::{Kernel, Prepared, Wish};
 use ledger::{Ban, Ledger, Spared, Terms};
+pub(crate) use orders::{Figures, NeverBanned, Shown};
 use voice::{Said, Voice};
 
 /// Workers get another set at most so often, and the kernel what has changed.
@@ -48,6 +48,8 @@ const EXEMPT_EVERY: Duration = Duration::from_secs(60);
 const CLOCK_STEP_US: u64 = 1_000_000;
 /// Offers that are taken before anybody else gets the list.
 const BATCH_MAX: usize = 1024;
+/// Lines of the file that are made at a time.
+const SAVE_BATCH: usize = 1024;
 /// What is kept of a reason.
 const REASON_BYTES_MAX: usize = 200;
 
@@ -66,40 +68,6 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Keeper(JoinHandle<()>);
 
-/// A ban as it is shown. Times are seconds since 1970.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) block: Block,
-    pub(crate) since_s: u64,
-    pub(crate) until_s: u64,
-    /// Until then; 0: it is over, and makes the next one longer.
-    pub(crate) left_s: u64,
-    pub(crate) count: u32,
-    pub(crate) reason: String,
-    pub(crate) forced: bool,
-}
-
-/// How much there is of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
-    /// Bans in force.
-    pub(crate) in_force: u64,
-    /// Bans since the start.
-    pub(crate) total: u64,
-    /// Bans that gave way to others before their time.
-    pub(crate) displaced: u64,
-    /// Where they are kept; None: nowhere.
-    pub(crate) file: Option<String>,
-    /// Why they could not be the last time.
-    pub(crate) problem: Option<String>,
-    /// What the kernel does.
-    pub(crate) kernel: Part,
-}
-
-/// Why an operator can't ban somebody: what he is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NeverBanned(pub(crate) &'static str);
-
 /// Which process keeps the list, and its file and table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Turn {
@@ -110,6 +78,16 @@ enum Turn {
     Now,
     /// The next one, by now.
     After,
+}
+
+/// What the kernel is to be told.
+#[derive(Debug)]
+struct Task {
+    wish: Option<Wish>,
+    /// Who is banned until when (seconds since 1970), which may be over; None: he is not any more.
+    changed: Vec<(Block, Option<u64>)>,
+    /// Somebody is banned whose packets it can drop.
+    has_some: bool,
 }
 
 #[derive(Debug, Default)]
@@ -241,12 +219,10 @@ impl Bans {
                 list.publish(now);
                 list.kernel_task(now)
             });
-            // There is no table before there is somebody to stand in it.
-            if let Some((wish, in_force)) = task.filter(|(_, bans)| !bans.is_empty() || kernel.is_there()) {
-                kernel.prepare(wish).into_iter().for_each(tell);
-                let part = kernel.follow(&in_force, wall_us());
+            if let Some(task) = task {
+                let part = self.tell_kernel(&mut kernel, task);
                 let mut list = self.lock();
-                list.part = part;
+                list.part = part.unwrap_or_default();
                 list.kernel_at = Some(Instant::now() + PUBLISH_EVERY.max(now.elapsed() * PUBLISH_SHARE));
             }
             self.save(is_over);
@@ -254,6 +230,21 @@ impl Bans {
                 return;
             }
         }
+    }
+
+    /// Tells the kernel what has changed; what it does then. None: nothing, for nobody is banned yet.
+    fn tell_kernel(&self, kernel: &mut Kernel, task: Task) -> Option<Part> {
+        let Task { wish, mut changed, has_some } = task;
+        // There is no table before there is somebody to stand in it.
+        if !has_some && !kernel.is_there() {
+            return None;
+        }
+        let Prepared { is_new, said } = kernel.prepare(wish);
+        said.into_iter().for_each(tell);
+        if is_new {
+            changed = self.lock().for_kernel();
+        }
+        Some(kernel.follow(changed, wall_us()))
     }
 
     /// Looks whom no ban may meet.
@@ -269,8 +260,15 @@ impl Bans {
     /// Writes the file if it is not what it should be, and it is time or to be done at once.
     fn save(&self, at_once: bool) {
         let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((path, text)) = self.lock().take_unsaved(Instant::now(), at_once) else { return };
-        let outcome = file::write(&path, &text);
+        let Some(path) = self.lock().take_unsaved(Instant::now(), at_once) else { return };
+        // Others get the list in between: what changes then is written the next time.
+        let mut last = None;
+        let outcome = file::write(&path, |text| {
+            for (block, ban) in self.lock().ledger.behind(last).take(SAVE_BATCH) {
+                file::append(text, block, ban);
+                last = Some(block);
+            }
+        });
         self.with(|list| list.saved(&path, outcome));
     }
 
@@ -278,99 +276,6 @@ impl Bans {
     pub(crate) fn leave(&self) {
         self.save(true);
         self.lock().turn = Turn::After;
-    }
-
-    // ---- operators ----
-
-    /// What an operator means by this: an address is the client that limits see.
-    pub(crate) fn block(&self, written: &str) -> Option<Block> {
-        let Prefix { v4, v6 } = self.lock().plan.shield.as_ref().map_or_else(Prefix::default, |shield| shield.prefix);
-        Block::read(written, v4, v6)
-    }
-
-    /// Bans of whom an address is, or all; also what is over and still counts if that is asked.
-    pub(crate) fn list(&self, of: Option<IpAddr>, with_past: bool) -> Vec<Shown> {
-        let (list, now_s) = (self.lock(), now_s());
-        let is_meant =
-            |block: Block, ban: &Ban| of.is_none_or(|address| block.has(address)) && (with_past || ban.until_s > now_s);
-        let meant = list.ledger.all().filter(|(block, ban)| is_meant(*block, ban));
-        meant.map(|(block, ban)| shown(block, ban, now_s)).collect()
-    }
-
-    /// Bans whoever is in it for so many seconds; whoever is never banned, and `mine`, the operator himself, only if he insists.
-    pub(crate) fn add(
-        &self,
-        block: Block,
-        for_s: u64,
-        reason: &str,
-        mine: Option<IpAddr>,
-        insists: bool,
-    ) -> Result<Shown, NeverBanned> {
-        // What has come in between counts.
-        self.look_at_machine();
-        self.with(|list| {
-            let mine = mine.filter(|mine| block.has(*mine)).map(|_| "the other end of this ssh session");
-            if let Some(why) = list.why_spared(block).or(mine).filter(|_| !insists) {
-                return Err(NeverBanned(why));
-            }
-            let (terms, now_s) = (terms(&list.plan), now_s());
-            let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
-            let reason = &reason[..end.unwrap_or(0)];
-            list.ledger.insist(block, for_s, reason, &terms, now_s + 1);
-            let shown = list.ledger.get(block).map(|ban| shown(block, ban, now_s));
-            list.total += 1;
-            list.changed();
-            list.publish(Instant::now());
-            let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            list.tell(format!("banned {block} for {} by order{because}", seconds(for_s)));
-            Ok(shown.unwrap_or(Shown {
-                block,
-                since_s: now_s,
-                until_s: now_s,
-                left_s: 0,
-                count: 1,
-                reason: reason.to_owned(),
-                forced: false,
-            }))
-        })
-    }
-
-    /// Ends the bans of everybody in a block, or all, and forgives them: who that was.
-    pub(crate) fn remove(&self, of: Option<Block>) -> Vec<Block> {
-        self.with(|list| {
-            // Also whose ban is over, and who owes something without one.
-            let known: Vec<Block> = list.ledger.all().map(|(block, _)| block).collect();
-            let freed = list.ledger.forgive(of, now_s());
-            if let Some(shield) = &list.plan.shield {
-                let gone = known.into_iter().filter(|block| list.ledger.get(*block).is_none());
-                gone.chain(of).for_each(|block| shield.forgive(block));
-            }
-            list.changed();
-            list.publish(Instant::now());
-            for block in &freed {
-                list.tell(format!("{block} is not banned any more, by order"));
-            }
-            freed
-        })
-    }
-
-    /// Why whoever is in it is never banned, if so.
-    pub(crate) fn why_spared(&self, block: Block) -> Option<&'static str> {
-        self.lock().why_spared(block)
-    }
-
-    /// For status and metrics.
-    pub(crate) fn figures(&self) -> Figures {
-        let list = self.lock();
-        Figures {
-            in_force: list.ledger.in_force(now_s()).count() as u64,
-            total: list.total,
-            displaced: list.ledger.displaced,
-            file: list.file.as_ref().map(|path| path.display().to_string()),
-            problem: list.problem.clone(),
-            kernel: list.part.clone(),
-        }
     }
 
     /// Does something with the list, and prints what there is to tell when others may have it again.
@@ -393,18 +298,6 @@ impl Keeper {
     pub(crate) fn finish(self) {
         // Its panic would be told on standard error; the proxy has ended well all the same.
         let _ = self.0.join();
-    }
-}
-
-fn shown(block: Block, ban: &Ban, now_s: u64) -> Shown {
-    Shown {
-        block,
-        since_s: ban.since_s,
-        until_s: ban.until_s,
-        left_s: ban.until_s.saturating_sub(now_s),
-        count: ban.count,
-        reason: ban.reason.clone(),
-        forced: ban.forced,
     }
 }
 
@@ -449,14 +342,10 @@ impl List {
     /// What was kept.
     fn read(&mut self) {
         let Some(path) = self.file.clone() else { return };
-        match file::read(&path) {
-            Ok((bans, broken)) => {
-                let (terms, now_s) = (terms(&self.plan), now_s());
-                for (block, ban) in bans {
-                    self.ledger.restore(block, ban, &terms, now_s);
-                }
-                if let Some(first) = broken.first() {
-                    let count = broken.len();
+        let (terms, now_s) = (terms(&self.plan), now_s());
+        match file::read(&path, |block, ban| self.ledger.restore(block, ban, &terms, now_s)) {
+            Ok(Broken { count, first }) => {
+                if count > 0 {
                     let path = path.display();
                     self.voice.warn(format!(
                         "{path}: {count} bans can't be read and are left out, the first in line {first}"
@@ -499,7 +388,7 @@ impl List {
         self.ledger.forget(&terms, now_s);
         self.is_unsaved |= self.ledger.len() != before;
         // Workers need not look any more.
-        self.is_news |= self.knows_some && self.ledger.in_force(now_s).next().is_none();
+        self.is_news |= self.knows_some && !self.ledger.has_some(now_s);
         // Workers compare with a clock that nobody sets.
         self.is_news |= self.knows_some && self.offset_us.abs_diff(wall_offset_us()) > CLOCK_STEP_US;
         // What lay in a network whose ban is over needs a place of its own now, and packets are counted.
@@ -526,7 +415,7 @@ impl List {
         let (begin, offset_us) = (Instant::now(), wall_offset_us());
         // Workers have the clock that does not jump.
         let end_us =
-            |ban: &Ban| ban.until_s.saturating_mul(1_000_000).saturating_add_signed(offset_us.saturating_neg());
+            |ban: &Ban| ban.until_s().saturating_mul(1_000_000).saturating_add_signed(offset_us.saturating_neg());
         let set = BanSet::new(self.ledger.in_force(now_s()).map(|(block, ban)| (block, end_us(ban))));
         let is_some = !set.is_empty();
         let told = workers.command(&Command::Ban(Arc::new(set)));
@@ -536,24 +425,33 @@ impl List {
         }
     }
 
-    /// What the kernel is to know: what is wished of it, and who is banned until when (seconds since 1970). None: nothing new.
-    fn kernel_task(&mut self, now: Instant) -> Option<(Option<Wish>, HashMap<Block, u64>)> {
+    /// What the kernel is to be told. None: nothing new.
+    fn kernel_task(&mut self, now: Instant) -> Option<Task> {
         if !self.kernel_waits || self.kernel_at.is_some_and(|at| now < at) {
             return None;
         }
         self.kernel_waits = false;
         let wish = Wish::of(&self.plan, &self.exempt).filter(|_| self.turn == Turn::Now);
-        let in_force = self.ledger.in_force(now_s()).filter(|(_, ban)| !ban.forwarded && !ban.forced);
-        Some((wish, in_force.map(|(block, ban)| (block, ban.until_s)).collect()))
+        let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
+        let changed = self.ledger.take_changed(now_s());
+        let until_s = |ban: Option<&Ban>| ban.filter(|ban| ban.is_for_packets()).map(Ban::until_s);
+        let changed = changed.map(|(block, ban)| (block, until_s(ban))).collect();
+        Some(Task { wish, changed, has_some })
     }
 
-    /// What is to be written, if it is time, or in any case.
-    fn take_unsaved(&mut self, now: Instant, at_once: bool) -> Option<(PathBuf, Vec<u8>)> {
+    /// All that the kernel is to know.
+    fn for_kernel(&self) -> Vec<(Block, Option<u64>)> {
+        let in_force = self.ledger.in_force(now_s()).filter(|(_, ban)| ban.is_for_packets());
+        in_force.map(|(block, ban)| (block, Some(ban.until_s()))).collect()
+    }
+
+    /// Where it is to be written, if it is time, or in any case.
+    fn take_unsaved(&mut self, now: Instant, at_once: bool) -> Option<PathBuf> {
         let is_time = at_once || self.save_at.is_none_or(|at| now >= at);
         let path = self.file.clone().filter(|_| self.is_unsaved && self.turn == Turn::Now && is_time)?;
         self.is_unsaved = false;
         self.save_at = Some(now + SAVE_EVERY);
-        Some((path, file::text(self.ledger.all())))
+        Some(path)
     }
 
     fn saved(&mut self, path: &std::path::Path, outcome: io::Result<()>) {

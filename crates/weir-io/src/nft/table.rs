@@ -84,7 +84,7 @@ impl Set {
         }
     }
 
-    fn is_of_intervals(self) -> bool {
+    pub(super) fn is_of_intervals(self) -> bool {
         matches!(self, Set::Allow4 | Set::Allow6 | Set::Net4 | Set::Net6)
     }
 

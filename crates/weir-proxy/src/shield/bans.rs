@@ -18,6 +18,9 @@ pub struct Block {
 }
 
 impl Block {
+    /// None stands in front of it.
+    pub const LEAST: Block = Block { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 1 };
+
     /// The one of this length with an address in it. None: a length of 0, which is everybody, or one that is too long.
     #[inline]
     pub fn of(address: IpAddr, prefix: u8) -> Option<Block> {
@@ -97,10 +100,12 @@ impl BanSet {
     /// Of these, each until then; of a block that is there twice the later row counts.
     pub fn new(bans: impl IntoIterator<Item = (Block, u64)>) -> BanSet {
         let mut ends_us: Vec<(Block, u64)> = bans.into_iter().collect();
-        // Stable: the later row comes first then, and stays.
-        ends_us.reverse();
-        ends_us.sort_by_key(|(block, _)| *block);
-        ends_us.dedup_by_key(|(block, _)| *block);
+        if !ends_us.is_sorted_by(|(block, _), (next, _)| block < next) {
+            // Stable: the later row comes first then, and stays.
+            ends_us.reverse();
+            ends_us.sort_by_key(|(block, _)| *block);
+            ends_us.dedup_by_key(|(block, _)| *block);
+        }
         let mut lengths = [Vec::new(), Vec::new()];
         for (block, _) in &ends_us {
             let lengths = &mut lengths[usize::from(block.address.is_ipv6())];

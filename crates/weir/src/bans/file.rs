@@ -4,7 +4,7 @@
 //! keeper (`bans`). Bound: [`FILE_BYTES_MAX`]; a line that can't be read is left out and reported by its number.
 
 use std::fs::{File, OpenOptions, rename};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -31,56 +31,65 @@ struct Line {
     forwarded: bool,
 }
 
-/// What a file has, and the numbers of lines that can't be read.
-type Kept = (Vec<(Block, Ban)>, Vec<usize>);
+/// Lines that can't be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) count: u64,
+    /// The number of the first.
+    pub(super) first: u64,
+}
 
-/// Reads a file. One that is not there has nothing.
-pub(super) fn read(path: &Path) -> io::Result<Kept> {
-    let mut bytes = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
+/// Reads a file, one ban after the other. One that is not there has none.
+pub(super) fn read(path: &Path, mut each: impl FnMut(Block, Ban)) -> io::Result<Broken> {
+    let mut broken = Broken::default();
+    let mut file = match File::open(path) {
+        Ok(file) => BufReader::new(file.take(FILE_BYTES_MAX)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(broken),
         Err(error) => return Err(error),
     };
-    let (mut bans, mut broken) = (Vec::new(), Vec::new());
-    for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        match parsed(line) {
-            Some(ban) => bans.push(ban),
-            None => broken.push(number + 1),
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        if file.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        match parsed(line.trim_ascii_end()) {
+            Some((block, ban)) => each(block, ban),
+            None if line == b"\n" => {}
+            None => {
+                broken.count += 1;
+                broken.first = if broken.count == 1 { number } else { broken.first };
+            }
         }
     }
-    Ok((bans, broken))
+    Ok(broken)
 }
 
 fn parsed(line: &[u8]) -> Option<(Block, Ban)> {
     let Line { network, since, until, count, reason, forced, forwarded } = serde_json::from_slice(line).ok()?;
-    let ban = Ban { since_s: since, until_s: until, count, reason, forced, forwarded };
+    let ban = Ban { count, forced, forwarded, ..Ban::new(since, until, reason) };
     Some((Block::read(&network, 32, 128)?, ban))
 }
 
-/// The text of a file with these.
-pub(super) fn text<'a>(bans: impl Iterator<Item = (Block, &'a Ban)>) -> Vec<u8> {
-    let mut text = Vec::new();
-    for (block, ban) in bans {
-        let line = Line {
-            network: block.to_string(),
-            since: ban.since_s,
-            until: ban.until_s,
-            count: ban.count,
-            reason: ban.reason.clone(),
-            forced: ban.forced,
-            forwarded: ban.forwarded,
-        };
-        // Texts and numbers can always be written to memory.
-        if serde_json::to_writer(&mut text, &line).is_ok() {
-            text.push(b'\n');
-        }
+/// Puts the line of a ban behind a text.
+pub(super) fn append(text: &mut Vec<u8>, block: Block, ban: &Ban) {
+    let line = Line {
+        network: block.to_string(),
+        since: ban.since_s(),
+        until: ban.until_s(),
+        count: ban.count,
+        reason: ban.reason().to_owned(),
+        forced: ban.forced,
+        forwarded: ban.forwarded,
+    };
+    // Texts and numbers can always be written to memory.
+    if serde_json::to_writer(&mut *text, &line).is_ok() {
+        text.push(b'\n');
     }
-    text
 }
 
-/// Puts a text in the place of what is there.
-pub(super) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Puts a text in the place of what is there: part after part, until one is empty.
+pub(super) fn write(path: &Path, mut parts: impl FnMut(&mut Vec<u8>)) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     // What a crash has left, or somebody else has put there, is not written to.
@@ -89,7 +98,15 @@ pub(super) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(text)?;
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        parts(&mut text);
+        if text.is_empty() {
+            break;
+        }
+        file.write_all(&text)?;
+    }
     file.sync_data()?;
     rename(&beside, path)
 }
@@ -105,32 +122,30 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("weir-bans-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("bans");
-        assert_eq!(read(&path).unwrap(), (Vec::new(), Vec::new()), "there is none yet");
-        let block = |text| Block::read(text, 32, 128).unwrap();
-        let ban = |count| Ban {
-            since_s: 1,
-            until_s: 2,
-            count,
-            reason: "limit \"a\"\n".to_owned(),
-            forced: count == 2,
-            forwarded: count == 3,
+        let all = || {
+            let mut bans = Vec::new();
+            read(&path, |block, ban| bans.push((block, ban))).map(|broken| (bans, broken)).unwrap()
         };
+        assert_eq!(all(), (Vec::new(), Broken::default()), "there is none yet");
+        let block = |text| Block::read(text, 32, 128).unwrap();
+        let ban = |count| Ban { count, forced: count == 2, forwarded: count == 3, ..Ban::new(1, 2, "limit \"a\"\n") };
         let bans = [(block("192.0.2.1"), ban(1)), (block("2001:db8::/48"), ban(2)), (block("2001:db8::1"), ban(3))];
-        write(&path, &text(bans.iter().map(|(block, ban)| (*block, ban)))).unwrap();
-        assert_eq!(read(&path).unwrap(), (bans.to_vec(), Vec::new()));
+        let mut left = bans.iter();
+        write(&path, |text| left.next().into_iter().for_each(|(block, ban)| append(text, *block, ban))).unwrap();
+        assert_eq!(all(), (bans.to_vec(), Broken::default()));
         let lines = std::fs::read_to_string(&path).unwrap();
         let whole: Vec<&str> = lines.lines().collect();
         assert_eq!(whole.len(), 3, "{lines}");
         let broken = format!("{}\n{{\n\n{}\n{}", whole[0], whole[1].replace("/48", "/480"), &whole[2][..20]);
         std::fs::write(&path, broken).unwrap();
-        assert_eq!(read(&path).unwrap(), (bans[..1].to_vec(), vec![2, 4, 5]));
+        assert_eq!(all(), (bans[..1].to_vec(), Broken { count: 3, first: 2 }));
         // A link in the place of the new one is not followed.
         let other = directory.join("other");
         std::fs::write(&other, b"mine").unwrap();
         std::os::unix::fs::symlink(&other, directory.join("bans.new")).unwrap();
-        write(&path, b"").unwrap();
+        write(&path, |_| {}).unwrap();
         assert_eq!(std::fs::read(&other).unwrap(), b"mine");
-        assert_eq!(read(&path).unwrap(), (Vec::new(), Vec::new()));
+        assert_eq!(all(), (Vec::new(), Broken::default()));
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

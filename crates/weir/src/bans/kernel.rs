@@ -2,17 +2,21 @@
 //! (docs/semantics.md §22).
 //!
 //! Called by the keeper's thread alone, which has the right to it. Whom the kernel does not take, the workers turn away as before; nothing here is
-//! ever an error for clients. Bound: `bans-max` of the configuration, and what the kernel grants.
+//! ever an error for clients. A long list costs nothing while nothing of it changes, but for networks that are not of the usual length: those are
+//! compared, for none may lie in another. Bound: `bans-max` of the configuration, and what the kernel grants.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use weir_io::nft::{Network, Nft, Scope};
+use weir_io::nft::{Network, Nft, Scope, stands_alone};
 use weir_proxy::plan::{BanPlan, BanScope, Location, Plan};
 use weir_proxy::shield::bans::Block;
 
 use super::exempt::Exempt;
+
+/// Changes that the kernel is told at a time.
+const BATCH_MAX: usize = 1024;
 
 /// What a table is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +36,30 @@ pub(super) struct Kernel {
     tables: u32,
     /// Why there is none although it is wished: for which wish, and why. It is not tried again for the same.
     failed: Option<(Wish, String)>,
-    /// Who stands in it, and until when (seconds since 1970).
-    known: HashMap<Block, u64>,
+    stand: Standing,
     /// Packets that tables before this one have dropped, and this one.
     packets: (u64, u64),
+}
+
+/// Who stands in a table. Times are seconds since 1970.
+#[derive(Debug, Default)]
+struct Standing {
+    /// Hosts, and networks of the usual length of IPv6.
+    hosts: BTreeSet<Block>,
+    /// Other networks, and until when.
+    networks: BTreeMap<Block, u64>,
+    /// All other networks that are banned, also those that lie in another one.
+    banned: BTreeMap<Block, u64>,
+    /// Whom the kernel has not taken, and until when they are banned: they are tried again.
+    refused: BTreeMap<Block, u64>,
+}
+
+/// What has come of a wish.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Prepared {
+    /// There is another table, in which nobody stands yet.
+    pub(super) is_new: bool,
+    pub(super) said: Option<String>,
 }
 
 /// How the kernel takes part.
@@ -77,19 +101,19 @@ impl Wish {
 }
 
 impl Kernel {
-    /// Makes the table as it is wished, or takes it away. What is to be told of that.
-    pub(super) fn prepare(&mut self, wish: Option<Wish>) -> Option<String> {
+    /// Makes the table as it is wished, or takes it away.
+    pub(super) fn prepare(&mut self, wish: Option<Wish>) -> Prepared {
         let Some(wish) = wish else {
-            (self.table, self.failed) = (None, None);
-            return None;
+            (self.table, self.failed, self.stand) = (None, None, Standing::default());
+            return Prepared::default();
         };
         let is_it = self.table.as_ref().is_some_and(|(_, made_for)| *made_for == wish);
         if is_it || self.failed.as_ref().is_some_and(|(failed, _)| *failed == wish) {
-            return None;
+            return Prepared::default();
         }
         let name = format!("weir-{}-{}", std::process::id(), self.tables);
         self.tables += 1;
-        self.known.clear();
+        self.stand = Standing::default();
         self.packets = (self.packets.0 + self.packets.1, 0);
         let was_there = self.table.is_some();
         match Nft::open(&name, &wish.scope, &wish.allowed, wish.bans_max) {
@@ -97,8 +121,9 @@ impl Kernel {
                 self.failed = None;
                 // The old one goes when the new one is there; what stood in it follows.
                 self.table = Some((nft, wish));
-                (!was_there)
-                    .then(|| format!("the kernel drops packets of who is banned: table inet {name} of nftables"))
+                let said = (!was_there)
+                    .then(|| format!("the kernel drops packets of who is banned: table inet {name} of nftables"));
+                Prepared { is_new: true, said }
             }
             Err(error) => {
                 self.table = None;
@@ -107,9 +132,9 @@ impl Kernel {
                     _ => format!("nftables: {error}"),
                 };
                 let told = format!("bans are kept by weir alone, which resets who is banned when he connects: {why}");
-                let is_new = self.failed.as_ref().is_none_or(|(_, before)| *before != why);
+                let is_other = self.failed.as_ref().is_none_or(|(_, before)| *before != why);
                 self.failed = Some((wish, why));
-                is_new.then_some(told)
+                Prepared { is_new: false, said: is_other.then_some(told) }
             }
         }
     }
@@ -119,36 +144,103 @@ impl Kernel {
         self.table.is_some()
     }
 
-    /// Makes the table what is to be in force, each until then (microseconds since 1970).
-    pub(super) fn follow(&mut self, in_force: &HashMap<Block, u64>, now_us: u64) -> Part {
+    /// Tells the table what has changed (microseconds since 1970): who is banned until when (seconds since 1970), which may be over; None: he is not any more.
+    pub(super) fn follow(&mut self, changed: Vec<(Block, Option<u64>)>, now_us: u64) -> Part {
         let Some((nft, _)) = &mut self.table else {
             let problem = self.failed.as_ref().map(|(_, why)| why.clone());
             return Part { packets: self.packets.0 + self.packets.1, problem, ..Part::default() };
         };
-        let left = |until_s: u64| until_s.saturating_mul(1_000_000).saturating_sub(now_us);
-        // A network in another one has no place beside it.
-        let wanted: HashMap<Block, u64> =
-            outermost(in_force.keys().copied()).into_iter().map(|block| (block, in_force[&block])).collect();
-        self.known.retain(|_, until_s| left(*until_s) > 0);
-        let gone = self.known.iter().filter(|(block, until_s)| wanted.get(block) != Some(until_s));
-        let gone: Vec<Block> = gone.map(|(block, _)| *block).collect();
-        let networks: Vec<Network> = gone.iter().map(|block| network(*block)).collect();
-        // What is not there any more has ended a moment ago.
-        let mut failed = nft.remove(&networks);
-        failed.retain(|(_, error)| error.kind() != ErrorKind::NotFound);
-        for block in &gone {
-            self.known.remove(block);
+        let mut problem = None;
+        let changes = self.stand.changes(changed, now_us / 1_000_000);
+        for (gone, new) in changes.batches() {
+            // What is not there any more has ended a moment ago.
+            let failed = nft.remove(gone).into_iter().find(|(_, error)| error.kind() != ErrorKind::NotFound);
+            let left = |until_s: u64| Duration::from_micros(until_s.saturating_mul(1_000_000).saturating_sub(now_us));
+            let timed: Vec<_> = new.iter().map(|(block, until_s)| (network(*block), left(*until_s))).collect();
+            let refused = nft.add(&timed);
+            if let Some((_, error)) = failed.iter().chain(&refused).next() {
+                problem = Some(format!("nftables: {error}"));
+            }
+            let not: HashSet<Network> = refused.into_iter().map(|(network, _)| network).collect();
+            new.iter().for_each(|(block, until_s)| self.stand.told(*block, *until_s, !not.contains(&network(*block))));
         }
-        let new = wanted.iter().filter(|(block, until_s)| left(**until_s) > 0 && !self.known.contains_key(block));
-        let new: Vec<(Block, u64)> = new.map(|(block, until_s)| (*block, *until_s)).collect();
-        let timed = new.iter().map(|(block, until_s)| (network(*block), Duration::from_micros(left(*until_s))));
-        let refused = nft.add(&timed.collect::<Vec<_>>());
-        let not: HashSet<Network> = refused.iter().map(|(network, _)| *network).collect();
-        self.known.extend(new.into_iter().filter(|(block, _)| !not.contains(&network(*block))));
-        let problem = failed.iter().chain(&refused).next().map(|(_, error)| format!("nftables: {error}"));
         self.packets.1 = nft.dropped().map_or(self.packets.1, |dropped| dropped.packets);
         let packets = self.packets.0 + self.packets.1;
-        Part { bans: Some(self.known.len() as u64), refused: refused.len() as u64, packets, problem }
+        let bans = (self.stand.hosts.len() + self.stand.networks.len()) as u64;
+        Part { bans: Some(bans), refused: self.stand.refused.len() as u64, packets, problem }
+    }
+}
+
+/// Who is to be taken out of a table, and then who is to be put in, until when.
+#[derive(Debug, Default)]
+struct Changes {
+    gone: Vec<Network>,
+    new: Vec<(Block, u64)>,
+}
+
+impl Changes {
+    /// In parts: all that go before any that come.
+    fn batches(&self) -> impl Iterator<Item = (&[Network], &[(Block, u64)])> {
+        let gone = self.gone.chunks(BATCH_MAX).map(|gone| (gone, &[][..]));
+        gone.chain(self.new.chunks(BATCH_MAX).map(|new| (&[][..], new)))
+    }
+}
+
+impl Standing {
+    /// What is to be done. The time is seconds since 1970.
+    fn changes(&mut self, changed: Vec<(Block, Option<u64>)>, now_s: u64) -> Changes {
+        let mut changes = Changes::default();
+        let mut has_networks = false;
+        for (block, _) in &changed {
+            self.refused.remove(block);
+        }
+        let again = std::mem::take(&mut self.refused).into_iter().map(|(block, until_s)| (block, Some(until_s)));
+        for (block, until_s) in again.chain(changed) {
+            let in_force = until_s.filter(|until_s| *until_s > now_s);
+            if !stands_alone(network(block)) {
+                has_networks = true;
+                match in_force {
+                    Some(until_s) => drop(self.banned.insert(block, until_s)),
+                    None => drop(self.banned.remove(&block)),
+                }
+                continue;
+            }
+            // The kernel itself takes out whoever's time is up.
+            if self.hosts.remove(&block) && (in_force.is_some() || until_s.is_none()) {
+                changes.gone.push(network(block));
+            }
+            changes.new.extend(in_force.map(|until_s| (block, until_s)));
+        }
+        if has_networks {
+            self.compare_networks(&mut changes, now_s);
+        }
+        changes
+    }
+
+    /// A network in another one has no place beside it.
+    fn compare_networks(&mut self, changes: &mut Changes, now_s: u64) {
+        let wanted: BTreeMap<Block, u64> =
+            outermost(self.banned.keys().copied()).into_iter().map(|block| (block, self.banned[&block])).collect();
+        self.networks.retain(|block, until_s| {
+            let stays = wanted.get(block) == Some(until_s);
+            if !stays && *until_s > now_s {
+                changes.gone.push(network(*block));
+            }
+            stays
+        });
+        let new = wanted.into_iter().filter(|(block, _)| !self.networks.contains_key(block));
+        changes.new.extend(new);
+    }
+
+    /// The kernel has been told, and has taken it or not.
+    fn told(&mut self, block: Block, until_s: u64, is_taken: bool) {
+        if !is_taken {
+            self.refused.insert(block, until_s);
+        } else if stands_alone(network(block)) {
+            self.hosts.insert(block);
+        } else {
+            self.networks.insert(block, until_s);
+        }
     }
 }
 
@@ -167,10 +259,77 @@ fn outermost(blocks: impl Iterator<Item = Block>) -> Vec<Block> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what lies in another has no place beside it, and a wish names what a plan does. How: by hand; what the kernel makes of it is tested in
+    //! Proves: what lies in another has no place beside it, a wish names what a plan does, and a table that is told of changes alone has whom it
+    //! should have. How: by hand, and random changes to a model of a table that refuses some; what the kernel makes of it is tested in
     //! `weir_io::nft` and end to end.
 
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Carries changes out as the kernel would: it takes none that lies in another, and nothing goes that is not there.
+    fn carry_out(
+        standing: &mut Standing,
+        (table, swept): (&mut BTreeMap<Block, u64>, &[Block]),
+        changes: &Changes,
+        refuses: impl Fn(Block) -> bool,
+    ) {
+        for (gone, new) in changes.batches() {
+            for (address, prefix) in gone {
+                let block = Block::of(*address, *prefix).expect("a block");
+                assert!(table.remove(&block).is_some() || swept.contains(&block), "{block} was not there");
+            }
+            for (block, until_s) in new {
+                let is_taken = !refuses(*block);
+                if is_taken {
+                    let meets = |other: &Block| !stands_alone(network(*other)) && other.meets(*block);
+                    assert!(stands_alone(network(*block)) || !table.keys().any(meets), "{block} has no place");
+                    assert_eq!(table.insert(*block, *until_s), None, "{block} was there");
+                }
+                standing.told(*block, *until_s, is_taken);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn changes_make_a_table_what_it_should_be(
+            steps in prop::collection::vec((prop::collection::vec((0u8..12, 0u8..6, 0u64..9), 0..6), 0u64..4, any::<bool>()), 1..40),
+        ) {
+            let (mut standing, mut table) = (Standing::default(), BTreeMap::new());
+            let (mut bans, mut now_s) = (BTreeMap::<Block, u64>::new(), 1000);
+            for (told, wait_s, refuses) in steps {
+                let before_s = now_s;
+                now_s += wait_s;
+                // It sweeps whoever's time is up.
+                let swept: Vec<Block> = table.extract_if(.., |_, until_s| *until_s <= now_s).map(|(block, _)| block).collect();
+                let mut changed = BTreeSet::new();
+                for (who, kind, for_s) in told {
+                    let written = match kind {
+                        0 => format!("10.0.{who}.0/28"),
+                        1 => format!("10.0.{}.0/20", who & 0xf0),
+                        2 => format!("2001:db8:0:{who}::/64"),
+                        3 => format!("2001:db8:0:{}::/62", who & 0xfc),
+                        _ => format!("10.0.{who}.{who}"),
+                    };
+                    let block = block(&written);
+                    changed.insert(block);
+                    if for_s == 0 { bans.remove(&block); } else { bans.insert(block, now_s + for_s); }
+                }
+                changed.extend(bans.iter().filter(|(_, until_s)| (before_s + 1..=now_s).contains(*until_s)).map(|(block, _)| *block));
+                let told = changed.into_iter().map(|block| (block, bans.get(&block).copied())).collect();
+                let changes = standing.changes(told, now_s);
+                carry_out(&mut standing, (&mut table, &swept), &changes, |block| refuses && block.address().is_ipv4());
+                if !refuses {
+                    let in_force: BTreeMap<Block, u64> = bans.iter().filter(|(_, until_s)| **until_s > now_s).map(|(block, until_s)| (*block, *until_s)).collect();
+                    let (alone, networks): (Vec<Block>, Vec<Block>) = in_force.keys().partition(|block| stands_alone(network(**block)));
+                    let wanted: BTreeMap<Block, u64> = alone.into_iter().chain(outermost(networks.into_iter())).map(|block| (block, in_force[&block])).collect();
+                    prop_assert_eq!(&table, &wanted);
+                    prop_assert_eq!(standing.hosts.len() + standing.networks.len(), table.len());
+                }
+            }
+        }
+    }
 
     fn block(text: &str) -> Block {
         Block::read(text, 32, 128).expect("a block")

@@ -5,7 +5,9 @@
 //! for as long as it makes the next one longer. Bound: [`Terms::bans_max`] in all; what is one too many takes the place of what ends first, or
 //! has ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
 
 use weir_proxy::shield::bans::Block;
 
@@ -22,21 +24,51 @@ pub(crate) struct Terms {
     pub(crate) bans_max: usize,
 }
 
-/// A ban, or one that was.
+/// A ban, or one that was. Small, for there are many: times are seconds since 1970 up to the year 2106, and reasons are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ban {
-    /// When it began.
-    pub(crate) since_s: u64,
-    /// It is over from then on.
-    pub(crate) until_s: u64,
+    pub(super) since: u32,
+    pub(super) until: u32,
     /// How many there were, with this one.
     pub(crate) count: u32,
-    /// Why, for people: the limit that it went over, or what an operator wrote.
-    pub(crate) reason: String,
     /// An operator insisted on it although nobody is to ban him.
     pub(crate) forced: bool,
     /// A trusted proxy has said that it is him: what comes from his address is none of this.
     pub(crate) forwarded: bool,
+    pub(super) reason: Arc<String>,
+}
+
+const _: () = assert!(size_of::<(Block, Ban)>() <= 48);
+
+impl Ban {
+    /// A first one, of seconds since 1970, and why, for people: the limit that was gone over, or what an operator wrote.
+    pub(crate) fn new(since_s: u64, until_s: u64, reason: impl Into<String>) -> Ban {
+        let reason = Arc::new(reason.into());
+        Ban { since: stored(since_s), until: stored(until_s), count: 1, forced: false, forwarded: false, reason }
+    }
+
+    /// When it began.
+    pub(crate) fn since_s(&self) -> u64 {
+        self.since.into()
+    }
+
+    /// It is over from then on.
+    pub(crate) fn until_s(&self) -> u64 {
+        self.until.into()
+    }
+
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Whether packets of his address are his.
+    pub(crate) fn is_for_packets(&self) -> bool {
+        !self.forwarded && !self.forced
+    }
+}
+
+fn stored(seconds: u64) -> u32 {
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// Why somebody is not banned.
@@ -51,9 +83,15 @@ pub(crate) enum Spared {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    bans: HashMap<Block, Ban>,
+    bans: BTreeMap<Block, Ban>,
     /// The same by their ends.
-    by_end: BTreeSet<(u64, Block)>,
+    by_end: BTreeSet<(u32, Block)>,
+    /// Reasons of bans, each once, and how many were in use when they were looked at last.
+    reasons: HashSet<Arc<String>>,
+    reasons_used: usize,
+    /// Whose bans have begun, changed or ended since somebody took these; the last second of which ends are among them.
+    changed: BTreeSet<Block>,
+    noted_s: u64,
     /// Nobody in these is banned, and nothing with one of them in it.
     allowed: Vec<Block>,
     /// Bans that gave way to others before their time.
@@ -87,16 +125,15 @@ impl Ledger {
         if !self.may_ban(block) {
             return Err(Spared::Allowed);
         }
-        let before = self.bans.get(&block).filter(|ban| ban.until_s.saturating_add(terms.max_s) > now_s);
+        let before = self.bans.get(&block).filter(|ban| ban.until_s().saturating_add(terms.max_s) > now_s);
         let count = before.map_or(0, |ban| ban.count);
         let factor = u64::from(terms.grow.max(1)).saturating_pow(count);
         let for_s = terms.for_s.saturating_mul(factor).min(terms.max_s).max(1);
         let until_s = now_s.saturating_add(for_s);
-        if before.is_some_and(|ban| ban.until_s > now_s || ban.until_s >= until_s) {
+        if before.is_some_and(|ban| ban.until_s() > now_s || ban.until_s() >= until_s) {
             return Err(Spared::Banned);
         }
-        let (count, reason) = (count.saturating_add(1), reason.to_owned());
-        let ban = Ban { since_s: now_s, until_s, count, reason, forced: false, forwarded };
+        let ban = Ban { count: count.saturating_add(1), forwarded, ..Ban::new(now_s, until_s, reason) };
         Ok((for_s, self.put(block, ban, terms, now_s)))
     }
 
@@ -110,16 +147,21 @@ impl Ledger {
         now_s: u64,
     ) -> (u64, Option<Block>) {
         let (for_s, count) = (for_s.max(1), self.bans.get(&block).map_or(1, |ban| ban.count));
-        let (until_s, forced, reason) = (now_s.saturating_add(for_s), !self.may_ban(block), reason.to_owned());
-        let ban = Ban { since_s: now_s, until_s, count, reason, forced, forwarded: false };
+        let (until_s, forced) = (now_s.saturating_add(for_s), !self.may_ban(block));
+        let ban = Ban { count, forced, ..Ban::new(now_s, until_s, reason) };
         (for_s, self.put(block, ban, terms, now_s))
     }
 
     /// Puts a ban in the place of the one that there is. Whoever gives way to it.
-    fn put(&mut self, block: Block, ban: Ban, terms: &Terms, now_s: u64) -> Option<Block> {
+    fn put(&mut self, block: Block, mut ban: Ban, terms: &Terms, now_s: u64) -> Option<Block> {
         self.take(block);
         let way = self.make_room(terms, now_s);
-        self.by_end.insert((ban.until_s, block));
+        match self.reasons.get(&ban.reason) {
+            Some(reason) => ban.reason = Arc::clone(reason),
+            None => drop(self.reasons.insert(Arc::clone(&ban.reason))),
+        }
+        self.changed.insert(block);
+        self.by_end.insert((ban.until, block));
         self.bans.insert(block, ban);
         way
     }
@@ -134,9 +176,12 @@ impl Ledger {
 
     /// Takes off whoever ends first: who that was, if he was banned still.
     fn pop(&mut self, now_s: u64) -> Option<Block> {
-        let (until_s, first) = self.by_end.pop_first()?;
+        let (until, first) = self.by_end.pop_first()?;
         self.bans.remove(&first);
-        let was_in_force = until_s > now_s;
+        let was_in_force = u64::from(until) > now_s;
+        if was_in_force {
+            self.changed.insert(first);
+        }
         self.displaced += u64::from(was_in_force);
         was_in_force.then_some(first)
     }
@@ -157,23 +202,28 @@ impl Ledger {
 
     /// Forgets what is over and counts no more, and what there is no room for any more.
     pub(crate) fn forget(&mut self, terms: &Terms, now_s: u64) {
-        while let Some((until_s, _)) = self.by_end.first()
-            && (until_s.saturating_add(terms.max_s) <= now_s || self.bans.len() > terms.bans_max)
+        while let Some((until, _)) = self.by_end.first()
+            && (u64::from(*until).saturating_add(terms.max_s) <= now_s || self.bans.len() > terms.bans_max)
         {
             self.pop(now_s);
+        }
+        if self.reasons.len() > 2 * self.reasons_used.max(8) {
+            self.reasons.retain(|reason| Arc::strong_count(reason) > 1);
+            self.reasons_used = self.reasons.len();
         }
     }
 
     fn take(&mut self, block: Block) -> Option<Ban> {
         let ban = self.bans.remove(&block)?;
-        self.by_end.remove(&(ban.until_s, block));
+        self.by_end.remove(&(ban.until, block));
+        self.changed.insert(block);
         Some(ban)
     }
 
     /// Puts in what was saved, unless it counts no more, is shorter than what there is, or meets somebody whom no ban may meet.
     pub(crate) fn restore(&mut self, block: Block, ban: Ban, terms: &Terms, now_s: u64) {
-        let is_shorter = self.bans.get(&block).is_some_and(|other| other.until_s > ban.until_s);
-        if is_shorter || ban.until_s.saturating_add(terms.max_s) <= now_s || !(ban.forced || self.may_ban(block)) {
+        let is_shorter = self.bans.get(&block).is_some_and(|other| other.until > ban.until);
+        if is_shorter || ban.until_s().saturating_add(terms.max_s) <= now_s || !(ban.forced || self.may_ban(block)) {
             return;
         }
         self.put(block, ban, terms, now_s);
@@ -184,9 +234,30 @@ impl Ledger {
         self.by_end.iter().filter_map(|(_, block)| Some((*block, self.bans.get(block)?)))
     }
 
-    /// Those that are in force.
+    /// The same in the order of blocks, from behind one.
+    pub(crate) fn behind(&self, block: Option<Block>) -> impl Iterator<Item = (Block, &Ban)> {
+        let begin = block.map_or(Bound::Unbounded, Bound::Excluded);
+        self.bans.range((begin, Bound::Unbounded)).map(|(block, ban)| (*block, ban))
+    }
+
+    /// Those that are in force, in the order of blocks.
     pub(crate) fn in_force(&self, now_s: u64) -> impl Iterator<Item = (Block, &Ban)> {
-        self.bans.iter().filter(move |(_, ban)| ban.until_s > now_s).map(|(block, ban)| (*block, ban))
+        self.behind(None).filter(move |(_, ban)| ban.until_s() > now_s)
+    }
+
+    /// Whether one is in force.
+    pub(crate) fn has_some(&self, now_s: u64) -> bool {
+        self.by_end.last().is_some_and(|(until, _)| u64::from(*until) > now_s)
+    }
+
+    /// Whose bans have begun, changed or ended since the last call, each with its ban, which may be over.
+    pub(crate) fn take_changed(&mut self, now_s: u64) -> impl Iterator<Item = (Block, Option<&Ban>)> {
+        let at = |second: u64| (stored(second.saturating_add(1)), Block::LEAST);
+        if self.noted_s < now_s {
+            self.changed.extend(self.by_end.range(at(self.noted_s)..at(now_s)).map(|(_, block)| *block));
+            self.noted_s = now_s;
+        }
+        std::mem::take(&mut self.changed).into_iter().map(|block| (block, self.bans.get(&block)))
     }
 
     /// That of a block, also if it is over and still counts.
@@ -239,19 +310,18 @@ mod tests {
             "it is forgotten"
         );
         let ban = ledger.get(block("192.0.2.1")).unwrap();
-        assert_eq!((ban.since_s, ban.until_s, ban.count, &ban.reason[..]), (now_s, now_s + 600, 1, "rate"));
+        assert_eq!((ban.since_s(), ban.until_s(), ban.count, ban.reason()), (now_s, now_s + 600, 1, "rate"));
     }
 
     #[test]
     fn numbers_have_ends() {
         let mut ledger = Ledger::default();
         let terms = Terms { for_s: u64::MAX, grow: u32::MAX, max_s: u64::MAX, bans_max: 1 };
+        // Seconds since 1970 end in 2106.
+        let last_s = u64::from(u32::MAX) - 1;
         for _ in 0..3 {
-            assert!(ledger.offended(block("192.0.2.1"), ("", false), &terms, u64::MAX - 1).is_ok());
-            assert!(
-                ledger.offended(block("192.0.2.1"), ("", false), &terms, u64::MAX - 1).is_err(),
-                "it can't be longer"
-            );
+            assert!(ledger.offended(block("192.0.2.1"), ("", false), &terms, last_s).is_ok());
+            assert!(ledger.offended(block("192.0.2.1"), ("", false), &terms, last_s).is_err(), "it can't be longer");
             assert_eq!(ledger.insist(block("192.0.2.2"), u64::MAX, "", &terms, 7).0, u64::MAX);
         }
         let none = Terms { for_s: 0, grow: 0, max_s: 0, bans_max: 1 };
@@ -300,7 +370,7 @@ mod tests {
         ledger.insist(one, 600, "here", &TERMS, NOW_S);
         let here = ledger.get(one).unwrap().clone();
         for (until_s, is_kept) in [(NOW_S + 599, false), (NOW_S + 601, true)] {
-            let saved = Ban { until_s, reason: "saved".to_owned(), ..here.clone() };
+            let saved = Ban::new(here.since_s(), until_s, "saved");
             ledger.restore(one, saved.clone(), &TERMS, NOW_S);
             assert_eq!(ledger.get(one), Some(if is_kept { &saved } else { &here }));
         }
@@ -333,13 +403,13 @@ mod tests {
                     0 => drop(ledger.forgive(Some(one), now_s)),
                     1 => drop(ledger.insist(one, wait_s, "", &TERMS, now_s)),
                     2 => drop(ledger.allow(vec![one], now_s)),
-                    3 => ledger.restore(one, Ban { since_s: now_s, until_s: now_s + 1, count: 3, reason: String::new(), forced: false, forwarded: false }, &TERMS, now_s),
+                    3 => ledger.restore(one, Ban { count: 3, ..Ban::new(now_s, now_s + 1, "") }, &TERMS, now_s),
                     _ => drop(ledger.offended(one, ("", false), &TERMS, now_s)),
                 }
                 prop_assert!(ledger.len() <= TERMS.bans_max && ledger.len() == ledger.by_end.len());
-                prop_assert!(ledger.all().zip(ledger.all().skip(1)).all(|(one, next)| one.1.until_s <= next.1.until_s));
-                prop_assert!(ledger.all().all(|(block, ban)| ledger.by_end.contains(&(ban.until_s, block))));
-                prop_assert!(ledger.in_force(now_s).all(|(_, ban)| ban.since_s <= now_s && ban.count > 0));
+                prop_assert!(ledger.all().zip(ledger.all().skip(1)).all(|(one, next)| one.1.until <= next.1.until));
+                prop_assert!(ledger.all().all(|(block, ban)| ledger.by_end.contains(&(ban.until, block))));
+                prop_assert!(ledger.in_force(now_s).all(|(_, ban)| ban.since_s() <= now_s && ban.count > 0));
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 
-use weir_proxy::shield::key::Key;
+use weir_proxy::shield::key::{Key, Prefix};
 use weir_proxy::shield::limit::Verdict;
 use weir_proxy::shield::table::Charged;
 
