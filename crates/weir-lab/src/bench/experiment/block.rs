@@ -5,8 +5,8 @@
 
 /// Attackers, each with an address of its own.
 pub(crate) const ATTACKERS: u32 = 20;
-/// Connections that each has at a time, at most: who is refused pauses for 10 ms before he connects again.
-pub(crate) const ATTACKER_CONNECTIONS: u32 = 16;
+/// How long an attacker waits for a connection that is not answered, seconds.
+pub(crate) const CONNECT_TIMEOUT_S: u32 = 1;
 /// Users, each with an address and a connection of its own.
 pub(crate) const USERS: u32 = 500;
 /// Attackers' attempts for each request of users.
@@ -35,6 +35,15 @@ impl Attack {
         }
     }
 
+    /// Connections that each attacker has at a time, at most. Who is refused pauses for 10 ms before he connects again; who is not answered waits for
+    /// [`CONNECT_TIMEOUT_S`], and makes his next attempts meanwhile.
+    pub(crate) const fn connections(self) -> u32 {
+        match self {
+            Attack::Requests => 16,
+            Attack::Connections => 128,
+        }
+    }
+
     /// Requests a second of all users together.
     pub(crate) const fn users_rate(self) -> u32 {
         self.rate() * ATTACKERS / AGAINST_ONE
@@ -50,7 +59,8 @@ impl Attack {
 // Each user asks at most half as often as he may, each attacker forty times.
 const _: () = assert!(Attack::Requests.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Connections.users_rate() * 2 <= USERS * RATE);
-const _: () = assert!(Attack::Requests.rate() < ATTACKER_CONNECTIONS * 100);
+const _: () = assert!(Attack::Requests.rate() < Attack::Requests.connections() * 100);
+const _: () = assert!(Attack::Connections.rate() * CONNECT_TIMEOUT_S < Attack::Connections.connections());
 const _: () = assert!(Attack::Requests.rate() >= 40 * RATE && Attack::Connections.rate() >= 40 * RATE);
 
 /// A program that can limit its clients.
@@ -121,12 +131,20 @@ pub(crate) const WEIR_RESET: Limiting = limiting(
     limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"reset\"
 ",
 );
-/// No answer, and from then on no connection; by weir alone, for clients whose packets the kernel drops wait in silence.
+/// No answer, and from then on no connection; by weir alone.
 pub(crate) const WEIR_BAN: Limiting = limiting(
     Program::Weir,
     "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
     limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"ban\"
     ban for=\"1h\" via=\"user\"
+",
+);
+/// The same, and the kernel drops their packets.
+pub(crate) const WEIR_DROP: Limiting = limiting(
+    Program::Weir,
+    "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
+    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"ban\"
+    ban for=\"1h\"
 ",
 );
 /// An answer.
@@ -179,8 +197,8 @@ mod tests {
 
     #[test]
     fn figures_stand_in_all_lines() {
-        let all = [WEIR_OBSERVE, WEIR_429, WEIR_RESET, WEIR_BAN, NGINX_429, NGINX_444, HAPROXY_429, HAPROXY_REJECT];
-        for limiting in all {
+        let weir = [WEIR_OBSERVE, WEIR_429, WEIR_RESET, WEIR_BAN, WEIR_DROP];
+        for limiting in weir.into_iter().chain([NGINX_429, NGINX_444, HAPROXY_429, HAPROXY_REJECT]) {
             let text = limiting.lines();
             assert!(!text.contains('@') && text.ends_with('\n'), "{text}");
         }

@@ -346,7 +346,8 @@ fn limits(_: &Axes) -> Vec<Cell> {
     vec![cell("c64", "64 connections, 3 B", 64), cell("c4000", "4,000 connections, 3 B", 4000)]
 }
 
-/// Who is attacked: each program without a limit, then with each of its ways to turn clients away.
+/// Who is attacked: each program without a limit, then with each of its ways to turn clients away. Whose packets the kernel drops has no connection
+/// on which to ask.
 const LIMITING: &[&str] = &[
     "weir",
     "weir-observe",
@@ -362,11 +363,18 @@ const LIMITING: &[&str] = &[
 ];
 
 fn block(_: &Axes) -> Vec<Cell> {
-    let cell =
-        |name: &str, title: &str, attack| Cell::new(name, title, Load::Block(attack), LIMITING).from(Origin::None);
+    let cell = |name: &str, title: &str, attack, contenders: &[&'static str]| {
+        Cell::new(name, title, Load::Block(attack), contenders).from(Origin::None)
+    };
+    let dropping = [LIMITING, &["weir-drop"]].concat();
     vec![
-        cell("requests", "users beside ten times as many requests on kept connections", Attack::Requests),
-        cell("connections", "users beside ten times as many connections, a request on each", Attack::Connections),
+        cell("requests", "users beside ten times as many requests on kept connections", Attack::Requests, LIMITING),
+        cell(
+            "connections",
+            "users beside ten times as many connections, a request on each",
+            Attack::Connections,
+            &dropping,
+        ),
     ]
 }
 

@@ -134,7 +134,7 @@ impl Load {
             Load::Slow { clients, .. } => clients,
             Load::Stalled(stalling) => stalling.connections + stalling.clients,
             Load::Stall => STALL_CONNECTIONS,
-            Load::Block(_) => block::USERS + block::ATTACKERS * block::ATTACKER_CONNECTIONS,
+            Load::Block(attack) => block::USERS + block::ATTACKERS * attack.connections(),
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }

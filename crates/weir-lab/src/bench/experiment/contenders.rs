@@ -215,6 +215,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     limiting("weir-429", block::WEIR_429),
     limiting("weir-reset", block::WEIR_RESET),
     limiting("weir-ban", block::WEIR_BAN),
+    limiting("weir-drop", block::WEIR_DROP),
     limiting("nginx-429", block::NGINX_429),
     limiting("nginx-444", block::NGINX_444),
     limiting("haproxy-429", block::HAPROXY_429),

@@ -16,7 +16,7 @@ use super::load::{Bound, latency, pause};
 use super::nets::{self, Nets, PROXY, Side};
 use super::process::{self, CoreTicks, Machine, Process, bound_command};
 use super::stage::{Running, Stage};
-use crate::bench::experiment::block::{ATTACKER_CONNECTIONS, ATTACKERS, Attack, BURST, Limiting, Program, RATE, USERS};
+use crate::bench::experiment::block::{ATTACKERS, Attack, BURST, CONNECT_TIMEOUT_S, Limiting, Program, RATE, USERS};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::record::answers::Latency;
 use crate::bench::record::block::{Blocked, Core};
@@ -117,7 +117,7 @@ fn bomb_words(attack: Attack, seconds: u32) -> Vec<String> {
     let warm_up_us = WARM_UP.as_micros() as u64;
     let phase_us = u64::from(seconds) * 1_000_000;
     let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
-    words.extend(["--timeout=2s", "--connect-timeout=1s"].map(str::to_owned));
+    words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_S}s")]);
     words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={warm_up_us}us")]);
     let users = format!(
         "--class=users: rate={}, arrivals=poisson, connections={USERS}, source={}",
@@ -128,10 +128,11 @@ fn bomb_words(attack: Attack, seconds: u32) -> Vec<String> {
     let close_every = if attack == Attack::Connections { 1 } else { NEVER };
     words.extend((0..ATTACKERS).map(|nth| {
         format!(
-            "--class={}: rate=0/{}us+{}, connections={ATTACKER_CONNECTIONS}, close-every={close_every}, source={}",
+            "--class={}: rate=0/{}us+{}, connections={}, close-every={close_every}, source={}",
             name(nth),
             warm_up_us + phase_us + delay_us(attack, nth),
             attack.rate(),
+            attack.connections(),
             nets::attacker(nth),
         )
     }));
