@@ -6,6 +6,7 @@ use std::path::Path;
 use weir_proxy::plan::{
     BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
 };
+use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::key::Prefix;
 use weir_proxy::shield::limit::Rate;
 use weir_proxy::shield::table::ACCOUNTS;
@@ -14,7 +15,7 @@ use super::route::host_match;
 use super::{Compiler, narrow, network};
 use crate::check::Checked;
 use crate::problem::Problem;
-use crate::texts::shield::{over_of, rate_of, statuses_of};
+use crate::texts::shield::{over_of, parts_of, rate_of, statuses_of};
 use crate::units::time_text;
 
 /// New clients a second for which there is to be room.
@@ -43,6 +44,7 @@ pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<
     let limits: Vec<Written<'_>> = blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();
     check_limits(compiler, &limits);
     let ban = ban(compiler, block, &limits);
+    warn_of_values(compiler, &limits);
     warn_of_memory(compiler, &limits, accounts);
     let prefix = block.all("prefix").next();
     let bits =
@@ -128,10 +130,32 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
         compiler.push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
     }
     plan.requests = requests(compiler, block, terms);
+    plan.by = By { parts: parts_of(block.text("by")), falls_back: block.word("missing") == "client" };
+    check_by(compiler, block, &plan);
     plan.answers = statuses_of(block.text("status"));
     let (count, window_us) = rate.unwrap_or((0, 1));
     let measure = (count, window_us, burst.or(max).unwrap_or_default());
     Some(Written { block, plan, measure })
+}
+
+/// Whom a limit can't count, and whom nobody can ban.
+fn check_by(compiler: &mut Compiler<'_>, block: &Checked, plan: &LimitPlan) {
+    let place = block.place("by");
+    if plan.terms.is_of_connections() && !plan.by.is_client() {
+        let message = format!(
+            "`{}` is looked at when a client connects, of whom nothing is known yet but his address",
+            plan.terms.word()
+        );
+        compiler.push(Problem::new("conflict", &place, message).help("leave `by` out, or count=\"requests\""));
+    } else if plan.by.falls_back && plan.by.parts.iter().all(|part| *part == Part::Client) {
+        let message = "a client is never missing: `missing` would do nothing";
+        let help = "leave it out, or say in `by` what may be missing";
+        compiler.push(Problem::new("conflict", &block.place("missing"), message).help(help));
+    } else if plan.over == Over::Ban && !plan.by.has_client() {
+        let message = "nobody can be banned by what requests say: anybody may write that";
+        let help = "by=\"client,...\", or another `over`";
+        compiler.push(Problem::new("conflict", &block.place("over"), message).related(&place, "this").help(help));
+    }
 }
 
 /// Which requests a limit counts.
@@ -183,6 +207,20 @@ fn check_limits(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
     }
 }
 
+/// A client who writes another value each time passes a limit that counts by values.
+fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
+    let is_of_clients = |limit: &&Written<'_>| limit.plan.by.has_client() && !limit.plan.terms.is_of_connections();
+    let chosen = |limit: &&Written<'_>| !limit.plan.by.has_client() && !limit.plan.by.parts.is_empty();
+    if limits.iter().any(|limit| is_of_clients(&limit)) {
+        return;
+    }
+    if let Some(limit) = limits.iter().find(chosen) {
+        let message = format!("`{}` stops no client who writes another value each time", limit.plan.name);
+        let help = "a limit by client beside it: limit \"rate\" count=\"requests\" rate=\"200/s\"";
+        compiler.warnings.push(Problem::new("no-client-limit", &limit.block.place("by"), message).help(help));
+    }
+}
+
 /// Little's law: how many clients are remembered is how many come in a second times how long each is.
 fn warn_of_memory(compiler: &mut Compiler<'_>, limits: &[Written<'_>], accounts: usize) {
     for limit in limits {
@@ -210,6 +248,7 @@ impl Written<'_> {
         let is_slower = u64::from(count) * later_us <= u64::from(later_count) * window_us;
         let acts = !self.plan.observe || later.plan.observe;
         self.plan.terms.word() == later.plan.terms.word()
+            && self.plan.by == later.plan.by
             && self.plan.requests == later.plan.requests
             && self.plan.answers == later.plan.answers
             && acts

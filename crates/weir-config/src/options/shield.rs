@@ -88,6 +88,21 @@ const LIMIT: Block = Block {
             "How many there may be at a time.",
         ),
         row(
+            "by",
+            Kind::Text(
+                "`client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME`, several of these with commas between, or `all`",
+                texts::shield::by,
+            ),
+            Default::Is("client"),
+            "Whom it counts: each client; each value of what a request says; each pair if there are several; `all`: all requests together, with `match` those of a route. Of requests and answers.",
+        ),
+        row(
+            "missing",
+            Kind::Word(&["skip", "client"]),
+            Default::Is("skip"),
+            "A request that says nothing of `by` is not counted, or is by its client.",
+        ),
+        row(
             "status",
             Kind::Text(
                 "statuses such as 401,403, classes such as 5xx or ranges such as 400-499",

@@ -1,6 +1,7 @@
 //! Checks of text values of `shield`: rates, and what becomes of one too many. Called through the option table.
 
 use weir_proxy::plan::Over;
+use weir_proxy::shield::by::{PARTS_MAX, Part};
 use weir_proxy::upstream::health::Codes;
 
 use super::codes;
@@ -48,6 +49,53 @@ pub(crate) fn statuses(text: &str) -> Result<String, String> {
 /// The same as they are compared.
 pub(crate) fn statuses_of(text: &str) -> Vec<Codes> {
     text.split(',').filter_map(Codes::parse).collect()
+}
+
+/// Whom a limit counts.
+pub(crate) fn by(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    if words == ["all"] {
+        return Ok("all".to_owned());
+    }
+    if words.len() > PARTS_MAX {
+        return Err(format!("`{text}`: at most {PARTS_MAX} at a time"));
+    }
+    for (at, word) in words.iter().enumerate() {
+        let name = word.split_once(':').map(|(_, name)| name);
+        match (part(word), name) {
+            (Some(Part::Header(_) | Part::Cookie(_)), Some(name)) if !super::is_token(name) => {
+                return Err(format!("`{name}` is no name of a field or cookie"));
+            }
+            (Some(Part::Query(_)), Some("")) => return Err(format!("`{word}` has no name")),
+            (Some(_), _) => {}
+            (None, _) if *word == "all" => return Err("`all` stands alone".to_owned()),
+            (None, _) => {
+                return Err(format!(
+                    "`{word}` is none: write `client`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME` or `all`"
+                ));
+            }
+        }
+        if words[..at].contains(word) {
+            return Err(format!("`{word}` is there twice"));
+        }
+    }
+    Ok(words.join(","))
+}
+
+/// The same for the plan. `all` has no parts.
+pub(crate) fn parts_of(text: &str) -> Vec<Part> {
+    text.split(',').filter_map(part).collect()
+}
+
+fn part(word: &str) -> Option<Part> {
+    match (word, word.split_once(':')) {
+        ("client", _) => Some(Part::Client),
+        ("host", _) => Some(Part::Host),
+        (_, Some(("header", name))) => Some(Part::Header(name.to_owned())),
+        (_, Some(("cookie", name))) => Some(Part::Cookie(name.to_owned())),
+        (_, Some(("query", name))) => Some(Part::Query(name.to_owned())),
+        _ => None,
+    }
 }
 
 /// What becomes of one too many.
@@ -98,6 +146,31 @@ mod tests {
         ] {
             let found = rate(text).map(|text| rate_of(&text).expect("canonical")).map_err(drop);
             assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn whom_a_limit_counts() {
+        for (text, expected) in [
+            ("client", Some("client")),
+            ("client , host", Some("client,host")),
+            ("header:X-Api-Key", Some("header:X-Api-Key")),
+            ("query:a b", Some("query:a b")),
+            ("cookie:id,client", Some("cookie:id,client")),
+            ("all", Some("all")),
+            ("all,client", None),
+            ("client,client", None),
+            ("client,host,header:a,header:b,header:c", None),
+            ("header:", None),
+            ("header:a b", None),
+            ("query:", None),
+            ("path", None),
+            ("", None),
+        ] {
+            let found = by(text).ok();
+            assert_eq!(found.as_deref(), expected, "{text}");
+            let parts = expected.map_or(0, |text| if text == "all" { 0 } else { text.split(',').count() });
+            assert_eq!(found.map_or(0, |text| parts_of(&text).len()), parts, "{text}");
         }
     }
 

@@ -6,11 +6,14 @@
 //! given back when they end, or all of it when a worker begins anew. Without `shield` there is no [`Guard`]. Bound: [`KNOWN_BYTES`] a connection, and
 //! what [`IN_PROGRESS_MAX`] says a request. docs/semantics.md §21.
 
+mod suspect;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_http::{Fields, RequestHead};
 
+use self::suspect::{Said, Suspect};
 use super::Clients;
 use super::banned::{Asker, asker};
 use super::connection::ClientConn;
@@ -20,16 +23,15 @@ use crate::base::side_table::SideTable;
 use crate::cause::Local;
 use crate::context::Context;
 use crate::ending::ClientEnd;
-use crate::plan::{CONNECTIONS, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, OFFENCES, Over, Plan, ShieldPlan, Terms};
+use crate::plan::{IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, Plan, ShieldPlan, Terms};
 use crate::request::route::path;
 use crate::shield::bans::Offence;
+use crate::shield::by::{Counted, Said as Asking};
 use crate::shield::key::Key;
-use crate::shield::limit::{Rate, Verdict, retry_after_s};
-use crate::shield::table::{Charged, Entered, Name, Place, Table, TableSeed};
-use crate::shield::tally::Outcome;
+use crate::shield::table::{Name, Place, Table, TableSeed};
 
 /// After so many refusals in a row a connection ends.
-const REFUSALS_MAX: u8 = 10;
+const REFUSALS_MAX: u16 = 1000;
 /// Clients to be banned of one turn.
 const OFFENCES_MAX: usize = 64;
 /// Where in the account of what a client has offended it stands, and when he was offered to be banned last.
@@ -55,6 +57,8 @@ pub(super) struct Guard {
     begun_watched: Option<Watched>,
     /// Who is to be banned, until somebody takes it: at most [`OFFENCES_MAX`].
     offences: Vec<Offence>,
+    /// Of the last request: what it counts for.
+    values: Vec<u8>,
 }
 
 /// What is known of a connection.
@@ -65,17 +69,19 @@ struct Known {
     /// The account of its client among [`CONNECTIONS`], so that it need not be searched for each request.
     account: Option<(Key, Name, Place)>,
     /// Refusals in a row.
-    refusals: u8,
+    refusals: u16,
 }
 
 /// Where a request counts as in progress.
 type Holds = [Option<Place>; IN_PROGRESS_MAX];
 
 /// Whose answer it is, and which limits count it if it has a status of theirs: a bit for each, in their order.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Watched {
     key: Key,
     limits: u64,
+    /// The accounts of those that count by something else than the client, by their places in that order.
+    others: Vec<(usize, Name)>,
 }
 
 const _: () = assert!(LIMITS_MAX <= u64::BITS as usize);
@@ -90,27 +96,6 @@ struct Refusal {
     is_forwarded: bool,
 }
 
-/// One client before his limits.
-struct Suspect<'a> {
-    table: &'a Table,
-    key: Key,
-    /// The account among [`CONNECTIONS`], and the other one that was looked at last.
-    first: Option<(Name, Option<Place>)>,
-    other: Option<(u32, Name, Option<Place>)>,
-    /// Where the account is that was charged last.
-    last: Option<Place>,
-    worker: u16,
-    now_us: u64,
-}
-
-/// What one limit says.
-enum Said {
-    Passed,
-    /// One too many; when the next one would pass, parts.
-    Over(u64),
-    Untracked,
-}
-
 impl Guard {
     /// For a plan with `shield`.
     fn new(plan: &ShieldPlan) -> Guard {
@@ -123,6 +108,7 @@ impl Guard {
             begun: Holds::default(),
             begun_watched: None,
             offences: Vec::new(),
+            values: Vec::new(),
         }
     }
 
@@ -180,7 +166,7 @@ impl Guard {
     #[inline]
     pub(super) fn answered(&mut self, exchange: ExchangeKey, status: u16, cx: &Context) {
         if let Some(watched) = self.watched.take(exchange) {
-            charge_answer(watched, status, cx);
+            charge_answer(&watched, status, cx);
         }
     }
 
@@ -229,118 +215,6 @@ impl Drop for Guard {
     }
 }
 
-impl<'a> Suspect<'a> {
-    /// Somebody of whom nothing is known but perhaps where his account is among [`CONNECTIONS`].
-    fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, cx: &Context) -> Suspect<'a> {
-        let first = first.map(|(name, place)| (name, Some(place)));
-        Suspect { table, key, first, other: None, last: None, worker: cx.worker, now_us: cx.now_us }
-    }
-
-    /// The account of a group.
-    fn account(&self, group: u32) -> (Name, Option<Place>) {
-        match (self.first, self.other) {
-            (Some(known), _) if group == CONNECTIONS => known,
-            (_, Some((known, name, place))) if known == group => (name, place),
-            _ => (self.table.name(group, self.key), None),
-        }
-    }
-
-    fn note(&mut self, group: u32, name: Name, place: Option<Place>) {
-        self.last = place;
-        if group == CONNECTIONS {
-            self.first = Some((name, place));
-        } else {
-            self.other = Some((group, name, place));
-        }
-    }
-
-    /// Charges a limit that is a rate.
-    fn charge(&mut self, limit: &LimitPlan) -> Said {
-        let Some(rate) = limit.terms.rate() else { return Said::Passed };
-        let group = limit.seat.group;
-        let (name, known) = self.account(group);
-        let charged = self.table.charge(&name, known, limit.seat.slot.into(), rate, self.now_us);
-        let (place, said) = match charged {
-            Charged::At(place, Verdict::Passed) => (Some(place), Said::Passed),
-            Charged::At(place, Verdict::Over { wait }) => (Some(place), Said::Over(wait)),
-            Charged::Untracked => (None, Said::Untracked),
-        };
-        self.note(group, name, place);
-        said
-    }
-
-    /// Charges a limit for something that has happened. False: it has no room for more.
-    fn note_one(&mut self, limit: &LimitPlan) -> bool {
-        let said = self.charge(limit);
-        let outcome = if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
-        limit.tally.count(self.worker, outcome);
-        matches!(said, Said::Passed)
-    }
-
-    /// Whether a limit that is a rate has room for one, without charging it.
-    fn look(&mut self, limit: &LimitPlan) -> Said {
-        let Some(rate) = limit.terms.rate() else { return Said::Passed };
-        let (name, known) = self.account(limit.seat.group);
-        let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now_us);
-        self.note(limit.seat.group, name, found.map(|(place, _)| place).or(known));
-        match found {
-            Some((_, Verdict::Over { wait })) => Said::Over(wait),
-            _ => Said::Passed,
-        }
-    }
-
-    /// Counts one in among those of a limit that are open. `observes`: however many there are.
-    fn enter(&mut self, limit: &LimitPlan, max: u32, observes: bool) -> (Said, Option<Place>) {
-        let group = limit.seat.group;
-        let (name, known) = self.account(group);
-        let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now_us);
-        let (said, place) = match entered {
-            Entered::At(place, count) if count > max => (Said::Over(0), Some(place)),
-            Entered::At(place, _) => (Said::Passed, Some(place)),
-            Entered::Full => (Said::Over(0), None),
-            Entered::Untracked => (Said::Untracked, None),
-        };
-        self.note(group, name, place);
-        (said, place)
-    }
-
-    /// What follows from what a limit says: when to come again, if that is a refusal, and whether he is to be banned for it.
-    fn judge(&mut self, limit: &LimitPlan, said: &Said, plan: &ShieldPlan) -> Option<(u32, Option<Offence>)> {
-        let observes = plan.observe || limit.observe;
-        let outcome = match said {
-            Said::Passed => Outcome::Passed,
-            Said::Untracked => Outcome::Untracked,
-            Said::Over(_) if observes => Outcome::Observed,
-            Said::Over(_) => Outcome::Refused,
-        };
-        limit.tally.count(self.worker, outcome);
-        match (outcome, said) {
-            (Outcome::Refused, Said::Over(wait)) => {
-                if let Some(place) = self.last {
-                    self.table.offend(place, self.key, plan.aggregate, self.now_us);
-                }
-                Some((retry_after_s(*wait), self.offend(limit, plan)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Charges a refusal as an offence: the client, if he is to be banned for it.
-    fn offend(&self, limit: &LimitPlan, plan: &ShieldPlan) -> Option<Offence> {
-        let ban = plan.ban.as_ref()?;
-        let name = self.table.name(OFFENCES, self.key);
-        let is_over = |slot, rate: &Rate| {
-            let charged = self.table.charge(&name, None, slot, rate, self.now_us);
-            matches!(charged, Charged::At(_, Verdict::Over { .. }))
-        };
-        let is_meant = is_over(OFFENDED, &ban.offences) || limit.over == Over::Ban;
-        if !is_meant || is_over(OFFERED, &Rate::new(1, OFFERED_US, 1, false)) {
-            return None;
-        }
-        Some(Offence { block: self.key.block()?, limit: limit.name.clone(), by_proxy: false })
-    }
-}
-
 /// Who a client is: his key, and perhaps a larger network that he is a part of.
 fn key_of(client: IpAddr, plan: &ShieldPlan, table: &Table, now_us: u64) -> Key {
     let key = Key::of(client, plan.prefix);
@@ -364,16 +238,16 @@ pub(super) fn admit(guard: &mut Guard, peer: IpAddr, cx: &Context) -> Result<Opt
     for limit in plan.limits.iter().filter(|limit| limit.terms.is_of_connections()) {
         let said = match limit.terms {
             Terms::Open(max) => {
-                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe);
+                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe, None);
                 open = open.or(place);
                 said
             }
             // What was, and not this.
-            Terms::Glitches(_) | Terms::Timeouts(_) => match suspect.look(limit) {
+            Terms::Glitches(_) | Terms::Timeouts(_) => match suspect.look(limit, None) {
                 Said::Passed => continue,
                 said => said,
             },
-            _ => suspect.charge(limit),
+            _ => suspect.charge(limit, None),
         };
         if let Some((_, offence)) = suspect.judge(limit, &said, plan) {
             open.into_iter().for_each(|place| table.leave(place));
@@ -440,7 +314,7 @@ fn judge_request(
     let known = guard.conns.get(carrier).filter(|_| !by_proxy);
     let account = known.and_then(|known| known.account).filter(|(of, ..)| *of == key);
     let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), cx);
-    let asked = Asked { head, bytes, path: None };
+    let asked = Asked { head, fields, bytes, path: None };
     let refusal = judge_all(guard, &mut suspect, plan, asked, &mut clients.path);
     let mut is_one_of_many = false;
     if !by_proxy {
@@ -459,12 +333,13 @@ fn judge_request(
 
 /// Charges the limits that count such an answer to such a request.
 #[cold]
-fn charge_answer(watched: Watched, status: u16, cx: &Context) {
+fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
     let Some(plan) = &cx.plan.shield else { return };
     let mut suspect = Suspect::new(plan.seed.table(), watched.key, None, cx);
     for (at, limit) in plan.limits.iter().enumerate() {
         if watched.limits >> at & 1 == 1 && limit.answers.iter().any(|codes| codes.contain(status)) {
-            suspect.note_one(limit);
+            let of = watched.others.iter().find(|(other, _)| *other == at).map(|(_, name)| *name);
+            suspect.note_one(limit, of);
         }
     }
 }
@@ -485,13 +360,14 @@ pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
             _ => 0,
         };
         // Nobody owes more than all of it.
-        (0..times).take_while(|_| suspect.note_one(limit)).for_each(drop);
+        (0..times).take_while(|_| suspect.note_one(limit, None)).for_each(drop);
     }
 }
 
 /// What limits look at.
 struct Asked<'a> {
     head: &'a RequestHead,
+    fields: &'a Fields,
     bytes: &'a [u8],
     /// Normalised; None: nobody has asked for it yet.
     path: Option<&'a [u8]>,
@@ -527,9 +403,16 @@ fn judge_all<'a>(
         if !asked.is_for(limit, &mut scratch) {
             continue;
         }
+        let asking = Asking { head: asked.head, fields: asked.fields, bytes: asked.bytes };
+        let account = (limit.seat.group, suspect.key);
+        let of = match limit.by.counted(suspect.table, account, asking, &mut guard.values) {
+            Counted::Client => None,
+            Counted::Other(name) => Some(name),
+            Counted::Nobody => continue,
+        };
         let said = match limit.terms {
             Terms::InProgress(max) => {
-                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe);
+                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe, of);
                 if let Some(hold) = guard.begun.get_mut(held) {
                     *hold = place;
                     held += 1;
@@ -540,15 +423,17 @@ fn judge_all<'a>(
                 said
             }
             Terms::Answers(_) => {
-                let watched = guard.begun_watched.get_or_insert(Watched { key: suspect.key, limits: 0 });
+                let watched =
+                    guard.begun_watched.get_or_insert(Watched { key: suspect.key, limits: 0, others: Vec::new() });
                 watched.limits |= 1 << at;
-                match suspect.look(limit) {
+                watched.others.extend(of.map(|name| (at, name)));
+                match suspect.look(limit, of) {
                     // Its answer is what may be counted.
                     Said::Passed => continue,
                     said => said,
                 }
             }
-            _ => suspect.charge(limit),
+            _ => suspect.charge(limit, of),
         };
         if let Some((retry_after_s, offence)) = suspect.judge(limit, &said, plan) {
             return Some((limit.over, retry_after_s, offence));
@@ -564,6 +449,7 @@ mod tests {
     use super::*;
     use crate::base::keys::Key as _;
     use crate::shield::key::Prefix;
+    use crate::shield::table::Entered;
 
     #[test]
     fn what_is_open_comes_back() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Network;
 use crate::request::route::{HOST_BYTES_MAX, HostMatch, bare_host};
 use crate::shield::bans::Block;
+use crate::shield::by::By;
 use crate::shield::key::{Key, Prefix};
 use crate::shield::limit::Rate;
 use crate::shield::table::{SLOTS, TableSeed};
@@ -99,6 +100,8 @@ pub struct LimitPlan {
     pub over: Over,
     /// Nothing does, but it is counted. Default false.
     pub observe: bool,
+    /// Whom it counts. Of connections: their clients.
+    pub by: By,
     /// Which requests count. Of connections: all.
     pub requests: RequestMatch,
     /// Which answers do, by their status. Of other terms: none.
@@ -205,6 +208,7 @@ impl LimitPlan {
             terms,
             over: if terms.is_of_connections() { Over::Reset } else { Over::Status(429) },
             observe: false,
+            by: By::default(),
             requests: RequestMatch::default(),
             answers: Vec::new(),
             tally: Arc::default(),

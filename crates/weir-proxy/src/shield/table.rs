@@ -42,6 +42,8 @@ const OFFENCE_US: u64 = 60_000_000;
 const AGGREGATE_PARTS: u32 = 16;
 /// The group of larger networks; those of limits are others.
 const AGGREGATES: u32 = 0;
+/// The label of an account that is no client's: no address begins so (RFC 4291 §2.7, reserved multicast).
+const NO_CLIENT: u64 = u64::MAX;
 /// Where in the account of a larger network the end of its time stands.
 const UNTIL: usize = 1;
 
@@ -163,6 +165,12 @@ impl Table {
         // Even, and not 0.
         let tag = (siphash(self.key, &key.message(group)) & !1).max(2);
         Name { tag, label: key.label() }
+    }
+
+    /// The same of whom a request names by values, written so that no two have the same.
+    pub(crate) fn name_of_values(&self, group: u32, values: &[u8]) -> Name {
+        let tag = (siphash(values_key(self.key, group), values) & !1).max(2);
+        Name { tag, label: [NO_CLIENT, tag] }
     }
 
     /// Charges one request. `known`: where the account was last.
@@ -428,6 +436,14 @@ impl Table {
         }
         self.tag(place).store(name.tag, SeqCst);
     }
+}
+
+/// No client has the same: the hash of values of each group has a key of its own, which is the hash of what no client's message is as long as.
+fn values_key(key: [u64; 2], group: u32) -> [u64; 2] {
+    [0u8, 1].map(|half| {
+        let [a, b, c, d] = group.to_le_bytes();
+        siphash(key, &[a, b, c, d, half])
+    })
 }
 
 /// The places of a bucket.

@@ -4,8 +4,9 @@
 
 use weir_proxy::engine::Unwanted;
 use weir_proxy::plan::{
-    ClientPlan, Entrance, LimitPlan, Network, Over, PathMatch, Plan, RequestMatch, ShieldPlan, Terms,
+    BanPlan, ClientPlan, Entrance, LimitPlan, Network, Over, PathMatch, Plan, RequestMatch, ShieldPlan, Terms,
 };
+use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::limit::Rate;
 use weir_proxy::shield::tally::Outcome;
 use weir_proxy::upstream::health::Codes;
@@ -180,14 +181,15 @@ fn streams_are_requests() {
 fn who_does_not_stop_is_closed() {
     let mut world = World::started(limited(vec![two()]), 1, 1);
     let client = world.client();
-    for number in 0..14 {
+    for number in 0..1010 {
         if !world.clients[client].closed {
             world.get(client, &number.to_string());
             world.settle();
         }
     }
     let replies = &world.clients[client].replies;
-    assert_eq!((replies.len(), replies[11].status, replies[11].closes, replies[10].closes), (12, 429, true, false));
+    let [.., before, last] = &replies[..] else { panic!("{} replies", replies.len()) };
+    assert_eq!((replies.len(), last.status, last.closes, before.closes), (1002, 429, true, false));
     world.finish();
 }
 
@@ -240,6 +242,71 @@ fn only_what_a_limit_is_for() {
         world.settle();
     }
     assert_eq!(world.clients[client].statuses(), [200, 200, 200, 429, 200]);
+    world.finish();
+}
+
+/// What this client is told for these fields.
+fn told_for(world: &mut World, client: usize, target: &str, fields: &str) -> u16 {
+    world.ask(client, "GET", target, fields);
+    world.settle();
+    *world.clients[client].statuses().last().expect("an answer")
+}
+
+#[test]
+fn who_says_the_same_is_counted_together() {
+    let by = |parts: Vec<Part>, falls_back| By { parts, falls_back };
+    let key = || Part::Header("x-key".to_owned());
+    let mut limit = two();
+    for (by, expected) in [
+        (by(vec![key()], false), [200, 200, 429, 200, 200, 200, 200]),
+        (by(vec![key()], true), [200, 200, 429, 200, 200, 200, 429]),
+        (by(vec![Part::Client, key()], false), [200, 200, 200, 200, 200, 200, 200]),
+        (by(Vec::new(), false), [200, 200, 429, 429, 429, 429, 429]),
+    ] {
+        limit.by = by;
+        let mut world = World::started(limited(vec![limit.clone()]), 2, 1);
+        let first = world.client();
+        world.peer = "192.0.2.77".parse().expect("an address");
+        let second = world.client();
+        let asked = [(first, "1"), (second, "1"), (first, "1"), (first, "2"), (second, ""), (second, ""), (second, "")];
+        let told = asked.map(|(client, key)| {
+            let fields = if key.is_empty() { String::new() } else { format!("X-Key: {key}\r\n") };
+            told_for(&mut world, client, "/v", &fields)
+        });
+        assert_eq!(told, expected, "{:?}", limit.by);
+        world.finish();
+    }
+}
+
+/// Answers and requests in progress as well; what others may have written bans nobody.
+#[test]
+fn what_counts_by_values() {
+    let by = By { parts: vec![Part::Query("user".to_owned())], falls_back: false };
+    let of_values = |limit: LimitPlan| with(limit, |limit| limit.by = by.clone());
+    let mut world = with_gaps(vec![of_values(guesses())], 1);
+    let (first, second) = (world.client(), world.client());
+    for client in [first, second] {
+        assert_eq!(told_for(&mut world, client, "/no?user=a", ""), 404);
+    }
+    assert_eq!(told_for(&mut world, first, "/no?user=a", ""), 429);
+    assert_eq!(told_for(&mut world, first, "/no?user=b", ""), 404);
+    world.finish();
+
+    let at_once = of_values(LimitPlan::new("at-once", Terms::InProgress(1)));
+    let mut plan = limited(vec![at_once]);
+    let ban = BanPlan { offences: Rate::new(1, SECOND_US, 1, false), ..BanPlan::default() };
+    plan.shield.as_mut().expect("limits").ban = Some(ban);
+    let mut world = World::started(Plan { shield: plan.shield, ..self::plan(1, 2) }, 1, 1);
+    world.serve(|seen| (!seen.request.target.contains("slow")).then(|| vec![Do::Answer(answer(seen.request))]));
+    let (first, second) = (world.client(), world.client());
+    world.ask(first, "GET", "/slow?user=a", "");
+    world.settle();
+    let told = ["a", "b", "a", "a"].map(|user| told_for(&mut world, second, &format!("/?user={user}"), ""));
+    assert_eq!((told, open(&world)), ([429, 200, 429, 429], 1));
+    assert!(world.nodes[0].engine.take_offence().is_none());
+    world.reset(first);
+    world.settle();
+    assert_eq!(open(&world), 0);
     world.finish();
 }
 

@@ -192,7 +192,7 @@ fn many_ask_more_than_they_may(io: Io) {
     let shield = "shield { limit \"rate\" count=\"requests\" rate=\"1/h\" burst=50; }\n";
     let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 4, "")));
     let running = &weir;
-    // Ten refusals in a row would end a connection.
+    // It asks until it is refused a few times.
     let ask = move |last: u8| {
         let mut client = connect(running, last);
         (0..30)

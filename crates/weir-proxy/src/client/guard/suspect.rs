@@ -1,0 +1,161 @@
+//! One client before the limits of `shield`: finds his accounts, charges them, and says what follows.
+//!
+//! Called by `guard.rs` for each connection and request that is judged.
+
+use super::{OFFENDED, OFFERED, OFFERED_US};
+use crate::context::Context;
+use crate::plan::{CONNECTIONS, LimitPlan, OFFENCES, Over, ShieldPlan};
+use crate::shield::bans::Offence;
+use crate::shield::key::Key;
+use crate::shield::limit::{Rate, Verdict, retry_after_s};
+use crate::shield::table::{Charged, Entered, Name, Place, Table};
+use crate::shield::tally::Outcome;
+
+/// One client before his limits.
+pub(super) struct Suspect<'a> {
+    pub(super) table: &'a Table,
+    pub(super) key: Key,
+    /// The account among [`CONNECTIONS`], and the other one that was looked at last.
+    pub(super) first: Option<(Name, Option<Place>)>,
+    other: Option<(u32, Name, Option<Place>)>,
+    /// Where the account is that was charged last.
+    last: Option<Place>,
+    worker: u16,
+    now_us: u64,
+}
+
+/// What one limit says.
+pub(super) enum Said {
+    Passed,
+    /// One too many; when the next one would pass, parts.
+    Over(u64),
+    Untracked,
+}
+
+impl<'a> Suspect<'a> {
+    /// Somebody of whom nothing is known but perhaps where his account is among [`CONNECTIONS`].
+    pub(super) fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, cx: &Context) -> Suspect<'a> {
+        let first = first.map(|(name, place)| (name, Some(place)));
+        Suspect { table, key, first, other: None, last: None, worker: cx.worker, now_us: cx.now_us }
+    }
+
+    /// The account of a group: `of` one who is not the client, or the client's.
+    fn account(&self, group: u32, of: Option<Name>) -> (Name, Option<Place>) {
+        match (of, self.first, self.other) {
+            (Some(name), ..) => (name, None),
+            (_, Some(known), _) if group == CONNECTIONS => known,
+            (_, _, Some((known, name, place))) if known == group => (name, place),
+            _ => (self.table.name(group, self.key), None),
+        }
+    }
+
+    fn note(&mut self, group: u32, of: Option<Name>, name: Name, place: Option<Place>) {
+        self.last = place.filter(|_| of.is_none());
+        if of.is_some() {
+            return;
+        }
+        if group == CONNECTIONS {
+            self.first = Some((name, place));
+        } else {
+            self.other = Some((group, name, place));
+        }
+    }
+
+    /// Charges a limit that is a rate.
+    pub(super) fn charge(&mut self, limit: &LimitPlan, of: Option<Name>) -> Said {
+        let Some(rate) = limit.terms.rate() else { return Said::Passed };
+        let group = limit.seat.group;
+        let (name, known) = self.account(group, of);
+        let charged = self.table.charge(&name, known, limit.seat.slot.into(), rate, self.now_us);
+        let (place, said) = match charged {
+            Charged::At(place, Verdict::Passed) => (Some(place), Said::Passed),
+            Charged::At(place, Verdict::Over { wait }) => (Some(place), Said::Over(wait)),
+            Charged::Untracked => (None, Said::Untracked),
+        };
+        self.note(group, of, name, place);
+        said
+    }
+
+    /// Charges a limit for something that has happened. False: it has no room for more.
+    pub(super) fn note_one(&mut self, limit: &LimitPlan, of: Option<Name>) -> bool {
+        let said = self.charge(limit, of);
+        let outcome = if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
+        limit.tally.count(self.worker, outcome);
+        matches!(said, Said::Passed)
+    }
+
+    /// Whether a limit that is a rate has room for one, without charging it.
+    pub(super) fn look(&mut self, limit: &LimitPlan, of: Option<Name>) -> Said {
+        let Some(rate) = limit.terms.rate() else { return Said::Passed };
+        let (name, known) = self.account(limit.seat.group, of);
+        let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now_us);
+        self.note(limit.seat.group, of, name, found.map(|(place, _)| place).or(known));
+        match found {
+            Some((_, Verdict::Over { wait })) => Said::Over(wait),
+            _ => Said::Passed,
+        }
+    }
+
+    /// Counts one in among those of a limit that are open. `observes`: however many there are.
+    pub(super) fn enter(
+        &mut self,
+        limit: &LimitPlan,
+        max: u32,
+        observes: bool,
+        of: Option<Name>,
+    ) -> (Said, Option<Place>) {
+        let group = limit.seat.group;
+        let (name, known) = self.account(group, of);
+        let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now_us);
+        let (said, place) = match entered {
+            Entered::At(place, count) if count > max => (Said::Over(0), Some(place)),
+            Entered::At(place, _) => (Said::Passed, Some(place)),
+            Entered::Full => (Said::Over(0), None),
+            Entered::Untracked => (Said::Untracked, None),
+        };
+        self.note(group, of, name, place);
+        (said, place)
+    }
+
+    /// What follows from what a limit says: when to come again, if that is a refusal, and whether he is to be banned for it.
+    pub(super) fn judge(
+        &mut self,
+        limit: &LimitPlan,
+        said: &Said,
+        plan: &ShieldPlan,
+    ) -> Option<(u32, Option<Offence>)> {
+        let observes = plan.observe || limit.observe;
+        let outcome = match said {
+            Said::Passed => Outcome::Passed,
+            Said::Untracked => Outcome::Untracked,
+            Said::Over(_) if observes => Outcome::Observed,
+            Said::Over(_) => Outcome::Refused,
+        };
+        limit.tally.count(self.worker, outcome);
+        match (outcome, said) {
+            (Outcome::Refused, Said::Over(wait)) => {
+                if let Some(place) = self.last {
+                    self.table.offend(place, self.key, plan.aggregate, self.now_us);
+                }
+                Some((retry_after_s(*wait), self.offend(limit, plan)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Charges a refusal as an offence: the client, if he is to be banned for it.
+    fn offend(&self, limit: &LimitPlan, plan: &ShieldPlan) -> Option<Offence> {
+        // Of what others may have done nobody is accused.
+        let ban = plan.ban.as_ref().filter(|_| limit.by.has_client())?;
+        let name = self.table.name(OFFENCES, self.key);
+        let is_over = |slot, rate: &Rate| {
+            let charged = self.table.charge(&name, None, slot, rate, self.now_us);
+            matches!(charged, Charged::At(_, Verdict::Over { .. }))
+        };
+        let is_meant = is_over(OFFENDED, &ban.offences) || limit.over == Over::Ban;
+        if !is_meant || is_over(OFFERED, &Rate::new(1, OFFERED_US, 1, false)) {
+            return None;
+        }
+        Some(Offence { block: self.key.block()?, limit: limit.name.clone(), by_proxy: false })
+    }
+}

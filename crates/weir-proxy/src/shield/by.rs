@@ -1,0 +1,221 @@
+//! What a limit tells apart those by whom it counts: clients, or what their requests say, or both together.
+//!
+//! What a request says, its client chooses: who writes another value has an account of its own, so that such a limit protects whom a value stands
+//! for (a user who logs in, an application with its key) and not from its clients. Called where a request is judged. Bound: linear in the head.
+
+use weir_http::{Fields, RequestHead};
+
+use super::key::Key;
+use super::table::{Name, Table};
+use crate::placement::cookie;
+use crate::request::route::{HOST_BYTES_MAX, bare_host};
+use crate::request::rules::matching::query;
+
+/// Most parts of one [`By`].
+pub const PARTS_MAX: usize = 4;
+
+/// One thing that those are told apart by whom a limit counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// The client.
+    Client,
+    /// The host that is asked for, in lower case and without port.
+    Host,
+    /// All lines of the field of this name, compared without case.
+    Header(String),
+    /// All cookies of this name, compared with case.
+    Cookie(String),
+    /// All members of the query of this name, decoded.
+    Query(String),
+}
+
+/// All of it together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    /// Empty: nothing, so that all requests are counted together.
+    pub parts: Vec<Part>,
+    /// A request without one of them is counted by its client. Default false: it is not counted.
+    pub falls_back: bool,
+}
+
+/// What a request says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Said<'a> {
+    pub(crate) head: &'a RequestHead,
+    pub(crate) fields: &'a Fields,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Whom a request counts for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Counted {
+    /// Its client.
+    Client,
+    /// Whom its values stand for.
+    Other(Name),
+    /// Nobody.
+    Nobody,
+}
+
+impl Default for By {
+    fn default() -> By {
+        By { parts: vec![Part::Client], falls_back: false }
+    }
+}
+
+impl By {
+    /// The client and nothing else.
+    #[inline]
+    pub fn is_client(&self) -> bool {
+        self.parts == [Part::Client]
+    }
+
+    /// Whether what it counts is one client's.
+    #[inline]
+    pub fn has_client(&self) -> bool {
+        self.parts.contains(&Part::Client)
+    }
+
+    /// Whom a request counts for in the accounts of a group. `scratch` is overwritten.
+    #[inline]
+    pub(crate) fn counted(
+        &self,
+        table: &Table,
+        (group, client): (u32, Key),
+        said: Said<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Counted {
+        if self.is_client() {
+            return Counted::Client;
+        }
+        self.of_values(table, (group, client), said, scratch)
+    }
+
+    #[inline(never)]
+    fn of_values(&self, table: &Table, (group, client): (u32, Key), said: Said<'_>, scratch: &mut Vec<u8>) -> Counted {
+        scratch.clear();
+        if self.parts.iter().all(|part| part.write(client, said, scratch)) {
+            Counted::Other(table.name_of_values(group, scratch))
+        } else if self.falls_back {
+            Counted::Client
+        } else {
+            Counted::Nobody
+        }
+    }
+}
+
+impl Part {
+    /// Puts what a request says behind `into`, so that no two requests that say different things have the same there. False: it says nothing.
+    fn write(&self, client: Key, Said { head, fields, bytes }: Said<'_>, into: &mut Vec<u8>) -> bool {
+        match self {
+            Part::Client => {
+                into.extend_from_slice(&client.message(0));
+                true
+            }
+            Part::Host => {
+                let mut buffer = [0; HOST_BYTES_MAX];
+                values(bare_host(head.authority.of(bytes), &mut buffer).into_iter(), into)
+            }
+            Part::Header(name) => {
+                // What is between the client and us only says nothing of him.
+                let lines = fields.as_slice().iter().filter(|field| !field.listed);
+                let mine = lines.filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
+                values(mine.map(|field| field.value.of(bytes)), into)
+            }
+            Part::Cookie(name) => values(cookie::values(fields, bytes, name.as_bytes()), into),
+            Part::Query(name) => {
+                let mine = query(head.path.of(bytes)).filter(|(key, _)| key == name.as_bytes());
+                values(mine.map(|(_, value)| value), into)
+            }
+        }
+    }
+}
+
+/// Puts values with their lengths behind `into`, then an end. False: there is none but empty ones.
+fn values(all: impl Iterator<Item = impl AsRef<[u8]>>, into: &mut Vec<u8>) -> bool {
+    let begin = into.len();
+    for value in all {
+        let value = value.as_ref();
+        if !value.is_empty() {
+            into.extend_from_slice(&(value.len() as u64).to_le_bytes());
+            into.extend_from_slice(value);
+        }
+    }
+    let says_something = into.len() > begin;
+    into.extend_from_slice(&[0; 8]);
+    says_something
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: requests count for the same exactly if they say the same. How: a table, and values that could run into each other.
+
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::shield::key::Prefix;
+
+    fn part(text: &str) -> Part {
+        match text.split_once(':') {
+            Some(("header", name)) => Part::Header(name.to_owned()),
+            Some(("cookie", name)) => Part::Cookie(name.to_owned()),
+            Some(("query", name)) => Part::Query(name.to_owned()),
+            _ if text == "host" => Part::Host,
+            _ => Part::Client,
+        }
+    }
+
+    /// What a request of a client has for this: None: nothing.
+    fn said(by: &str, client: u8, target: &str, lines: &str) -> Option<Vec<u8>> {
+        let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
+        let mut fields = Fields::default();
+        let head = weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
+        let head = head.unwrap().unwrap();
+        let client = Key::of(IpAddr::from([192, 0, 2, client]), Prefix::default());
+        let said = Said { head: &head, fields: &fields, bytes: text.as_bytes() };
+        let mut into = Vec::new();
+        by.split(',').all(|word| part(word).write(client, said, &mut into)).then_some(into)
+    }
+
+    #[test]
+    fn what_requests_say() {
+        let of = |by: &str, target: &str, lines: &str| said(by, 1, target, &format!("Host: A.test:80\r\n{lines}"));
+        assert_eq!(of("host", "/", ""), said("host", 2, "/x", "Host: a.test.\r\n"));
+        assert_ne!(of("host", "/", ""), said("host", 1, "/", "Host: b.test\r\n"));
+        assert_eq!(of("header:x-key", "/", "X-KEY: a\r\n"), of("header:x-key", "/y", "A: b\r\nx-key:  a \r\n"));
+        for (by, target, lines) in [
+            ("header:x-key", "/", ""),
+            ("header:x-key", "/", "X-Key:\r\n"),
+            ("header:x-key", "/", "Connection: x-key\r\nX-Key: a\r\n"),
+            ("cookie:id", "/", "Cookie: ID=a\r\n"),
+            ("query:user", "/?user=&users=a", ""),
+            ("client,query:user", "/", ""),
+        ] {
+            assert_eq!(of(by, target, lines), None, "{by} {target} {lines}");
+        }
+        assert_eq!(
+            of("cookie:id", "/", "Cookie: a=b; id=1\r\n"),
+            of("cookie:id", "/", "Cookie: id=1\r\nCookie: c=d\r\n")
+        );
+        assert_eq!(of("query:user", "/?user=a+b", ""), of("query:user", "/x?y&us%65r=a%20b", ""));
+        assert_ne!(of("query:user", "/?user=a", ""), of("query:user", "/?user=A", ""));
+        assert_ne!(said("client,host", 1, "/", "Host: a\r\n"), said("client,host", 2, "/", "Host: a\r\n"));
+    }
+
+    #[test]
+    fn values_do_not_run_into_each_other() {
+        let by = "header:a,header:b";
+        let lines = |lines: &str| said(by, 1, "/", &format!("Host: a\r\n{lines}")).unwrap();
+        let all = [
+            lines("A: 1\r\nB: 23\r\n"),
+            lines("A: 12\r\nB: 3\r\n"),
+            lines("A: 1\r\nA: 2\r\nB: 3\r\n"),
+            lines("A: 1\r\nB: 2\r\nB: 3\r\n"),
+            lines("A: 1,2\r\nB: 3\r\n"),
+            lines("A: 2\r\nA: 1\r\nB: 3\r\n"),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(all[at + 1..].iter().all(|other| other != one), "{at}");
+        }
+    }
+}
