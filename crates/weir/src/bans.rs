@@ -48,6 +48,8 @@ const EXEMPT_EVERY: Duration = Duration::from_secs(60);
 const CLOCK_STEP_US: u64 = 1_000_000;
 /// Offers that are taken before anybody else gets the list.
 const BATCH_MAX: usize = 1024;
+/// Bans that a new table of the kernel is told of at a time.
+const KERNEL_BATCH: usize = 2048;
 /// Lines of the file that are made at a time.
 const SAVE_BATCH: usize = 1024;
 /// What is kept of a reason.
@@ -205,6 +207,7 @@ impl Bans {
                 exempt_at = now + EXEMPT_EVERY;
                 self.look_at_machine();
             }
+            let has_table = kernel.is_there();
             let task = self.with(|list| {
                 let offered = first.into_iter().chain(offences.try_iter()).take(BATCH_MAX);
                 offered.for_each(|offence| list.take(&offence));
@@ -217,7 +220,7 @@ impl Bans {
                     list.look();
                 }
                 list.publish(now);
-                list.kernel_task(now)
+                list.kernel_task(has_table, now)
             });
             if let Some(task) = task {
                 let part = self.tell_kernel(&mut kernel, task);
@@ -234,17 +237,25 @@ impl Bans {
 
     /// Tells the kernel what has changed; what it does then. None: nothing, for nobody is banned yet.
     fn tell_kernel(&self, kernel: &mut Kernel, task: Task) -> Option<Part> {
-        let Task { wish, mut changed, has_some } = task;
+        let Task { wish, changed, has_some } = task;
         // There is no table before there is somebody to stand in it.
         if !has_some && !kernel.is_there() {
             return None;
         }
         let Prepared { is_new, said } = kernel.prepare(wish);
         said.into_iter().for_each(tell);
-        if is_new {
-            changed = self.lock().for_kernel();
+        if !is_new {
+            return Some(kernel.follow(changed, wall_us()));
         }
-        Some(kernel.follow(changed, wall_us()))
+        self.lock().ledger.watch(true, now_s());
+        let (mut part, mut last) = (Part::default(), None);
+        loop {
+            let batch = self.lock().for_kernel(&mut last);
+            if batch.is_empty() {
+                return Some(part);
+            }
+            part = kernel.follow(batch, wall_us());
+        }
     }
 
     /// Looks whom no ban may meet.
@@ -343,8 +354,10 @@ impl List {
     fn read(&mut self) {
         let Some(path) = self.file.clone() else { return };
         let (terms, now_s) = (terms(&self.plan), now_s());
-        match file::read(&path, |block, ban| self.ledger.restore(block, ban, &terms, now_s)) {
+        let mut saved = Vec::new();
+        match file::read(&path, |block, ban| saved.push((block, ban))) {
             Ok(Broken { count, first }) => {
+                self.ledger.restore(saved, &terms, now_s);
                 if count > 0 {
                     let path = path.display();
                     self.voice.warn(format!(
@@ -416,7 +429,9 @@ impl List {
         // Workers have the clock that does not jump.
         let end_us =
             |ban: &Ban| ban.until_s().saturating_mul(1_000_000).saturating_add_signed(offset_us.saturating_neg());
-        let set = BanSet::new(self.ledger.in_force(now_s()).map(|(block, ban)| (block, end_us(ban))));
+        let mut ends = Vec::with_capacity(self.ledger.len());
+        ends.extend(self.ledger.in_force(now_s()).map(|(block, ban)| (block, end_us(ban))));
+        let set = BanSet::new(ends);
         let is_some = !set.is_empty();
         let told = workers.command(&Command::Ban(Arc::new(set)));
         self.publish_at = Some(now + PUBLISH_EVERY.max(begin.elapsed() * PUBLISH_SHARE));
@@ -425,13 +440,14 @@ impl List {
         }
     }
 
-    /// What the kernel is to be told. None: nothing new.
-    fn kernel_task(&mut self, now: Instant) -> Option<Task> {
+    /// What the kernel is to be told, which has a table or none. None: nothing new.
+    fn kernel_task(&mut self, has_table: bool, now: Instant) -> Option<Task> {
         if !self.kernel_waits || self.kernel_at.is_some_and(|at| now < at) {
             return None;
         }
         self.kernel_waits = false;
         let wish = Wish::of(&self.plan, &self.exempt).filter(|_| self.turn == Turn::Now);
+        self.ledger.watch(has_table, now_s());
         let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
         let changed = self.ledger.take_changed(now_s());
         let until_s = |ban: Option<&Ban>| ban.filter(|ban| ban.is_for_packets()).map(Ban::until_s);
@@ -439,10 +455,14 @@ impl List {
         Some(Task { wish, changed, has_some })
     }
 
-    /// All that the kernel is to know.
-    fn for_kernel(&self) -> Vec<(Block, Option<u64>)> {
-        let in_force = self.ledger.in_force(now_s()).filter(|(_, ban)| ban.is_for_packets());
-        in_force.map(|(block, ban)| (block, Some(ban.until_s()))).collect()
+    /// What the kernel is to know of those behind `last`, which is moved on. Empty: that is all.
+    fn for_kernel(&self, last: &mut Option<Block>) -> Vec<(Block, Option<u64>)> {
+        let now_s = now_s();
+        let is_meant = |ban: &Ban| ban.until_s() > now_s && ban.is_for_packets();
+        let meant = self.ledger.behind(*last).filter(|(_, ban)| is_meant(ban)).take(KERNEL_BATCH);
+        let batch: Vec<_> = meant.map(|(block, ban)| (block, Some(ban.until_s()))).collect();
+        *last = batch.last().map(|(block, _)| *block);
+        batch
     }
 
     /// Where it is to be written, if it is time, or in any case.

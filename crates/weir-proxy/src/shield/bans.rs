@@ -98,8 +98,7 @@ pub struct BanSet {
 
 impl BanSet {
     /// Of these, each until then; of a block that is there twice the later row counts.
-    pub fn new(bans: impl IntoIterator<Item = (Block, u64)>) -> BanSet {
-        let mut ends_us: Vec<(Block, u64)> = bans.into_iter().collect();
+    pub fn new(mut ends_us: Vec<(Block, u64)>) -> BanSet {
         if !ends_us.is_sorted_by(|(block, _), (next, _)| block < next) {
             // Stable: the later row comes first then, and stays.
             ends_us.reverse();
@@ -168,7 +167,7 @@ mod tests {
             let bans: Vec<(Block, u64)> =
                 bans.into_iter().filter_map(|(address, prefix, end)| Some((Block::of(address, prefix)?, end))).collect();
             let last = |block: &Block| bans.iter().rev().find(|(other, _)| other == block).map(|(_, end)| *end);
-            let set = BanSet::new(bans.iter().copied());
+            let set = BanSet::new(bans.clone());
             for (address, now_us) in asked {
                 let in_force = bans.iter().filter(|(block, _)| block.has(address)).filter_map(|(block, _)| last(block));
                 let expected = in_force.filter(|end_us| *end_us > now_us).max();

@@ -47,7 +47,7 @@ fn connect(world: &mut World, from: &str) -> Result<u64, Unwanted> {
 }
 
 fn banned(world: &World, who: &[&str], for_us: u64) -> BanSet {
-    BanSet::new(who.iter().map(|who| (block(who), world.now_us + for_us)))
+    BanSet::new(who.iter().map(|who| (block(who), world.now_us + for_us)).collect())
 }
 
 #[test]

@@ -89,8 +89,8 @@ pub(crate) struct Ledger {
     /// Reasons of bans, each once, and how many were in use when they were looked at last.
     reasons: HashSet<Arc<String>>,
     reasons_used: usize,
-    /// Whose bans have begun, changed or ended since somebody took these; the last second of which ends are among them.
-    changed: BTreeSet<Block>,
+    /// Whose bans have begun, changed or ended since somebody took these, and the last second of which ends are among them. None: nobody asks.
+    changed: Option<BTreeSet<Block>>,
     noted_s: u64,
     /// Nobody in these is banned, and nothing with one of them in it.
     allowed: Vec<Block>,
@@ -156,11 +156,8 @@ impl Ledger {
     fn put(&mut self, block: Block, mut ban: Ban, terms: &Terms, now_s: u64) -> Option<Block> {
         self.take(block);
         let way = self.make_room(terms, now_s);
-        match self.reasons.get(&ban.reason) {
-            Some(reason) => ban.reason = Arc::clone(reason),
-            None => drop(self.reasons.insert(Arc::clone(&ban.reason))),
-        }
-        self.changed.insert(block);
+        self.share_reason(&mut ban);
+        self.note(block);
         self.by_end.insert((ban.until, block));
         self.bans.insert(block, ban);
         way
@@ -180,7 +177,7 @@ impl Ledger {
         self.bans.remove(&first);
         let was_in_force = u64::from(until) > now_s;
         if was_in_force {
-            self.changed.insert(first);
+            self.note(first);
         }
         self.displaced += u64::from(was_in_force);
         was_in_force.then_some(first)
@@ -216,17 +213,48 @@ impl Ledger {
     fn take(&mut self, block: Block) -> Option<Ban> {
         let ban = self.bans.remove(&block)?;
         self.by_end.remove(&(ban.until, block));
-        self.changed.insert(block);
+        self.note(block);
         Some(ban)
     }
 
+    fn share_reason(&mut self, ban: &mut Ban) {
+        match self.reasons.get(&ban.reason) {
+            Some(reason) => ban.reason = Arc::clone(reason),
+            None => drop(self.reasons.insert(Arc::clone(&ban.reason))),
+        }
+    }
+
+    fn note(&mut self, block: Block) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(block);
+        }
+    }
+
+    /// From now on it is noted whose bans change, or no more.
+    pub(crate) fn watch(&mut self, is_watched: bool, now_s: u64) {
+        if is_watched != self.changed.is_some() {
+            self.changed = is_watched.then(BTreeSet::new);
+            self.noted_s = now_s;
+        }
+    }
+
     /// Puts in what was saved, unless it counts no more, is shorter than what there is, or meets somebody whom no ban may meet.
-    pub(crate) fn restore(&mut self, block: Block, ban: Ban, terms: &Terms, now_s: u64) {
-        let is_shorter = self.bans.get(&block).is_some_and(|other| other.until > ban.until);
-        if is_shorter || ban.until_s().saturating_add(terms.max_s) <= now_s || !(ban.forced || self.may_ban(block)) {
+    pub(crate) fn restore(&mut self, mut saved: Vec<(Block, Ban)>, terms: &Terms, now_s: u64) {
+        let counts = |ban: &Ban| ban.until_s().saturating_add(terms.max_s) > now_s;
+        saved.retain(|(block, ban)| counts(ban) && (ban.forced || self.may_ban(*block)));
+        if self.bans.is_empty() && saved.len() <= terms.bans_max {
+            // Made from all of them at once a tree is half as large as one that they are put into in their order.
+            saved.iter_mut().for_each(|(_, ban)| self.share_reason(ban));
+            saved.sort_by_key(|(block, ban)| (*block, ban.until));
+            self.bans = saved.into_iter().collect();
+            self.by_end = self.bans.iter().map(|(block, ban)| (ban.until, *block)).collect();
             return;
         }
-        self.put(block, ban, terms, now_s);
+        for (block, ban) in saved {
+            if self.bans.get(&block).is_none_or(|other| other.until <= ban.until) {
+                self.put(block, ban, terms, now_s);
+            }
+        }
     }
 
     /// All, also what is over and still counts, by their ends.
@@ -250,14 +278,16 @@ impl Ledger {
         self.by_end.last().is_some_and(|(until, _)| u64::from(*until) > now_s)
     }
 
-    /// Whose bans have begun, changed or ended since the last call, each with its ban, which may be over.
+    /// Whose bans have begun, changed or ended since the last call, each with its ban, which may be over. Nobody's unless that is
+    /// [watched](Ledger::watch).
     pub(crate) fn take_changed(&mut self, now_s: u64) -> impl Iterator<Item = (Block, Option<&Ban>)> {
         let at = |second: u64| (stored(second.saturating_add(1)), Block::LEAST);
-        if self.noted_s < now_s {
-            self.changed.extend(self.by_end.range(at(self.noted_s)..at(now_s)).map(|(_, block)| *block));
+        let mut changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
+        if self.changed.is_some() && self.noted_s < now_s {
+            changed.extend(self.by_end.range(at(self.noted_s)..at(now_s)).map(|(_, block)| *block));
             self.noted_s = now_s;
         }
-        std::mem::take(&mut self.changed).into_iter().map(|block| (block, self.bans.get(&block)))
+        changed.into_iter().map(|block| (block, self.bans.get(&block)))
     }
 
     /// That of a block, also if it is over and still counts.
@@ -363,6 +393,28 @@ mod tests {
         assert_eq!(ledger.allow(vec![block("10.0.0.0/8")], NOW_S), [], "and goes on to");
     }
 
+    #[test]
+    fn changes_are_told_once_to_whoever_watches() {
+        let mut ledger = Ledger::default();
+        let told = |ledger: &mut Ledger, now_s: u64| -> Vec<(Block, Option<u64>)> {
+            ledger.take_changed(now_s).map(|(block, ban)| (block, ban.map(Ban::until_s))).collect()
+        };
+        let [one, other] = ["192.0.2.1", "192.0.2.2"].map(block);
+        ledger.insist(one, 5, "", &TERMS, NOW_S);
+        assert_eq!(told(&mut ledger, NOW_S), [], "nobody watches");
+        ledger.watch(true, NOW_S);
+        ledger.insist(other, 10, "", &TERMS, NOW_S);
+        assert_eq!(told(&mut ledger, NOW_S), [(other, Some(NOW_S + 10))], "the first one was there before");
+        assert_eq!(told(&mut ledger, NOW_S + 4), []);
+        assert_eq!(told(&mut ledger, NOW_S + 5), [(one, Some(NOW_S + 5))], "it has ended");
+        assert_eq!(told(&mut ledger, NOW_S + 6), []);
+        ledger.forgive(Some(other), NOW_S + 6);
+        assert_eq!(told(&mut ledger, NOW_S + 6), [(other, None)]);
+        ledger.watch(false, NOW_S + 6);
+        ledger.insist(other, 10, "", &TERMS, NOW_S + 6);
+        assert_eq!(told(&mut ledger, NOW_S + 20), []);
+    }
+
     /// A reload may name a file in which somebody stands who is banned already.
     #[test]
     fn what_was_saved_shortens_nothing() {
@@ -371,7 +423,7 @@ mod tests {
         let here = ledger.get(one).unwrap().clone();
         for (until_s, is_kept) in [(NOW_S + 599, false), (NOW_S + 601, true)] {
             let saved = Ban::new(here.since_s(), until_s, "saved");
-            ledger.restore(one, saved.clone(), &TERMS, NOW_S);
+            ledger.restore(vec![(one, saved.clone())], &TERMS, NOW_S);
             assert_eq!(ledger.get(one), Some(if is_kept { &saved } else { &here }));
         }
     }
@@ -403,7 +455,7 @@ mod tests {
                     0 => drop(ledger.forgive(Some(one), now_s)),
                     1 => drop(ledger.insist(one, wait_s, "", &TERMS, now_s)),
                     2 => drop(ledger.allow(vec![one], now_s)),
-                    3 => ledger.restore(one, Ban { count: 3, ..Ban::new(now_s, now_s + 1, "") }, &TERMS, now_s),
+                    3 => ledger.restore(vec![(one, Ban { count: 3, ..Ban::new(now_s, now_s + 1, "") }); 2], &TERMS, now_s),
                     _ => drop(ledger.offended(one, ("", false), &TERMS, now_s)),
                 }
                 prop_assert!(ledger.len() <= TERMS.bans_max && ledger.len() == ledger.by_end.len());
