@@ -5,8 +5,8 @@
 
 /// Attackers, each with an address of its own.
 pub(crate) const ATTACKERS: u32 = 20;
-/// How long an attacker waits for a connection that is not answered, seconds.
-pub(crate) const CONNECT_TIMEOUT_S: u32 = 1;
+/// How long an attacker waits for a connection that is not answered: less than the second after which the kernel sends its first packet again.
+pub(crate) const CONNECT_TIMEOUT_MS: u32 = 500;
 /// Users, each with an address and a connection of its own.
 pub(crate) const USERS: u32 = 500;
 /// Attackers' attempts for each request of users.
@@ -36,11 +36,11 @@ impl Attack {
     }
 
     /// Connections that each attacker has at a time, at most. Who is refused pauses for 10 ms before he connects again; who is not answered waits for
-    /// [`CONNECT_TIMEOUT_S`], and makes his next attempts meanwhile.
+    /// [`CONNECT_TIMEOUT_MS`], and makes his next attempts meanwhile.
     pub(crate) const fn connections(self) -> u32 {
         match self {
             Attack::Requests => 16,
-            Attack::Connections => 128,
+            Attack::Connections => 64,
         }
     }
 
@@ -60,7 +60,7 @@ impl Attack {
 const _: () = assert!(Attack::Requests.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Connections.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Requests.rate() < Attack::Requests.connections() * 100);
-const _: () = assert!(Attack::Connections.rate() * CONNECT_TIMEOUT_S < Attack::Connections.connections());
+const _: () = assert!(Attack::Connections.rate() * CONNECT_TIMEOUT_MS / 1000 < Attack::Connections.connections());
 const _: () = assert!(Attack::Requests.rate() >= 40 * RATE && Attack::Connections.rate() >= 40 * RATE);
 
 /// A program that can limit its clients.

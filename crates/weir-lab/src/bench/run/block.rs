@@ -16,7 +16,7 @@ use super::load::{Bound, latency, pause};
 use super::nets::{self, Nets, PROXY, Side};
 use super::process::{self, CoreTicks, Machine, Process, bound_command};
 use super::stage::{Running, Stage};
-use crate::bench::experiment::block::{ATTACKERS, Attack, BURST, CONNECT_TIMEOUT_S, Limiting, Program, RATE, USERS};
+use crate::bench::experiment::block::{ATTACKERS, Attack, BURST, CONNECT_TIMEOUT_MS, Limiting, Program, RATE, USERS};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::record::answers::Latency;
 use crate::bench::record::block::{Blocked, Core};
@@ -117,7 +117,7 @@ fn bomb_words(attack: Attack, seconds: u32) -> Vec<String> {
     let warm_up_us = WARM_UP.as_micros() as u64;
     let phase_us = u64::from(seconds) * 1_000_000;
     let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
-    words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_S}s")]);
+    words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_MS}ms")]);
     words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={warm_up_us}us")]);
     let users = format!(
         "--class=users: rate={}, arrivals=poisson, connections={USERS}, source={}",
@@ -202,9 +202,14 @@ fn fill(
     };
     for nth in 0..ATTACKERS {
         let mut slice = Slice::default();
-        let within = class(&name(nth))?.iter().filter(|(second, _)| **second < 2 * seconds);
-        // What is left at the end is awaited, in a time in which the limit lets more through.
-        within.for_each(|(_, second)| slice.add(second));
+        for (second, part) in class(&name(nth))? {
+            if *second < 2 * seconds {
+                slice.add(part);
+            } else {
+                // What is left at the end is awaited, in a time in which the limit lets more through; who has no connection then gets none.
+                (0..part.counts.connects(Connect::TimedOut)).for_each(|_| slice.counts.connect(Connect::TimedOut));
+            }
+        }
         add_attacker(&mut blocked, &slice, (attack, nth), seconds);
     }
     blocked.attempts_per_second = blocked.attempts as f64 / f64::from(seconds);
