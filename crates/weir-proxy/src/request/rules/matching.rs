@@ -47,7 +47,7 @@ impl Condition {
 }
 
 /// The members of a query, decoded: name and value, which is empty where there is no `=`.
-fn query(target: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+pub(super) fn query(target: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     let query = target.iter().position(|byte| *byte == b'?').map_or(&b""[..], |at| &target[at + 1..]);
     query.split(|byte| *byte == b'&').filter(|member| !member.is_empty()).map(|member| {
         let at = member.iter().position(|byte| *byte == b'=').unwrap_or(member.len());
