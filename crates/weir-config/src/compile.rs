@@ -11,6 +11,7 @@ mod identity;
 mod listen;
 mod own_answer;
 mod pool;
+mod requirements;
 mod route;
 mod shield;
 mod shutdown;

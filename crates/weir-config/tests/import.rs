@@ -174,9 +174,13 @@ fn large_configurations_come_to_an_end() {
     }
     nginx.push(';');
     for n in 0..3000 {
-        let _ = writeln!(nginx, "location /p{n} {{ proxy_pass http://10.0.0.1:{}; deny all; }}", n + 1);
+        let _ = writeln!(
+            nginx,
+            "location /p{n} {{ proxy_pass http://10.0.0.1:{}; deny all; limit_req zone=z burst={n}; }}",
+            n + 1
+        );
     }
-    nginx.push_str("} server { listen 80 default_server; location / { proxy_pass http://10.0.0.1:81; } }");
+    nginx.push_str("} limit_req_zone $remote_addr zone=z:1m rate=1r/s; server { listen 80 default_server; location / { proxy_pass http://10.0.0.1:81; } }");
     let mut haproxy = "frontend f\n mode http\n bind :80\n".to_owned();
     for n in 0..3000 {
         let _ = writeln!(
@@ -258,6 +262,14 @@ fn pieces() -> impl Strategy<Value = String> {
         "server",
         "listen",
         "80",
+        "limit_req",
+        "limit_req_zone",
+        "$binary_remote_addr",
+        "zone=a:1m",
+        "rate=1r/s",
+        "limit_conn",
+        "track-sc0",
+        "sc_http_req_rate(0)",
         "443 ssl",
         "server_name",
         "a.test",

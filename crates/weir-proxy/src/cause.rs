@@ -94,6 +94,12 @@ causes! {
     RedirectHost: "redirect-host", 400, Weir, Queue, "";
     /// Its route does not take it from this address.
     AddressDenied: "address-denied", 403, Weir, Queue, "";
+    /// Its content is of none of the media types that its route takes, or of nobody knows which.
+    ContentType: "content-type", 415, Weir, Queue, "";
+    /// It says that another method is meant, which its route does not take.
+    MethodOverride: "method-override", 403, Weir, Queue, "";
+    /// It asks for an address, and its route is for names only: weir speaks for no such origin (RFC 9110 §15.5.20).
+    HostAddress: "host-address", 421, Weir, Queue, "";
     /// Its route asks for name and password, and it has none.
     AuthorizationMissing: "authorization-missing", 401, Weir, Queue, "";
     /// Name and password can't be read.

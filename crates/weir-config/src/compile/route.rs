@@ -14,6 +14,7 @@ use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
 
 use super::own_answer::no_single_goal;
+use super::requirements::requirements;
 use super::split::split;
 use super::users::basic_auth;
 use super::{BLOCKS_MAX, Compiler, network, pool, target_match};
@@ -108,6 +109,7 @@ impl Compiler<'_> {
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
         let rules = RouteRules {
             access: self.access(route),
+            requirements: requirements(self, route),
             users: basic_auth(self, route),
             path: self.path_rules(route),
             host: host.map(|host| host.as_bytes().into()),

@@ -86,6 +86,15 @@ impl Case {
         Some(access.unwrap_or_default()).filter(Access::fits)
     }
 
+    /// Clients that it is not about; None: it is about some alone, or routes can't say it.
+    pub(super) fn exempt(&self) -> Option<&[String]> {
+        match (&self.clients, self.unsaid) {
+            (None, None) => Some(&[]),
+            (Some((true, whom)), None) => Some(whom),
+            _ => None,
+        }
+    }
+
     fn says_something(&self) -> bool {
         let path = self.path.as_ref().is_some_and(|path| path != "/" || self.exact);
         path || self.scheme.is_some() || !self.methods.is_empty() || !self.conditions.is_empty()

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_proxy::plan::Location;
 use weir_proxy::request::rules::edits::{Side, refusal};
 
+use super::limits::Limits;
 use super::missing::Missing;
 use super::notes::{Draw, Kind, NOTES_MAX, Note, short};
 use super::order::covers_host;
@@ -121,6 +122,8 @@ pub(super) struct Draft<'a> {
     pub(super) routes: Vec<Route>,
     /// What weir answers by itself, each once.
     pub(super) answers: Vec<Answer>,
+    /// Limits for each client.
+    pub(super) limits: Limits,
     /// `client`.
     pub(super) client: Amounts,
     /// `shutdown`.
@@ -145,6 +148,7 @@ impl<'a> Draft<'a> {
             upstreams: Vec::new(),
             routes: Vec::new(),
             answers: Vec::new(),
+            limits: Limits::default(),
             client: Amounts::default(),
             shutdown: Amounts::default(),
             client_lines: BTreeMap::new(),
@@ -427,6 +431,7 @@ impl<'a> Draft<'a> {
         self.leave_out_local();
         self.leave_out_certified();
         self.tell_of_other_addresses();
+        self.settle_limits();
         let leads = self.routes.iter().any(|route| route.to != To::Closed);
         if leads { write::write(self, dialect) } else { String::new() }
     }

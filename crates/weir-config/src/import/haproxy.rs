@@ -8,10 +8,11 @@ mod backend;
 mod bind;
 mod compress;
 mod fate;
+mod limits;
 mod read;
 mod rules;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use weir_proxy::request::rules::edits::Side;
 
@@ -22,7 +23,7 @@ use super::notes::Kind;
 use super::order::{RULES_MAX, by_specificity};
 use super::route::{Edit, Route, To};
 use super::steps::Step;
-use super::tree::{Node, ROOT, Tree};
+use super::tree::{Node, Place, ROOT, Tree};
 use crate::problem::Errors;
 
 /// Sections that carry traffic.
@@ -45,7 +46,9 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
         named.entry(node.argument(1)).or_insert(at);
     }
     let (changes, backends) = (HashMap::new(), HashMap::new());
-    let mut haproxy = Haproxy { tree: &tree, draft, defaults, changes, named, backends, any_case: false };
+    let (tables, tracks) = (BTreeSet::new(), BTreeSet::new());
+    let mut haproxy =
+        Haproxy { tree: &tree, draft, defaults, changes, named, backends, any_case: false, tables, tracks };
     for (at, node) in tree.children(ROOT) {
         if PROXIES.contains(&node.name()) {
             haproxy.frontend(at);
@@ -69,6 +72,9 @@ struct Haproxy<'t, 'd, 'a> {
     backends: HashMap<usize, Option<usize>>,
     /// Whether the condition that was read last has paths in any case.
     any_case: bool,
+    /// Sections whose tables became limits, and the lines that count there.
+    tables: BTreeSet<usize>,
+    tracks: BTreeSet<Place>,
 }
 
 impl<'t> Haproxy<'t, '_, '_> {
@@ -120,6 +126,9 @@ impl<'t> Haproxy<'t, '_, '_> {
             if line.name() == "use_backend" {
                 let cases = self.cases(section, line);
                 self.lead((at, &kept), group, line, (line.argument(1), cases), &mut rules);
+                continue;
+            }
+            if self.limit(at, section, line) {
                 continue;
             }
             for step in self.steps((section, group), line) {

@@ -6,6 +6,7 @@
 mod answer;
 mod compress;
 mod fate;
+mod limits;
 mod location;
 mod read;
 mod upstream;
@@ -33,10 +34,12 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let domains = names.filter_map(|name| name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.'))));
     let domains = domains.map(|domain| format!("*{domain}")).collect();
     let tells_clients = answer::tells_clients(&tree);
-    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams: HashMap::new() };
+    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams: HashMap::new(), served: Vec::new() };
     for at in servers {
         nginx.server(at, defaults.contains(&at));
     }
+    let served = std::mem::take(&mut nginx.served);
+    nginx.limits(&served);
     nginx.draft.keep_names_apart();
     nginx.tell();
     Ok(())
@@ -52,6 +55,8 @@ struct Nginx<'t, 'd, 'a> {
     tells_clients: bool,
     /// Upstreams by what `proxy_pass` calls them, and whether by TLS; None: there is none that works.
     upstreams: HashMap<(String, bool), Option<usize>>,
+    /// Servers whose locations take requests.
+    served: Vec<limits::Served>,
 }
 
 /// A `server`.
@@ -165,6 +170,9 @@ impl<'t> Nginx<'t, '_, '_> {
                 self.draft.lost(&tree.nodes[*first], why);
             }
             return;
+        }
+        if !server.hosts.is_empty() {
+            self.served.push(limits::Served { at, hosts: server.hosts.clone(), names: server.names.clone() });
         }
         let mut locations: Vec<usize> =
             tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::Dialect;
 use super::draft::{Draft, Listen, Server, Upstream};
+use super::limits;
 use super::notes::harmless;
 use super::route::{Condition, Edit, Route, To};
 use super::tree::Place;
@@ -44,6 +45,7 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     for route in &draft.routes {
         write_route(&mut out, draft, route, compress.is_some());
     }
+    limits::write(&mut out, draft);
     out
 }
 

@@ -33,6 +33,24 @@ pub(super) const ROUTE: Block = Block {
         ),
         row("methods", Kind::List("a method", texts::method), Default::Absent, "Which methods; without it all."),
         row(
+            "content-types",
+            Kind::List("a media type, perhaps with one `*`", texts::route::content_type),
+            Default::Absent,
+            "What content of requests may be (`Content-Type`), as `application/json` or `text/*`. Other content, and content that does not say what it is, gets 415. Without it anything.",
+        ),
+        row(
+            "method-override",
+            Kind::Word(&["allow", "refuse"]),
+            Default::Is("allow"),
+            "Requests that say that another method is meant: `X-HTTP-Method-Override`, `X-HTTP-Method`, `X-Method-Override`, `_method` in the query. `refuse`: they get 403.",
+        ),
+        row(
+            "host-address",
+            Kind::Word(&["allow", "refuse"]),
+            Default::Is("allow"),
+            "Requests whose host is an address in place of a name, as those of scanners. `refuse`: they get 421.",
+        ),
+        row(
             "proxy",
             Kind::Text("the name of an upstream", texts::upstream_name),
             Default::Absent,

@@ -125,6 +125,26 @@ pub(crate) fn media_type(text: &str) -> Result<String, String> {
     Err(format!("`{text}` is no media type, such as `text/html` or `text/plain; charset=utf-8`"))
 }
 
+/// What people call media types by.
+const SHORT: [(&str, &str); 7] = [
+    ("json", "application/json"),
+    ("xml", "application/xml"),
+    ("form", "application/x-www-form-urlencoded"),
+    ("urlencoded", "application/x-www-form-urlencoded"),
+    ("multipart", "multipart/form-data"),
+    ("form-data", "multipart/form-data"),
+    ("text", "text/*"),
+];
+
+/// A pattern of what content of requests may be.
+pub(crate) fn content_type(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match SHORT.iter().find(|(short, _)| *short == lower) {
+        Some((_, long)) => Err(format!("`{text}` is no media type: write {long}")),
+        None => super::compress::media_type(text),
+    }
+}
+
 /// What becomes of a part of a path.
 pub(crate) fn replacement(text: &str) -> Result<String, String> {
     Replacement::compile(text, GROUPS_MAX).map(|_| text.to_owned())

@@ -76,10 +76,11 @@ impl Clients {
         let client = client_address(conn.peer, fields, bytes, &cx.plan.client);
         let found = Found { goal, rules, client, sealed: spoken.sealed, identity };
         let rules = found.rules.as_deref();
-        let user = match rules.and_then(|rules| rules.users.as_ref()) {
-            _ if rules.is_some_and(|rules| !rules.access.admits(client)) => Err(Cause::AddressDenied),
-            None => Ok(None),
-            Some(users) => match conns.visitors.login(carrier_of(conns, index), users, fields, bytes) {
+        let refusal = rules.and_then(|rules| rules.refusal(client, head, fields, bytes));
+        let user = match (refusal, rules.and_then(|rules| rules.users.as_ref())) {
+            (Some(cause), _) => Err(cause),
+            (None, None) => Ok(None),
+            (None, Some(users)) => match conns.visitors.login(carrier_of(conns, index), users, fields, bytes) {
                 Login::Known(user) => Ok(Some(user)),
                 Login::Refused(cause) => Err(cause),
                 Login::Unknown(credentials) => return Err(Box::new((found, credentials))),

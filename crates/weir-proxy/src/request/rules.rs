@@ -12,6 +12,7 @@ pub mod edits;
 pub mod location;
 pub mod matching;
 pub mod path;
+pub mod requirements;
 pub mod split;
 pub mod text;
 
@@ -31,6 +32,7 @@ use basic_auth::BasicAuth;
 use compress::{Accepted, Compress};
 use edits::{FieldEdits, Rendered};
 use path::PathRules;
+use requirements::Requirements;
 
 /// Bytes of all that rules write for one request, and for its answer; with more the request is refused.
 pub const RENDERED_BYTES_MAX: usize = 64 * 1024;
@@ -43,6 +45,8 @@ const AUTHORIZATION: &[u8] = b"authorization";
 pub struct RouteRules {
     /// Whose requests it takes.
     pub access: Access,
+    /// What it requires of them.
+    pub requirements: Requirements,
     /// Who may use it, by name and password; None: everybody.
     pub users: Option<BasicAuth>,
     /// The path that its server sees.
@@ -96,7 +100,15 @@ pub enum RuleFault {
 impl RouteRules {
     /// Whether nobody is refused, and nothing is changed.
     pub fn is_empty(&self) -> bool {
-        self.access.is_empty() && self.changes_nothing()
+        self.access.is_empty() && self.requirements.is_empty() && self.changes_nothing()
+    }
+
+    /// Why a request of this client is refused before anybody is asked who he is. Spans of `head` and `fields` point into `bytes`.
+    pub(crate) fn refusal(&self, client: IpAddr, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> Option<Cause> {
+        if !self.access.admits(client) {
+            return Some(Cause::AddressDenied);
+        }
+        self.requirements.unmet(head, fields, bytes)
     }
 
     /// Whether nothing is changed.

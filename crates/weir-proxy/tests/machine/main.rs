@@ -33,6 +33,7 @@ mod pressure;
 mod random;
 mod reload;
 mod requests;
+mod requirements;
 mod resting;
 mod rules;
 mod shield;

@@ -14,6 +14,7 @@ use weir_proxy::request::rules::RouteRules;
 use weir_proxy::request::rules::access::Access;
 use weir_proxy::request::rules::edits::{Edit, FieldEdits};
 use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
+use weir_proxy::request::rules::requirements::Requirements;
 use weir_proxy::request::rules::text::Text;
 use weir_proxy::upstream::health::Codes;
 
@@ -52,6 +53,7 @@ fn ruled(rules: RouteRules) -> Plan {
 fn all_kinds() -> RouteRules {
     RouteRules {
         access: Access::default(),
+        requirements: Requirements::default(),
         users: None,
         path: PathRules { strip: Some(b"/api"[..].into()), rewrites: vec![rewrite("^/old/(.*)$", "/new/$1")] },
         host: Some(b"app.internal:8080"[..].into()),

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use crate::kit::http2::Http2Client;
+use crate::kit::http2::{DATA, END_STREAM, Http2Client, frame};
 use crate::kit::tls::{bridge, certificate};
 use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, free_port, nonce, on_both_drivers, status};
 use weir_check::Request;
@@ -16,6 +16,7 @@ on_both_drivers!(
     own_answers,
     plain_clients_are_led_to_tls,
     some_are_refused,
+    requests_are_what_a_route_requires,
     trusted_proxies_say_who_asks,
     trusted_proxies_say_what_is_spoken,
     requests_have_names,
@@ -194,6 +195,51 @@ fn some_are_refused(io: Io) {
     weir.rewrite(&of("allow \"127.0.0.2/31\"; deny \"all\""));
     weir.answer(&["reload"]);
     assert_eq!(statuses(), [403, 200]);
+    weir.stop();
+    drop(asked(server));
+}
+
+fn requests_are_what_a_route_requires(io: Io) {
+    let server = Server::start(Honest);
+    let h2c = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let of = |lines: &str| {
+        let upstream = format!("upstream \"app\" {{ server \"{}\"; }}\n", server.address);
+        format!("listen \"{h2c}\" {{ protocols \"h2c\" }}\n{upstream}route {{ {lines}; proxy \"app\"; }}\n")
+    };
+    let weir = Weir::start(io, 2, &of("content-types \"application/json\" \"text/*\"; method-override \"refuse\""));
+    let (mut old, mut new) = (Client::connect(weir.address), Http2Client::connect(h2c, &[]));
+    let mut statuses = |media_type: &str, name: &str| {
+        old.request(
+            "POST",
+            &format!("/?n={}", nonce()),
+            &format!("Content-Type: {media_type}\r\n{name}: a\r\n"),
+            b"{}",
+        );
+        let fields = [("content-type", media_type), (&*name.to_ascii_lowercase(), "a")];
+        let (head, stream) = new.request("POST", &format!("/?n={}", nonce()), &fields, true);
+        new.send(&[head, frame(DATA, END_STREAM, stream, b"{}")].concat());
+        (old.reply().status, new.answer(stream).statuses)
+    };
+    assert_eq!(statuses("Application/JSON; charset=utf-8", "X-A"), (200, vec![200]));
+    assert_eq!(statuses("image/png", "X-A"), (415, vec![415]));
+    assert_eq!(statuses("text/csv", "X-HTTP-Method-Override"), (403, vec![403]));
+    assert_eq!(status(&weir)["totals"]["refusals"]["content-type"], 2);
+    weir.rewrite(&of("content-types \"image/*\""));
+    weir.answer(&["reload"]);
+    assert_eq!(statuses("image/png", "X-HTTP-Method-Override"), (200, vec![200]));
+    // A client that waits to be asked for its content is not asked.
+    old.ask("PUT", false);
+    old.send(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    let reply = old.reply();
+    assert_eq!((reply.status, reply.interim.len(), reply.closes), (415, 0, true));
+    weir.rewrite(&of("host-address \"refuse\""));
+    weir.answer(&["reload"]);
+    let mut client = Client::connect(weir.address);
+    for (host, expected) in [(weir.address.to_string(), 421), ("a.example".to_owned(), 200)] {
+        client.ask("GET", false);
+        client.send(format!("GET /?n={} HTTP/1.1\r\nHost: {host}\r\n\r\n", nonce()).as_bytes());
+        assert_eq!(client.reply().status, expected);
+    }
     weir.stop();
     drop(asked(server));
 }

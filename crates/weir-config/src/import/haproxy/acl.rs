@@ -44,6 +44,11 @@ impl Haproxy<'_, '_, '_> {
         cases
     }
 
+    /// The cases of some words of a condition; None: too many.
+    pub(super) fn cases_of(&mut self, section: usize, line: &Node, words: &[String]) -> Option<Vec<Case>> {
+        one_of(&self.alternatives(section, line, words))
+    }
+
     /// The condition as a list of lists: one of them, all of it.
     fn alternatives(&mut self, section: usize, line: &Node, words: &[String]) -> Vec<Vec<Term>> {
         let mut all = vec![Vec::new()];
@@ -157,7 +162,7 @@ fn none_of(alternatives: &[Vec<Term>]) -> Option<Vec<Case>> {
 }
 
 /// Whether it is `unless`, and what stands behind it or behind `if`.
-fn condition(line: &Node) -> (bool, &[String]) {
+pub(super) fn condition(line: &Node) -> (bool, &[String]) {
     match line.words.iter().position(|word| word == "if" || word == "unless") {
         Some(at) => (line.words[at] == "unless", &line.words[at + 1..]),
         None => (false, &[]),
@@ -276,7 +281,8 @@ impl<'w> Criterion<'w> {
 }
 
 /// Words of lines by which the address of a client is another than that of its connection.
-const SOURCES: [&str; 5] = ["set-src", "accept-proxy", "accept-netscaler-cip", "expect-proxy", "expect-netscaler-cip"];
+pub(super) const SOURCES: [&str; 5] =
+    ["set-src", "accept-proxy", "accept-netscaler-cip", "expect-proxy", "expect-netscaler-cip"];
 
 /// Endings of criteria that say how values are compared.
 const HOW: [&str; 6] = ["beg", "end", "sub", "reg", "dom", "dir"];

@@ -241,7 +241,8 @@ impl<'t> Haproxy<'t, '_, '_> {
     /// `cookie NAME insert ...`.
     fn sticky(&mut self, at: usize, upstream: usize) {
         let tree = self.tree;
-        for line in tree.named(at, "stick").chain(tree.named(at, "stick-table")) {
+        let tables = tree.named(at, "stick-table").filter(|_| !self.tables.contains(&at));
+        for line in tree.named(at, "stick").chain(tables) {
             self.draft.lost(line, "weir has no tables; `balance \"hash\"` and `sticky` find the same server again");
         }
         let Some(node) = self.one(at, &["cookie"]) else { return };

@@ -138,7 +138,8 @@ impl Haproxy<'_, '_, '_> {
                     for (_, line) in tree.children(at) {
                         self.tell_of(line);
                     }
-                    let is_idle = section.name() == "backend" && !self.backends.contains_key(&at);
+                    let is_known = self.backends.contains_key(&at) || self.tables.contains(&at);
+                    let is_idle = section.name() == "backend" && !is_known;
                     if is_idle {
                         self.draft.lost(section, "nothing that was carried over leads to it");
                     }
@@ -151,7 +152,7 @@ impl Haproxy<'_, '_, '_> {
 
     fn tell_of(&mut self, line: &Node) {
         match (line.name(), line.argument(1)) {
-            _ if super::is_refusal(line) => {}
+            _ if super::is_refusal(line) || self.tracks.contains(&line.place) => {}
             ("timeout", "client") => {
                 for name in ["body-timeout", "send-timeout"] {
                     self.client_time(line, name);

@@ -200,7 +200,9 @@ const FATES: Fates = &[
     (&["proxy_cache*", "proxy_no_cache", "proxy_store*", "slice"], Fate::Missing(Missing::Cache)),
     (&["fastcgi_*", "uwsgi_*", "scgi_*", "memcached_*"], Fate::Missing(Missing::Gateway)),
     (&["grpc_*"], Fate::Missing(Missing::Http2Servers)),
-    (&["limit_req*", "limit_conn*"], Fate::Missing(Missing::Rates)),
+    (&["limit_req", "limit_req_zone", "limit_req_status", "limit_req_dry_run"], Fate::Done),
+    (&["limit_conn", "limit_conn_zone", "limit_conn_status", "limit_conn_dry_run"], Fate::Done),
+    (&["limit_req_log_level", "limit_conn_log_level"], Fate::Unneeded),
     (&["limit_rate*"], Fate::Missing(Missing::Nothing)),
     (&["stream", "mail"], Fate::Missing(Missing::Tcp)),
     (

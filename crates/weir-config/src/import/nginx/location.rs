@@ -494,7 +494,7 @@ pub(super) fn keeps_some_out(test: &Node) -> bool {
 }
 
 /// How paths are compared, and what with.
-fn path(node: &Node) -> (&str, &str) {
+pub(super) fn path(node: &Node) -> (&str, &str) {
     let (first, second) = (node.argument(1), node.argument(2));
     if !second.is_empty() {
         return (first, second);
@@ -504,7 +504,7 @@ fn path(node: &Node) -> (&str, &str) {
 }
 
 /// Whole segments that all paths begin with that an expression matches; None: there are none.
-fn begins_with(expression: &str) -> Option<&str> {
+pub(super) fn begins_with(expression: &str) -> Option<&str> {
     let literal = expression.strip_prefix('^')?;
     let end =
         literal.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '/' | '-' | '_')).unwrap_or(literal.len());

@@ -141,7 +141,7 @@ fn check_label(bytes: usize) -> Result<(), HostError> {
 }
 
 /// Whether the last label is made of digits, or is `0x` with any number of hexadecimal digits.
-fn ends_in_number(name: &[u8]) -> bool {
+pub(crate) fn ends_in_number(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'.').next().unwrap_or(name);
     match last {
         [b'0', b'x' | b'X', digits @ ..] => digits.iter().all(u8::is_ascii_hexdigit),

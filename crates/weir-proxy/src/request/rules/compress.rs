@@ -265,15 +265,21 @@ fn names_encoding(value: &[u8]) -> bool {
     members.any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))
 }
 
-/// Whether a media type is one of a pattern in small letters with one `*` at most.
-fn fits(pattern: &[u8], media_type: &[u8]) -> bool {
+/// Whether a media type is one of a pattern in small letters, of which each side of the `/` has one `*` at most.
+pub(super) fn fits(pattern: &[u8], media_type: &[u8]) -> bool {
+    let sides = |text| <[u8]>::iter(text).position(|byte| *byte == b'/').map(|at| text.split_at(at));
+    let (Some(pattern), Some(media_type)) = (sides(pattern), sides(media_type)) else { return false };
+    fits_side(pattern.0, media_type.0) && fits_side(pattern.1, media_type.1)
+}
+
+fn fits_side(pattern: &[u8], side: &[u8]) -> bool {
     match pattern.iter().position(|byte| *byte == b'*') {
-        None => pattern.eq_ignore_ascii_case(media_type),
+        None => pattern.eq_ignore_ascii_case(side),
         Some(at) => {
             let (begin, end) = (&pattern[..at], &pattern[at + 1..]);
-            media_type.len() >= begin.len() + end.len()
-                && media_type[..begin.len()].eq_ignore_ascii_case(begin)
-                && media_type[media_type.len() - end.len()..].eq_ignore_ascii_case(end)
+            side.len() >= begin.len() + end.len()
+                && side[..begin.len()].eq_ignore_ascii_case(begin)
+                && side[side.len() - end.len()..].eq_ignore_ascii_case(end)
         }
     }
 }

@@ -106,6 +106,22 @@ fn judged(status: u16, fields: &[(&str, &str)], length: Option<u64>, accept: &st
 }
 
 #[test]
+fn media_types() {
+    for (pattern, media_type, expected) in [
+        ("*/*", "image/png", true),
+        ("*/*", "image", false),
+        ("text/*", "TEXT/css", true),
+        ("text/*", "texts/css", false),
+        ("application/*+json", "application/problem+json", true),
+        ("application/*+json", "application/json", false),
+        ("*/*+xml", "image/svg+xml", true),
+        ("text/html", "text/html5", false),
+    ] {
+        assert_eq!(fits(pattern.as_bytes(), media_type.as_bytes()), expected, "{pattern} {media_type}");
+    }
+}
+
+#[test]
 fn answers() {
     let html = ("Content-Type", "text/html; charset=utf-8");
     for (status, fields, length, accept, expected) in [

@@ -1,0 +1,25 @@
+//! What a route requires of requests: `content-types`, `method-override`, `host-address`. Called by `compile::route`.
+
+use std::net::IpAddr;
+
+use weir_proxy::request::rules::requirements::{Requirements, is_address};
+
+use super::Compiler;
+use crate::check::Checked;
+use crate::problem::Problem;
+
+/// As a route says it.
+pub(super) fn requirements(compiler: &mut Compiler<'_>, route: &Checked) -> Requirements {
+    let refuses = |name: &str| route.word(name) == "refuse";
+    let host = route.text("host");
+    if refuses("host-address") && (is_address(host.as_bytes()) || host.parse::<IpAddr>().is_ok()) {
+        let message = format!("this route is for the address `{host}` alone, and refuses it");
+        let problem = Problem::new("conflict", &route.place("host-address"), message);
+        compiler.push(problem.help("leave the line out, or write it in routes for names and for `*`"));
+    }
+    Requirements {
+        content_types: route.texts("content-types").iter().map(|one| (*one).to_owned()).collect(),
+        no_override: refuses("method-override"),
+        no_address: refuses("host-address"),
+    }
+}

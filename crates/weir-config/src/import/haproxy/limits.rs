@@ -1,0 +1,277 @@
+//! Rules of HAProxy that refuse who has too much in a `stick-table`, as limits of `shield`.
+//!
+//! Those of a frontend that ask for one counter of the client's address, and besides for what `match` can say. Called for each line that keeps
+//! some out; those without a counter stay what they were.
+
+use super::super::cases::Case;
+use super::super::limits::{Limit, Measure, Requests};
+use super::super::missing::Missing;
+use super::super::route::Route;
+use super::super::tree::{Node, ROOT};
+use super::acl::{SOURCES, condition};
+use super::fate::time;
+use super::{Haproxy, PROXIES};
+use crate::texts;
+
+/// The most of anything that weir takes.
+const AMOUNT_MAX: u64 = 1_000_000;
+
+/// A counter that a line compares: of a client, in a table.
+struct Counter<'t> {
+    /// As in `store`, without its time.
+    name: &'t str,
+    /// The section whose table it is in.
+    table: usize,
+    /// The line that has it counted, if one is needed.
+    track: Option<&'t Node>,
+    /// The most that passes.
+    most: u64,
+}
+
+/// What a line compares with a number: the counter as it is written, and the most that passes.
+struct Comparison<'t> {
+    fetch: &'t str,
+    most: u64,
+    /// All else of the condition.
+    rest: Vec<String>,
+}
+
+impl<'t> Haproxy<'t, '_, '_> {
+    /// Makes a limit of a line of a frontend, if it refuses by a counter.
+    pub(super) fn limit(&mut self, frontend: usize, section: usize, line: &'t Node) -> bool {
+        if !super::is_refusal(line) {
+            return false;
+        }
+        let Some(comparison) = self.comparison(section, line) else { return false };
+        if !self.limit_by(frontend, section, line, &comparison) {
+            self.draft.lost(line, format!("{}; what it kept out is let in now", Missing::Rates.why()));
+        }
+        true
+    }
+
+    /// Whether it could be carried over.
+    fn limit_by(&mut self, frontend: usize, section: usize, line: &'t Node, comparison: &Comparison<'t>) -> bool {
+        let Some(counter) = self.counter(frontend, section, comparison) else { return false };
+        let Some((measure, size)) = self.measure(line, &counter) else { return false };
+        let is_of_connections = measure.count() != "requests";
+        if is_of_connections && !comparison.rest.is_empty() || self.tree.nodes.iter().any(changes_sources) {
+            return false;
+        }
+        let Some((all, exempt)) = self.requests_of(section, line, &comparison.rest) else { return false };
+        if !exempt.is_empty() {
+            self.draft.different(line, "whom `allow` of `shield` has, no limit is for");
+            self.draft.exempt(exempt);
+        }
+        let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
+        let over = self.over(line, &measure);
+        let hammer = matches!(measure, Measure::Rate { .. });
+        if hammer {
+            let why = "HAProxy counts what came within the time that `store` says; weir lets so many come at once, and then as many evenly in that time";
+            self.draft.different_once(line, why);
+        }
+        if self.tree.children(ROOT).filter(|(_, node)| PROXIES.contains(&node.name())).count() > 1 {
+            self.draft.different_once(line, "limits of weir hold for each `listen`");
+        }
+        self.tables.insert(counter.table);
+        self.tracks.extend(counter.track.map(|track| track.place));
+        self.draft.remembers(size);
+        for requests in all {
+            // Who is refused is counted as well: so he has to keep quiet.
+            let (place, what, name, over) = (line.place, line.shown(), name.clone(), over.clone());
+            self.draft.limit(Limit { place, what, name, measure, over, observe: false, hammer, requests });
+        }
+        true
+    }
+
+    /// The counter that all of a condition is about, with what else it says.
+    fn comparison(&self, section: usize, line: &'t Node) -> Option<Comparison<'t>> {
+        let (false, words) = condition(line) else { return None };
+        let (mut found, mut rest) = (None, Vec::new());
+        let mut at = 0;
+        while at < words.len() {
+            let end = if words[at] == "{" { at + 1 + words[at..].iter().position(|word| word == "}")? } else { at + 1 };
+            let part = &words[at..end];
+            let inside: Vec<&'t str> = match part {
+                [_, inside @ .., _] => inside.iter().map(String::as_str).collect(),
+                [name] if name == "or" || name == "||" => return None,
+                _ => self.acl(section, &part[0]),
+            };
+            at = end;
+            match compared(&inside) {
+                Some(comparison) if found.is_none() => found = Some(comparison),
+                _ => rest.extend(part.iter().cloned()),
+            }
+        }
+        found.map(|(fetch, most)| Comparison { fetch, most, rest })
+    }
+
+    /// What the only ACL of this name asks for; nothing: there are several.
+    fn acl(&self, section: usize, name: &str) -> Vec<&'t str> {
+        let mut acls = self.tree.named(section, "acl").filter(|acl| acl.argument(1) == name);
+        match (acls.next(), acls.next()) {
+            (Some(acl), None) => acl.arguments().skip(1).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Which requests of a client count, and which clients are left out. None: `match` can't say it.
+    fn requests_of(&mut self, section: usize, line: &Node, rest: &[String]) -> Option<(Vec<Requests>, Vec<String>)> {
+        let cases = if rest.is_empty() { vec![Case::default()] } else { self.cases_of(section, line, rest)? };
+        let mut exempt: Vec<String> = Vec::new();
+        let mut all: Vec<Requests> = Vec::new();
+        for case in &cases {
+            let route = case.route(Route::default());
+            if route.scheme.is_some() || !route.conditions.is_empty() {
+                return None;
+            }
+            exempt.extend_from_slice(case.exempt()?);
+            let mut requests = Requests { methods: route.methods.into_iter().collect(), ..Requests::default() };
+            requests.hosts.extend(Some(route.host).filter(|host| host != "*"));
+            let paths = if route.exact { &mut requests.exact } else { &mut requests.prefixes };
+            paths.extend(Some(route.path).filter(|path| path != "/" || route.exact));
+            if requests.is_refused() {
+                return None;
+            }
+            all.push(requests);
+        }
+        Some((all, exempt))
+    }
+
+    /// Where a counter is, and who counts.
+    fn counter(&self, frontend: usize, section: usize, comparison: &Comparison<'t>) -> Option<Counter<'t>> {
+        let (fetch, most) = (comparison.fetch, comparison.most);
+        let (fetch, arguments) = match fetch.strip_suffix(')').and_then(|fetch| fetch.split_once('(')) {
+            Some((fetch, arguments)) => (fetch, arguments),
+            None => (fetch, ""),
+        };
+        if let Some(name) = fetch.strip_prefix("src_") {
+            let table = self.table(frontend, arguments)?;
+            return Some(Counter { name, table, track: None, most });
+        }
+        // `sc_NAME(0)`, `sc_NAME(0,TABLE)`, `sc0_NAME`, `sc0_NAME(TABLE)`.
+        let rest = fetch.strip_prefix("sc")?;
+        let (digit, name) = rest.split_once('_')?;
+        let (digit, named) = match digit {
+            "" => arguments.split_once(',').unwrap_or((arguments, "")),
+            digit => (digit, arguments),
+        };
+        let word = format!("track-sc{digit}");
+        let mut lines = self.tree.children(section).map(|(_, node)| node);
+        let track = lines.find(|node| node.arguments().any(|other| other == word))?;
+        let mut key = track.arguments().skip_while(|other| *other != word).skip(1);
+        let own = match (key.next(), key.next(), key.next(), key.next()) {
+            (Some("src"), None, ..) => "",
+            (Some("src"), Some("table"), Some(table), None) => table,
+            _ => return None,
+        };
+        let table = self.table(frontend, if named.is_empty() { own } else { named })?;
+        Some(Counter { name, table, track: Some(track), most })
+    }
+
+    /// The section whose table has this name; empty: the frontend.
+    fn table(&self, frontend: usize, name: &str) -> Option<usize> {
+        let mut sections = self.tree.children(ROOT);
+        let is_meant = |node: &Node| node.argument(1) == name && node.name() != "defaults";
+        if name.is_empty() { Some(frontend) } else { sections.find(|(_, node)| is_meant(node)).map(|(at, _)| at) }
+    }
+
+    /// How many of what, and how many clients the table has room for.
+    fn measure(&self, line: &Node, counter: &Counter<'_>) -> Option<(Measure, u64)> {
+        let table = self.tree.last(counter.table, "stick-table")?;
+        let behind = |word: &str| table.arguments().skip_while(|other| *other != word).nth(1);
+        let most = Some(counter.most).filter(|most| (1..=AMOUNT_MAX).contains(most))?;
+        if !matches!(behind("type"), Some("ip" | "ipv6")) {
+            return None;
+        }
+        let is_of_connections = (line.name(), line.argument(1)) == ("tcp-request", "connection");
+        let stored = behind("store")?.split(',').map(str::trim);
+        let mut times = stored.filter_map(|one| one.strip_prefix(counter.name)?.strip_prefix('(')?.strip_suffix(')'));
+        let mut rate = |count| {
+            let (number, seconds) = rate(most, time(times.next()?)?)?;
+            Some(Measure::Rate { count, number, seconds, burst: most })
+        };
+        let measure = match (counter.name, is_of_connections) {
+            ("http_req_rate", false) if line.name() == "http-request" => rate("requests")?,
+            ("conn_rate", true) => rate("connections")?,
+            ("conn_cur", true) => Measure::Number { count: "open", max: most },
+            _ => return None,
+        };
+        let size = behind("size").unwrap_or_default().to_ascii_lowercase();
+        let digits = size.bytes().take_while(u8::is_ascii_digit).count();
+        let scale = match &size[digits..] {
+            "k" => 1 << 10,
+            "m" => 1 << 20,
+            _ => 1,
+        };
+        Some((measure, size[..digits].parse::<u64>().unwrap_or_default().saturating_mul(scale)))
+    }
+
+    /// What becomes of one too many.
+    fn over(&mut self, line: &Node, measure: &Measure) -> Option<String> {
+        if measure.count() != "requests" {
+            return None;
+        }
+        let status = line.arguments().skip_while(|word| *word != "deny_status" && *word != "status").nth(1);
+        match (line.argument(1), status.unwrap_or("403")) {
+            ("deny", "429") => None,
+            ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => Some(status.to_owned()),
+            ("reject" | "silent-drop", _) => {
+                self.draft.different(line, "weir resets the connection");
+                Some("reset".to_owned())
+            }
+            _ => {
+                self.draft.different(line, "weir refuses at once, with 429");
+                None
+            }
+        }
+    }
+}
+
+/// The counter of a client that is compared, and the most of it that passes.
+fn compared<'t>(words: &[&'t str]) -> Option<(&'t str, u64)> {
+    let [fetch, how, number] = words else { return None };
+    let bare = fetch.split('(').next().unwrap_or_default();
+    let is_counter = (bare.starts_with("sc") || bare.starts_with("src_"))
+        && ["_rate", "_cur", "_cnt"].iter().any(|end| bare.ends_with(end));
+    let number = number.parse::<u64>().ok().filter(|_| is_counter)?;
+    match *how {
+        "gt" => Some((fetch, number)),
+        "ge" => Some((fetch, number.saturating_sub(1))),
+        _ => None,
+    }
+}
+
+/// So many in this time, as a rate that weir takes: the number, and in how many seconds.
+fn rate(most: u64, window_us: u64) -> Option<(u64, u64)> {
+    let number = |seconds: u64| most.checked_mul(seconds)?.checked_mul(1_000_000);
+    let is_whole = |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
+    let seconds = [1, 60, 3600].into_iter().find(is_whole).unwrap_or(3600);
+    let number = number(seconds).filter(|_| window_us > 0)?.div_ceil(window_us);
+    (number <= AMOUNT_MAX).then_some((number, seconds))
+}
+
+/// Whether by this line the address of a client is another than that of its connection.
+fn changes_sources(line: &Node) -> bool {
+    line.arguments().any(|word| SOURCES.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_in_units_of_weir() {
+        let second = 1_000_000;
+        for (most, window_us, expected) in [
+            (100, 10 * second, Some((10, 1))),
+            (20, 3 * second, Some((400, 60))),
+            (5, 3600 * second, Some((5, 3600))),
+            (10, 7 * second, Some((5143, 3600))),
+            (1, 86_400 * second, Some((1, 3600))),
+            (1_000_000, 1, None),
+            (1, 0, None),
+        ] {
+            assert_eq!(rate(most, window_us), expected, "{most} in {window_us}");
+        }
+    }
+}
