@@ -202,14 +202,9 @@ fn fill(
     };
     for nth in 0..ATTACKERS {
         let mut slice = Slice::default();
-        for (second, part) in class(&name(nth))? {
-            if *second < 2 * seconds {
-                slice.add(part);
-            } else {
-                // What is left at the end is awaited, in a time in which the limit lets more through; who has no connection then gets none.
-                (0..part.counts.connects(Connect::TimedOut)).for_each(|_| slice.counts.connect(Connect::TimedOut));
-            }
-        }
+        let within = class(&name(nth))?.iter().filter(|(second, _)| **second < 2 * seconds);
+        // What is left at the end is awaited, in a time in which the limit lets more through, and who is not answered tries again.
+        within.for_each(|(_, second)| slice.add(second));
         add_attacker(&mut blocked, &slice, (attack, nth), seconds);
     }
     blocked.attempts_per_second = blocked.attempts as f64 / f64::from(seconds);
