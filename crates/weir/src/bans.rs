@@ -123,7 +123,7 @@ struct List {
 }
 
 /// Microseconds since 1970.
-fn wall_us() -> u64 {
+pub(crate) fn wall_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -46,6 +46,8 @@ pub(crate) enum Verb {
     Server(crate::server::ServerArgs),
     /// Say who is banned by a running weir and why, ban somebody, or end bans
     Ban(crate::ban::BanArgs),
+    /// Show what limits of a running weir do, and who is close to one or over it
+    Shield(crate::shield::ShieldArgs),
     /// Have a running weir give way to the program that lies where it was started from, without losing a request
     Upgrade(crate::server::UpgradeArgs),
     /// Run a reverse proxy without a configuration file

@@ -29,6 +29,7 @@ mod reverse;
 mod run;
 mod secure;
 mod server;
+mod shield;
 mod side;
 mod status;
 mod terminal;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Verb::Upgrade(arguments) => server::upgrade(&arguments),
         Verb::Server(arguments) => server::server(&arguments),
         Verb::Ban(arguments) => ban::ban(&arguments),
+        Verb::Shield(arguments) => shield::shield(&arguments),
         Verb::Reverse(arguments) => upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage)),
         Verb::Forward(arguments) => upgrade::inheriting(|heritage| forward::forward(*arguments, heritage)),
         Verb::Passwd(arguments) => passwd::passwd(&arguments),

@@ -2,7 +2,7 @@
 
 pub(crate) mod detail;
 pub(crate) mod figures;
-mod limits;
+pub(crate) mod limits;
 pub(crate) mod overview;
 mod screen;
 pub(crate) mod table;

@@ -73,6 +73,14 @@ impl Key {
         is_part.then(|| Key::of_v6(self.address, AGGREGATE_BITS))
     }
 
+    /// The client whose label this is.
+    pub(super) fn of_label([high, low]: [u64; 2], prefix: Prefix) -> Key {
+        match u32::try_from(low) {
+            Ok(low) if high == 0 => Key::of(Ipv4Addr::from_bits(low).into(), prefix),
+            _ => Key::of_v6(u128::from(high) << 64 | u128::from(low), prefix.v6.min(128)),
+        }
+    }
+
     /// Bytes for the hash: with the group of limits in front, which are the same for no two pairs.
     #[inline]
     pub(super) fn message(self, group: u32) -> [u8; 22] {

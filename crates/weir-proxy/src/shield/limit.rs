@@ -109,6 +109,11 @@ impl Rate {
         }
     }
 
+    /// How much of what may come at once somebody with this due has used, from 0 to 1; more if it was another limit that let him.
+    pub(super) fn share(&self, due: u64, now_us: u64) -> f64 {
+        due.saturating_sub(parts(now_us)) as f64 / self.room as f64
+    }
+
     /// Takes a request back that has passed.
     pub(super) fn take_back(&self, account: &AtomicU64) {
         let _ = account.fetch_update(SeqCst, SeqCst, |due| Some(due.saturating_sub(self.gap)));

@@ -42,8 +42,8 @@ const OFFENCE_US: u64 = 60_000_000;
 const AGGREGATE_PARTS: u32 = 16;
 /// The group of larger networks; those of limits are others.
 const AGGREGATES: u32 = 0;
-/// The label of an account that is no client's: no address begins so (RFC 4291 §2.7, reserved multicast).
-const NO_CLIENT: u64 = u64::MAX;
+/// How the label of an account begins that is no client's, with the group behind: no address begins so (RFC 4291 §2.7, reserved multicast).
+const NO_CLIENT: u64 = 0xffff_ffff << 32;
 /// Where in the account of a larger network the end of its time stands.
 const UNTIL: usize = 1;
 
@@ -99,6 +99,18 @@ pub struct Name {
 /// Where an account is. It stays there as long as something is open in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(u32);
+
+/// An account as it is seen by whoever looks through all of them: its parts may be of different moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) tag: u64,
+    pub(super) label: [u64; 2],
+    pub(super) dues: [u64; SLOTS],
+    pub(super) open: u32,
+    /// Refusals since there was none for a minute; 0: the last one was before that.
+    pub(super) offences: u32,
+    pub(super) last_us: u64,
+}
 
 /// What has become of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +182,7 @@ impl Table {
     /// The same of whom a request names by values, written so that no two have the same.
     pub(crate) fn name_of_values(&self, group: u32, values: &[u8]) -> Name {
         let tag = (siphash(values_key(self.key, group), values) & !1).max(2);
-        Name { tag, label: [NO_CLIENT, tag] }
+        Name { tag, label: [NO_CLIENT | u64::from(group), tag] }
     }
 
     /// Charges one request. `known`: where the account was last.
@@ -252,6 +264,26 @@ impl Table {
     /// Accounts that there is room for.
     pub fn accounts(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Accounts that are worth something now.
+    pub(super) fn in_use(&self, now_us: u64) -> impl Iterator<Item = Account> {
+        let tags = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        let accounts = tags.zip(&self.entries).map(|(tag, entry)| (tag.load(SeqCst), entry));
+        accounts.filter(move |(tag, entry)| *tag > 0 && tag & 1 == 0 && entry.worth(now_us) != Some(0)).map(
+            move |(tag, entry)| {
+                let last_us = entry.last_us.load(SeqCst);
+                let is_recent = now_us.saturating_sub(last_us) < OFFENCE_US;
+                Account {
+                    tag,
+                    label: entry.label.each_ref().map(|word| word.load(Relaxed)),
+                    dues: entry.dues.each_ref().map(|due| due.load(SeqCst)),
+                    open: entry.open.load(SeqCst),
+                    offences: if is_recent { entry.offences.load(SeqCst) } else { 0 },
+                    last_us,
+                }
+            },
+        )
     }
 
     // ---- offenders ----
@@ -435,6 +467,20 @@ impl Table {
             label.store(word, Relaxed);
         }
         self.tag(place).store(name.tag, SeqCst);
+    }
+}
+
+impl Name {
+    /// Whether an account with this tag is the one.
+    pub(super) fn is(&self, tag: u64) -> bool {
+        self.tag == tag
+    }
+}
+
+impl Account {
+    /// The group in which it stands for what requests say; None: it is a client's.
+    pub(super) fn values_of(&self) -> Option<u32> {
+        (self.label[0] >= NO_CLIENT).then_some(self.label[0] as u32)
     }
 }
 

@@ -105,6 +105,39 @@ pub(crate) struct Ban {
     pub(crate) forced: bool,
 }
 
+/// `GET /v1/shield`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Shield {
+    pub(crate) version: u32,
+    /// Nobody is refused.
+    pub(crate) observes: bool,
+    /// Places in the table, and those that are used.
+    pub(crate) accounts: u64,
+    pub(crate) used: u64,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) bans: Bans,
+    /// Who was refused most, then who is closest to a limit.
+    pub(crate) top: Vec<ShieldClient>,
+}
+
+/// How somebody stands with a limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ShieldClient {
+    /// A client, or `value` and a number that stands for what requests say.
+    pub(crate) who: String,
+    pub(crate) limit: String,
+    /// How much of what may come at once, or be there at a time, is used, from 0 to 1.
+    pub(crate) used: f64,
+    /// Connections that are open, or requests in progress.
+    pub(crate) open: u64,
+    /// Refusals since there was none for a minute.
+    pub(crate) refused: u64,
+    /// Since the last one; None: there was none.
+    pub(crate) refused_seconds: Option<f64>,
+}
+
 /// How the configuration came to be in force.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

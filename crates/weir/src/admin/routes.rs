@@ -49,6 +49,9 @@ pub(crate) enum Door {
 /// How long all who look at the live page get the same: so workers are asked twice a second, however many look.
 const LIVE_FRESH: Duration = Duration::from_millis(500);
 
+/// How many clients are shown of those that are close to limits, and how many at most.
+const SHIELD_MOST: usize = 10;
+const SHIELD_MOST_MAX: usize = 1000;
 /// The longest ban, seconds: ten years.
 const BAN_S_MAX: u64 = 3650 * 86_400;
 
@@ -143,6 +146,7 @@ impl Routes {
                 post(method, || self.ban(whom, uri.query().unwrap_or_default()))
             }
             (Door::Admin, ["v1", "bans", whom, "remove"]) => post(method, || self.unban(Some(whom))),
+            (Door::Admin, ["v1", "shield"]) => read(method, || self.shield(uri.query().unwrap_or_default())),
             (Door::Admin, ["v1", "reload"]) => post(method, || self.job(Job::Reload)),
             (Door::Admin, ["v1", "upgrade"]) => post(method, || self.job(Job::Upgrade)),
             (Door::Admin, ["v1", "reload", "dry-run"]) => post(method, || self.job(Job::DryRun)),
@@ -295,6 +299,33 @@ impl Routes {
         Ok(json(StatusCode::OK, &BanList { version: VERSION, bans, never: None }))
     }
 
+    /// What limits do, and who is close to one.
+    fn shield(&self, query: &str) -> Outcome {
+        let bad = |message: &str| refusal(StatusCode::BAD_REQUEST, "bad-query", message);
+        let (mut limit, mut most) = (None, SHIELD_MOST);
+        for (name, value) in options(query).ok_or_else(|| bad("the query can't be read"))? {
+            match &name[..] {
+                "limit" => limit = Some(value),
+                "most" => {
+                    let count = value.parse().ok().filter(|count| *count <= SHIELD_MOST_MAX);
+                    most = count.ok_or_else(|| bad("`most` is a number up to 1000"))?;
+                }
+                _ => return Err(bad("here are: limit, and most, a number up to 1000")),
+            }
+        }
+        let reader = self.reader();
+        let plan = reader.plan();
+        let Some(shield) = &plan.shield else {
+            let message = "the configuration has no `shield`: there are no limits";
+            return Err(refusal(StatusCode::NOT_FOUND, "no-shield", message));
+        };
+        if let Some(name) = limit.as_ref().filter(|name| !shield.limits.iter().any(|limit| *limit.name == ***name)) {
+            let message = meant("limit", name, shield.limits.iter().map(|limit| &*limit.name));
+            return Err(refusal(StatusCode::NOT_FOUND, "unknown-limit", message));
+        }
+        Ok(json(StatusCode::OK, &super::status::shield(plan, shield, &self.facts, limit.as_deref(), most)))
+    }
+
     fn add(&self, upstream: &str, server: &str, query: &str) -> Outcome {
         let added = options(query).ok_or_else(|| "the query can't be read".to_owned());
         let added = added.and_then(|options| Added::read(server, &options));
@@ -404,7 +435,7 @@ fn known(door: Door) -> &'static str {
             "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
              /add?OPTION=VALUE or /remove for POST and /left for GET, \
              /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, /v1/bans/remove for POST, \
-             /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
+             /v1/shield?limit=NAME&most=COUNT, /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }
     }

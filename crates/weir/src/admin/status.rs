@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 use weir_proxy::observe::counters::{Sample, Totals};
 use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::observe::report::ConnectionReport;
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Plan, ShieldPlan};
+use weir_proxy::shield::survey::{Standing, Survey, survey};
 use weir_proxy::shield::tally::Outcome;
 use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
     Bans, Certificate, Clients, Connections, Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile,
-    ServerStatus, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
+    ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
-use crate::bans::{self, Figures};
+use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
 use crate::discovery;
 use crate::reload::Told;
@@ -94,6 +95,29 @@ fn overall(reading: &Reading) -> &'static str {
         (true, _) => "draining",
         (false, true) => "leaving",
         (false, false) => "running",
+    }
+}
+
+/// What limits do, and who stands how with them.
+pub(crate) fn shield(plan: &Plan, shield: &ShieldPlan, facts: &Facts, limit: Option<&str>, most: usize) -> Shield {
+    let now_us = wall_us().saturating_add_signed(weir_worker::wall_offset_us().saturating_neg());
+    let Survey { accounts, used, top } = survey(shield, limit, most, now_us);
+    let client = |one: Standing| ShieldClient {
+        who: one.who,
+        limit: one.limit.into_string(),
+        used: one.share,
+        open: one.open.into(),
+        refused: one.refused.into(),
+        refused_seconds: one.refused_us.map(|us| us as f64 / 1e6),
+    };
+    Shield {
+        version: VERSION,
+        observes: shield.observe,
+        accounts: accounts as u64,
+        used: used as u64,
+        limits: limits(plan),
+        bans: bans(facts),
+        top: top.into_iter().map(client).collect(),
     }
 }
 

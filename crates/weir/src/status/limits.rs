@@ -1,4 +1,4 @@
-//! Limits of `shield`, for people: a row each. Pure: document -> text. Called by `overview`.
+//! Limits of `shield`, for people: a row each. Pure: document -> text. Called by `overview` and `weir shield`.
 
 use super::figures::count;
 use super::overview::Look;
@@ -6,7 +6,7 @@ use super::table::{Cell, Column, Row, Tone, number, table, text};
 use crate::admin::document::Limit;
 
 /// The table; nothing where there are no limits.
-pub(super) fn limits(limits: &[Limit], look: Look) -> String {
+pub(crate) fn limits(limits: &[Limit], look: Look) -> String {
     if limits.is_empty() {
         return String::new();
     }
