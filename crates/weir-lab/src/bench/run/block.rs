@@ -219,14 +219,17 @@ fn percentiles(slice: &Slice) -> Option<Latency> {
 fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u32), seconds: u32) {
     let counts = &slice.counts;
     let served = counts.status_class(2);
-    blocked.attempts += counts.attempts();
+    // A request that never left, because its connection was not made, was none: the connection was.
+    let attempts = counts.attempts().saturating_sub(counts.outcomes(Outcome::Unsent));
+    blocked.attempts += attempts;
     blocked.served += served;
     let kinds = kinds(counts);
     let turned_away: u64 = kinds.values().sum();
     kinds.into_iter().for_each(|(kind, count)| *blocked.blocked.entry(kind).or_default() += count);
-    let rest = counts.attempts().saturating_sub(served + turned_away);
-    let others = counts.troubles().into_iter().filter(|(word, _)| NEITHER.contains(&word.as_str()));
-    others.filter(|_| rest > 0).for_each(|(word, count)| *blocked.neither.entry(word).or_default() += count);
+    let rest = attempts.saturating_sub(served + turned_away);
+    let is_one = |word: &str| word == "unsent" || rest > 0 && NEITHER.contains(&word);
+    let others = counts.troubles().into_iter().filter(|(word, _)| is_one(word));
+    others.for_each(|(word, count)| *blocked.neither.entry(word).or_default() += count);
     let phase_us = u64::from(seconds) * 1_000_000;
     if let (Some(allowed), Some(beyond)) = (&mut blocked.allowed, &mut blocked.beyond) {
         let its = u64::from(BURST + RATE * seconds);
@@ -240,17 +243,8 @@ fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u3
 }
 
 /// What is neither served nor turned away.
-const NEITHER: [&str; 9] = [
-    "wrong_body",
-    "truncated",
-    "not_http",
-    "timed_out",
-    "unfinished",
-    "unsent",
-    "unreachable",
-    "none_left",
-    "unconnected",
-];
+const NEITHER: [&str; 8] =
+    ["wrong_body", "truncated", "not_http", "timed_out", "unfinished", "unreachable", "none_left", "unconnected"];
 
 /// How attempts were turned away.
 fn kinds(counts: &Counts) -> BTreeMap<String, u64> {
@@ -291,7 +285,7 @@ mod tests {
         // In two seconds 24 are let through. The 21st request is one too many: it is due 100 ms behind the first one.
         add_attacker(&mut blocked, &slice(27, 500, Some(2_101_000)), (attack, 0), 2);
         add_attacker(&mut blocked, &slice(10, 500, None), (attack, 1), 2);
-        assert_eq!((blocked.served, blocked.attempts), (37, 37 + 1000 + 4));
+        assert_eq!((blocked.served, blocked.attempts), (37, 37 + 1000 + 2));
         assert_eq!((blocked.allowed, blocked.beyond), (Some(48), Some(3)), "what one has less is nobody else's");
         assert_eq!(blocked.time_to_block_us, [1000, 2_000_000]);
         assert_eq!(blocked.blocked, [("429".to_owned(), 1000), ("reset".to_owned(), 2)].into());
