@@ -328,6 +328,7 @@ impl List {
             // What is there stays, beside what there is here.
             self.read();
             self.is_unsaved |= self.ledger.len() > 0;
+            (self.is_news, self.kernel_waits) = (true, true);
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) enum View {
     },
     /// List clients that were refused most, then those that are closest to a limit
     #[command(after_help = "\
-USED is how much of what may come at once, or be there at a time, is used up; REFUSED counts since there was no refusal for a minute. With mode \"observe\" nobody is \
+USED is how much of what may come at once, or be there at a time, is used up; REFUSED counts since there was no refusal for a minute, by all limits that share an account with this one. With mode \"observe\" nobody is \
 refused: then USED says who would be.
 
 Example:

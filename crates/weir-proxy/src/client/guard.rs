@@ -72,8 +72,8 @@ struct Known {
     refusals: u16,
 }
 
-/// Where a request counts as in progress.
-type Holds = [Option<Place>; IN_PROGRESS_MAX];
+/// Where a request counts as in progress: for each such limit at two places at most.
+type Holds = [Option<Place>; 2 * IN_PROGRESS_MAX];
 
 /// Whose answer it is, and which limits count it if it has a status of theirs: a bit for each, in their order.
 #[derive(Debug, Clone)]
@@ -338,8 +338,14 @@ fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
     let mut suspect = Suspect::new(plan.seed.table(), watched.key, None, cx);
     for (at, limit) in plan.limits.iter().enumerate() {
         if watched.limits >> at & 1 == 1 && limit.answers.iter().any(|codes| codes.contain(status)) {
-            let of = watched.others.iter().find(|(other, _)| *other == at).map(|(_, name)| *name);
-            suspect.note_one(limit, of);
+            let mut is_by_client = true;
+            for (_, name) in watched.others.iter().filter(|(other, _)| *other == at) {
+                is_by_client = false;
+                suspect.note_one(limit, Some(*name));
+            }
+            if is_by_client {
+                suspect.note_one(limit, None);
+            }
         }
     }
 }
@@ -405,41 +411,56 @@ fn judge_all<'a>(
         }
         let asking = Asking { head: asked.head, fields: asked.fields, bytes: asked.bytes };
         let account = (limit.seat.group, suspect.key);
-        let of = match limit.by.counted(suspect.table, account, asking, &mut guard.values) {
-            Counted::Client => None,
-            Counted::Other(name) => Some(name),
+        let names = match limit.by.counted(suspect.table, account, asking, &mut guard.values) {
+            Counted::Client => [Some(None), None],
+            Counted::Others(first, last) => [Some(Some(first)), last.map(Some)],
             Counted::Nobody => continue,
         };
-        let said = match limit.terms {
-            Terms::InProgress(max) => {
-                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe, of);
-                if let Some(hold) = guard.begun.get_mut(held) {
-                    *hold = place;
-                    held += 1;
-                } else {
-                    // More of them than a plan may have.
-                    place.into_iter().for_each(|place| suspect.table.leave(place));
-                }
-                said
+        let mut said = None;
+        for of in names.into_iter().flatten() {
+            said = weigh(guard, suspect, plan, (at, limit), of, &mut held).or(said);
+            if matches!(said, Some(Said::Over(_))) {
+                break;
             }
-            Terms::Answers(_) => {
-                let watched =
-                    guard.begun_watched.get_or_insert(Watched { key: suspect.key, limits: 0, others: Vec::new() });
-                watched.limits |= 1 << at;
-                watched.others.extend(of.map(|name| (at, name)));
-                match suspect.look(limit, of) {
-                    // Its answer is what may be counted.
-                    Said::Passed => continue,
-                    said => said,
-                }
-            }
-            _ => suspect.charge(limit, of),
-        };
+        }
+        let Some(said) = said else { continue };
         if let Some((retry_after_s, offence)) = suspect.judge(limit, &said, plan) {
             return Some((limit.over, retry_after_s, offence));
         }
     }
     None
+}
+
+/// What a limit says to a request, `of` one who is not the client or the client. None: it passes, and its answer is what may be counted.
+fn weigh(
+    guard: &mut Guard,
+    suspect: &mut Suspect<'_>,
+    plan: &ShieldPlan,
+    (at, limit): (usize, &LimitPlan),
+    of: Option<Name>,
+    held: &mut usize,
+) -> Option<Said> {
+    match limit.terms {
+        Terms::InProgress(max) => {
+            let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe, of);
+            if let Some(hold) = guard.begun.get_mut(*held) {
+                *hold = place;
+                *held += 1;
+            } else {
+                // More of them than a plan may have.
+                place.into_iter().for_each(|place| suspect.table.leave(place));
+            }
+            Some(said)
+        }
+        Terms::Answers(_) => {
+            let watched =
+                guard.begun_watched.get_or_insert(Watched { key: suspect.key, limits: 0, others: Vec::new() });
+            watched.limits |= 1 << at;
+            watched.others.extend(of.map(|name| (at, name)));
+            Some(suspect.look(limit, of)).filter(|said| !matches!(said, Said::Passed))
+        }
+        _ => Some(suspect.charge(limit, of)),
+    }
 }
 
 #[cfg(test)]

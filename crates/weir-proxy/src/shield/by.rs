@@ -9,7 +9,7 @@ use super::key::Key;
 use super::table::{Name, Table};
 use crate::placement::cookie;
 use crate::request::route::{HOST_BYTES_MAX, bare_host};
-use crate::request::rules::matching::query;
+use crate::request::rules::matching::{query, reads_as};
 
 /// Most parts of one [`By`].
 pub const PARTS_MAX: usize = 4;
@@ -21,11 +21,11 @@ pub enum Part {
     Client,
     /// The host that is asked for, in lower case and without port.
     Host,
-    /// All lines of the field of this name, compared without case.
+    /// The field of this name, compared without case.
     Header(String),
-    /// All cookies of this name, compared with case.
+    /// The cookie of this name, compared with case.
     Cookie(String),
-    /// All members of the query of this name, decoded.
+    /// The member of the query of this name, decoded.
     Query(String),
 }
 
@@ -46,13 +46,20 @@ pub(crate) struct Said<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// Which of several values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Last,
+}
+
 /// Whom a request counts for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Counted {
     /// Its client.
     Client,
-    /// Whom its values stand for.
-    Other(Name),
+    /// Whom its values stand for: the first of each name and, where that is another, the last one, for servers take one or the other.
+    Others(Name, Option<Name>),
     /// Nobody.
     Nobody,
 }
@@ -93,20 +100,22 @@ impl By {
 
     #[inline(never)]
     fn of_values(&self, table: &Table, (group, client): (u32, Key), said: Said<'_>, scratch: &mut Vec<u8>) -> Counted {
-        scratch.clear();
-        if self.parts.iter().all(|part| part.write(client, said, scratch)) {
-            Counted::Other(table.name_of_values(group, scratch))
-        } else if self.falls_back {
-            Counted::Client
-        } else {
-            Counted::Nobody
+        let mut name = |which: Which| {
+            scratch.clear();
+            let says_all = self.parts.iter().all(|part| part.write(client, said, which, scratch));
+            says_all.then(|| table.name_of_values(group, scratch))
+        };
+        match (name(Which::First), name(Which::Last)) {
+            (Some(first), last) => Counted::Others(first, last.filter(|last| !last.is_same(&first))),
+            (None, _) if self.falls_back => Counted::Client,
+            (None, _) => Counted::Nobody,
         }
     }
 }
 
 impl Part {
     /// Puts what a request says behind `into`, so that no two requests that say different things have the same there. False: it says nothing.
-    fn write(&self, client: Key, Said { head, fields, bytes }: Said<'_>, into: &mut Vec<u8>) -> bool {
+    fn write(&self, client: Key, Said { head, fields, bytes }: Said<'_>, which: Which, into: &mut Vec<u8>) -> bool {
         match self {
             Part::Client => {
                 into.extend_from_slice(&client.message(0));
@@ -114,36 +123,31 @@ impl Part {
             }
             Part::Host => {
                 let mut buffer = [0; HOST_BYTES_MAX];
-                values(bare_host(head.authority.of(bytes), &mut buffer).into_iter(), into)
+                value(bare_host(head.authority.of(bytes), &mut buffer).into_iter(), which, into)
             }
             Part::Header(name) => {
                 // What is between the client and us only says nothing of him.
                 let lines = fields.as_slice().iter().filter(|field| !field.listed);
-                let mine = lines.filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
-                values(mine.map(|field| field.value.of(bytes)), into)
+                let mine = lines.filter(|field| reads_as(field.name.of(bytes), name.as_bytes()));
+                value(mine.map(|field| field.value.of(bytes)), which, into)
             }
-            Part::Cookie(name) => values(cookie::values(fields, bytes, name.as_bytes()), into),
+            Part::Cookie(name) => value(cookie::values(fields, bytes, name.as_bytes()), which, into),
             Part::Query(name) => {
-                let mine = query(head.path.of(bytes)).filter(|(key, _)| key == name.as_bytes());
-                values(mine.map(|(_, value)| value), into)
+                let mine = query(head.path.of(bytes)).filter(|(key, _)| key.reads_as(name.as_bytes()));
+                value(mine.map(|(_, value)| value.collect::<Vec<u8>>()), which, into)
             }
         }
     }
 }
 
-/// Puts values with their lengths behind `into`, then an end. False: there is none but empty ones.
-fn values(all: impl Iterator<Item = impl AsRef<[u8]>>, into: &mut Vec<u8>) -> bool {
-    let begin = into.len();
-    for value in all {
-        let value = value.as_ref();
-        if !value.is_empty() {
-            into.extend_from_slice(&(value.len() as u64).to_le_bytes());
-            into.extend_from_slice(value);
-        }
-    }
-    let says_something = into.len() > begin;
-    into.extend_from_slice(&[0; 8]);
-    says_something
+/// Puts one of the values that are not empty behind `into`, with its length. False: there is none.
+fn value(all: impl Iterator<Item = impl AsRef<[u8]>>, which: Which, into: &mut Vec<u8>) -> bool {
+    let mut all = all.filter(|value| !value.as_ref().is_empty());
+    let Some(value) = (if which == Which::First { all.next() } else { all.last() }) else { return false };
+    let value = value.as_ref();
+    into.extend_from_slice(&(value.len() as u64).to_le_bytes());
+    into.extend_from_slice(value);
+    true
 }
 
 #[cfg(test)]
@@ -167,6 +171,10 @@ mod tests {
 
     /// What a request of a client has for this: None: nothing.
     fn said(by: &str, client: u8, target: &str, lines: &str) -> Option<Vec<u8>> {
+        one(by, client, target, lines, Which::First)
+    }
+
+    fn one(by: &str, client: u8, target: &str, lines: &str, which: Which) -> Option<Vec<u8>> {
         let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
         let mut fields = Fields::default();
         let head = weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
@@ -174,7 +182,7 @@ mod tests {
         let client = Key::of(IpAddr::from([192, 0, 2, client]), Prefix::default());
         let said = Said { head: &head, fields: &fields, bytes: text.as_bytes() };
         let mut into = Vec::new();
-        by.split(',').all(|word| part(word).write(client, said, &mut into)).then_some(into)
+        by.split(',').all(|word| part(word).write(client, said, which, &mut into)).then_some(into)
     }
 
     #[test]
@@ -206,16 +214,22 @@ mod tests {
     fn values_do_not_run_into_each_other() {
         let by = "header:a,header:b";
         let lines = |lines: &str| said(by, 1, "/", &format!("Host: a\r\n{lines}")).unwrap();
-        let all = [
-            lines("A: 1\r\nB: 23\r\n"),
-            lines("A: 12\r\nB: 3\r\n"),
-            lines("A: 1\r\nA: 2\r\nB: 3\r\n"),
-            lines("A: 1\r\nB: 2\r\nB: 3\r\n"),
-            lines("A: 1,2\r\nB: 3\r\n"),
-            lines("A: 2\r\nA: 1\r\nB: 3\r\n"),
-        ];
+        let all = [lines("A: 1\r\nB: 23\r\n"), lines("A: 12\r\nB: 3\r\n"), lines("A: 1,2\r\nB: 3\r\n")];
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| other != one), "{at}");
         }
+    }
+
+    /// Servers take the first of two values, or the last: whoever writes both counts for both.
+    #[test]
+    fn of_several_values_two_count() {
+        let of = |target: &str, lines: &str, which| {
+            one("query:user,header:x-key", 1, target, &format!("Host: a\r\n{lines}"), which)
+        };
+        let plain = |user: &str, key: &str| of(&format!("/?user={user}"), &format!("X-Key: {key}\r\n"), Which::Last);
+        let both = |which| of("/?user=a&user=b&u=c&user=", "X-Key: 1\r\nX_Key: 2\r\n", which);
+        assert_eq!((both(Which::First), both(Which::Last)), (plain("a", "1"), plain("b", "2")));
+        // As PHP reads names.
+        assert_eq!(said("query:a_b", 1, "/?a.b=1", "Host: a\r\n"), said("query:a_b", 1, "/?a_b=1", "Host: a\r\n"));
     }
 }

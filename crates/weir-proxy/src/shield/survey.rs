@@ -1,7 +1,7 @@
 //! Who is close to his limits, or over one: what operators look at. Called by whoever shows it, never by workers, whom it does not stop.
 //!
 //! An account does not say whose it is: its tag is a hash. What is written beside it for people is an address, so all tags that this may have are
-//! tried. Bound: one hash for each account and group of limits; `most` rows.
+//! tried. Bound: two hashes for each account that is in use and limit; twice `most` rows.
 
 use super::key::{Key, Prefix};
 use super::table::Account;
@@ -29,7 +29,7 @@ pub struct Standing {
     pub share: f64,
     /// Connections that are open, or requests in progress.
     pub open: u32,
-    /// Refusals since there was none for a minute.
+    /// Refusals since there was none for a minute, of all limits that share the account.
     pub refused: u32,
     /// Microseconds since the last one, if there was one.
     pub refused_us: Option<u64>,
@@ -65,7 +65,7 @@ fn standing(plan: &ShieldPlan, limit: &LimitPlan, account: &Account, now_us: u64
         Terms::Open(max) | Terms::InProgress(max) => f64::from(account.open) / f64::from(max),
         _ => limit.terms.rate()?.share(account.dues[usize::from(limit.seat.slot)], now_us),
     };
-    if share <= 0.0 {
+    if share <= 0.0 && account.offences == 0 {
         return None;
     }
     let group = limit.seat.group;

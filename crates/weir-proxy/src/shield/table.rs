@@ -126,8 +126,8 @@ pub enum Charged {
 pub enum Entered {
     /// He is in, with so many now; to be given back by [`Table::leave`].
     At(Place, u32),
-    /// There are as many as may be.
-    Full,
+    /// There are as many as may be at this place.
+    Full(Place),
     /// There is no room for the client: nothing is to be given back.
     Untracked,
 }
@@ -231,7 +231,7 @@ impl Table {
             match entered {
                 Ok(before) if is_his => return Entered::At(place, before + 1),
                 Ok(_) => self.leave(place),
-                Err(_) if is_his => return Entered::Full,
+                Err(_) if is_his => return Entered::Full(place),
                 Err(_) => {}
             }
         }
@@ -409,7 +409,7 @@ impl Table {
         let made = match self.find(name.tag) {
             Found::At(place) => Ok(Some(place)),
             Found::Moving => Ok(None),
-            Found::Nowhere => self.vacate(name.tag, debt, now_us).map(|place| {
+            Found::Nowhere => self.vacate(name, debt, now_us).map(|place| {
                 self.settle(place, name);
                 Some(place)
             }),
@@ -419,7 +419,12 @@ impl Table {
     }
 
     /// Empties a place for a tag: a free one, one that is as good as none, or that of whoever owes least and less than this.
-    fn vacate(&self, tag: u64, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
+    ///
+    /// Values are invented for nothing, and each may be remembered for long: they have half of each bucket, and push out one another only.
+    fn vacate(&self, name: &Name, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
+        let (tag, is_of_values) = (name.tag, name.is_of_values());
+        let may_be_theirs = |place: &Place| !is_of_values || place.0 as usize % WAYS < WAYS / 2;
+        let may_go = |place: &Place| !is_of_values || self.entry(*place).label[0].load(Relaxed) >= NO_CLIENT;
         let worth = |place: Place| match self.tag(place).load(SeqCst) {
             0 => Some(0),
             tag if tag & 1 == 1 => None,
@@ -433,12 +438,13 @@ impl Table {
         } else {
             first.chain(second)
         };
-        let mut worthless = buckets.filter(is_worthless);
+        let mut worthless = buckets.filter(may_be_theirs).filter(is_worthless);
         if let Some(place) = worthless.find(|place| self.take(*place, 0, now_us)) {
             return Ok(place);
         }
         let owes = |place: Place| worth(place).filter(|owed| *owed < debt).map(|owed| (owed, place));
-        let least = self.places_of(tag).filter_map(owes).min_by_key(|(owed, _)| *owed);
+        let theirs = self.places_of(tag).filter(|place| may_be_theirs(place) && may_go(place));
+        let least = theirs.filter_map(owes).min_by_key(|(owed, _)| *owed);
         least.map(|(_, place)| place).filter(|place| self.take(*place, debt, now_us)).ok_or(NoRoom)
     }
 
@@ -471,6 +477,16 @@ impl Table {
 }
 
 impl Name {
+    /// Whether it is another's.
+    pub(super) fn is_same(&self, other: &Name) -> bool {
+        self.tag == other.tag
+    }
+
+    /// Whether it stands for what requests say.
+    fn is_of_values(&self) -> bool {
+        self.label[0] >= NO_CLIENT
+    }
+
     /// Whether an account with this tag is the one.
     pub(super) fn is(&self, tag: u64) -> bool {
         self.tag == tag

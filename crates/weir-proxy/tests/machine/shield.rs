@@ -290,6 +290,9 @@ fn what_counts_by_values() {
     }
     assert_eq!(told_for(&mut world, first, "/no?user=a", ""), 429);
     assert_eq!(told_for(&mut world, first, "/no?user=b", ""), 404);
+    // Whichever of two a server takes.
+    assert_eq!(told_for(&mut world, first, "/no?user=c&user=a", ""), 429);
+    assert_eq!(told_for(&mut world, first, "/no?user=a&user=d", ""), 429);
     world.finish();
 
     let at_once = of_values(LimitPlan::new("at-once", Terms::InProgress(1)));

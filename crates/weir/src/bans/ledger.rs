@@ -176,9 +176,7 @@ impl Ledger {
         let (until, first) = self.by_end.pop_first()?;
         self.bans.remove(&first);
         let was_in_force = u64::from(until) > now_s;
-        if was_in_force {
-            self.note(first);
-        }
+        self.note(first);
         self.displaced += u64::from(was_in_force);
         was_in_force.then_some(first)
     }
@@ -248,6 +246,9 @@ impl Ledger {
             saved.sort_by_key(|(block, ban)| (*block, ban.until));
             self.bans = saved.into_iter().collect();
             self.by_end = self.bans.iter().map(|(block, ban)| (ban.until, *block)).collect();
+            if let Some(changed) = &mut self.changed {
+                changed.extend(self.bans.keys());
+            }
             return;
         }
         for (block, ban) in saved {
@@ -285,8 +286,9 @@ impl Ledger {
         let mut changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
         if self.changed.is_some() && self.noted_s < now_s {
             changed.extend(self.by_end.range(at(self.noted_s)..at(now_s)).map(|(_, block)| *block));
-            self.noted_s = now_s;
         }
+        // The clock on the wall may have been set back.
+        self.noted_s = now_s;
         changed.into_iter().map(|block| (block, self.bans.get(&block)))
     }
 

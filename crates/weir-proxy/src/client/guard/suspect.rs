@@ -107,14 +107,14 @@ impl<'a> Suspect<'a> {
         let group = limit.seat.group;
         let (name, known) = self.account(group, of);
         let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now_us);
-        let (said, place) = match entered {
-            Entered::At(place, count) if count > max => (Said::Over(0), Some(place)),
-            Entered::At(place, _) => (Said::Passed, Some(place)),
-            Entered::Full => (Said::Over(0), None),
-            Entered::Untracked => (Said::Untracked, None),
+        let (said, place, is_in) = match entered {
+            Entered::At(place, count) if count > max => (Said::Over(0), Some(place), true),
+            Entered::At(place, _) => (Said::Passed, Some(place), true),
+            Entered::Full(place) => (Said::Over(0), Some(place), false),
+            Entered::Untracked => (Said::Untracked, None, false),
         };
         self.note(group, of, name, place);
-        (said, place)
+        (said, place.filter(|_| is_in))
     }
 
     /// What follows from what a limit says: when to come again, if that is a refusal, and whether he is to be banned for it.

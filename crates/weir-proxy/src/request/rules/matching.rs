@@ -39,37 +39,62 @@ impl Condition {
                 let mut mine = lines.filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
                 mine.any(|field| fits(field.value.of(bytes)))
             }
-            Subject::Query(name) => query(target).any(|(key, value)| key == name.as_bytes() && fits(&value)),
+            Subject::Query(name) => {
+                query(target).any(|(key, value)| key.is(name.as_bytes()) && fits(&value.collect::<Vec<u8>>()))
+            }
             Subject::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).any(fits),
         };
         found != self.not
     }
 }
 
-/// The members of a query, decoded: name and value, which is empty where there is no `=`.
-pub(crate) fn query(target: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+/// The members of a query, to be decoded: name and value, which is empty where there is no `=`.
+pub(crate) fn query(target: &[u8]) -> impl Iterator<Item = (Decoded<'_>, Decoded<'_>)> {
     let query = target.iter().position(|byte| *byte == b'?').map_or(&b""[..], |at| &target[at + 1..]);
     query.split(|byte| *byte == b'&').filter(|member| !member.is_empty()).map(|member| {
         let at = member.iter().position(|byte| *byte == b'=').unwrap_or(member.len());
-        (decoded(&member[..at]), decoded(member.get(at + 1..).unwrap_or_default()))
+        (Decoded(&member[..at]), Decoded(member.get(at + 1..).unwrap_or_default()))
     })
 }
 
-/// With escapes undone; a `%` without two digits stands for itself.
-fn decoded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, behind)) = rest.split_first() {
+/// Bytes with escapes undone; a `%` without two digits stands for itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decoded<'a>(&'a [u8]);
+
+impl Iterator for Decoded<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        let (&byte, behind) = self.0.split_first()?;
         let digit = |at: usize| behind.get(at).and_then(|&byte| char::from(byte).to_digit(16));
         let (byte, used) = match (byte, digit(0), digit(1)) {
             (b'%', Some(high), Some(low)) => ((high << 4 | low) as u8, 2),
             (b'+', ..) => (b' ', 0),
             _ => (byte, 0),
         };
-        out.push(byte);
-        rest = &behind[used..];
+        self.0 = &behind[used..];
+        Some(byte)
     }
-    out
+}
+
+impl Decoded<'_> {
+    fn is(self, name: &[u8]) -> bool {
+        self.eq(name.iter().copied())
+    }
+
+    /// Whether some server takes this name for that one: PHP ends names at NUL, leaves spaces in front out, and reads `.` and spaces as `_`
+    /// (<https://www.php.net/manual/en/language.variables.external.php>).
+    pub(crate) fn reads_as(self, name: &[u8]) -> bool {
+        let read = |byte: u8| if byte == b'.' || byte == b' ' { b'_' } else { byte };
+        let mine = self.skip_while(|byte| *byte == b' ').take_while(|byte| *byte != 0).map(read);
+        mine.eq(name.iter().copied().map(read))
+    }
+}
+
+/// Whether a name of a field may be read as this one: many applications read `_` as `-`.
+pub(crate) fn reads_as(name: &[u8], other: &[u8]) -> bool {
+    let read = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == other.len() && name.iter().map(read).eq(other.iter().map(read))
 }
 
 #[cfg(test)]

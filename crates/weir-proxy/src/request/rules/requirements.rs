@@ -6,7 +6,7 @@
 use weir_http::{Fields, RequestHead};
 
 use super::compress::fits;
-use super::matching::query;
+use super::matching::{query, reads_as};
 use crate::cause::Cause;
 use crate::forward::policy::host::ends_in_number;
 
@@ -75,13 +75,7 @@ fn is_token_byte(byte: u8) -> bool {
 fn overrides(target: &[u8], fields: &Fields, bytes: &[u8]) -> bool {
     let mut passing = fields.as_slice().iter().filter(|field| !field.listed);
     passing.any(|field| OVERRIDES.iter().any(|name| reads_as(field.name.of(bytes), name)))
-        || query(target).any(|(name, _)| name == OVERRIDE_MEMBER)
-}
-
-/// Whether a name may be read as this one, which is in small letters: many applications read `_` as `-`.
-fn reads_as(name: &[u8], small: &[u8]) -> bool {
-    let read = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    name.len() == small.len() && name.iter().map(read).eq(small.iter().copied())
+        || query(target).any(|(name, _)| name.reads_as(OVERRIDE_MEMBER))
 }
 
 /// Whether a host, perhaps with a port, is an address, in any spelling that resolvers know: names end in no number
@@ -164,6 +158,8 @@ mod tests {
             ("/", "X_HTTP_Method_Override: DELETE\r\n", false),
             ("/?a=b&_method=DELETE", "", false),
             ("/?%5fmethod=DELETE", "", false),
+            ("/?.method=DELETE", "", false),
+            ("/?%20_method%00x=DELETE", "", false),
         ] {
             let text = format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
             assert_eq!(unmet(&plain, &text), (!is_met).then_some(Cause::MethodOverride), "{text}");
