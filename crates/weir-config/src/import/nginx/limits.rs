@@ -37,7 +37,7 @@ const REQUESTS: Words =
 const CONNECTIONS: Words =
     Words { limit: "limit_conn", zone: "limit_conn_zone", status: "limit_conn_status", dry_run: "limit_conn_dry_run" };
 
-/// A server whose locations take requests.
+/// A server that takes requests.
 pub(super) struct Served {
     pub(super) at: usize,
     /// As weir writes them, one at least; `*`: all that no other server has.
@@ -90,20 +90,27 @@ impl<'t> Nginx<'t, '_, '_> {
         }
     }
 
-    /// Where requests are taken, each with its limits of a kind. What `return` answers has none in nginx.
+    /// Where requests are taken, each with its limits of a kind. nginx asks none for what `return` answers.
     fn spots(&self, served: &[Served], words: &Words) -> Vec<Spot<'t>> {
         let tree = self.tree;
         let mut spots = Vec::new();
         for (server, Served { at, .. }) in served.iter().enumerate() {
+            if let Some(answer) = tree.indices(*at, "return").first() {
+                spots.push(Spot { server, at: *answer, kind: "", path: "/", limits: &[] });
+                continue;
+            }
             let locations = tree.below(*at).into_iter().filter(|at| tree.nodes[*at].name() == "location");
             for location in locations {
                 let (kind, path) = path(&tree.nodes[location]);
-                if path.starts_with('@') || !tree.indices(location, "return").is_empty() {
+                if path.starts_with('@') {
                     continue;
                 }
-                let mut limits = self.effective(location, words.limit);
-                if let Some(named) = ends_with(tree, *at, location).filter(|_| limits.is_empty()) {
-                    limits = self.effective(named, words.limit);
+                let answers = |at: usize| !tree.indices(at, "return").is_empty();
+                let limits_of = |at: usize| if answers(at) { &[][..] } else { self.effective(at, words.limit) };
+                let mut limits = limits_of(location);
+                let named = ends_with(tree, *at, location).filter(|_| limits.is_empty() && !answers(location));
+                if let Some(named) = named {
+                    limits = limits_of(named);
                 }
                 spots.push(Spot {
                     server,
