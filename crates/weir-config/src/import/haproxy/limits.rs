@@ -62,6 +62,10 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different(line, "whom `allow` of `shield` has, no limit is for");
             self.draft.exempt(exempt);
         }
+        if all.iter().any(|requests| *requests != Requests::default()) {
+            let why = "HAProxy counts all requests of a client, weir only those that this is for";
+            self.draft.different(line, why);
+        }
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
         let over = self.over(line, &measure);
         let hammer = matches!(measure, Measure::Rate { .. });
