@@ -55,6 +55,8 @@ struct Spot<'t> {
     path: &'t str,
     /// Its limits of a kind, as nodes.
     limits: &'t [usize],
+    /// Whether those only observe, and what they refuse with.
+    acts: (bool, &'t str),
 }
 
 /// All directives of one kind.
@@ -96,7 +98,7 @@ impl<'t> Nginx<'t, '_, '_> {
         let mut spots = Vec::new();
         for (server, Served { at, .. }) in served.iter().enumerate() {
             if let Some(answer) = tree.indices(*at, "return").first() {
-                spots.push(Spot { server, at: *answer, kind: "", path: "/", limits: &[] });
+                spots.push(Spot { server, at: *answer, kind: "", path: "/", limits: &[], acts: (false, "") });
                 continue;
             }
             let locations = tree.below(*at).into_iter().filter(|at| tree.nodes[*at].name() == "location");
@@ -118,6 +120,7 @@ impl<'t> Nginx<'t, '_, '_> {
                     kind,
                     path,
                     limits: &limits[..limits.len().min(OF_BLOCK_MAX)],
+                    acts: acts(self, named.unwrap_or(location), words),
                 });
             }
         }
@@ -144,7 +147,16 @@ impl<'t> Nginx<'t, '_, '_> {
                 (requests, others, bare) = (of_names, among, None);
             }
         }
-        let dry_run = self.one(node.parent, words.dry_run).is_some_and(|node| node.argument(1) == "on");
+        let acts = acts(self, node.parent, words);
+        let dry_run = acts.0;
+        if let Some(inner) = own.iter().map(|number| &spots[*number]).find(|spot| spot.acts != acts) {
+            let name = if inner.acts.0 == dry_run { words.status } else { words.dry_run };
+            let why = format!(
+                "`{name}` is another one for `{}`; weir has one for all that this limit is for, which is that of its own block",
+                self.tree.nodes[inner.at].shown()
+            );
+            self.draft.different(node, why);
+        }
         if let Some(bare) = bare {
             let why = format!(
                 "weir counts also what `{}` takes, for which this is not meant: it only observes, until you leave `observe` out",
@@ -189,7 +201,7 @@ impl Known<'_> {
     fn bare(&self, measure: &Measure, spots: &[&Spot<'_>]) -> Option<usize> {
         let is_limited = |spot: &Spot<'_>| {
             let mut theirs = spot.limits.iter().filter_map(|at| self.measures.get(at));
-            theirs.any(|theirs| theirs.is_slower(measure))
+            !spot.acts.0 && theirs.any(|theirs| theirs.shadows(measure))
         };
         spots.iter().find(|spot| !is_limited(spot)).map(|spot| spot.at)
     }
@@ -223,6 +235,12 @@ impl Known<'_> {
         let bytes = zone_of(zone).and_then(|(_, bytes)| size(bytes)).unwrap_or_default();
         Ok((name.to_owned(), measure, bytes / STATE_BYTES))
     }
+}
+
+/// Whether limits of a kind only observe in a block, and what they refuse with.
+fn acts<'t>(nginx: &Nginx<'t, '_, '_>, at: usize, words: &Words) -> (bool, &'t str) {
+    let one = |name: &str| nginx.one(at, name).map(|node| node.argument(1));
+    (one(words.dry_run) == Some("on"), one(words.status).unwrap_or("503"))
 }
 
 /// Zones of a kind by name.
