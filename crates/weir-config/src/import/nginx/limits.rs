@@ -149,13 +149,17 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         let acts = acts(self, node.parent, words);
         let dry_run = acts.0;
-        if let Some(inner) = own.iter().map(|number| &spots[*number]).find(|spot| spot.acts != acts) {
-            let name = if inner.acts.0 == dry_run { words.status } else { words.dry_run };
-            let why = format!(
-                "`{name}` is another one for `{}`; weir has one for all that this limit is for, which is that of its own block",
-                self.tree.nodes[inner.at].shown()
-            );
-            self.draft.different(node, why);
+        type Differs = fn((bool, &str), (bool, &str)) -> bool;
+        let kinds: [(&str, Differs); 2] = [(words.dry_run, |a, b| a.0 != b.0), (words.status, |a, b| a.1 != b.1)];
+        for (name, differs) in kinds {
+            let mut inside = own.iter().map(|number| &spots[*number]);
+            if let Some(inner) = inside.find(|spot| differs(spot.acts, acts)) {
+                let why = format!(
+                    "`{name}` is another one for `{}`; weir has one for all that this limit is for, which is that of its own block",
+                    self.tree.nodes[inner.at].shown()
+                );
+                self.draft.different(node, why);
+            }
         }
         if let Some(bare) = bare {
             let why = format!(
