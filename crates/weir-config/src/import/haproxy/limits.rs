@@ -247,7 +247,7 @@ fn compared<'t>(words: &[&'t str]) -> Option<(&'t str, u64)> {
 }
 
 /// The table in which a line counts each client, always; empty: its own. None: it does something else.
-fn tracked<'t>(line: &'t Node, is_word: impl Fn(&str) -> bool) -> Option<&'t str> {
+fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
     let mut key = line.arguments().skip_while(|word| !is_word(word)).skip(1);
     match (key.next(), key.next(), key.next(), key.next()) {
         (Some("src"), None, ..) => Some(""),
