@@ -72,7 +72,7 @@ impl Measure {
     }
 
     /// Whether no more of the same pass in the long run than with the other one.
-    pub(super) fn is_slower(&self, other: &Measure) -> bool {
+    fn is_slower(&self, other: &Measure) -> bool {
         match (self, other) {
             (Measure::Rate { number, seconds, .. }, Measure::Rate { number: others, seconds: theirs, .. }) => {
                 number.saturating_mul(*theirs) <= others.saturating_mul(*seconds)
@@ -83,7 +83,7 @@ impl Measure {
     }
 
     /// Whether whoever passes this passes the other one, too.
-    fn shadows(&self, other: &Measure) -> bool {
+    pub(super) fn shadows(&self, other: &Measure) -> bool {
         let at_once = |measure: &Measure| match measure {
             Measure::Rate { burst, .. } => *burst,
             Measure::Number { max, .. } => *max,

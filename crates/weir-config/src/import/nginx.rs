@@ -55,7 +55,7 @@ struct Nginx<'t, 'd, 'a> {
     tells_clients: bool,
     /// Upstreams by what `proxy_pass` calls them, and whether by TLS; None: there is none that works.
     upstreams: HashMap<(String, bool), Option<usize>>,
-    /// Servers whose locations take requests.
+    /// Servers that take requests.
     served: Vec<limits::Served>,
 }
 
@@ -160,6 +160,9 @@ impl<'t> Nginx<'t, '_, '_> {
                 self.lost_test(*test);
             }
         }
+        if !server.hosts.is_empty() {
+            self.served.push(limits::Served { at, hosts: server.hosts.clone(), names: server.names.clone() });
+        }
         if let Some(found) = tree.indices(at, "return").first() {
             let answer = &tree.nodes[*found];
             for one in self.answers(&server, at, answer) {
@@ -170,9 +173,6 @@ impl<'t> Nginx<'t, '_, '_> {
                 self.draft.lost(&tree.nodes[*first], why);
             }
             return;
-        }
-        if !server.hosts.is_empty() {
-            self.served.push(limits::Served { at, hosts: server.hosts.clone(), names: server.names.clone() });
         }
         let mut locations: Vec<usize> =
             tree.below(at).into_iter().filter(|at| tree.nodes[*at].name() == "location").collect();

@@ -22,8 +22,8 @@ struct Counter<'t> {
     name: &'t str,
     /// The section whose table it is in.
     table: usize,
-    /// The line that has it counted, if one is needed.
-    track: Option<&'t Node>,
+    /// The line that has it counted.
+    track: &'t Node,
     /// The most that passes.
     most: u64,
 }
@@ -62,6 +62,10 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different(line, "whom `allow` of `shield` has, no limit is for");
             self.draft.exempt(exempt);
         }
+        if all.iter().any(|requests| *requests != Requests::default()) {
+            let why = "HAProxy counts all requests of a client, weir only those that this is for";
+            self.draft.different(line, why);
+        }
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
         let over = self.over(line, &measure);
         let hammer = matches!(measure, Measure::Rate { .. });
@@ -73,7 +77,7 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different_once(line, "limits of weir hold for each `listen`");
         }
         self.tables.insert(counter.table);
-        self.tracks.extend(counter.track.map(|track| track.place));
+        self.tracks.extend([counter.track.place]);
         self.draft.remembers(size);
         for requests in all {
             // Who is refused is counted as well: so he has to keep quiet.
@@ -146,7 +150,13 @@ impl<'t> Haproxy<'t, '_, '_> {
         };
         if let Some(name) = fetch.strip_prefix("src_") {
             let table = self.table(frontend, arguments)?;
-            return Some(Counter { name, table, track: None, most });
+            // Only for all requests of a client it is what weir counts.
+            let mut lines = self.tree.children(section).chain(self.tree.children(frontend)).map(|(_, node)| node);
+            let counts = |node: &&Node| {
+                let own = tracked(node, |word| word.starts_with("track-sc"));
+                own.is_some_and(|own| self.table(frontend, own) == Some(table))
+            };
+            return Some(Counter { name, table, track: lines.find(counts)?, most });
         }
         // `sc_NAME(0)`, `sc_NAME(0,TABLE)`, `sc0_NAME`, `sc0_NAME(TABLE)`.
         let rest = fetch.strip_prefix("sc")?;
@@ -158,14 +168,9 @@ impl<'t> Haproxy<'t, '_, '_> {
         let word = format!("track-sc{digit}");
         let mut lines = self.tree.children(section).map(|(_, node)| node);
         let track = lines.find(|node| node.arguments().any(|other| other == word))?;
-        let mut key = track.arguments().skip_while(|other| *other != word).skip(1);
-        let own = match (key.next(), key.next(), key.next(), key.next()) {
-            (Some("src"), None, ..) => "",
-            (Some("src"), Some("table"), Some(table), None) => table,
-            _ => return None,
-        };
+        let own = tracked(track, |other| other == word)?;
         let table = self.table(frontend, if named.is_empty() { own } else { named })?;
-        Some(Counter { name, table, track: Some(track), most })
+        Some(Counter { name, table, track, most })
     }
 
     /// The section whose table has this name; empty: the frontend.
@@ -237,6 +242,16 @@ fn compared<'t>(words: &[&'t str]) -> Option<(&'t str, u64)> {
     match *how {
         "gt" => Some((fetch, number)),
         "ge" => Some((fetch, number.saturating_sub(1))),
+        _ => None,
+    }
+}
+
+/// The table in which a line counts each client, always; empty: its own. None: it does something else.
+fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
+    let mut key = line.arguments().skip_while(|word| !is_word(word)).skip(1);
+    match (key.next(), key.next(), key.next(), key.next()) {
+        (Some("src"), None, ..) => Some(""),
+        (Some("src"), Some("table"), Some(table), None) => Some(table),
         _ => None,
     }
 }

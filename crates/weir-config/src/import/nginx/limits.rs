@@ -37,7 +37,7 @@ const REQUESTS: Words =
 const CONNECTIONS: Words =
     Words { limit: "limit_conn", zone: "limit_conn_zone", status: "limit_conn_status", dry_run: "limit_conn_dry_run" };
 
-/// A server whose locations take requests.
+/// A server that takes requests.
 pub(super) struct Served {
     pub(super) at: usize,
     /// As weir writes them, one at least; `*`: all that no other server has.
@@ -55,6 +55,8 @@ struct Spot<'t> {
     path: &'t str,
     /// Its limits of a kind, as nodes.
     limits: &'t [usize],
+    /// Whether those only observe, and what they refuse with.
+    acts: (bool, &'t str),
 }
 
 /// All directives of one kind.
@@ -90,20 +92,27 @@ impl<'t> Nginx<'t, '_, '_> {
         }
     }
 
-    /// Where requests are taken, each with its limits of a kind. What `return` answers has none in nginx.
+    /// Where requests are taken, each with its limits of a kind. nginx asks none for what `return` answers.
     fn spots(&self, served: &[Served], words: &Words) -> Vec<Spot<'t>> {
         let tree = self.tree;
         let mut spots = Vec::new();
         for (server, Served { at, .. }) in served.iter().enumerate() {
+            if let Some(answer) = tree.indices(*at, "return").first() {
+                spots.push(Spot { server, at: *answer, kind: "", path: "/", limits: &[], acts: (false, "") });
+                continue;
+            }
             let locations = tree.below(*at).into_iter().filter(|at| tree.nodes[*at].name() == "location");
             for location in locations {
                 let (kind, path) = path(&tree.nodes[location]);
-                if path.starts_with('@') || !tree.indices(location, "return").is_empty() {
+                if path.starts_with('@') {
                     continue;
                 }
-                let mut limits = self.effective(location, words.limit);
-                if let Some(named) = ends_with(tree, *at, location).filter(|_| limits.is_empty()) {
-                    limits = self.effective(named, words.limit);
+                let answers = |at: usize| !tree.indices(at, "return").is_empty();
+                let limits_of = |at: usize| if answers(at) { &[][..] } else { self.effective(at, words.limit) };
+                let mut limits = limits_of(location);
+                let named = ends_with(tree, *at, location).filter(|_| limits.is_empty() && !answers(location));
+                if let Some(named) = named {
+                    limits = limits_of(named);
                 }
                 spots.push(Spot {
                     server,
@@ -111,6 +120,7 @@ impl<'t> Nginx<'t, '_, '_> {
                     kind,
                     path,
                     limits: &limits[..limits.len().min(OF_BLOCK_MAX)],
+                    acts: acts(self, named.unwrap_or(location), words),
                 });
             }
         }
@@ -137,7 +147,20 @@ impl<'t> Nginx<'t, '_, '_> {
                 (requests, others, bare) = (of_names, among, None);
             }
         }
-        let dry_run = self.one(node.parent, words.dry_run).is_some_and(|node| node.argument(1) == "on");
+        let acts = acts(self, node.parent, words);
+        let dry_run = acts.0;
+        type Differs = fn((bool, &str), (bool, &str)) -> bool;
+        let kinds: [(&str, Differs); 2] = [(words.dry_run, |a, b| a.0 != b.0), (words.status, |a, b| a.1 != b.1)];
+        for (name, differs) in kinds {
+            let mut inside = own.iter().map(|number| &spots[*number]);
+            if let Some(inner) = inside.find(|spot| differs(spot.acts, acts)) {
+                let why = format!(
+                    "`{name}` is another one for `{}`; weir has one for all that this limit is for, which is that of its own block",
+                    self.tree.nodes[inner.at].shown()
+                );
+                self.draft.different(node, why);
+            }
+        }
         if let Some(bare) = bare {
             let why = format!(
                 "weir counts also what `{}` takes, for which this is not meant: it only observes, until you leave `observe` out",
@@ -182,7 +205,7 @@ impl Known<'_> {
     fn bare(&self, measure: &Measure, spots: &[&Spot<'_>]) -> Option<usize> {
         let is_limited = |spot: &Spot<'_>| {
             let mut theirs = spot.limits.iter().filter_map(|at| self.measures.get(at));
-            theirs.any(|theirs| theirs.is_slower(measure))
+            !spot.acts.0 && theirs.any(|theirs| theirs.shadows(measure))
         };
         spots.iter().find(|spot| !is_limited(spot)).map(|spot| spot.at)
     }
@@ -216,6 +239,12 @@ impl Known<'_> {
         let bytes = zone_of(zone).and_then(|(_, bytes)| size(bytes)).unwrap_or_default();
         Ok((name.to_owned(), measure, bytes / STATE_BYTES))
     }
+}
+
+/// Whether limits of a kind only observe in a block, and what they refuse with.
+fn acts<'t>(nginx: &Nginx<'t, '_, '_>, at: usize, words: &Words) -> (bool, &'t str) {
+    let one = |name: &str| nginx.one(at, name).map(|node| node.argument(1));
+    (one(words.dry_run) == Some("on"), one(words.status).unwrap_or("503"))
 }
 
 /// Zones of a kind by name.
