@@ -58,5 +58,6 @@ pub use reply_reader::{ReplyFault, ReplyPart, ReplyReader};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;
 pub use request_line::{EncodedHead, Method, TargetForm, Version, encode_target};
+pub use scan::is_token;
 pub use span::Span;
 pub use syntax::SyntaxError;

@@ -192,9 +192,9 @@ fn unusual(word: &[u8; 8]) -> u64 {
     !(letter | equal(word, b'-')) & HIGH
 }
 
-/// RFC 9110 §5.6.2: 1*tchar.
+/// Whether a text is a token: RFC 9110 §5.6.2, 1*tchar.
 #[inline]
-pub(crate) fn is_token(text: &[u8]) -> bool {
+pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && token_faults(text) & NOT_TOKEN == 0
 }
 

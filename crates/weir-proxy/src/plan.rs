@@ -163,6 +163,11 @@ pub enum TrustPlan {
 }
 
 impl Plan {
+    /// `ban` of `shield`, if there is one.
+    pub fn ban(&self) -> Option<&BanPlan> {
+        self.shield.as_ref()?.ban.as_ref()
+    }
+
     /// Whether servers learn from weir who a client is by its certificate: then Client-Cert and Client-Cert-Chain of clients are removed
     /// (RFC 9440 §2.4), whichever listener they come from.
     pub fn tells_certificates(&self) -> bool {

@@ -159,9 +159,8 @@ fn left(ban: &Ban) -> String {
     span(Duration::from_secs(ban.left_seconds))
 }
 
-/// What an operator wrote may have been for another terminal.
 fn reason(ban: &Ban) -> String {
-    let reason: String = ban.reason.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let reason = terminal::printable(&ban.reason);
     match (reason.is_empty(), ban.forced) {
         (true, false) => "by order".to_owned(),
         (true, true) => "by order, forced".to_owned(),

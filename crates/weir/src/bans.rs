@@ -135,13 +135,13 @@ fn now_s() -> u64 {
 
 fn terms(plan: &Plan) -> Terms {
     let usual = BanPlan::default();
-    let ban = plan.shield.as_ref().and_then(|shield| shield.ban.as_ref()).unwrap_or(&usual);
+    let ban = plan.ban().unwrap_or(&usual);
     Terms { for_s: ban.for_s, grow: ban.grow, max_s: ban.max_s, bans_max: ban.bans_max }
 }
 
 /// Where bans are kept.
 fn place(plan: &Plan) -> Option<PathBuf> {
-    let state = plan.shield.as_ref().and_then(|shield| shield.ban.as_ref()?.state.as_deref());
+    let state = plan.ban().and_then(|ban| ban.state.as_deref());
     let given = || std::env::var("STATE_DIRECTORY").ok().filter(|list| !list.is_empty());
     // Several are separated by colons (systemd.exec(5)).
     let usual = || Some(PathBuf::from(given()?.split(':').next()?).join("bans"));

@@ -107,7 +107,7 @@ fn top(clients: &[ShieldClient], look: Look) -> String {
             Cell { text: format!("{:.0}%", client.used * 100.0), tone: if is_over { Tone::Odd } else { Tone::Plain } };
         let last = client.refused_seconds.map_or_else(|| "-".to_owned(), |s| span(Duration::from_secs_f64(s)) + " ago");
         let cells = vec![
-            printable(&client.who).into(),
+            terminal::printable(&client.who).into(),
             client.limit.as_str().into(),
             used,
             count(client.open).into(),
@@ -117,11 +117,6 @@ fn top(clients: &[ShieldClient], look: Look) -> String {
         Row { cells, below: None }
     };
     table(&columns, &clients.iter().map(row).collect::<Vec<_>>(), 0, look.width, look.colour)
-}
-
-/// What another program says may have been for another terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -28,6 +28,11 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     (size.ws_col > 0 && size.ws_row > 0).then(|| (usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
+/// What somebody else wrote, which may be for another terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Writes to standard output. A reader that went away (`| head`) is not an error of ours.
 pub(crate) fn print(text: &str) {
     let _ = try_print(text);

@@ -26,7 +26,7 @@ use crate::ending::ClientEnd;
 use crate::plan::{IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, Plan, ShieldPlan, Terms};
 use crate::request::route::path;
 use crate::shield::bans::Offence;
-use crate::shield::by::{Counted, Said as Asking};
+use crate::shield::by::{Counted, Message};
 use crate::shield::key::Key;
 use crate::shield::table::{Name, Place, Table, TableSeed};
 
@@ -314,7 +314,7 @@ fn judge_request(
     let known = guard.conns.get(carrier).filter(|_| !by_proxy);
     let account = known.and_then(|known| known.account).filter(|(of, ..)| *of == key);
     let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), cx);
-    let asked = Asked { head, fields, bytes, path: None };
+    let asked = Asked { message: Message { head, fields, bytes }, path: None };
     let refusal = judge_all(guard, &mut suspect, plan, asked, &mut clients.path);
     let mut is_one_of_many = false;
     if !by_proxy {
@@ -372,9 +372,7 @@ pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
 
 /// What limits look at.
 struct Asked<'a> {
-    head: &'a RequestHead,
-    fields: &'a Fields,
-    bytes: &'a [u8],
+    message: Message<'a>,
     /// Normalised; None: nobody has asked for it yet.
     path: Option<&'a [u8]>,
 }
@@ -385,7 +383,7 @@ impl<'a> Asked<'a> {
         if limit.requests.is_everything() {
             return true;
         }
-        let (head, bytes) = (self.head, self.bytes);
+        let Message { head, bytes, .. } = self.message;
         if let (None, Some(scratch)) = (self.path, scratch.take()) {
             self.path = Some(path::normalised(head.path.of(bytes), scratch).unwrap_or_default());
         }
@@ -409,9 +407,8 @@ fn judge_all<'a>(
         if !asked.is_for(limit, &mut scratch) {
             continue;
         }
-        let asking = Asking { head: asked.head, fields: asked.fields, bytes: asked.bytes };
         let account = (limit.seat.group, suspect.key);
-        let names = match limit.by.counted(suspect.table, account, asking, &mut guard.values) {
+        let names = match limit.by.counted(suspect.table, account, asked.message, &mut guard.values) {
             Counted::Client => [Some(None), None],
             Counted::Others(first, last) => [Some(Some(first)), last.map(Some)],
             Counted::Nobody => continue,

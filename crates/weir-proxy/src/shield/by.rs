@@ -5,7 +5,7 @@
 
 use weir_http::{Fields, RequestHead};
 
-use super::key::Key;
+use super::key::{Key, values_begin};
 use super::table::{Name, Table};
 use crate::placement::cookie;
 use crate::request::route::{HOST_BYTES_MAX, bare_host};
@@ -38,9 +38,9 @@ pub struct By {
     pub falls_back: bool,
 }
 
-/// What a request says.
+/// A request as it came: spans of head and fields point into the bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct Message<'a> {
     pub(crate) head: &'a RequestHead,
     pub(crate) fields: &'a Fields,
     pub(crate) bytes: &'a [u8],
@@ -89,7 +89,7 @@ impl By {
         &self,
         table: &Table,
         (group, client): (u32, Key),
-        said: Said<'_>,
+        said: Message<'_>,
         scratch: &mut Vec<u8>,
     ) -> Counted {
         if self.is_client() {
@@ -99,9 +99,16 @@ impl By {
     }
 
     #[inline(never)]
-    fn of_values(&self, table: &Table, (group, client): (u32, Key), said: Said<'_>, scratch: &mut Vec<u8>) -> Counted {
+    fn of_values(
+        &self,
+        table: &Table,
+        (group, client): (u32, Key),
+        said: Message<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Counted {
         let mut name = |which: Which| {
             scratch.clear();
+            scratch.extend_from_slice(&values_begin(group));
             let says_all = self.parts.iter().all(|part| part.write(client, said, which, scratch));
             says_all.then(|| table.name_of_values(group, scratch))
         };
@@ -115,7 +122,13 @@ impl By {
 
 impl Part {
     /// Puts what a request says behind `into`, so that no two requests that say different things have the same there. False: it says nothing.
-    fn write(&self, client: Key, Said { head, fields, bytes }: Said<'_>, which: Which, into: &mut Vec<u8>) -> bool {
+    fn write(
+        &self,
+        client: Key,
+        Message { head, fields, bytes }: Message<'_>,
+        which: Which,
+        into: &mut Vec<u8>,
+    ) -> bool {
         match self {
             Part::Client => {
                 into.extend_from_slice(&client.message(0));
@@ -180,7 +193,7 @@ mod tests {
         let head = weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields);
         let head = head.unwrap().unwrap();
         let client = Key::of(IpAddr::from([192, 0, 2, client]), Prefix::default());
-        let said = Said { head: &head, fields: &fields, bytes: text.as_bytes() };
+        let said = Message { head: &head, fields: &fields, bytes: text.as_bytes() };
         let mut into = Vec::new();
         by.split(',').all(|word| part(word).write(client, said, which, &mut into)).then_some(into)
     }

@@ -98,6 +98,12 @@ impl Key {
     }
 }
 
+/// What stands in front of values that are hashed in place of a client: no client's message begins so, whose bits are fewer.
+pub(super) fn values_begin(group: u32) -> [u8; 6] {
+    let [a, b, c, d] = group.to_le_bytes();
+    [a, b, c, d, 0xff, 0xff]
+}
+
 #[cfg(test)]
 mod tests {
     //! Proves: which addresses are one client. How: a table.

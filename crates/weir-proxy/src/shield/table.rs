@@ -174,14 +174,18 @@ impl Table {
     /// What the account of a client in a group of limits is found by. Group 0 is taken.
     #[inline]
     pub fn name(&self, group: u32, key: Key) -> Name {
-        // Even, and not 0.
-        let tag = (siphash(self.key, &key.message(group)) & !1).max(2);
-        Name { tag, label: key.label() }
+        Name { tag: self.tag_of(&key.message(group)), label: key.label() }
     }
 
-    /// The same of whom a request names by values, written so that no two have the same.
-    pub(crate) fn name_of_values(&self, group: u32, values: &[u8]) -> Name {
-        let tag = (siphash(values_key(self.key, group), values) & !1).max(2);
+    /// Even, and not 0.
+    #[inline]
+    fn tag_of(&self, message: &[u8]) -> u64 {
+        (siphash(self.key, message) & !1).max(2)
+    }
+
+    /// The same of whom a request names by values, written behind [`values_begin`](super::key::values_begin) so that no two have the same.
+    pub(crate) fn name_of_values(&self, group: u32, message: &[u8]) -> Name {
+        let tag = self.tag_of(message);
         Name { tag, label: [NO_CLIENT | u64::from(group), tag] }
     }
 
@@ -498,14 +502,6 @@ impl Account {
     pub(super) fn values_of(&self) -> Option<u32> {
         (self.label[0] >= NO_CLIENT).then_some(self.label[0] as u32)
     }
-}
-
-/// No client has the same: the hash of values of each group has a key of its own, which is the hash of what no client's message is as long as.
-fn values_key(key: [u64; 2], group: u32) -> [u64; 2] {
-    [0u8, 1].map(|half| {
-        let [a, b, c, d] = group.to_le_bytes();
-        siphash(key, &[a, b, c, d, half])
-    })
 }
 
 /// The places of a bucket.

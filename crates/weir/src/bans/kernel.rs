@@ -79,7 +79,7 @@ impl Wish {
     /// What a plan wishes of the kernel; None: nothing.
     pub(super) fn of(plan: &Plan, exempt: &[Exempt]) -> Option<Wish> {
         let usual = BanPlan::default();
-        let ban = plan.shield.as_ref().and_then(|shield| shield.ban.as_ref()).unwrap_or(&usual);
+        let ban = plan.ban().unwrap_or(&usual);
         if !ban.in_kernel {
             return None;
         }

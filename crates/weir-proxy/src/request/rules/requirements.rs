@@ -3,7 +3,7 @@
 //! Asked when a request is routed, behind `allow` and `deny` and in front of passwords, servers and the body (`client/ruling.rs`). Pure.
 //! Bound: linear in the head, times the patterns. RFC 9110 §8.3, §15.5.4, §15.5.16, §15.5.20; docs/semantics.md §14.
 
-use weir_http::{Fields, RequestHead};
+use weir_http::{Fields, RequestHead, is_token};
 
 use super::compress::fits;
 use super::matching::{query, reads_as};
@@ -62,13 +62,7 @@ impl Requirements {
 /// Whether a value is one media type (RFC 9110 §8.3.1). A list of two has a comma, and each server takes another one of them.
 fn is_media_type(text: &[u8]) -> bool {
     let mut parts = text.split(|byte| *byte == b'/');
-    let is_token = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| is_token_byte(*byte));
     matches!((parts.next(), parts.next(), parts.next()), (Some(kind), Some(part), None) if is_token(kind) && is_token(part))
-}
-
-/// RFC 9110 §5.6.2.
-fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Whether a server may take another method from a request than its own.
