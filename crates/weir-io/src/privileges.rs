@@ -22,15 +22,21 @@ pub struct Identity {
     pub keeps_ports: bool,
     /// It may still administer the network (CAP_NET_ADMIN) if it may now, and so may programs that it starts.
     pub keeps_network: bool,
+    /// It may still have the kernel run programs (CAP_BPF) if it may now, and so may programs that it starts.
+    pub keeps_bpf: bool,
 }
+
+/// What one thread alone may do: administer the network, and have the kernel run programs there.
+const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::BPF);
 
 impl Identity {
     /// Capabilities that it keeps.
     fn kept(&self) -> CapabilitySet {
         let mut kept = CapabilitySet::empty();
         kept.set(CapabilitySet::NET_BIND_SERVICE, self.keeps_ports);
-        let may = |sets: CapabilitySets| sets.permitted.contains(CapabilitySet::NET_ADMIN);
-        kept.set(CapabilitySet::NET_ADMIN, self.keeps_network && capabilities(None).is_ok_and(may));
+        let may = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+        kept.set(CapabilitySet::NET_ADMIN, self.keeps_network && may.contains(CapabilitySet::NET_ADMIN));
+        kept.set(CapabilitySet::BPF, self.keeps_bpf && may.contains(CapabilitySet::BPF));
         kept
     }
 }
@@ -105,13 +111,13 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// This thread, and those that it makes, may not administer the network (CAP_NET_ADMIN) any more, unless one of them [takes that
-/// up](take_up_network). Programs that they start may.
+/// This thread, and those that it makes, may not administer the network (CAP_NET_ADMIN, CAP_BPF) any more, unless one of them [takes
+/// that up](take_up_network). Programs that they start may.
 ///
 /// # Errors
 /// As capset(2).
 pub fn set_network_aside() -> io::Result<()> {
-    change(|sets| sets.effective.remove(CapabilitySet::NET_ADMIN))
+    change(|sets| sets.effective.remove(NETWORK))
 }
 
 /// This thread may administer the network if its process ever might.
@@ -119,7 +125,7 @@ pub fn set_network_aside() -> io::Result<()> {
 /// # Errors
 /// As capset(2).
 pub fn take_up_network() -> io::Result<()> {
-    change(|sets| sets.effective |= sets.permitted & CapabilitySet::NET_ADMIN)
+    change(|sets| sets.effective |= sets.permitted & NETWORK)
 }
 
 /// This thread, and all that it makes, never administer the network any more.
@@ -128,9 +134,9 @@ pub fn take_up_network() -> io::Result<()> {
 /// As capset(2).
 pub fn forgo_network() -> io::Result<()> {
     change(|sets| {
-        sets.effective.remove(CapabilitySet::NET_ADMIN);
-        sets.permitted.remove(CapabilitySet::NET_ADMIN);
-        sets.inheritable.remove(CapabilitySet::NET_ADMIN);
+        sets.effective.remove(NETWORK);
+        sets.permitted.remove(NETWORK);
+        sets.inheritable.remove(NETWORK);
     })
 }
 

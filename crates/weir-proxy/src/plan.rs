@@ -34,7 +34,7 @@ pub use merge::{Full, SERVERS_SPARE, kept};
 pub use network::{AddressField, NO_ADDRESS, Network, Shown};
 pub use server::{Location, Place, ServerPlan, UNIX, UNLOCATED};
 pub use shield::{
-    BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
 };
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;

@@ -10,6 +10,7 @@ mod file;
 mod kernel;
 mod ledger;
 mod orders;
+mod tier;
 mod voice;
 
 use std::io;
@@ -29,9 +30,10 @@ use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
 use file::Broken;
 pub(crate) use kernel::Part;
-use kernel::{Kernel, Prepared, Wish};
+use kernel::{Kernel, Prepared};
 use ledger::{Ban, Ledger, Spared, Terms};
 pub(crate) use orders::{Figures, NeverBanned, Shown};
+use tier::Wish;
 use voice::{Said, Voice};
 
 /// Workers get another set at most so often, and the kernel what has changed.
@@ -238,8 +240,9 @@ impl Bans {
     /// Tells the kernel what has changed; what it does then. None: nothing, for nobody is banned yet.
     fn tell_kernel(&self, kernel: &mut Kernel, task: Task) -> Option<Part> {
         let Task { wish, changed, has_some } = task;
-        // There is no table before there is somebody to stand in it.
-        if !has_some && !kernel.is_there() {
+        // There is no table before there is somebody to stand in it; but drivers may stop for a moment when they get a program.
+        let waits = wish.as_ref().is_none_or(|wish| wish.interfaces.is_empty());
+        if !has_some && !kernel.is_there() && waits {
             return None;
         }
         let Prepared { is_new, said } = kernel.prepare(wish);
@@ -447,7 +450,7 @@ impl List {
             return None;
         }
         self.kernel_waits = false;
-        let wish = Wish::of(&self.plan, &self.exempt).filter(|_| self.turn == Turn::Now);
+        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.turn == Turn::Now);
         self.ledger.watch(has_table, now_s());
         let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
         let changed = self.ledger.take_changed(now_s());

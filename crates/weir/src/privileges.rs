@@ -15,6 +15,7 @@ use rustix::process::{getegid, geteuid};
 use weir_config::{Account, Config, UserChoice, closest};
 use weir_io::{Identity, give_up, hide_memory};
 use weir_proxy::observe::access::Destination;
+use weir_proxy::plan::BanVia;
 
 use crate::admin::place;
 use crate::failure::Failure;
@@ -85,8 +86,9 @@ impl NewUser {
         let uid = geteuid().as_raw();
         possible(choice, &identity, uid, getegid().as_raw()).map_err(failed)?;
         // For bans in the kernel.
-        let ban = config.plan.shield.as_ref().and_then(|shield| shield.ban.as_ref());
-        let identity = Identity { keeps_network: ban.is_some_and(|ban| ban.in_kernel), ..identity };
+        let via = config.plan.ban().map_or(&BanVia::User, |ban| &ban.via);
+        let (keeps_network, keeps_bpf) = (*via != BanVia::User, matches!(via, BanVia::Xdp(_)));
+        let identity = Identity { keeps_network, keeps_bpf, ..identity };
         let identity = (uid == 0 && identity.uid != 0).then_some(identity);
         Ok(NewUser(Some((choice.clone(), identity))))
     }
@@ -283,7 +285,7 @@ impl Accounts {
         groups.push(gid);
         groups.sort_unstable();
         groups.dedup();
-        Ok(Identity { uid, gid, groups, keeps_ports: *privileged_ports, keeps_network: false })
+        Ok(Identity { uid, gid, groups, keeps_ports: *privileged_ports, keeps_network: false, keeps_bpf: false })
     }
 
     fn group_of(&self, written: &str) -> Result<u32, Account> {

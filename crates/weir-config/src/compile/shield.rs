@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use weir_proxy::plan::{
-    BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
 };
 use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::key::Prefix;
@@ -82,7 +82,11 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
         grow: narrow(block.number("grow")),
         max_s,
         bans_max: usize::try_from(block.number("bans-max")).unwrap_or(usize::MAX),
-        in_kernel: block.word("via") == "auto",
+        via: match block.word("via") {
+            "user" => BanVia::User,
+            "xdp" => BanVia::Xdp(block.texts("interface").into_iter().map(Into::into).collect()),
+            _ => BanVia::Nft,
+        },
         scope: if block.word("scope") == "host" { BanScope::Host } else { BanScope::Listeners },
         state: Some(state).filter(|state| !state.is_empty()).map(|state| Path::new(state).into()),
     })

@@ -172,9 +172,15 @@ const BAN: Block = Block {
         ),
         row(
             "via",
-            Kind::Word(&["auto", "user"]),
+            Kind::Word(&["auto", "xdp", "user"]),
             Default::Is("auto"),
-            "`auto`: with CAP_NET_ADMIN the kernel drops packets of who is banned, in a table of nftables that is gone with weir; else, and with `user`, weir resets his connections.",
+            "`auto`: with CAP_NET_ADMIN the kernel drops packets of who is banned, in a table of nftables that is gone with weir; else, and with `user`, weir resets his connections. `xdp`: drivers of network cards drop them, with CAP_BPF, too; where that can't be, as `auto`.",
+        ),
+        row(
+            "interface",
+            Kind::List("a network interface", texts::shield::interface),
+            Default::With("via", &["xdp"], &Default::Required),
+            "Whose drivers, such as `eth0`: those by which clients come.",
         ),
         row(
             "scope",

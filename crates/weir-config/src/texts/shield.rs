@@ -9,6 +9,20 @@ use super::codes;
 /// The most that a rate may say.
 const COUNT_MAX: u32 = 1_000_000;
 
+/// The most bytes of a name of an interface (IFNAMSIZ of net/if.h, less the end).
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// The name of a network interface, as the kernel takes it (dev_valid_name).
+pub(crate) fn interface(text: &str) -> Result<String, String> {
+    let is_odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    if text.is_empty() || text.len() > INTERFACE_BYTES_MAX || [".", ".."].contains(&text) || text.contains(is_odd) {
+        return Err(format!(
+            "`{text}` is no name of a network interface: 1 to {INTERFACE_BYTES_MAX} bytes without spaces, `/` and `:`; `ip link` lists them"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// So many in so much time.
 pub(crate) fn rate(text: &str) -> Result<String, String> {
     let expected = || format!("`{text}` is no rate: write one such as 200/s, 5/min or 10/h");

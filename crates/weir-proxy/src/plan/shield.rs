@@ -56,12 +56,23 @@ pub struct BanPlan {
     pub max_s: u64,
     /// How many at a time.
     pub bans_max: usize,
-    /// The kernel drops packets of who is banned, if weir may have it do so. Default true.
-    pub in_kernel: bool,
+    /// By what packets of who is banned are dropped, if weir may have that.
+    pub via: BanVia,
     /// Which packets.
     pub scope: BanScope,
     /// Where they are kept over a restart. None: where the service manager says, if it does.
     pub state: Option<Box<Path>>,
+}
+
+/// By what packets of who is banned are dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BanVia {
+    /// By nothing: weir resets connections.
+    User,
+    /// A table of nftables. Default.
+    Nft,
+    /// Drivers of these network interfaces (XDP), at least one.
+    Xdp(Box<[Box<str>]>),
 }
 
 /// Which packets of who is banned the kernel drops.
@@ -82,7 +93,7 @@ impl Default for BanPlan {
             grow: 2,
             max_s: 86_400,
             bans_max: 65_536,
-            in_kernel: true,
+            via: BanVia::Nft,
             scope: BanScope::Listeners,
             state: None,
         }

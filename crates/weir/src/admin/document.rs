@@ -66,6 +66,8 @@ pub(crate) struct Bans {
     pub(crate) problem: Option<String>,
     /// Those that the kernel knows; None: it takes no part.
     pub(crate) in_kernel: Option<u64>,
+    /// By what it drops packets: `nftables`, `xdp`.
+    pub(crate) kernel_tier: Option<String>,
     /// Those that it has not taken.
     pub(crate) kernel_refused: u64,
     /// Why it takes no part, or has not taken some.

@@ -131,6 +131,7 @@ fn bans(facts: &Facts) -> Bans {
         file,
         problem,
         in_kernel: kernel.bans,
+        kernel_tier: kernel.tier.map(str::to_owned),
         kernel_refused: kernel.refused,
         kernel_problem: kernel.problem,
         packets_dropped: kernel.packets,

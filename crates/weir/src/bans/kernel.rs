@@ -1,5 +1,5 @@
-//! The kernel's part in bans: whoever is banned stands in a table of nftables, too, and his packets are dropped in front of everything else
-//! (docs/semantics.md §22).
+//! The kernel's part in bans: whoever is banned stands in a table of the kernel, too ([`Tier`]), and his packets are dropped in front of everything
+//! else (docs/semantics.md §22).
 //!
 //! Called by the keeper's thread alone, which has the right to it. Whom the kernel does not take, the workers turn away as before; nothing here is
 //! ever an error for clients. A long list costs nothing while nothing of it changes, but for networks that are not of the usual length: those are
@@ -7,43 +7,51 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use weir_io::nft::{Network, Nft, Scope, stands_alone};
-use weir_proxy::plan::{BanPlan, BanScope, Location, Plan};
+use weir_io::nft::{Network, Scope, stands_alone};
+use weir_proxy::plan::{BanPlan, BanScope, BanVia, Location, Plan};
 use weir_proxy::shield::bans::Block;
 
 use super::exempt::Exempt;
+use super::tier::{Tier, Wish};
 
 /// Changes that the kernel is told at a time.
 const BATCH_MAX: usize = 1024;
 
-/// What a table is made for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wish {
-    scope: Scope,
-    /// Whose packets are never dropped; none of them lies in another.
-    allowed: Vec<Network>,
-    bans_max: u32,
-}
+/// How long after a failure that may pass it is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(3);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     /// The table, and what it was made for.
-    table: Option<(Nft, Wish)>,
+    table: Option<Tier>,
     /// Tables made so far.
     tables: u32,
-    /// Why there is none although it is wished: for which wish, and why. It is not tried again for the same.
-    failed: Option<(Wish, String)>,
+    tried: Option<Tried>,
+    /// By what packets are dropped, and why not by what was wished for, as it was said.
+    told: Option<(Option<&'static str>, String)>,
     stand: Standing,
     /// Packets that tables before this one have dropped, and this one.
     packets: (u64, u64),
 }
 
+/// What was wished for the last time.
+#[derive(Debug)]
+struct Tried {
+    wish: Wish,
+    /// Why there is no table, or not the one that was wished for.
+    lacking: Option<String>,
+    /// When it is worth another try.
+    again_at: Option<Instant>,
+}
+
 /// Who stands in a table. Times are seconds since 1970.
 #[derive(Debug, Default)]
 struct Standing {
+    /// The table takes out whoever's time is up by itself.
+    forgets: bool,
     /// Hosts, and networks of the usual length of IPv6.
     hosts: BTreeSet<Block>,
     /// Other networks, and until when.
@@ -67,76 +75,91 @@ pub(super) struct Prepared {
 pub(crate) struct Part {
     /// Bans that it knows; None: it takes none.
     pub(crate) bans: Option<u64>,
+    /// By what it drops packets: `nftables`, `xdp`.
+    pub(crate) tier: Option<&'static str>,
     /// Bans that it has not taken.
     pub(crate) refused: u64,
     /// Packets that it has dropped.
     pub(crate) packets: u64,
-    /// Why it takes no part, or has not taken the last of those.
+    /// Why it takes no part, or not in the way that was wished for, or has not taken the last of those.
     pub(crate) problem: Option<String>,
 }
 
-impl Wish {
-    /// What a plan wishes of the kernel; None: nothing.
-    pub(super) fn of(plan: &Plan, exempt: &[Exempt]) -> Option<Wish> {
-        let usual = BanPlan::default();
-        let ban = plan.ban().unwrap_or(&usual);
-        if !ban.in_kernel {
-            return None;
-        }
-        let port = |address: &Location| match address {
-            Location::Network(address) => Some(address.port()).filter(|port| *port > 0),
-            _ => None,
-        };
-        let mut ports: Vec<u16> = plan.listeners.iter().filter_map(|listener| port(&listener.address)).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        let scope = match ban.scope {
-            BanScope::Listeners => Scope::Ports(ports),
-            BanScope::Host => Scope::Host,
-        };
-        let allowed = outermost(exempt.iter().map(|(block, _)| *block));
-        let bans_max = u32::try_from(ban.bans_max).unwrap_or(u32::MAX);
-        Some(Wish { scope, allowed: allowed.into_iter().map(network).collect(), bans_max })
-    }
+/// What a plan wishes of the kernel; None: nothing.
+pub(super) fn wish(plan: &Plan, exempt: &[Exempt]) -> Option<Wish> {
+    let usual = BanPlan::default();
+    let ban = plan.ban().unwrap_or(&usual);
+    let interfaces = match &ban.via {
+        BanVia::User => return None,
+        BanVia::Nft => Vec::new(),
+        BanVia::Xdp(interfaces) => interfaces.iter().map(ToString::to_string).collect(),
+    };
+    let port = |address: &Location| match address {
+        Location::Network(address) => Some(address.port()).filter(|port| *port > 0),
+        _ => None,
+    };
+    let mut ports: Vec<u16> = plan.listeners.iter().filter_map(|listener| port(&listener.address)).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let scope = match ban.scope {
+        BanScope::Listeners => Scope::Ports(ports),
+        BanScope::Host => Scope::Host,
+    };
+    let allowed = outermost(exempt.iter().map(|(block, _)| *block));
+    let bans_max = u32::try_from(ban.bans_max).unwrap_or(u32::MAX);
+    Some(Wish { interfaces, scope, allowed: allowed.into_iter().map(network).collect(), bans_max })
 }
 
 impl Kernel {
     /// Makes the table as it is wished, or takes it away.
     pub(super) fn prepare(&mut self, wish: Option<Wish>) -> Prepared {
         let Some(wish) = wish else {
-            (self.table, self.failed, self.stand) = (None, None, Standing::default());
+            (self.table, self.tried, self.told, self.stand) = (None, None, None, Standing::default());
             return Prepared::default();
         };
-        let is_it = self.table.as_ref().is_some_and(|(_, made_for)| *made_for == wish);
-        if is_it || self.failed.as_ref().is_some_and(|(failed, _)| *failed == wish) {
+        let now = Instant::now();
+        let is_again = self.tried.as_ref().is_some_and(|tried| tried.wish == wish);
+        if is_again && self.tried.as_ref().is_some_and(|tried| tried.again_at.is_none_or(|at| now < at)) {
             return Prepared::default();
         }
-        let name = format!("weir-{}-{}", std::process::id(), self.tables);
-        self.tables += 1;
-        self.stand = Standing::default();
-        self.packets = (self.packets.0 + self.packets.1, 0);
-        let was_there = self.table.is_some();
-        match Nft::open(&name, &wish.scope, &wish.allowed, wish.bans_max) {
-            Ok(nft) => {
-                self.failed = None;
-                // The old one goes when the new one is there; what stood in it follows.
-                self.table = Some((nft, wish));
-                let said = (!was_there)
-                    .then(|| format!("the kernel drops packets of who is banned: table inet {name} of nftables"));
-                Prepared { is_new: true, said }
-            }
-            Err(error) => {
-                self.table = None;
-                let why = match error.kind() {
-                    ErrorKind::PermissionDenied => "weir has no CAP_NET_ADMIN".to_owned(),
-                    _ => format!("nftables: {error}"),
-                };
-                let told = format!("bans are kept by weir alone, which resets who is banned when he connects: {why}");
-                let is_other = self.failed.as_ref().is_none_or(|(_, before)| *before != why);
-                self.failed = Some((wish, why));
-                Prepared { is_new: false, said: is_other.then_some(told) }
-            }
+        let mut lacking = Vec::new();
+        let mut new = match wish.interfaces.is_empty() {
+            true => None,
+            false => Tier::xdp(&wish, &mut self.table).map_err(|why| lacking.push(why)).ok(),
+        };
+        let stays = is_again && self.table.is_some();
+        if new.is_none() && !stays {
+            let name = format!("weir-{}-{}", std::process::id(), self.tables);
+            self.tables += 1;
+            new = Tier::nft(&wish, name).map_err(|why| lacking.push(why)).ok();
         }
+        let again_at = lacking.iter().any(|it| it.passes).then(|| now + AGAIN_AFTER);
+        let why = lacking.iter().map(|it| it.why.as_str()).collect::<Vec<_>>().join("; ");
+        self.tried = Some(Tried { wish, lacking: Some(why.clone()).filter(|why| !why.is_empty()), again_at });
+        let is_new = new.is_some();
+        if !stays || is_new {
+            self.stand = Standing { forgets: new.as_ref().is_some_and(Tier::forgets), ..Standing::default() };
+            self.packets = (self.packets.0 + self.packets.1, 0);
+            // The old one goes when the new one is there; what stood in it follows.
+            self.table = new;
+        }
+        Prepared { is_new, said: self.tell(why) }
+    }
+
+    /// What there is to say, if it was not said yet.
+    fn tell(&mut self, why: String) -> Option<String> {
+        let is = (self.table.as_ref().map(Tier::word), why);
+        if self.told.as_ref() == Some(&is) {
+            return None;
+        }
+        let why = &is.1;
+        let said = match &self.table {
+            Some(table) if why.is_empty() => format!("the kernel drops packets of who is banned: {}", table.place()),
+            Some(table) => format!("the kernel drops packets of who is banned: {} ({why})", table.place()),
+            None => format!("bans are kept by weir alone, which resets who is banned when he connects: {why}"),
+        };
+        self.told = Some(is);
+        Some(said)
     }
 
     /// Whether it takes part.
@@ -146,28 +169,28 @@ impl Kernel {
 
     /// Tells the table what has changed (microseconds since 1970): who is banned until when (seconds since 1970), which may be over; None: he is not any more.
     pub(super) fn follow(&mut self, changed: Vec<(Block, Option<u64>)>, now_us: u64) -> Part {
-        let Some((nft, _)) = &mut self.table else {
-            let problem = self.failed.as_ref().map(|(_, why)| why.clone());
+        let mut problem = self.tried.as_ref().and_then(|tried| tried.lacking.clone());
+        let Some(table) = &mut self.table else {
             return Part { packets: self.packets.0 + self.packets.1, problem, ..Part::default() };
         };
-        let mut problem = None;
         let changes = self.stand.changes(changed, now_us / 1_000_000);
         for (gone, new) in changes.batches() {
             // What is not there any more has ended a moment ago.
-            let failed = nft.remove(gone).into_iter().find(|(_, error)| error.kind() != ErrorKind::NotFound);
+            let failed = table.remove(gone).into_iter().find(|(_, error)| error.kind() != ErrorKind::NotFound);
             let left = |until_s: u64| Duration::from_micros(until_s.saturating_mul(1_000_000).saturating_sub(now_us));
             let timed: Vec<_> = new.iter().map(|(block, until_s)| (network(*block), left(*until_s))).collect();
-            let refused = nft.add(&timed);
+            let refused = table.add(&timed);
             if let Some((_, error)) = failed.iter().chain(&refused).next() {
-                problem = Some(format!("nftables: {error}"));
+                problem = Some(format!("{}: {error}", table.word()));
             }
             let not: HashSet<Network> = refused.into_iter().map(|(network, _)| network).collect();
             new.iter().for_each(|(block, until_s)| self.stand.told(*block, *until_s, !not.contains(&network(*block))));
         }
-        self.packets.1 = nft.dropped().map_or(self.packets.1, |dropped| dropped.packets);
+        self.packets.1 = table.packets().unwrap_or(self.packets.1);
+        let tier = Some(table.word());
         let packets = self.packets.0 + self.packets.1;
         let bans = (self.stand.hosts.len() + self.stand.networks.len()) as u64;
-        Part { bans: Some(bans), refused: self.stand.refused.len() as u64, packets, problem }
+        Part { bans: Some(bans), tier, refused: self.stand.refused.len() as u64, packets, problem }
     }
 }
 
@@ -205,8 +228,8 @@ impl Standing {
                 }
                 continue;
             }
-            // The kernel itself takes out whoever's time is up.
-            if self.hosts.remove(&block) && (in_force.is_some() || until_s.is_none()) {
+            let has_gone = self.forgets && in_force.is_none() && until_s.is_some();
+            if self.hosts.remove(&block) && !has_gone {
                 changes.gone.push(network(block));
             }
             changes.new.extend(in_force.map(|until_s| (block, until_s)));
@@ -221,9 +244,11 @@ impl Standing {
     fn compare_networks(&mut self, changes: &mut Changes, now_s: u64) {
         let wanted: BTreeMap<Block, u64> =
             outermost(self.banned.keys().copied()).into_iter().map(|block| (block, self.banned[&block])).collect();
+        let forgets = self.forgets;
         self.networks.retain(|block, until_s| {
             let stays = wanted.get(block) == Some(until_s);
-            if !stays && *until_s > now_s {
+            let has_gone = forgets && *until_s <= now_s;
+            if !stays && !has_gone {
                 changes.gone.push(network(*block));
             }
             stays
@@ -294,15 +319,16 @@ mod tests {
     proptest! {
         #[test]
         fn changes_make_a_table_what_it_should_be(
+            forgets in any::<bool>(),
             steps in prop::collection::vec((prop::collection::vec((0u8..12, 0u8..6, 0u64..9), 0..6), 0u64..4, any::<bool>()), 1..40),
         ) {
-            let (mut standing, mut table) = (Standing::default(), BTreeMap::new());
+            let (mut standing, mut table) = (Standing { forgets, ..Standing::default() }, BTreeMap::new());
             let (mut bans, mut now_s) = (BTreeMap::<Block, u64>::new(), 1000);
             for (told, wait_s, refuses) in steps {
                 let before_s = now_s;
                 now_s += wait_s;
                 // It sweeps whoever's time is up.
-                let swept: Vec<Block> = table.extract_if(.., |_, until_s| *until_s <= now_s).map(|(block, _)| block).collect();
+                let swept: Vec<Block> = table.extract_if(.., |_, until_s| forgets && *until_s <= now_s).map(|(block, _)| block).collect();
                 let mut changed = BTreeSet::new();
                 for (who, kind, for_s) in told {
                     let written = match kind {
@@ -358,11 +384,17 @@ mod tests {
                 "listen \"127.0.0.1:8080\"\nlisten \"[::1]:8080\"\nlisten \"127.0.0.1:443\"\nlisten \"unix:/run/w.sock\"\nupstream \"a\" {{ server \"10.0.0.1:80\"; }}\nroute {{ proxy \"a\"; }}\nshield {{ limit \"o\" count=\"open\" max=1; {ban} }}\n"
             );
             let plan = weir_config::parse(&text, "weir.kdl").expect("valid").plan;
-            Wish::of(&plan, &[(block("127.0.0.0/8"), "a"), (block("127.0.0.1"), "b")])
+            super::wish(&plan, &[(block("127.0.0.0/8"), "a"), (block("127.0.0.1"), "b")])
         };
-        let expected = |scope| Wish { scope, allowed: vec![([127, 0, 0, 0].into(), 8)], bans_max: 64 };
+        let expected =
+            |scope| Wish { interfaces: vec![], scope, allowed: vec![([127, 0, 0, 0].into(), 8)], bans_max: 64 };
         assert_eq!(wish("ban bans-max=64"), Some(expected(Scope::Ports(vec![443, 8080]))));
         assert_eq!(wish("ban bans-max=64 scope=\"host\""), Some(expected(Scope::Host)));
+        let by_driver = Wish { interfaces: vec!["eth0".to_owned(), "eth1".to_owned()], ..expected(Scope::Host) };
+        assert_eq!(
+            wish("ban bans-max=64 scope=\"host\" via=\"xdp\" { interface \"eth0\" \"eth1\"; }"),
+            Some(by_driver)
+        );
         assert_eq!(wish("ban via=\"user\""), None);
         assert!(wish("").is_some(), "operators ban without `ban`, too");
     }

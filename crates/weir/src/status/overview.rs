@@ -120,12 +120,18 @@ fn bans(status: &Status) -> String {
     format!(
         "bans     {} in force{}  {} since the start{}{}{}\n",
         count(bans.in_force),
-        bans.in_kernel.map_or_else(String::new, |known| format!(" ({} in the kernel)", count(known))),
+        in_kernel(bans),
         count(bans.total),
         also(bans.displaced, "displaced"),
         also(lost, "lost"),
         also(bans.packets_dropped, "packets dropped")
     )
+}
+
+/// Which of them the kernel knows, and by what.
+fn in_kernel(bans: &crate::admin::document::Bans) -> String {
+    let tier = bans.kernel_tier.as_deref().unwrap_or_default();
+    bans.in_kernel.map_or_else(String::new, |known| format!(" ({} in the kernel, {tier})", count(known)))
 }
 
 /// The same to be watched: sick servers first, all upstreams in one table.
@@ -194,6 +200,10 @@ pub(crate) fn notices(status: &Status) -> Vec<Cell> {
     if let Some(problem) = &status.bans.problem {
         let file = status.bans.file.as_deref().unwrap_or("their file");
         add(format!("bans are not kept over a restart: {file}: {problem}"), Tone::Bad);
+    }
+    if let Some(problem) = status.bans.kernel_problem.as_ref().filter(|_| status.bans.total > 0) {
+        let (tier, weir) = (status.bans.kernel_tier.as_deref(), "weir, which resets who is banned when he connects");
+        add(format!("bans are kept by {}: {problem}", tier.unwrap_or(weir)), Tone::Odd);
     }
     if status.reload.ok == Some(false) {
         let error = status.reload.error.as_deref().unwrap_or_default();

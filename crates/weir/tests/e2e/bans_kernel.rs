@@ -34,12 +34,12 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     });
 }
 
-fn address(text: &str) -> IpAddr {
+pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
 /// Begins to connect.
-fn knock(from: &str, to: SocketAddr) -> Socket {
+pub(crate) fn knock(from: &str, to: SocketAddr) -> Socket {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a descriptor");
     // IPv6 binds to its own addresses only.
     set_ip_freebind(&socket, true).expect("a socket option");
@@ -56,7 +56,12 @@ fn dropped(weir: &Weir) -> u64 {
 
 /// Whether somebody of this address is let in: neither dropped nor refused.
 fn is_let_in(weir: &Weir, from: &str, to: SocketAddr) -> bool {
-    let (before, socket) = (dropped(weir), knock(from, to));
+    lets_in(weir, || knock(from, to))
+}
+
+/// The same of whoever begins to connect.
+pub(crate) fn lets_in(weir: &Weir, knock: impl FnOnce() -> Socket) -> bool {
+    let (before, socket) = (dropped(weir), knock());
     let mut is_let_in = None;
     eventually("it is let in or dropped", || {
         let is_over = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&Default::default())).expect("poll") > 0;
@@ -76,7 +81,7 @@ fn tables() -> Option<String> {
     Some(String::from_utf8_lossy(&listed.stdout).into_owned())
 }
 
-fn knows(weir: &Weir, bans: u64) {
+pub(crate) fn knows(weir: &Weir, bans: u64) {
     eventually("the kernel knows them", || status(weir)["bans"]["in_kernel"].as_u64() == Some(bans));
 }
 
@@ -111,7 +116,7 @@ fn packets_of_the_banned_are_dropped(io: Io) {
         ] {
             assert_eq!(is_let_in(&weir, from, to), is_in, "{from} to {to}");
         }
-        assert!(weir.answer(&["status"]).contains("3 in force (3 in the kernel)"));
+        assert!(weir.answer(&["status"]).contains("3 in force (3 in the kernel, nftables)"));
         // Another listener, and somebody who is never banned from now on.
         weir.rewrite(&format!(
             "listen \"{later}\"\n{rest}shield {{ allow \"198.18.1.64/30\"; limit \"o\" count=\"open\" max=1000; }}\n"

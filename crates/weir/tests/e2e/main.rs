@@ -9,6 +9,7 @@ mod admin;
 mod balancing;
 mod bans;
 mod bans_kernel;
+mod bans_xdp;
 mod bomb_http2;
 mod chaos;
 mod clients;

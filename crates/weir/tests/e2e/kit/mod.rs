@@ -21,7 +21,9 @@ use std::time::Duration;
 
 pub use client::{Client, Ended, keep_asking, request, timed_get};
 pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
-pub use tools::{Nginx, Scratch, TcpSocket, browse, finish, in_own_network, passwd, run, tcp_sockets};
+pub use tools::{
+    Nginx, Scratch, TcpSocket, browse, finish, in_own_network, in_own_network_as_root, passwd, run, tcp_sockets,
+};
 pub use weir::{Io, Weir, app, free_port, status};
 
 /// How long any single event may take before the test fails.

@@ -114,6 +114,21 @@ pub fn finish(command: &mut Command) -> Output {
 /// # Panics
 /// The test failed there.
 pub fn in_own_network(test: &str, body: impl FnOnce()) {
+    in_network(&["--net", "--map-root-user"], test, body);
+}
+
+/// The same with all that root may, which a user namespace does not give: to have the kernel run programs.
+///
+/// # Panics
+/// The test failed there.
+pub fn in_own_network_as_root(test: &str, body: impl FnOnce()) {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not tested: it needs root");
+    }
+    in_network(&["--net"], test, body);
+}
+
+fn in_network(unshare: &[&str], test: &str, body: impl FnOnce()) {
     const INSIDE: &str = "WEIR_TEST_IN_OWN_NETWORK";
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         assert!(run("ip", &["link", "set", "lo", "up"]).status.success(), "the loopback interface of the namespace");
@@ -121,7 +136,7 @@ pub fn in_own_network(test: &str, body: impl FnOnce()) {
     }
     let binary = std::env::current_exe().expect("a test binary");
     let mut command = Command::new("unshare");
-    command.args(["--net", "--map-root-user"]).arg(binary).args(["--exact", test, "--nocapture"]);
+    command.args(unshare).arg(binary).args(["--exact", test, "--nocapture"]);
     command.env(INSIDE, test).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let done = finish(&mut command);
     let (shown, told) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));

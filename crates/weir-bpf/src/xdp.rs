@@ -1,0 +1,295 @@
+//! Addresses whose packets are dropped in the driver of a network card (XDP, `bpf/bans.bpf.c`), before the kernel makes anything of them.
+//!
+//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the network namespace of the interfaces; afterwards nothing.
+//! Only drivers that run such programs by themselves are taken: with the kernel's own way (generic XDP) each packet that is served would cost more.
+//! Bounds: as many hosts, and as many networks, as [`Xdp::open`] was told.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
+use aya::programs::links::FdLink;
+use aya::programs::xdp::XdpLink;
+use aya::programs::{ProgramError, Xdp as Program, XdpMode};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+use rustix::time::{ClockId, clock_gettime};
+
+#[cfg(test)]
+mod tests;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/bans.bpf.o");
+const PROGRAM: &str = "drop_banned";
+
+/// Addresses that begin alike: the first of them, and how many bits are alike (1 to 32, or 1 to 128). Bits behind those are 0.
+pub type Network = (IpAddr, u8);
+
+/// To which ports packets are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports<'a> {
+    /// TCP to these.
+    These(&'a [u16]),
+    /// All of TCP.
+    All,
+}
+
+/// What has been dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, from the header of Ethernet on.
+    pub bytes: u64,
+}
+
+/// Why packets are not dropped.
+#[derive(Debug)]
+pub enum XdpError {
+    /// There is no such interface.
+    NoInterface(String),
+    /// The interface has a program of somebody else.
+    Taken(String),
+    /// The driver of the interface can't run programs, or not with the size of packets that it is set to.
+    NotNative(String),
+    /// The right to it is missing: CAP_BPF and CAP_NET_ADMIN.
+    NotPermitted,
+    /// Anything else that the kernel said.
+    Kernel(String),
+}
+
+impl fmt::Display for XdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            XdpError::NoInterface(name) => write!(f, "there is no interface {name}"),
+            XdpError::Taken(name) => write!(f, "{name} has an XDP program of somebody else (`ip link show {name}`)"),
+            XdpError::NotNative(name) => write!(f, "the driver of {name} can't run XDP programs as it is set up"),
+            XdpError::NotPermitted => write!(f, "weir has no CAP_BPF and CAP_NET_ADMIN"),
+            XdpError::Kernel(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl std::error::Error for XdpError {}
+
+/// The maps of one family of addresses, keys as they stand on the wire.
+struct Family<H: aya::Pod, A: aya::Pod> {
+    hosts: HashMap<MapData, H, u64>,
+    networks: LpmTrie<MapData, A, u64>,
+}
+
+/// See the module.
+pub struct Xdp {
+    v4: Family<[u8; 4], [u8; 4]>,
+    v6: Family<[u8; 8], [u8; 16]>,
+    dropped: PerCpuArray<MapData, [u64; 2]>,
+    /// Of interfaces: the program stays there while they are open.
+    links: Vec<(String, FdLink)>,
+    /// Runs the program.
+    #[cfg(test)]
+    object: Ebpf,
+}
+
+impl fmt::Debug for Xdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Xdp").field("dropped", &self.dropped()).finish_non_exhaustive()
+    }
+}
+
+impl Xdp {
+    /// Puts the program to these interfaces, for so many blocked hosts (IPv4 addresses and /64 of IPv6) and as many other networks, of which those
+    /// in `allowed` are never dropped. It takes the places of one before: between the two no packet goes by, and no driver stops to make room.
+    ///
+    /// # Errors
+    /// See [`XdpError`]. Then no interface has it, nor the one before.
+    pub fn open(
+        interfaces: &[String],
+        ports: Ports<'_>,
+        allowed: &[Network],
+        hosts_max: u32,
+        before: Option<Xdp>,
+    ) -> Result<Xdp, XdpError> {
+        let allowed_max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
+        let mut loader = EbpfLoader::new();
+        // Types of the kernel matter to none of the programs; it may have none to offer.
+        loader.btf(None);
+        for name in ["hosts4", "hosts6", "networks4", "networks6"] {
+            loader.map_max_entries(name, hosts_max.max(1));
+        }
+        loader.map_max_entries("allowed4", allowed_max).map_max_entries("allowed6", allowed_max);
+        let mut object = loader.load(OBJECT).map_err(of_object)?;
+        // Before any map is let go: it names them by their descriptors.
+        program(&mut object)?.load().map_err(|error| of_program(error, ""))?;
+        look_at(&mut object, ports)?;
+        let mut allow4: LpmTrie<_, [u8; 4], u8> = map(&mut object, "allowed4")?;
+        let mut allow6: LpmTrie<_, [u8; 16], u8> = map(&mut object, "allowed6")?;
+        for (address, bits) in allowed {
+            match address {
+                IpAddr::V4(it) => allow4.insert(&Key::new((*bits).into(), it.octets()), 1, 0),
+                IpAddr::V6(it) => allow6.insert(&Key::new((*bits).into(), it.octets()), 1, 0),
+            }
+            .map_err(of_map)?;
+        }
+        let v4 = Family { hosts: map(&mut object, "hosts4")?, networks: map(&mut object, "networks4")? };
+        let v6 = Family { hosts: map(&mut object, "hosts6")?, networks: map(&mut object, "networks6")? };
+        let dropped = map(&mut object, "dropped")?;
+        let links = attach(&mut object, interfaces, before.map(|before| before.links).unwrap_or_default())?;
+        Ok(Xdp {
+            v4,
+            v6,
+            dropped,
+            links,
+            #[cfg(test)]
+            object,
+        })
+    }
+
+    /// Blocks these, each for so long; one that is blocked already gets this time. Returns those that found no place, and why.
+    ///
+    /// Whose time is up keeps its place until it is [removed](Xdp::remove).
+    pub fn add(&mut self, blocks: &[(Network, Duration)]) -> Vec<(Network, io::Error)> {
+        let now_ns = now_ns();
+        let until = |time: Duration| now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let add = |(network, time): &(Network, Duration)| Some((*network, self.insert(*network, until(*time)).err()?));
+        blocks.iter().filter_map(add).map(failed).collect()
+    }
+
+    /// Blocks these no more. Returns those that could not be taken out: NotFound is one that was not there.
+    pub fn remove(&mut self, blocks: &[Network]) -> Vec<(Network, io::Error)> {
+        blocks.iter().filter_map(|network| Some((*network, self.take(*network).err()?))).map(failed).collect()
+    }
+
+    /// What has been dropped since it was opened.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn dropped(&self) -> io::Result<Dropped> {
+        let counts = self.dropped.get(&0, 0).map_err(io_error)?;
+        let sum = |which: usize| counts.iter().map(|count| count[which]).sum();
+        Ok(Dropped { packets: sum(0), bytes: sum(1) })
+    }
+
+    fn insert(&mut self, (address, bits): Network, until_ns: u64) -> Result<(), MapError> {
+        match address {
+            IpAddr::V4(it) if bits == 32 => self.v4.hosts.insert(it.octets(), until_ns, 0),
+            IpAddr::V4(it) => self.v4.networks.insert(&Key::new(bits.into(), it.octets()), until_ns, 0),
+            IpAddr::V6(it) if bits == 64 => self.v6.hosts.insert(first_half(it), until_ns, 0),
+            IpAddr::V6(it) => self.v6.networks.insert(&Key::new(bits.into(), it.octets()), until_ns, 0),
+        }
+    }
+
+    fn take(&mut self, (address, bits): Network) -> Result<(), MapError> {
+        match address {
+            IpAddr::V4(it) if bits == 32 => self.v4.hosts.remove(&it.octets()),
+            IpAddr::V4(it) => self.v4.networks.remove(&Key::new(bits.into(), it.octets())),
+            IpAddr::V6(it) if bits == 64 => self.v6.hosts.remove(&first_half(it)),
+            IpAddr::V6(it) => self.v6.networks.remove(&Key::new(bits.into(), it.octets())),
+        }
+    }
+}
+
+/// The part of an address that one client has.
+fn first_half(address: std::net::Ipv6Addr) -> [u8; 8] {
+    *address.octets().first_chunk().unwrap_or(&[0; 8])
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sets the bits of ports.
+fn look_at(object: &mut Ebpf, ports: Ports<'_>) -> Result<(), XdpError> {
+    let mut words = vec![0u64; 1 << 10];
+    match ports {
+        Ports::All => words.fill(u64::MAX),
+        Ports::These(ports) => ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64)),
+    }
+    let mut bits: Array<_, u64> = map(object, "ports")?;
+    for (at, word) in (0u32..).zip(words).filter(|(_, word)| *word != 0) {
+        bits.set(at, word, 0).map_err(of_map)?;
+    }
+    Ok(())
+}
+
+fn program(object: &mut Ebpf) -> Result<&mut Program, XdpError> {
+    let missing = || XdpError::Kernel(format!("the object has no program {PROGRAM}"));
+    object.program_mut(PROGRAM).ok_or_else(missing)?.try_into().map_err(|error| of_program(error, ""))
+}
+
+/// Puts the program to the interfaces by links that end with their descriptors: those of a program before, or new ones.
+fn attach(
+    object: &mut Ebpf,
+    interfaces: &[String],
+    mut before: Vec<(String, FdLink)>,
+) -> Result<Vec<(String, FdLink)>, XdpError> {
+    let program = program(object)?;
+    let mut links = Vec::new();
+    for name in interfaces {
+        let there = before.iter().position(|(other, _)| other == name).map(|at| before.swap_remove(at).1);
+        let id = match there.and_then(|link| XdpLink::try_from(link).ok()) {
+            // An interface that was made anew under its name is another one.
+            Some(link) => program.attach_to_link(link).or_else(|_| program.attach(name, XdpMode::Driver)),
+            None => program.attach(name, XdpMode::Driver),
+        };
+        let id = id.map_err(|error| of_program(error, name))?;
+        let link = program.take_link(id).map_err(|error| of_program(error, name))?;
+        // The other way, of kernels before 5.9, leaves it there when the process dies.
+        let link = FdLink::try_from(link).map_err(|_| XdpError::Kernel("it needs Linux 5.9 or later".to_owned()))?;
+        links.push((name.clone(), link));
+    }
+    Ok(links)
+}
+
+/// Takes a map of this type out of the object.
+fn map<M: TryFrom<aya::maps::Map, Error = MapError>>(object: &mut Ebpf, name: &str) -> Result<M, XdpError> {
+    let map = object.take_map(name).ok_or_else(|| XdpError::Kernel(format!("the object has no map {name}")))?;
+    M::try_from(map).map_err(of_map)
+}
+
+fn failed((network, error): (Network, MapError)) -> (Network, io::Error) {
+    (network, io_error(error))
+}
+
+/// What the kernel said.
+fn io_error(error: MapError) -> io::Error {
+    match error {
+        MapError::SyscallError(error) => error.io_error,
+        MapError::KeyNotFound => io::ErrorKind::NotFound.into(),
+        error => io::Error::other(error),
+    }
+}
+
+fn of_map(error: MapError) -> XdpError {
+    of_io(&io_error(error))
+}
+
+fn of_io(error: &io::Error) -> XdpError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => XdpError::NotPermitted,
+        _ => XdpError::Kernel(error.to_string()),
+    }
+}
+
+fn of_object(error: EbpfError) -> XdpError {
+    match error {
+        EbpfError::MapError(MapError::CreateError { io_error, .. }) => of_io(&io_error),
+        EbpfError::MapError(error) => of_map(error),
+        error => XdpError::Kernel(error.to_string()),
+    }
+}
+
+fn of_program(error: ProgramError, interface: &str) -> XdpError {
+    let name = || interface.to_owned();
+    match error {
+        ProgramError::UnknownInterface { .. } => XdpError::NoInterface(name()),
+        ProgramError::LoadError { io_error, .. } => of_io(&io_error),
+        ProgramError::SyscallError(error) if !interface.is_empty() => match error.io_error.kind() {
+            io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => XdpError::Taken(name()),
+            io::ErrorKind::Unsupported => XdpError::NotNative(name()),
+            _ => of_io(&error.io_error),
+        },
+        error => XdpError::Kernel(error.to_string()),
+    }
+}
