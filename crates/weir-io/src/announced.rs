@@ -349,6 +349,10 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.shutdown_write(socket);
     }
 
+    fn defer(&mut self, socket: Socket, on: bool) {
+        self.inner.defer(socket, on);
+    }
+
     fn acknowledge(&mut self, socket: Socket) {
         self.inner.acknowledge(socket);
     }

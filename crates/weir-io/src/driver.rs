@@ -195,6 +195,11 @@ pub trait Driver {
     /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`.
     fn receive(&mut self, socket: Socket, how: Receive);
 
+    /// Whether what arrives on a socket may come later: it wakes nobody then, and is received together with what has come on other such
+    /// sockets some milliseconds later, which costs less for all of them. For whoever deserves no haste. Where it can't be had,
+    /// nothing changes.
+    fn defer(&mut self, socket: Socket, on: bool);
+
     /// Sends all of `payload`. Only when no send of this socket is in flight.
     fn send(&mut self, socket: Socket, payload: Payload);
 

@@ -11,6 +11,7 @@ pub mod conformance;
 mod driver;
 mod epoll;
 mod inherited;
+mod later;
 mod local;
 mod net;
 pub mod nft;

@@ -24,6 +24,13 @@ pub enum Action {
         /// Read.
         on: bool,
     },
+    /// Take one's time with what a client sends, or no more.
+    DeferClient {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// It has time.
+        on: bool,
+    },
     /// End the sending direction of a client's connection.
     ShutdownClient {
         /// The driver's name for the connection.

@@ -56,6 +56,7 @@ use ask::Asks;
 use banned::Cutting;
 use guard::Guard;
 
+use crate::action::Action;
 use crate::base::keys::ClientKey;
 use crate::client::connection::ClientConn;
 use crate::client::connections::Connections;
@@ -90,9 +91,13 @@ impl Clients {
     }
 
     /// Another plan is in force.
-    pub(crate) fn adopt(&mut self, cx: &Context) {
+    pub(crate) fn adopt(&mut self, cx: &mut Context) {
         self.answers.records.adopt(&cx.plan);
-        let guard = self.answers.conns.guard.take();
+        let mut guard = self.answers.conns.guard.take();
+        for index in guard.as_mut().map(|guard| guard.take_deferred()).unwrap_or_default() {
+            let socket = self.conn(index).socket;
+            cx.actions.push_back(Action::DeferClient { socket, on: false });
+        }
         self.answers.conns.guard = Guard::of(&cx.plan, guard);
     }
 

@@ -398,7 +398,7 @@ impl Engine {
     pub fn adopt(&mut self, plan: Arc<Plan>, servers: &[Arc<ServerStats>]) {
         let old = std::mem::replace(&mut self.cx.plan, plan);
         self.cx.plan_changed();
-        self.clients.adopt(&self.cx);
+        self.clients.adopt(&mut self.cx);
         self.upstreams.adopt(&old, servers, &mut self.cx);
         self.pass_on();
     }

@@ -94,6 +94,12 @@ impl<D: Driver> Driver for Sealed<D> {
         self.sessions.put(socket, session);
     }
 
+    fn defer(&mut self, socket: Socket, on: bool) {
+        if !self.is_gone(socket) {
+            self.inner.defer(socket, on);
+        }
+    }
+
     fn acknowledge(&mut self, socket: Socket) {
         if !self.is_gone(socket) {
             self.inner.acknowledge(socket);

@@ -537,6 +537,7 @@ impl<D: Driver> Worker<D> {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
             }
+            Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));
                 let near = self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);

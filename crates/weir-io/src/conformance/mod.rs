@@ -8,6 +8,7 @@
 pub mod chaos;
 pub mod faults;
 pub mod flow;
+pub mod later;
 pub mod real;
 pub mod relay;
 

@@ -506,8 +506,27 @@ pub fn a_thousand_relays<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// Who had time has none in a relay.
+pub fn of_deferred<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (left, right) = (bench.pair(), bench.pair());
+    for socket in [left.1, right.1] {
+        bench.receive(socket, Receive::Many(Class::Small));
+        bench.driver.defer(socket, true);
+    }
+    bench.relay(left.1, right.1);
+    bench.receive(right.0, Receive::Many(Class::Large));
+    bench.send_all(left.0, b"by relay");
+    bench.expect(right.0, b"by relay");
+    bench.send_all(right.0, b"and back");
+    bench.receive(left.0, Receive::Many(Class::Small));
+    bench.expect(left.0, b"and back");
+    bench.finish();
+}
+
 suite!(
     simulated:
+    of_deferred,
     relay_both_ways,
     relay_of_few_bytes,
     relay_of_a_conversation,

@@ -6,7 +6,7 @@
 //!
 //! `work` performs what is ready, `poller` holds the system calls.
 
-mod poller;
+pub(crate) mod poller;
 mod work;
 
 use std::collections::VecDeque;
@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::later::Later;
 use crate::net::{
     accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, local_address,
     outgoing_socket, receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
@@ -44,6 +45,8 @@ const HANGING_UP: u32 = 1 << (OWN_BITS + 3);
 const QUEUED: u32 = 1 << (OWN_BITS + 4);
 /// The send in flight waits for room.
 const BLOCKED: u32 = 1 << (OWN_BITS + 5);
+/// What arrives may come later.
+const DEFERRED: u32 = 1 << (OWN_BITS + 6);
 
 /// `data` of the wake descriptor; no socket has it, because generations start at 1 and slots are far fewer.
 const WAKE_DATA: u64 = u64::MAX;
@@ -66,6 +69,7 @@ pub struct Epoll {
     /// Sockets that are readable and wanted, in turn.
     ready: VecDeque<Socket>,
     paused: Vec<(Socket, u64)>,
+    later: Later,
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
     over: Vec<Over>,
@@ -99,6 +103,7 @@ impl Epoll {
             unsent: Vec::new(),
             ready: VecDeque::new(),
             paused: Vec::new(),
+            later: Later::default(),
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
@@ -170,7 +175,8 @@ impl Epoll {
         if have || !self.ready.is_empty() || !self.unsent.is_empty() || self.relays.has_work() {
             return Wait::No;
         }
-        let resume_us = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us)).min();
+        let paused = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us));
+        let resume_us = paused.chain(self.later.wait_us(self.now_us)).min();
         match (wait_us, resume_us) {
             (Some(0), _) => Wait::No,
             (None, None) => Wait::Forever,
@@ -187,6 +193,9 @@ impl Epoll {
         let now_us = self.now_us;
         self.pools.iter_mut().for_each(|pool| pool.trim(now_us));
         into.append(&mut self.pending);
+        for (socket, mask) in self.later.look(now_us, &mut self.stats.syscalls) {
+            self.on_ready(socket, mask, into);
+        }
         self.send_unsent(into);
         self.receive_ready(into);
         let relayed = self.relays.has_work();
@@ -239,7 +248,7 @@ impl Epoll {
         slot.set(WATCHED | WATCHED_OUT);
         match known {
             (_, true) => Ok(()),
-            (true, false) => self.poller.add_out(slot.fd, data_of(socket)),
+            (true, false) => self.poller.change(slot.fd, data_of(socket), !slot.has(DEFERRED), OUT),
             (false, false) => self.poller.add(slot.fd, data_of(socket), OUT),
         }
     }
@@ -358,6 +367,28 @@ impl Driver for Epoll {
         }
     }
 
+    fn defer(&mut self, socket: Socket, on: bool) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::RELAYING) {
+            return;
+        }
+        self.watch(socket);
+        let slot = self.table.slot(socket.index);
+        let fd = slot.fd;
+        if on && !self.later.enter(fd, socket, self.now_us) {
+            return;
+        }
+        if on {
+            slot.set(DEFERRED);
+        } else {
+            slot.clear(DEFERRED);
+            self.later.leave(fd);
+        }
+        let more = if slot.has(WATCHED_OUT) { OUT } else { 0 };
+        // It fails only for what is not watched, whose receiving has ended.
+        let _ = self.poller.change(fd, data_of(socket), !on, more);
+    }
+
     fn send(&mut self, socket: Socket, payload: Payload) {
         let Some(slot) = self.table.named(socket) else { return };
         debug_assert!(slot.send == NO_SEND, "one send at a time");
@@ -387,6 +418,7 @@ impl Driver for Epoll {
     }
 
     fn relay(&mut self, a: Socket, b: Socket) {
+        [a, b].into_iter().for_each(|socket| self.defer(socket, false));
         let (Some(first), Some(second)) = (self.start_of(a), self.start_of(b)) else { return };
         self.relays.start([first, second], true);
         for socket in [a, b] {
@@ -409,6 +441,9 @@ impl Driver for Epoll {
         if slot.send != NO_SEND {
             self.sends.remove(slot.send);
             slot.send = NO_SEND;
+        }
+        if slot.has(DEFERRED) {
+            self.later.leave(slot.fd);
         }
         // Closing the only descriptor of a file also ends its registration. A listener may have others, in other processes.
         if slot.has(table::LISTENER) {

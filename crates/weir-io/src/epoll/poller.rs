@@ -26,14 +26,14 @@ const WATCH: u32 = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EP
 
 /// How long to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     No,
     Us(u64),
     Forever,
 }
 
 /// One epoll instance.
-pub(super) struct Poller {
+pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Box<[MaybeUninit<libc::epoll_event>; EVENTS_MAX]>,
     /// The kernel has no epoll_pwait2 (before 5.11): waits are in milliseconds, rounded up.
@@ -41,7 +41,7 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    pub(super) fn new() -> io::Result<Poller> {
+    pub(crate) fn new() -> io::Result<Poller> {
         // SAFETY: no pointers; the result is checked.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: `fd` was just created and nothing else owns it.
@@ -54,14 +54,20 @@ impl Poller {
         self.control(libc::EPOLL_CTL_ADD, fd, data, WATCH | more)
     }
 
-    /// Watches for room to send as well; reports at once if there is room already.
-    pub(super) fn add_out(&self, fd: RawFd, data: u64) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, fd, data, WATCH | OUT)
+    /// The same, reported again as long as something is there.
+    pub(crate) fn add_level(&self, fd: RawFd, data: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, data, (libc::EPOLLIN | libc::EPOLLRDHUP) as u32)
+    }
+
+    /// Changes what is watched for: something to receive or not, and `more` as above. What is there already is reported at once.
+    pub(super) fn change(&self, fd: RawFd, data: u64, receives: bool, more: u32) -> io::Result<()> {
+        let events = if receives { WATCH } else { libc::EPOLLET as u32 };
+        self.control(libc::EPOLL_CTL_MOD, fd, data, events | more)
     }
 
     /// Watches a descriptor no more. For what is open elsewhere as well: the kernel forgets a file by itself only with its last
     /// descriptor.
-    pub(super) fn remove(&self, fd: RawFd) {
+    pub(crate) fn remove(&self, fd: RawFd) {
         // It fails only when it was not watched.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
@@ -73,7 +79,7 @@ impl Poller {
     }
 
     /// Waits and appends `(data, events)`. A signal ends the wait early.
-    pub(super) fn wait(&mut self, wait: Wait, into: &mut Vec<(u64, u32)>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, wait: Wait, into: &mut Vec<(u64, u32)>) -> io::Result<()> {
         let count = match self.wait_once(wait) {
             Ok(count) => count as usize,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,

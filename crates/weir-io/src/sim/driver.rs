@@ -159,6 +159,9 @@ impl Driver for SimDriver {
     /// The simulated network has no acknowledgements.
     fn acknowledge(&mut self, _: Socket) {}
 
+    /// Bytes come late here anyway.
+    fn defer(&mut self, _: Socket, _: bool) {}
+
     fn close(&mut self, socket: Socket) {
         self.command(|world, driver| world.driver_close(driver, socket, false));
     }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
+use crate::later::Later;
 use crate::net::{
     accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, linger_zero, local_address,
     outgoing_socket, receiving_core, set_backlog, shutdown_write, turn_away,
@@ -59,6 +60,8 @@ const POLLING: u32 = 1 << (OWN_BITS + 6);
 const HANDED_OVER: u32 = 1 << (OWN_BITS + 7);
 /// A listener that other drivers accept from as well.
 const SHARED: u32 = 1 << (OWN_BITS + 8);
+/// What arrives may come later.
+const DEFERRED: u32 = 1 << (OWN_BITS + 9);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -79,6 +82,7 @@ pub struct Uring {
     sated: [Vec<Socket>; 2],
     /// Listeners that pause after a failure, and when they go on.
     paused: Vec<(Socket, u64)>,
+    later: Later,
     /// Completions made without the kernel.
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
@@ -114,6 +118,7 @@ impl Uring {
             starved: [VecDeque::new(), VecDeque::new()],
             sated: [Vec::new(), Vec::new()],
             paused: Vec::new(),
+            later: Later::default(),
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
@@ -143,7 +148,8 @@ impl Uring {
         if have || self.relays.has_work() {
             return Wait::No;
         }
-        let resume_us = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us)).min();
+        let paused = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us));
+        let resume_us = paused.chain(self.later.wait_us(self.now_us)).min();
         match (wait_us, resume_us) {
             (Some(0), _) => Wait::No,
             (None, None) => Wait::Forever,
@@ -158,6 +164,9 @@ impl Uring {
         self.feed(Class::Large);
         self.go_on_accepting();
         let now_us = self.now_us;
+        for (socket, _) in self.later.look(now_us, &mut self.stats.syscalls) {
+            self.receive_deferred(socket);
+        }
         self.groups.iter_mut().for_each(|group| group.pool.trim(now_us));
         into.append(&mut self.pending);
     }
@@ -290,6 +299,25 @@ impl Driver for Uring {
         self.reconcile(socket);
     }
 
+    fn defer(&mut self, socket: Socket, on: bool) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::RELAYING) {
+            return;
+        }
+        let fd = slot.fd;
+        if on && !self.later.enter(fd, socket, self.now_us) {
+            return;
+        }
+        let slot = self.table.slot(socket.index);
+        if on {
+            slot.set(DEFERRED);
+        } else {
+            slot.clear(DEFERRED);
+            self.later.leave(fd);
+        }
+        self.reconcile(socket);
+    }
+
     fn send(&mut self, socket: Socket, payload: Payload) {
         let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) else { return };
         debug_assert!(slot.send == NO_SEND, "one send at a time");
@@ -316,6 +344,7 @@ impl Driver for Uring {
     }
 
     fn relay(&mut self, a: Socket, b: Socket) {
+        [a, b].into_iter().for_each(|socket| self.defer(socket, false));
         let (Some(first), Some(second)) = (self.start_of(a), self.start_of(b)) else { return };
         self.relays.start([first, second], false);
         for socket in [a, b] {
@@ -335,10 +364,13 @@ impl Driver for Uring {
         self.relays.remove(socket);
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(table::CLOSING);
-        let fd = slot.fd;
+        let (fd, deferred) = (slot.fd, slot.has(DEFERRED));
         let (receiving, cancelling) = (slot.has(ARMED), slot.has(CANCELLING));
         let (sending, connecting, accepting) = (slot.send != NO_SEND, slot.has(table::CONNECTING), slot.has(ACCEPTING));
         let polling = slot.has(POLLING);
+        if deferred {
+            self.later.leave(fd);
+        }
         if receiving && !cancelling {
             self.table.slot(socket.index).set(CANCELLING);
             self.cancel_receive(socket);
@@ -440,7 +472,7 @@ impl Driver for Uring {
     }
 
     fn stats(&self) -> DriverStats {
-        let mut stats = DriverStats { syscalls: self.ring.syscalls, ..self.stats };
+        let mut stats = DriverStats { syscalls: self.stats.syscalls + self.ring.syscalls, ..self.stats };
         self.relays.count(&mut stats);
         stats
     }

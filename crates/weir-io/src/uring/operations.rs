@@ -8,7 +8,7 @@ use crate::outgoing::Next;
 use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
-use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, POLLING, SHARED, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, DEFERRED, POLLING, SHARED, Uring};
 
 /// What an operation is, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,12 +92,22 @@ impl Uring {
         }
         let want = slot.want();
         if !slot.has(ARMED) {
-            if want != Receive::Off && !slot.has(STARVED) {
+            if want != Receive::Off && !slot.has(STARVED | DEFERRED) {
                 self.arm_receive(socket, want);
             }
         } else if !satisfies(slot, want) && !slot.has(CANCELLING) {
             slot.set(CANCELLING);
             self.cancel_receive(socket);
+        }
+    }
+
+    /// Something has come on a socket that is looked at from time to time.
+    pub(super) fn receive_deferred(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if let Receive::Once(class) | Receive::Many(class) = slot.want()
+            && !slot.has(ARMED | STARVED | table::ENDED)
+        {
+            self.arm_receive(socket, Receive::Once(class));
         }
     }
 
@@ -198,6 +208,6 @@ fn satisfies(slot: &Slot, want: Receive) -> bool {
         Receive::Off => false,
         Receive::Once(class) => class_of(class) && !slot.has(ARMED_MANY),
         // A single one will do for now: it is followed by a multishot one.
-        Receive::Many(class) => class_of(class),
+        Receive::Many(class) => class_of(class) && !(slot.has(DEFERRED) && slot.has(ARMED_MANY)),
     }
 }

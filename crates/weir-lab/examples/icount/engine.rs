@@ -108,6 +108,7 @@ impl Harness {
                 self.engine.client_sent(token, spare, true);
             }
             Action::ReceiveClient { .. }
+            | Action::DeferClient { .. }
             | Action::ReceiveUpstream { .. }
             | Action::LocateUpstream { .. }
             | Action::ExamineUpstream { .. }

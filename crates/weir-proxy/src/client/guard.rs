@@ -18,6 +18,7 @@ use super::Clients;
 use super::banned::{Asker, asker};
 use super::connection::ClientConn;
 use super::stalls::carrier_of;
+use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::side_table::SideTable;
 use crate::cause::Local;
@@ -32,6 +33,8 @@ use crate::shield::table::{Name, Place, Table, TableSeed};
 
 /// After so many refusals in a row a connection ends.
 const REFUSALS_MAX: u16 = 1000;
+/// After so many in a row what comes on it has time, until a request is not refused: bytes of many such connections together cost a fraction.
+const DEFERRED_AFTER: u16 = 2;
 /// Clients to be banned of one turn.
 const OFFENCES_MAX: usize = 64;
 /// Where in the account of what a client has offended it stands, and when he was offered to be banned last.
@@ -70,6 +73,8 @@ struct Known {
     account: Option<(Key, Name, Place)>,
     /// Refusals in a row.
     refusals: u16,
+    /// What comes on it has time.
+    deferred: bool,
 }
 
 /// Where a request counts as in progress: for each such limit at two places at most.
@@ -191,6 +196,13 @@ impl Guard {
         }
     }
 
+    /// Connections on which what comes has time: it has no more.
+    pub(super) fn take_deferred(&mut self) -> Vec<ClientKey> {
+        let deferred = self.conns.iter().filter(|(_, known)| known.deferred).map(|(index, _)| index).collect();
+        self.conns.iter_mut().for_each(|known| known.deferred = false);
+        deferred
+    }
+
     /// Who is to be banned, if anybody is.
     pub(super) fn take_offence(&mut self) -> Option<Offence> {
         self.offences.pop()
@@ -268,8 +280,12 @@ pub(super) fn is_over_limit(
     bytes: &[u8],
     cx: &mut Context,
 ) -> bool {
-    let Some(refusal) = judge_request(clients, index, head, fields, bytes, cx) else { return false };
+    let (refusal, defers) = judge_request(clients, index, head, fields, bytes, cx);
     let carrier = carrier_of(&clients.answers.conns, index);
+    if let Some(on) = defers {
+        cx.actions.push_back(Action::DeferClient { socket: clients.conn(carrier).socket, on });
+    }
+    let Some(refusal) = refusal else { return false };
     if matches!(refusal.over, Over::Reset | Over::Ban) && !refusal.is_forwarded {
         // For the access log, which has each request.
         clients.add_exchange(index, head, fields, bytes, cx);
@@ -293,6 +309,7 @@ pub(super) fn is_over_limit(
     true
 }
 
+/// With it whether what comes on the connection has time from now on, if that is another than before.
 fn judge_request(
     clients: &mut Clients,
     index: ClientKey,
@@ -300,15 +317,13 @@ fn judge_request(
     fields: &Fields,
     bytes: &[u8],
     cx: &Context,
-) -> Option<Refusal> {
-    let plan = cx.plan.shield.as_ref()?;
+) -> (Option<Refusal>, Option<bool>) {
+    let Some(plan) = &cx.plan.shield else { return (None, None) };
     let carrier = carrier_of(&clients.answers.conns, index);
     let Asker { client, by_proxy, is_unknown } = asker(clients, index, fields, bytes, cx);
     // What a trusted proxy asks without saying for whom may be anybody's.
-    if is_unknown || plan.allows(client) {
-        return None;
-    }
-    let guard = clients.answers.conns.guard.as_deref_mut()?;
+    let guard = clients.answers.conns.guard.as_deref_mut().filter(|_| !is_unknown && !plan.allows(client));
+    let Some(guard) = guard else { return (None, None) };
     let table = plan.seed.table();
     let key = key_of(client, plan, table, cx.now_us);
     let known = guard.conns.get(carrier).filter(|_| !by_proxy);
@@ -316,19 +331,21 @@ fn judge_request(
     let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), cx);
     let asked = Asked { message: Message { head, fields, bytes }, path: None };
     let refusal = judge_all(guard, &mut suspect, plan, asked, &mut clients.path);
-    let mut is_one_of_many = false;
+    let (mut is_one_of_many, mut defers) = (false, None);
     if !by_proxy {
         let known = guard.conns.get_or_default(carrier);
         known.refusals = if refusal.is_some() { known.refusals.saturating_add(1) } else { 0 };
         is_one_of_many = known.refusals >= REFUSALS_MAX;
+        let has_time = known.refusals >= DEFERRED_AFTER;
+        defers = (std::mem::replace(&mut known.deferred, has_time) != has_time).then_some(has_time);
         if let Some((name, Some(place))) = suspect.first {
             known.account = Some((key, name, place));
         }
     }
-    let (over, retry_after_s, offence) = refusal?;
+    let Some((over, retry_after_s, offence)) = refusal else { return (None, defers) };
     guard.forget_begun();
     guard.offer(offence.map(|offence| Offence { by_proxy, ..offence }), cx);
-    Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy })
+    (Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy }), defers)
 }
 
 /// Charges the limits that count such an answer to such a request.

@@ -73,6 +73,24 @@ fn refusals_stand_in_their_place() {
     world.finish();
 }
 
+#[test]
+fn who_is_refused_again_and_again_has_time() {
+    let mut world = World::started(limited(vec![two()]), 1, 1);
+    let client = world.client();
+    let has_time = |world: &World| world.clients[client].deferred;
+    for (status, expected) in [(200, false), (200, false), (429, false), (429, true), (429, true)] {
+        assert_eq!(told(&mut world, client, "/v"), status);
+        assert_eq!(has_time(&world), expected, "{status}");
+    }
+    world.run_for(SECOND_US);
+    assert_eq!((told(&mut world, client, "/v"), has_time(&world)), (200, false), "he is served again");
+    assert_eq!([(); 2].map(|()| told(&mut world, client, "/v")), [429, 429]);
+    assert!(has_time(&world));
+    world.reload(plan(1, 1));
+    assert!(!has_time(&world), "there are no limits any more");
+    world.finish();
+}
+
 /// Answers with 404, two at once and then one a second.
 fn guesses() -> LimitPlan {
     let answers = LimitPlan::new("guesses", Terms::Answers(per_second(1, 2)));
@@ -418,6 +436,7 @@ fn behind_a_trusted_proxy() {
         world.ask(clients[number % 3], "GET", "/v", "X-Forwarded-For: 198.51.100.1\r\n");
         world.settle();
     }
+    assert!(clients.iter().all(|client| !world.clients[*client].deferred), "who speaks for others is not kept waiting");
     world.ask(clients[0], "GET", "/v", "X-Forwarded-For: 198.51.100.2\r\n");
     (0..5).for_each(|_| world.ask(clients[1], "GET", "/v", ""));
     world.settle();

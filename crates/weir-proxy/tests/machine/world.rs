@@ -184,6 +184,8 @@ pub struct Client {
     pub port: u16,
     token: u64,
     pending: VecDeque<Incoming>,
+    /// What it sends has time.
+    pub deferred: bool,
     receiving: bool,
     judge: StrictReplies,
     /// Of one that speaks HTTP/2 and is judged here.

@@ -122,8 +122,8 @@ impl<S: Subject> Subject for InRustls<S> {
 }
 
 fn simulated<S: Subject>() -> Vec<Test<S>> {
-    [conformance::flow::tests(), conformance::faults::tests(), conformance::chaos::tests(), conformance::relay::tests()]
-        .concat()
+    let tests = [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
+    [tests.concat(), conformance::chaos::tests(), conformance::relay::tests()].concat()
 }
 
 fn run<S: Subject>(subject: &S, tests: Vec<Test<S>>) {
@@ -138,7 +138,8 @@ const NOT_SEALED: &[(&str, &str)] =
     &[("reset", "a close with unread bytes resets a connection, but the close_notify is read before that")];
 
 fn sealed<S: Subject>() -> Vec<Test<S>> {
-    let tests = [conformance::flow::tests(), conformance::faults::tests(), conformance::chaos::tests()].concat();
+    let tests = [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
+    let tests = [tests.concat(), conformance::chaos::tests()].concat();
     tests.into_iter().filter(|(name, _)| !NOT_SEALED.iter().any(|(not, _)| not == name)).collect()
 }
 

@@ -154,6 +154,11 @@ impl Driver for Fused {
         self.inner.shutdown_write(socket);
     }
 
+    fn defer(&mut self, socket: Socket, on: bool) {
+        self.point();
+        self.inner.defer(socket, on);
+    }
+
     fn acknowledge(&mut self, socket: Socket) {
         self.point();
         self.inner.acknowledge(socket);

@@ -36,6 +36,7 @@ impl World {
             token,
             pending: VecDeque::new(),
             receiving: true,
+            deferred: false,
             judge: StrictReplies::new(),
             frames: None,
             replies: Vec::new(),

@@ -282,6 +282,7 @@ impl World {
                 }
             }
             Action::ReceiveClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].receiving = on,
+            Action::DeferClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on,
             Action::ShutdownClient { socket } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
                 assert!(self.clients[number].sending.is_none(), "client {number}: its end overtakes a send");

@@ -1,0 +1,84 @@
+//! What may come later: it comes, and not at once. Each test runs on each driver.
+
+use super::{Bench, Subject, pattern, suite};
+use crate::{Class, Driver, Receive};
+
+/// More than both kernel buffers of a loopback connection hold.
+const HUGE: usize = 24 << 20;
+
+/// What may come later comes whole and in order, also with what was there before, behind sends that have to wait, and its end.
+pub fn deferred<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.send_all(near, b"at once");
+    bench.expect(far, b"at once");
+    bench.driver.defer(far, true);
+    bench.driver.defer(far, true);
+    let mut expected = b"at once".to_vec();
+    for round in 0..5 {
+        let bytes = pattern(10_000 * round + 1, round);
+        bench.send_all(near, &bytes);
+        expected.extend(bytes);
+        bench.expect(far, &expected);
+    }
+    // Turned on and off in the middle of what comes.
+    let bytes = pattern(200_000, 9);
+    bench.receive(near, Receive::Many(Class::Large));
+    bench.send(near, &bytes);
+    for at in 0..20 {
+        bench.driver.defer(far, at % 2 == 0);
+        bench.turn(0);
+    }
+    expected.extend(&bytes);
+    bench.driver.defer(far, true);
+    bench.expect(far, &expected);
+    // A send that the other side does not take at once.
+    bench.receive(near, Receive::Off);
+    bench.fence();
+    let huge = pattern(HUGE, 4);
+    bench.send(far, &huge);
+    bench.fence();
+    bench.receive(near, Receive::Many(Class::Large));
+    bench.expect(near, &huge);
+    bench.driver.shutdown_write(near);
+    bench.until("the end", |bench| bench.of(far).ended);
+    bench.driver.defer(far, false);
+    let (_, gone) = bench.pair();
+    bench.driver.defer(gone, true);
+    bench.close(gone);
+    bench.driver.defer(gone, false);
+    bench.finish();
+}
+
+suite!(
+    simulated:
+    deferred,
+);
+
+/// For drivers whose kernel is not the simulated one.
+pub mod real {
+    use super::*;
+
+    /// What has come is not handed out at once.
+    pub fn deferred_wakes_nobody<S: Subject>(subject: &S) {
+        let mut bench = Bench::new(subject);
+        let (near, far) = bench.pair();
+        bench.receive(far, Receive::Many(Class::Small));
+        bench.driver.defer(far, true);
+        bench.fence();
+        let (mut expected, mut late) = (Vec::new(), 0);
+        for round in 0..20 {
+            bench.send_all(near, &[round]);
+            bench.turn(0);
+            late += usize::from(bench.of(far).received == expected);
+            expected.push(round);
+            bench.expect(far, &expected);
+        }
+        // One may come just then, and on a busy machine some do.
+        assert!(late > 0, "all came at once");
+        bench.finish();
+    }
+
+    suite!(deferred_wakes_nobody,);
+}

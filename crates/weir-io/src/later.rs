@@ -1,0 +1,69 @@
+//! Sockets whose bytes may come later: what arrives on them wakes nobody, and is looked for from time to time.
+//!
+//! Used by both real drivers. An epoll instance that nobody waits on notes who has something; one call every [`LATER_US`] asks it. A wake-up of a
+//! thread costs more than a receive, so that bytes of many such sockets together cost a fraction. Bound: the sockets of the driver, and 256 of them
+//! in one look; who is left is there at the next one.
+
+use std::os::fd::RawFd;
+
+use crate::Socket;
+use crate::epoll::poller::{Poller, Wait};
+
+/// How often it is looked, microseconds.
+const LATER_US: u64 = 20_000;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Later {
+    /// Made with the first socket.
+    poller: Option<Poller>,
+    sockets: u32,
+    /// When to look, if there are sockets.
+    next_us: u64,
+    events: Vec<(u64, u32)>,
+}
+
+impl Later {
+    /// Takes a socket in. False: the kernel has no room for that, and it stays as it is.
+    pub(crate) fn enter(&mut self, fd: RawFd, socket: Socket, now_us: u64) -> bool {
+        if self.poller.is_none() {
+            self.poller = Poller::new().ok();
+        }
+        let Some(poller) = &self.poller else { return false };
+        let data = u64::from(socket.index) << 32 | u64::from(socket.generation);
+        let entered = poller.add_level(fd, data).is_ok();
+        if entered {
+            self.sockets += 1;
+            if self.sockets == 1 {
+                self.next_us = now_us + LATER_US;
+            }
+        }
+        entered
+    }
+
+    /// Lets a socket go.
+    pub(crate) fn leave(&mut self, fd: RawFd) {
+        if let Some(poller) = &self.poller {
+            poller.remove(fd);
+            self.sockets -= 1;
+        }
+    }
+
+    /// How long it is until the next look; None: there is nobody to look for.
+    pub(crate) fn wait_us(&self, now_us: u64) -> Option<u64> {
+        (self.sockets > 0).then(|| self.next_us.saturating_sub(now_us))
+    }
+
+    /// Who has something, with the events of epoll, if it is time to look.
+    pub(crate) fn look(&mut self, now_us: u64, syscalls: &mut u64) -> Vec<(Socket, u32)> {
+        let Some(poller) = self.poller.as_mut().filter(|_| self.sockets > 0 && self.next_us <= now_us) else {
+            return Vec::new();
+        };
+        self.next_us = now_us + LATER_US;
+        *syscalls += 1;
+        // It does not fail for a descriptor of our own.
+        let _ = poller.wait(Wait::No, &mut self.events);
+        let named = |(data, mask)| (Socket { index: (data >> 32) as u32, generation: data as u32 }, mask);
+        self.events.drain(..).map(named).collect()
+    }
+}
