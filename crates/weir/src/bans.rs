@@ -84,6 +84,9 @@ enum Turn {
     After,
 }
 
+/// What is said of a client whose requests say for whom they are: anybody may write that, so it changes nothing.
+const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is a load balancer of yours, it belongs in `trusted-proxies`";
+
 /// What the kernel is to be told.
 #[derive(Debug)]
 struct Task {
@@ -387,7 +390,8 @@ impl List {
                 self.changed();
                 let count = self.ledger.get(block).map_or(1, |ban| ban.count);
                 let again = if count > 1 { format!(", ban {count} of it") } else { String::new() };
-                self.tell(format!("banned {block} for {}: {reason}{again}", seconds(for_s)));
+                let hint = if offence.forwards { PERHAPS_A_PROXY } else { "" };
+                self.tell(format!("banned {block} for {}: {reason}{again}{hint}", seconds(for_s)));
             }
             Err(Spared::Allowed | Spared::Banned) => {}
         }

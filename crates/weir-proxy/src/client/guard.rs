@@ -11,7 +11,7 @@ mod suspect;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_http::{Fields, RequestHead};
+use weir_http::{FieldName, Fields, RequestHead};
 
 use self::suspect::{Said, Suspect};
 use super::Clients;
@@ -344,7 +344,9 @@ fn judge_request(
     }
     let Some((over, retry_after_s, offence)) = refusal else { return (None, defers) };
     guard.forget_begun();
-    guard.offer(offence.map(|offence| Offence { by_proxy, ..offence }), cx);
+    let says_for_whom =
+        [FieldName::XForwardedFor, FieldName::Forwarded].iter().any(|name| fields.find(*name).is_some());
+    guard.offer(offence.map(|offence| Offence { by_proxy, forwards: says_for_whom && !by_proxy, ..offence }), cx);
     (Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy }), defers)
 }
 

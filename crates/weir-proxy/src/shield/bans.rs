@@ -85,6 +85,8 @@ pub struct Offence {
     pub limit: Box<str>,
     /// A trusted proxy says that it is him: his packets are the proxy's.
     pub by_proxy: bool,
+    /// What it asked says for whom, by X-Forwarded-For or Forwarded, though it is no trusted proxy: perhaps it should be one.
+    pub forwards: bool,
 }
 
 /// See the module. Times are microseconds of the workers' clock.

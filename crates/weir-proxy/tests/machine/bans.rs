@@ -65,7 +65,10 @@ fn who_is_refused_too_often_is_offered_once() {
         world.get(clients[number % 2], "b");
         world.settle();
     }
-    assert_eq!(offered(&mut world), [Offence { block: block("192.0.2.7"), limit: "one".into(), by_proxy: false }]);
+    assert_eq!(
+        offered(&mut world),
+        [Offence { block: block("192.0.2.7"), limit: "one".into(), by_proxy: false, forwards: false }]
+    );
     world.run_for(SECOND_US);
     (0..3).for_each(|_| world.get(clients[0], "c"));
     world.settle();
@@ -88,7 +91,7 @@ fn networks_are_offered_as_such() {
     world.settle();
     assert_eq!(
         offered(&mut world),
-        [Offence { block: block("2001:db8:1:2::/64"), limit: "one".into(), by_proxy: false }]
+        [Offence { block: block("2001:db8:1:2::/64"), limit: "one".into(), by_proxy: false, forwards: false }]
     );
     world.finish();
 }
@@ -140,7 +143,10 @@ fn a_limit_of_connections_bans() {
     world.client();
     let peer = world.peer.to_string();
     assert_eq!(connect(&mut world, &peer), Err(Unwanted::Reset));
-    assert_eq!(offered(&mut world), [Offence { block: block(&peer), limit: "open".into(), by_proxy: false }]);
+    assert_eq!(
+        offered(&mut world),
+        [Offence { block: block(&peer), limit: "open".into(), by_proxy: false, forwards: false }]
+    );
     world.finish();
 }
 
@@ -232,7 +238,10 @@ fn what_clients_say_of_others_bans_nobody() {
         world.ask(client, "GET", "/v", "X-Forwarded-For: 198.51.100.1\r\nForwarded: for=198.51.100.1\r\n");
     }
     world.settle();
-    assert_eq!(offered(&mut world), [Offence { block: block("192.0.2.7"), limit: "one".into(), by_proxy: false }]);
+    assert_eq!(
+        offered(&mut world),
+        [Offence { block: block("192.0.2.7"), limit: "one".into(), by_proxy: false, forwards: true }]
+    );
     let set = banned(&world, &["198.51.100.1"], SECOND_US);
     world.ban(set);
     world.run_for(SECOND_US / 2);
@@ -249,7 +258,10 @@ fn behind_a_trusted_proxy_the_client_is_offered() {
     (0..3).for_each(|_| world.ask(client, "GET", "/v", "X-Forwarded-For: 198.51.100.1\r\n"));
     (0..3).for_each(|_| world.ask(client, "GET", "/v", ""));
     world.settle();
-    assert_eq!(offered(&mut world), [Offence { block: block("198.51.100.1"), limit: "one".into(), by_proxy: true }]);
+    assert_eq!(
+        offered(&mut world),
+        [Offence { block: block("198.51.100.1"), limit: "one".into(), by_proxy: true, forwards: false }]
+    );
     assert_eq!(world.clients[client].statuses(), [200, 429, 429, 200, 200, 200]);
     world.finish();
 }

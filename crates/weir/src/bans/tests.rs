@@ -35,13 +35,25 @@ fn client(address: &str) -> Block {
 }
 
 fn offer(bans: &Bans, address: &str) {
-    bans.lock().take(&Offence { block: client(address), limit: "rate".into(), by_proxy: false });
+    bans.lock().take(&Offence { block: client(address), limit: "rate".into(), by_proxy: false, forwards: false });
 }
 
 fn listed(bans: &Bans) -> Vec<String> {
     let mut all: Vec<String> = bans.list(None, false).iter().map(|ban| ban.block.to_string()).collect();
     all.sort_unstable();
     all
+}
+
+#[test]
+fn whoever_may_be_a_load_balancer_is_pointed_at() {
+    let bans = bans("for=\"1h\"");
+    for forwards in [false, true] {
+        let block = client(if forwards { "247.0.2.1" } else { "247.0.2.2" });
+        bans.lock().take(&Offence { block, limit: "rate".into(), by_proxy: false, forwards });
+        let said = bans.lock().voice.take_said();
+        let hints = matches!(&said[..], [Said::Told(line)] if line.ends_with("it belongs in `trusted-proxies`"));
+        assert_eq!(hints, forwards, "{said:?}");
+    }
 }
 
 #[test]

@@ -156,6 +156,6 @@ impl<'a> Suspect<'a> {
         if !is_meant || is_over(OFFERED, &Rate::new(1, OFFERED_US, 1, false)) {
             return None;
         }
-        Some(Offence { block: self.key.block()?, limit: limit.name.clone(), by_proxy: false })
+        Some(Offence { block: self.key.block()?, limit: limit.name.clone(), by_proxy: false, forwards: false })
     }
 }
