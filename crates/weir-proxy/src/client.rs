@@ -16,7 +16,7 @@
 //! Invariants: answers leave in the order of requests; a codec holds what it says;
 //! unanswered requests <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 
-mod accept;
+pub(crate) mod accept;
 mod account;
 mod answer;
 mod ask;
@@ -55,6 +55,7 @@ pub(crate) use answer::Answers;
 use ask::Asks;
 use banned::Cutting;
 use guard::Guard;
+pub use guard::{Door, Visit};
 
 use crate::base::keys::ClientKey;
 use crate::client::connection::ClientConn;

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use weir_proxy::plan::{
-    BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+    BanPlan, BanScope, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, ListenerPlan, Over, PathMatch, RequestMatch, ShieldPlan,
+    Terms,
 };
 use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::key::Prefix;
@@ -30,7 +31,11 @@ struct Written<'a> {
 }
 
 /// Limits for each client.
-pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<ShieldPlan> {
+pub(super) fn shield(
+    compiler: &mut Compiler<'_>,
+    document: &Checked,
+    listeners: &[ListenerPlan],
+) -> Option<ShieldPlan> {
     let block = compiler.only(document, "shield")?;
     if block.all("limit").next().is_none() {
         let problem = Problem::new("missing-value", &block.span, "`shield` has no `limit`");
@@ -46,6 +51,9 @@ pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<
     let ban = ban(compiler, block, &limits);
     warn_of_values(compiler, &limits);
     warn_of_memory(compiler, &limits, accounts);
+    if listeners.iter().all(|listener| listener.tls.is_none()) {
+        warn_of_handshakes(compiler, &limits);
+    }
     let prefix = block.all("prefix").next();
     let bits =
         |name: &str, usual: u8| prefix.map_or(usual, |prefix| u8::try_from(prefix.number(name)).unwrap_or(usual));
@@ -117,6 +125,8 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
         "answers" => Terms::Answers(as_rate()?),
         "glitches" => Terms::Glitches(as_rate()?),
         "timeouts" => Terms::Timeouts(as_rate()?),
+        "handshakes" => Terms::Handshakes(as_rate()?),
+        "handshakes-failed" => Terms::HandshakesFailed(as_rate()?),
         _ => return None,
     };
     let name = block.text("name");
@@ -218,6 +228,16 @@ fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
         let message = format!("`{}` stops no client who writes another value each time", limit.plan.name);
         let help = "a limit by client beside it: limit \"rate\" count=\"requests\" rate=\"200/s\"";
         compiler.warnings.push(Problem::new("no-client-limit", &limit.block.place("by"), message).help(help));
+    }
+}
+
+/// Nobody shakes hands.
+fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
+    for limit in limits.iter().filter(|limit| limit.plan.terms.is_of_handshakes()) {
+        let message = format!("no `listen` has `tls`: `{}` counts nothing", limit.plan.name);
+        let help =
+            "take it out, or say in a `listen` which certificate it has: tls { certificate \"FILE\" key=\"FILE\"; }";
+        compiler.warnings.push(Problem::new("no-effect", &limit.block.place("count"), message).help(help));
     }
 }
 

@@ -5,7 +5,8 @@ use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
 /// What is so many in a time, and what so many at once.
-const RATES: &[&str] = &["connections", "requests", "answers", "glitches", "timeouts"];
+const RATES: &[&str] =
+    &["connections", "requests", "answers", "glitches", "timeouts", "handshakes", "handshakes-failed"];
 const NUMBERS: &[&str] = &["open", "in-progress"];
 const ANSWERS: &[&str] = &["answers"];
 
@@ -65,9 +66,19 @@ const LIMIT: Block = Block {
     options: &[
         row(
             "count",
-            Kind::Word(&["connections", "open", "requests", "in-progress", "answers", "glitches", "timeouts"]),
+            Kind::Word(&[
+                "connections",
+                "open",
+                "requests",
+                "in-progress",
+                "answers",
+                "glitches",
+                "timeouts",
+                "handshakes",
+                "handshakes-failed",
+            ]),
             Default::Required,
-            "What is counted: new connections, open ones, requests (each when it is parsed), requests without a complete answer, answers with a `status`: who has had too many is refused what he asks next; glitches (docs/status.md#glitches), and connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` was over: counted when a connection ends, and whoever has too many can't connect.",
+            "What is counted: new connections, open ones, requests (each when it is parsed), requests without a complete answer, answers with a `status`: who has had too many is refused what he asks next; glitches (docs/status.md#glitches), and connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` was over: counted when a connection ends, and whoever has too many can't connect; TLS handshakes that resume no session, and those that came to nothing: whoever has too many can't connect to listeners with `tls`.",
         ),
         row(
             "rate",

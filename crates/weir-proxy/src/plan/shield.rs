@@ -129,6 +129,11 @@ pub enum Terms {
     Glitches(Rate),
     /// Connections that a time of clients was over for (head, body, send), likewise.
     Timeouts(Rate),
+    /// TLS handshakes for which the asymmetric work was done, so many in a time. Resumed ones are none. Who has made them is refused his
+    /// next connections that speak TLS.
+    Handshakes(Rate),
+    /// TLS handshakes that came to nothing, likewise.
+    HandshakesFailed(Rate),
 }
 
 /// What becomes of one too many.
@@ -182,12 +187,19 @@ impl Terms {
             Terms::Answers(_) => "answers",
             Terms::Glitches(_) => "glitches",
             Terms::Timeouts(_) => "timeouts",
+            Terms::Handshakes(_) => "handshakes",
+            Terms::HandshakesFailed(_) => "handshakes-failed",
         }
     }
 
     /// Whether it is for connections, of which nothing is known but who has made them.
     pub fn is_of_connections(self) -> bool {
-        matches!(self, Terms::Connections(_) | Terms::Open(_) | Terms::Glitches(_) | Terms::Timeouts(_))
+        !matches!(self, Terms::Requests(_) | Terms::InProgress(_) | Terms::Answers(_))
+    }
+
+    /// Whether it is for connections that speak TLS alone.
+    pub fn is_of_handshakes(self) -> bool {
+        matches!(self, Terms::Handshakes(_) | Terms::HandshakesFailed(_))
     }
 
     /// The rate, if it is one.
@@ -195,6 +207,7 @@ impl Terms {
         match self {
             Terms::Connections(rate) | Terms::Requests(rate) | Terms::Answers(rate) => Some(rate),
             Terms::Glitches(rate) | Terms::Timeouts(rate) => Some(rate),
+            Terms::Handshakes(rate) | Terms::HandshakesFailed(rate) => Some(rate),
             Terms::Open(_) | Terms::InProgress(_) => None,
         }
     }
@@ -271,11 +284,7 @@ impl ShieldPlan {
                     self.groups += 1;
                     Seat { group: self.groups, slot: 0 }
                 }
-                Terms::Connections(_)
-                | Terms::Requests(_)
-                | Terms::Answers(_)
-                | Terms::Glitches(_)
-                | Terms::Timeouts(_) => {
+                _ => {
                     let seat = open.filter(|seat| usize::from(seat.slot) < SLOTS).unwrap_or_else(|| {
                         self.groups += 1;
                         Seat { group: self.groups, slot: 0 }

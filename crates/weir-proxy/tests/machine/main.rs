@@ -17,6 +17,7 @@ mod compress;
 mod compress_away;
 mod crowded;
 mod cuts;
+mod doors;
 mod fallbacks;
 mod forward;
 mod glitches;
