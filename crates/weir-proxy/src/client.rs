@@ -38,6 +38,7 @@ mod relays;
 mod ruling;
 mod sending;
 mod stalls;
+mod tarpit;
 mod timers;
 mod tunnels;
 mod unsent;

@@ -48,6 +48,7 @@ pub(super) fn shield(
     let blocks: Vec<&Checked> = block.all("limit").take(LIMITS_MAX).collect();
     let limits: Vec<Written<'_>> = blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();
     check_limits(compiler, &limits);
+    check_tarpit(compiler, block, &limits);
     let ban = ban(compiler, block, &limits);
     warn_of_values(compiler, &limits);
     warn_of_memory(compiler, &limits, accounts);
@@ -62,8 +63,24 @@ pub(super) fn shield(
     plan.observe = block.word("mode") == "observe";
     plan.prefix = Prefix { v4: bits("v4", 32), v6: bits("v6", 64) };
     plan.aggregate = block.flag("aggregate");
+    plan.tarpit_us = block.number("tarpit");
+    plan.tarpit_max = narrow(block.number("tarpit-max"));
     plan.allow = block.texts("allow").into_iter().filter_map(network).collect();
     Some(plan)
+}
+
+/// What is said of a tarpit that nobody comes into.
+fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) {
+    if limits.iter().any(|limit| limit.plan.over == Over::Tarpit) {
+        return;
+    }
+    for name in ["tarpit", "tarpit-max"]
+        .into_iter()
+        .filter(|name| shield.chosen(name).is_some_and(|chosen| chosen.span.is_some()))
+    {
+        let message = format!("no limit has over=\"tarpit\": `{name}` does nothing");
+        compiler.warnings.push(Problem::new("no-effect", &shield.place(name), message));
+    }
 }
 
 /// Who is banned, and for how long.
@@ -135,8 +152,13 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
     if let Some(over) = over_of(block.text("over")) {
         plan.over = over;
     }
-    if let (true, Over::Status(status)) = (terms.is_of_connections(), plan.over) {
-        let message = format!("a connection can't be answered with {status}: nobody has asked anything yet");
+    let unasked = match plan.over {
+        Over::Status(status) => Some(format!("a connection can't be answered with {status}")),
+        Over::Tarpit => Some("a connection can't be answered late".to_owned()),
+        Over::Close | Over::Reset | Over::Ban => None,
+    };
+    if let Some(message) = unasked.filter(|_| terms.is_of_connections()) {
+        let message = format!("{message}: nobody has asked anything yet");
         compiler.push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
     }
     plan.requests = requests(compiler, block, terms);

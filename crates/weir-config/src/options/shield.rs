@@ -38,6 +38,18 @@ pub(super) const SHIELD: Block = Block {
             Default::Absent,
             "Clients that no limit is for.",
         ),
+        row(
+            "tarpit",
+            Kind::Time(SECOND, 60 * SECOND),
+            Default::Is("10s"),
+            "How long refusals wait of limits with over=\"tarpit\".",
+        ),
+        row(
+            "tarpit-max",
+            Kind::Count(1, 1_000_000),
+            Default::Is("1000"),
+            "How many of them wait at a time, of each worker. The connection of one more is reset.",
+        ),
     ],
     blocks: &[PREFIX, LIMIT, BAN],
     repeats: true,
@@ -124,9 +136,9 @@ const LIMIT: Block = Block {
         ),
         row(
             "over",
-            Kind::Text("a status from 400 to 499 or 503, `close`, `reset` or `ban`", texts::shield::over),
+            Kind::Text("a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`", texts::shield::over),
             Default::Absent,
-            "What becomes of one too many: an answer with this status and `Retry-After`; `close`: 429, and the connection ends behind it; `reset`: the connection is reset; `ban`: the client is banned, as `ban` says. Without this option 429, and of connections `reset`.",
+            "What becomes of one too many: an answer with this status and `Retry-After`; `close`: 429, and the connection ends behind it; `reset`: the connection is reset; `tarpit`: as `close`, but the answer waits for the `tarpit` of `shield`, and nothing more is read meanwhile; `ban`: the client is banned, as `ban` says. Without this option 429, and of connections `reset`.",
         ),
         row(
             "observe",

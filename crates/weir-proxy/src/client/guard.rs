@@ -16,10 +16,10 @@ use weir_http::{Fields, RequestHead};
 
 pub use self::door::{Door, Visit};
 use self::suspect::{Moment, Said, Suspect};
-use super::Clients;
 use super::banned::{Asker, asker};
 use super::connection::ClientConn;
 use super::stalls::carrier_of;
+use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::side_table::SideTable;
 use crate::cause::Local;
@@ -258,27 +258,49 @@ pub(super) fn is_over_limit(
 ) -> bool {
     let Some(refusal) = judge_request(clients, index, head, fields, bytes, cx) else { return false };
     let carrier = carrier_of(&clients.answers.conns, index);
-    if matches!(refusal.over, Over::Reset | Over::Ban) && !refusal.is_forwarded {
-        // For the access log, which has each request.
-        clients.add_exchange(index, head, fields, bytes, cx);
+    let over = becomes(&refusal, clients, carrier, cx);
+    // For the access log, which has each request.
+    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    if over == Over::Reset {
         clients.conn_mut(carrier).flags.reset = true;
         clients.answers.close_conn(carrier, ClientEnd::OverLimit, cx);
         return true;
     }
-    let ends = !refusal.is_forwarded && (refusal.over == Over::Close || refusal.is_one_of_many);
-    let status = if let Over::Status(status) = refusal.over { status } else { 429 };
-    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    let ends = !refusal.is_forwarded && (over == Over::Close || refusal.is_one_of_many);
+    let status = if let Over::Status(status) = over { status } else { 429 };
     if ends && carrier == index {
         clients.answers.conns.exchange_mut(exchange).want.close = true;
         clients.conn_mut(index).take_no_more();
     }
-    let here = bytes.len() > head.bytes;
     let local = Local::OverLimit { status, retry_after_s: refusal.retry_after_s };
-    clients.answer_locally(index, exchange, head, here, local, cx);
+    match &cx.plan.shield {
+        Some(plan) if over == Over::Tarpit => {
+            let for_us = plan.tarpit_us;
+            tarpit::hold(clients, index, exchange, head, local, for_us, cx);
+        }
+        _ => clients.answer_locally(index, exchange, head, bytes.len() > head.bytes, local, cx),
+    }
     if ends && carrier != index && clients.is_there(carrier) {
         clients.answers.conns.drain_one(carrier, cx);
     }
     true
+}
+
+/// What becomes of a request that is refused, and of its connection. One that serves others is never reset, nor kept waiting.
+fn becomes(refusal: &Refusal, clients: &Clients, carrier: ClientKey, cx: &Context) -> Over {
+    let conns = &clients.answers.conns;
+    let held_max = cx.plan.shield.as_ref().map_or(0, |plan| plan.tarpit_max);
+    match refusal.over {
+        Over::Reset | Over::Ban | Over::Tarpit if refusal.is_forwarded => Over::Status(429),
+        // Nobody who is to go is kept.
+        Over::Tarpit if conns.at(carrier).flags.leaves => Over::Close,
+        Over::Tarpit if conns.tarpit.is_full(held_max) => {
+            cx.counters.tarpit_full.add(1);
+            Over::Reset
+        }
+        Over::Ban => Over::Reset,
+        over => over,
+    }
 }
 
 fn judge_request(

@@ -37,6 +37,10 @@ pub struct ShieldPlan {
     pub limits: Vec<LimitPlan>,
     /// Who is banned, and for how long. None: nobody but whom an operator bans.
     pub ban: Option<BanPlan>,
+    /// How long a refusal waits by [`Over::Tarpit`], microseconds. Default 10 s.
+    pub tarpit_us: u64,
+    /// How many of them wait at a time, of each worker. Default 1000.
+    pub tarpit_max: u32,
     /// The accounts. Its key has to be set by whoever runs the plan.
     pub seed: Arc<TableSeed>,
     /// Groups that were ever given out: no number is given to others.
@@ -145,6 +149,9 @@ pub enum Over {
     Close,
     /// The connection is reset. Of one that serves others, too: as [`Over::Status`] with 429.
     Reset,
+    /// As [`Over::Close`], but the answer waits for [`ShieldPlan::tarpit_us`]; with [`ShieldPlan::tarpit_max`] that wait as [`Over::Reset`].
+    /// Of a connection that serves others, too: as [`Over::Status`] with 429. Only of requests.
+    Tarpit,
     /// The client is banned, if whoever keeps bans agrees; until that is known, as [`Over::Reset`].
     Ban,
 }
@@ -244,6 +251,8 @@ impl ShieldPlan {
             allow: Vec::new(),
             limits,
             ban: None,
+            tarpit_us: 10_000_000,
+            tarpit_max: 1000,
             seed: Arc::new(TableSeed::new(accounts, [0; 2])),
             groups: CONNECTIONS,
         };

@@ -44,6 +44,7 @@ mod stats;
 mod stealing;
 mod streams;
 mod suspects;
+mod tarpit;
 mod truth;
 mod tunnels;
 mod unheard;
