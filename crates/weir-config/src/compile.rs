@@ -73,6 +73,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     identity::check_identity(&mut compiler, document);
     compiler.warn(document);
     let forward = compiler.forward(document, &listeners, &mut upstreams);
+    let shield = shield::shield(&mut compiler, document, &listeners);
     let mut plan = Plan {
         listeners,
         upstreams,
@@ -80,7 +81,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
-        shield: shield::shield(&mut compiler, document),
+        shield,
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),

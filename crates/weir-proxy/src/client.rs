@@ -16,7 +16,7 @@
 //! Invariants: answers leave in the order of requests; a codec holds what it says;
 //! unanswered requests <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 
-mod accept;
+pub(crate) mod accept;
 mod account;
 mod answer;
 mod ask;
@@ -38,6 +38,7 @@ mod relays;
 mod ruling;
 mod sending;
 mod stalls;
+mod tarpit;
 mod timers;
 mod tunnels;
 mod unsent;
@@ -55,6 +56,7 @@ pub(crate) use answer::Answers;
 use ask::Asks;
 use banned::Cutting;
 use guard::Guard;
+pub use guard::{Door, Visit};
 
 use crate::action::Action;
 use crate::base::keys::ClientKey;

@@ -26,8 +26,8 @@ pub use crate::action::Action;
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
-pub use crate::client::Unwanted;
-use crate::client::{Clients, banned};
+use crate::client::{Clients, accept, banned};
+pub use crate::client::{Door, Unwanted, Visit};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
@@ -71,6 +71,20 @@ pub struct Parts {
     pub servers: Vec<Arc<ServerStats>>,
     /// The driver moves the bytes of tunnels by itself ([`Action::Relay`]).
     pub relays: bool,
+}
+
+/// As [`Engine::accepted`], of a client who speaks TLS and was let in by a [`Door`] in front of his handshake, which gave this.
+///
+/// # Errors
+/// It is not wanted: what becomes of its connection.
+pub fn accepted_by_door(
+    engine: &mut Engine,
+    socket: u64,
+    peer: SocketAddr,
+    entrance: Entrance,
+    visit: Option<Visit>,
+) -> Result<u64, Unwanted> {
+    accept::accepted_by_door(&mut engine.clients, socket, peer, entrance, visit, &mut engine.cx)
 }
 
 /// All machines of one worker.

@@ -34,6 +34,10 @@ pub trait Cipher {
 
     /// What was agreed. Only when the handshake is complete.
     fn facts(&self) -> Facts;
+
+    /// Whether a server's end has done the asymmetric work of its handshake, or will not, because that resumes an earlier session. None:
+    /// neither is known yet.
+    fn has_worked(&self) -> Option<bool>;
 }
 
 /// Makes our end of each connection: the server's of those that a listener accepts, the client's of those to a server.
@@ -166,8 +170,6 @@ pub struct Tally {
     pub completed: u64,
     /// Those of them that resumed an earlier session.
     pub resumed: u64,
-    /// Connections that were reset before a handshake, because they are not wanted.
-    pub turned_away: u64,
     /// Failures by reason: index as in [`Failure::ALL`].
     pub failed: [u64; Failure::ALL.len()],
 }

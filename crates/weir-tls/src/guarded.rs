@@ -51,4 +51,8 @@ impl Cipher for Guarded {
     fn facts(&self) -> Facts {
         self.0.as_ref().map(|cipher| cipher.facts()).unwrap_or_default()
     }
+
+    fn has_worked(&self) -> Option<bool> {
+        self.0.as_ref()?.has_worked()
+    }
 }

@@ -65,6 +65,7 @@ impl<D: Driver> Sealed<D> {
         into: &mut Vec<Completion>,
     ) {
         self.tally_of(session.origin).fail(why);
+        self.tell_failed(&mut session, why);
         if matches!(session.origin, Origin::Connected) {
             let event = Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
             into.push(Completion { token: session.token, socket, event });
@@ -92,6 +93,10 @@ impl<D: Driver> Sealed<D> {
             return;
         }
         session.listed = false;
+        if let Err(refusal) = self.charge(&mut session) {
+            self.drop_session(socket, session);
+            return self.refuse(socket, refusal);
+        }
         if session.cipher.is_none() {
             session.cipher = self.listener_of(session.origin).map(|listener| Guarded::around(listener.seal.cipher()));
         }
@@ -101,6 +106,7 @@ impl<D: Driver> Sealed<D> {
         let mut plain = Vec::new();
         let opened = cipher.open(&mut session.rest, &mut plain, &mut session.out);
         session.use_rest(opened.used);
+        self.settle(&mut session);
         match opened.state {
             Err(why) => self.give_up(socket, session, why, into),
             Ok(State::Handshaking) if session.is_over => self.give_up(socket, session, Failure::Left, into),

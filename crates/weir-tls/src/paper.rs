@@ -2,7 +2,7 @@
 //!
 //! A record is a type, two bytes of version, its length, what it holds, and a tag of 16 bytes that depends on the number of the record
 //! in its direction. The client says hello, and whether it wants HTTP/2; the server answers with a flight of a given length, the client
-//! confirms; the server then sends a ticket. An alert or a bad tag ends it. Told so in a message, it uses nothing more, misses a
+//! confirms; the server then sends a ticket. Who says hello again has resumed a session, for all that this means here. An alert or a bad tag ends it. Told so in a message, it uses nothing more, misses a
 //! certificate, or panics, as a library may.
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
@@ -14,6 +14,8 @@ const DATA: u8 = 0x17;
 const ALERT: u8 = 0x15;
 /// What clients say first; the second is that they want HTTP/2.
 const HELLOS: [&[u8]; 2] = [b"hello", b"hello h2"];
+/// What one says that resumes a session; no end of paper does.
+pub(crate) const HELLO_AGAIN: &[u8] = b"hello again";
 /// What is in an alert.
 pub(crate) const CLOSE_NOTIFY: u8 = 0;
 pub(crate) const BAD_RECORD: u8 = 20;
@@ -23,6 +25,8 @@ pub(crate) const NO_CERTIFICATE: u8 = 116;
 pub(crate) struct Paper {
     is_client: bool,
     http2: bool,
+    /// The client goes on with an earlier session, whichever that was.
+    resumes: bool,
     /// Messages of the handshake that were received.
     got: usize,
     said_hello: bool,
@@ -75,6 +79,7 @@ impl Paper {
         Paper {
             is_client,
             http2,
+            resumes: false,
             got: 0,
             said_hello: false,
             open: false,
@@ -101,6 +106,7 @@ impl Paper {
             }
             (false, 1) => {
                 self.http2 = body == HELLOS[1];
+                self.resumes = body == HELLO_AGAIN;
                 let flight = vec![b'f'; self.flight];
                 self.put(HANDSHAKE_RECORD, &[&flight], out);
             }
@@ -184,6 +190,10 @@ impl Cipher for Paper {
     }
 
     fn facts(&self) -> Facts {
-        Facts { version: "Paper", suite: "PAPER", http2: self.http2, ..Facts::default() }
+        Facts { version: "Paper", suite: "PAPER", http2: self.http2, resumed: self.resumes, ..Facts::default() }
+    }
+
+    fn has_worked(&self) -> Option<bool> {
+        (self.got > 0).then_some(!self.resumes)
     }
 }

@@ -306,6 +306,16 @@ impl<E: End> Cipher for Rustls23<E> {
             certificate: self.connection.as_ref().and_then(End::shown).map(Into::into),
         }
     }
+
+    fn has_worked(&self) -> Option<bool> {
+        let connection = self.connection.as_ref()?.common();
+        match connection.handshake_kind()? {
+            HandshakeKind::Full => Some(true),
+            HandshakeKind::Resumed => Some(false),
+            // The client is asked for another share first, which costs nothing; and then it may resume.
+            HandshakeKind::FullWithHelloRetryRequest => connection.negotiated_key_exchange_group().map(|_| true),
+        }
+    }
 }
 
 /// Its name in IANA's registry.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
 
 use crate::cipher::{Cipher, Facts, Failure, RECORD_BYTES_MAX, Seal, State, Tally};
+use crate::gate::Gate;
 use crate::guarded::Guarded;
 use crate::records::{self, SHORT_RECORD_BYTES};
 use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
@@ -51,9 +52,6 @@ pub(crate) struct Listener {
     pub(crate) unfinished: u32,
 }
 
-/// Whether somebody of this address may begin a handshake now (microseconds of the driver's clock).
-pub type Gate = Arc<dyn Fn(IpAddr, u64) -> bool + Send + Sync>;
-
 /// See the module.
 pub struct Sealed<D> {
     pub(crate) inner: D,
@@ -78,8 +76,8 @@ pub struct Sealed<D> {
     /// Of what listeners accept, and of what is connected.
     pub(crate) tally: Tally,
     pub(crate) connects_tally: Tally,
-    /// Who may begin a handshake; None: everybody.
-    gate: Option<Gate>,
+    /// Says who may shake hands; None: everybody may.
+    pub(crate) gate: Option<Box<dyn Gate>>,
     /// The client's end of connections that are made (tests speak to themselves).
     #[cfg(test)]
     pub(crate) connects: Option<Arc<dyn Seal>>,
@@ -156,11 +154,6 @@ impl<D: Driver> Sealed<D> {
         let socket = self.inner.connect_unix(path, token)?;
         self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
         Ok(socket)
-    }
-
-    /// From now on who is accepted by a listener that is sealed may begin a handshake only if this says so; else the connection is reset.
-    pub fn set_gate(&mut self, gate: Gate) {
-        self.gate = Some(gate);
     }
 
     /// The driver inside, for inspection.
@@ -375,12 +368,9 @@ impl<D: Driver> Sealed<D> {
         }
         if let Event::Accepted { socket: new, peer } = completion.event {
             let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
-            // Others come to the caller, who knows as well.
-            if is_sealed && self.gate.as_ref().is_some_and(|gate| !gate(peer.ip(), self.inner.now_us())) {
-                self.tally.turned_away += 1;
-                self.inner.reset(new);
-            } else if is_sealed {
-                self.begin(new, Origin::Accepted { listener: socket, peer }, None, 0);
+            // Others come to the caller, who judges them himself.
+            if is_sealed {
+                self.arrived(new, socket, peer);
             }
             return !is_sealed;
         }

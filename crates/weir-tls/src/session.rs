@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use weir_io::{Payload, Receive, Socket, Token};
 
 use crate::cipher::{Cipher, Facts};
+use crate::gate::Pass;
 use crate::records::Pace;
 
 /// Where a session is.
@@ -78,6 +79,12 @@ pub(crate) struct Session {
     pub(crate) deadline_us: u64,
     /// What was agreed, until somebody takes it.
     pub(crate) facts: Option<Box<Facts>>,
+    /// What the gate keeps with a client; None: nothing is to be said to it.
+    pub(crate) pass: Option<Pass>,
+    /// The gate was asked for the step that is being made.
+    pub(crate) charged: bool,
+    /// Whether the asymmetric work of the handshake was done is known, and told to the gate.
+    pub(crate) settled: bool,
 }
 
 impl Session {
@@ -105,6 +112,9 @@ impl Session {
             lingers: false,
             deadline_us: 0,
             facts: None,
+            pass: None,
+            charged: false,
+            settled: false,
         }
     }
 

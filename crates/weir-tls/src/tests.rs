@@ -5,6 +5,7 @@ mod conformance;
 mod cuts;
 mod damage;
 mod files;
+mod gates;
 mod handshakes;
 mod pairs;
 mod rustls;

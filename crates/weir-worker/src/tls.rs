@@ -158,7 +158,6 @@ fn of_server(why: Failure) -> ServerTlsFailure {
 fn count(counters: &Counters, tally: &Tally) {
     counters.tls_handshakes.add(tally.completed);
     counters.tls_resumed.add(tally.resumed);
-    counters.connections_banned.add(tally.turned_away);
     for (why, count) in Failure::ALL.into_iter().zip(tally.failed) {
         (0..count).for_each(|_| counters.tls_failures.count(failure(why)));
     }
@@ -215,7 +214,7 @@ mod tests {
 
     #[test]
     fn each_reason_of_servers_is_counted_and_found_in_errors() {
-        let tally = Tally { completed: 7, resumed: 3, turned_away: 0, failed: [1; Failure::ALL.len()] };
+        let tally = Tally { completed: 7, resumed: 3, failed: [1; Failure::ALL.len()] };
         let counters = Counters::default();
         count_servers(&counters, &tally);
         assert_eq!((counters.upstream_tls_handshakes.get(), counters.upstream_tls_resumed.get()), (7, 3));
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_words_are_the_same() {
-        let tally = Tally { completed: 7, resumed: 3, turned_away: 0, failed: [1; Failure::ALL.len()] };
+        let tally = Tally { completed: 7, resumed: 3, failed: [1; Failure::ALL.len()] };
         let counters = Counters::default();
         count(&counters, &tally);
         assert_eq!((counters.tls_handshakes.get(), counters.tls_resumed.get()), (7, 3));

@@ -3,7 +3,7 @@
 //! [`Worker::perform`] is everything that the proxy can do to the outside.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -12,7 +12,7 @@ use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, Rec
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, Unwanted};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -23,6 +23,7 @@ use crate::doing::{Doing, Step};
 use crate::encoding::Encoders;
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
+use crate::gate::DoorGate;
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
@@ -85,7 +86,7 @@ pub struct Worker<D: Driver> {
     calm_us: u64,
 }
 
-fn pack(socket: Socket) -> u64 {
+pub(crate) fn pack(socket: Socket) -> u64 {
     u64::from(socket.index) << 32 | u64::from(socket.generation)
 }
 
@@ -107,6 +108,8 @@ impl<D: Driver> Worker<D> {
         }
         open.announce(driver.inner_mut(), &parts.plan);
         let engine = Engine::new(parts.clone(), driver.now_us());
+        let bans = Bans::new(&parts);
+        driver.set_gate(DoorGate::of(&bans.door));
         Ok(Worker {
             driver,
             engine,
@@ -123,7 +126,7 @@ impl<D: Driver> Worker<D> {
             events: None,
             enquiry: Arc::default(),
             answered: 0,
-            bans: Bans::default(),
+            bans,
             log: None,
             clock: None,
             clock_us: 0,
@@ -243,6 +246,7 @@ impl<D: Driver> Worker<D> {
     /// Another plan is in force, also for machines that are made anew later.
     fn adopt(&mut self, adoption: &Adoption) {
         self.parts.plan = Arc::clone(&adoption.plan);
+        self.bans.door.borrow_mut().adopt(Arc::clone(&adoption.plan));
         self.parts.servers.clone_from(&adoption.servers[usize::from(self.parts.worker)]);
         self.server_seals.clone_from(&adoption.server_seals);
         self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
@@ -421,27 +425,7 @@ impl<D: Driver> Worker<D> {
                     self.engine.client_sent(token, spare, ok);
                 }
             }
-            Event::Accepted { socket, peer } => {
-                self.accepted = true;
-                // A socket of the service manager may take IPv4 as well (ipv6(7), IPV6_V6ONLY).
-                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                let mut entrance = self.listeners.entrance(token);
-                let facts = self.driver.take_facts(socket);
-                if let Some(facts) = &facts {
-                    entrance.protocols = crate::tls::agreed(entrance.protocols, facts);
-                }
-                match self.engine.accepted(pack(socket), peer, entrance) {
-                    Ok(client) => {
-                        self.driver.set_token(socket, client);
-                        if let Some(facts) = facts {
-                            self.sealed(token, client, facts);
-                        }
-                        self.driver.receive(socket, Receive::Many(class_of(client)));
-                    }
-                    Err(Unwanted::Close) => self.driver.close(socket),
-                    Err(Unwanted::Reset) => self.driver.reset(socket),
-                }
-            }
+            Event::Accepted { socket, peer } => self.on_accepted(token, socket, peer),
             Event::AcceptFailed(_) => self.engine.accept_failed(),
             Event::Connected(result) => self.connected(token, completion.socket, &result),
             Event::Ended if Token::is_upstream(token) => self.ended(token, completion.socket),
@@ -581,7 +565,7 @@ impl<D: Driver> Worker<D> {
 }
 
 /// The pool that a connection is received into.
-fn class_of(token: u64) -> Class {
+pub(crate) fn class_of(token: u64) -> Class {
     if Token::is_upstream(token) { OF_SERVERS } else { OF_CLIENTS }
 }
 

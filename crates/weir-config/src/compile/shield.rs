@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use weir_proxy::plan::{
-    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
+    BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, ListenerPlan, Over, PathMatch, RequestMatch,
+    ShieldPlan, Terms,
 };
 use weir_proxy::shield::by::{By, Part};
 use weir_proxy::shield::key::Prefix;
@@ -30,7 +31,11 @@ struct Written<'a> {
 }
 
 /// Limits for each client.
-pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<ShieldPlan> {
+pub(super) fn shield(
+    compiler: &mut Compiler<'_>,
+    document: &Checked,
+    listeners: &[ListenerPlan],
+) -> Option<ShieldPlan> {
     let block = compiler.only(document, "shield")?;
     if block.all("limit").next().is_none() {
         let problem = Problem::new("missing-value", &block.span, "`shield` has no `limit`");
@@ -43,9 +48,13 @@ pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<
     let blocks: Vec<&Checked> = block.all("limit").take(LIMITS_MAX).collect();
     let limits: Vec<Written<'_>> = blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();
     check_limits(compiler, &limits);
+    check_tarpit(compiler, block, &limits);
     let ban = ban(compiler, block, &limits);
     warn_of_values(compiler, &limits);
     warn_of_memory(compiler, &limits, accounts);
+    if listeners.iter().all(|listener| listener.tls.is_none()) {
+        warn_of_handshakes(compiler, &limits);
+    }
     let prefix = block.all("prefix").next();
     let bits =
         |name: &str, usual: u8| prefix.map_or(usual, |prefix| u8::try_from(prefix.number(name)).unwrap_or(usual));
@@ -54,8 +63,24 @@ pub(super) fn shield(compiler: &mut Compiler<'_>, document: &Checked) -> Option<
     plan.observe = block.word("mode") == "observe";
     plan.prefix = Prefix { v4: bits("v4", 32), v6: bits("v6", 64) };
     plan.aggregate = block.flag("aggregate");
+    plan.tarpit_us = block.number("tarpit");
+    plan.tarpit_max = narrow(block.number("tarpit-max"));
     plan.allow = block.texts("allow").into_iter().filter_map(network).collect();
     Some(plan)
+}
+
+/// What is said of a tarpit that nobody comes into.
+fn check_tarpit(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) {
+    if limits.iter().any(|limit| limit.plan.over == Over::Tarpit) {
+        return;
+    }
+    for name in ["tarpit", "tarpit-max"]
+        .into_iter()
+        .filter(|name| shield.chosen(name).is_some_and(|chosen| chosen.span.is_some()))
+    {
+        let message = format!("no limit has over=\"tarpit\": `{name}` does nothing");
+        compiler.warnings.push(Problem::new("no-effect", &shield.place(name), message));
+    }
 }
 
 /// Who is banned, and for how long.
@@ -121,6 +146,8 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
         "answers" => Terms::Answers(as_rate()?),
         "glitches" => Terms::Glitches(as_rate()?),
         "timeouts" => Terms::Timeouts(as_rate()?),
+        "handshakes" => Terms::Handshakes(as_rate()?),
+        "handshakes-failed" => Terms::HandshakesFailed(as_rate()?),
         _ => return None,
     };
     let name = block.text("name");
@@ -129,8 +156,13 @@ fn shield_limit<'a>(compiler: &mut Compiler<'_>, block: &'a Checked) -> Option<W
     if let Some(over) = over_of(block.text("over")) {
         plan.over = over;
     }
-    if let (true, Over::Status(status)) = (terms.is_of_connections(), plan.over) {
-        let message = format!("a connection can't be answered with {status}: nobody has asked anything yet");
+    let unasked = match plan.over {
+        Over::Status(status) => Some(format!("a connection can't be answered with {status}")),
+        Over::Tarpit => Some("a connection can't be answered late".to_owned()),
+        Over::Close | Over::Reset | Over::Ban => None,
+    };
+    if let Some(message) = unasked.filter(|_| terms.is_of_connections()) {
+        let message = format!("{message}: nobody has asked anything yet");
         compiler.push(Problem::new("conflict", &block.place("over"), message).help("over=\"reset\""));
     }
     plan.requests = requests(compiler, block, terms);
@@ -222,6 +254,16 @@ fn warn_of_values(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
         let message = format!("`{}` stops no client who writes another value each time", limit.plan.name);
         let help = "a limit by client beside it: limit \"rate\" count=\"requests\" rate=\"200/s\"";
         compiler.warnings.push(Problem::new("no-client-limit", &limit.block.place("by"), message).help(help));
+    }
+}
+
+/// Nobody shakes hands.
+fn warn_of_handshakes(compiler: &mut Compiler<'_>, limits: &[Written<'_>]) {
+    for limit in limits.iter().filter(|limit| limit.plan.terms.is_of_handshakes()) {
+        let message = format!("no `listen` has `tls`: `{}` counts nothing", limit.plan.name);
+        let help =
+            "take it out, or say in a `listen` which certificate it has: tls { certificate \"FILE\" key=\"FILE\"; }";
+        compiler.warnings.push(Problem::new("no-effect", &limit.block.place("count"), message).help(help));
     }
 }
 

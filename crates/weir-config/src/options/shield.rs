@@ -5,7 +5,8 @@ use crate::schema::{BLOCK, Block, Default, Kind};
 use crate::texts;
 
 /// What is so many in a time, and what so many at once.
-const RATES: &[&str] = &["connections", "requests", "answers", "glitches", "timeouts"];
+const RATES: &[&str] =
+    &["connections", "requests", "answers", "glitches", "timeouts", "handshakes", "handshakes-failed"];
 const NUMBERS: &[&str] = &["open", "in-progress"];
 const ANSWERS: &[&str] = &["answers"];
 
@@ -37,6 +38,18 @@ pub(super) const SHIELD: Block = Block {
             Default::Absent,
             "Clients that no limit is for.",
         ),
+        row(
+            "tarpit",
+            Kind::Time(SECOND, 60 * SECOND),
+            Default::Is("10s"),
+            "How long refusals wait of limits with over=\"tarpit\".",
+        ),
+        row(
+            "tarpit-max",
+            Kind::Count(1, 1_000_000),
+            Default::Is("1000"),
+            "How many of them wait at a time, of each worker. The connection of one more is reset.",
+        ),
     ],
     blocks: &[PREFIX, LIMIT, BAN],
     repeats: true,
@@ -65,9 +78,19 @@ const LIMIT: Block = Block {
     options: &[
         row(
             "count",
-            Kind::Word(&["connections", "open", "requests", "in-progress", "answers", "glitches", "timeouts"]),
+            Kind::Word(&[
+                "connections",
+                "open",
+                "requests",
+                "in-progress",
+                "answers",
+                "glitches",
+                "timeouts",
+                "handshakes",
+                "handshakes-failed",
+            ]),
             Default::Required,
-            "What is counted: new connections, open ones, requests (each when it is parsed), requests without a complete answer, answers with a `status`: who has had too many is refused what he asks next; glitches (docs/status.md#glitches), and connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` was over: counted when a connection ends, and whoever has too many can't connect.",
+            "What is counted: new connections, open ones, requests (each when it is parsed), requests without a complete answer, answers with a `status`: who has had too many is refused what he asks next; glitches (docs/status.md#glitches), and connections on which `head-timeout`, `body-timeout`, `body-rate` or `send-timeout` was over: counted when a connection ends, and whoever has too many can't connect; TLS handshakes that resume no session, and those that came to nothing: whoever has too many can't connect to listeners with `tls`.",
         ),
         row(
             "rate",
@@ -113,9 +136,9 @@ const LIMIT: Block = Block {
         ),
         row(
             "over",
-            Kind::Text("a status from 400 to 499 or 503, `close`, `reset` or `ban`", texts::shield::over),
+            Kind::Text("a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`", texts::shield::over),
             Default::Absent,
-            "What becomes of one too many: an answer with this status and `Retry-After`; `close`: 429, and the connection ends behind it; `reset`: the connection is reset; `ban`: the client is banned, as `ban` says. Without this option 429, and of connections `reset`.",
+            "What becomes of one too many: an answer with this status and `Retry-After`; `close`: 429, and the connection ends behind it; `reset`: the connection is reset; `tarpit`: as `close`, but the answer waits for the `tarpit` of `shield`, and nothing more is read meanwhile; `ban`: the client is banned, as `ban` says. Without this option 429, and of connections `reset`.",
         ),
         row(
             "observe",

@@ -115,11 +115,13 @@ fn part(word: &str) -> Option<Part> {
 /// What becomes of one too many.
 pub(crate) fn over(text: &str) -> Result<String, String> {
     match text {
-        "tarpit" | "drop" | "delay" => {
-            Err(format!("`{text}` is not there yet: write a status such as 429, `close`, `reset` or `ban`"))
+        "drop" | "delay" => {
+            Err(format!("`{text}` is not there: write a status such as 429, `close`, `reset`, `tarpit` or `ban`"))
         }
         _ if over_of(text).is_some() => Ok(text.to_owned()),
-        _ => Err(format!("`{text}` is none: write a status from 400 to 499 or 503, `close`, `reset` or `ban`")),
+        _ => {
+            Err(format!("`{text}` is none: write a status from 400 to 499 or 503, `close`, `reset`, `tarpit` or `ban`"))
+        }
     }
 }
 
@@ -128,6 +130,7 @@ pub(crate) fn over_of(text: &str) -> Option<Over> {
     match text {
         "close" => Some(Over::Close),
         "reset" => Some(Over::Reset),
+        "tarpit" => Some(Over::Tarpit),
         "ban" => Some(Over::Ban),
         _ if text.len() != 3 => None,
         _ => text.parse().ok().filter(|status| matches!(status, 400..=499 | 503)).map(Over::Status),
@@ -200,7 +203,8 @@ mod tests {
             ("+429", None),
             ("0429", None),
             ("ban", Some(Over::Ban)),
-            ("tarpit", None),
+            ("tarpit", Some(Over::Tarpit)),
+            ("delay", None),
             ("", None),
         ] {
             assert_eq!(over(text).ok().as_deref().and_then(over_of), expected, "{text}");

@@ -2,10 +2,55 @@
 
 use std::net::SocketAddr;
 
-use super::{Clients, guard};
+use super::{Clients, Visit, guard};
 use crate::context::Context;
 use crate::observe::secured::Secured;
 use crate::plan::{Entrance, Over, Protocols};
+use crate::shield::table::Place;
+
+/// A client has shaken hands whom a [`Door`](super::Door) has let in before. `visit`: what it gave. As [`Clients::accepted`] else.
+///
+/// # Errors
+/// He is not wanted: he was banned meanwhile, or there is no room.
+pub(crate) fn accepted_by_door(
+    clients: &mut Clients,
+    socket: u64,
+    peer: SocketAddr,
+    entrance: Entrance,
+    visit: Option<Visit>,
+    cx: &mut Context,
+) -> Result<u64, Unwanted> {
+    if cx.is_banned(peer.ip()) {
+        cx.counters.connections_banned.increment();
+        return Err(Unwanted::Reset);
+    }
+    let guard = clients.answers.conns.guard.as_deref();
+    let open = visit.and_then(|visit| guard::take_visit(guard, visit));
+    keep(clients, socket, peer, entrance, open, cx)
+}
+
+/// A client who was admitted becomes a connection. `open`: where he counts as open.
+fn keep(
+    clients: &mut Clients,
+    socket: u64,
+    peer: SocketAddr,
+    entrance: Entrance,
+    open: Option<Place>,
+    cx: &mut Context,
+) -> Result<u64, Unwanted> {
+    let Some(index) = clients.answers.conns.accept(socket, peer, entrance, cx) else {
+        clients.answers.conns.guard.iter().for_each(|guard| guard.turn_away(open));
+        return Err(Unwanted::Close);
+    };
+    clients.answers.conns.guard.iter_mut().for_each(|guard| guard.keep(index, open));
+    clients.answers.records.accepted(index, peer);
+    match entrance.protocols {
+        Protocols { http2: false, .. } => {}
+        Protocols { http1: true, .. } => clients.conn_mut(index).flags.may_be_http2 = true,
+        Protocols { http1: false, .. } => clients.answers.begin_http2(index, cx),
+    }
+    Ok(clients.answers.conns.token(index))
+}
 
 /// What becomes of a connection that is not wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,18 +87,7 @@ impl Clients {
             Some(guard) => guard::admit(guard, peer.ip(), cx).map_err(Unwanted::from)?,
             None => None,
         };
-        let Some(index) = self.answers.conns.accept(socket, peer, entrance, cx) else {
-            self.answers.conns.guard.iter().for_each(|guard| guard.turn_away(open));
-            return Err(Unwanted::Close);
-        };
-        self.answers.conns.guard.iter_mut().for_each(|guard| guard.keep(index, open));
-        self.answers.records.accepted(index, peer);
-        match entrance.protocols {
-            Protocols { http2: false, .. } => {}
-            Protocols { http1: true, .. } => self.conn_mut(index).flags.may_be_http2 = true,
-            Protocols { http1: false, .. } => self.answers.begin_http2(index, cx),
-        }
-        Ok(self.answers.conns.token(index))
+        keep(self, socket, peer, entrance, open, cx)
     }
 
     /// A client that was just accepted speaks TLS.

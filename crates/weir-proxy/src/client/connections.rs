@@ -15,6 +15,7 @@ use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyCo
 use super::guard::Guard;
 use super::http2::streams::Carriers;
 use super::stalls;
+use super::tarpit::Tarpit;
 use super::unsent::{may_ask, unsent, unsent_first};
 use super::visitors::Visitors;
 use crate::action::Action;
@@ -49,6 +50,8 @@ pub(crate) struct Connections {
     pub(super) visitors: Visitors,
     /// What they have in the accounts of `shield`.
     pub(super) guard: Option<Box<Guard>>,
+    /// Requests that are refused later.
+    pub(super) tarpit: Tarpit,
     /// Bytes that all clients together have reserved to take answers in.
     pub(super) absorbed: usize,
     /// All are to go.
@@ -464,7 +467,8 @@ impl Connections {
         if conn.reading() == Reading::Frames {
             return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client));
         }
-        conn.deadline(self.current(conn), || self.inward(conn), self.leaves_us(conn), &cx.plan.client)
+        let due_us = conn.deadline(self.current(conn), || self.inward(conn), self.leaves_us(conn), &cx.plan.client);
+        if conn.flags.held { due_us.min(self.tarpit.until_us(index)) } else { due_us }
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
@@ -494,6 +498,7 @@ impl Connections {
                     && (conn.reading() == Reading::Await || stashed == 0 || may_ask(self, index, &cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !self.is_held_back(conn),
+            Reading::Closing if conn.flags.held => self.tarpit.is_read(index),
             Reading::Closing | Reading::Linger => true,
         };
         if wanted == conn.flags.stopped && !conn.flags.ended {

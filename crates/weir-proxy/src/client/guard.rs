@@ -1,11 +1,12 @@
 //! Limits of `shield`: whether a client may connect, and whether a request of his is taken (stages accept and route).
 //!
-//! Called by `Clients::accepted` before there is any memory of the client, and by `Clients::request_parsed` before anything else is done for
+//! Called by `Clients::accepted` before there is any memory of the client (with TLS a [`Door`] was, in front of the handshake), and by `Clients::request_parsed` before anything else is done for
 //! a request: each is charged when it is parsed, in front of the comparison of passwords, the choice of a server and the body. The accounts
 //! are those of [`crate::shield`], shared by all workers; what this worker's connections and requests have open in them is noted here, and
 //! given back when they end, or all of it when a worker begins anew. Without `shield` there is no [`Guard`]. Bound: [`KNOWN_BYTES`] a connection, and
 //! what [`IN_PROGRESS_MAX`] says a request. docs/semantics.md §21.
 
+mod door;
 mod suspect;
 
 use std::net::IpAddr;
@@ -13,17 +14,19 @@ use std::sync::Arc;
 
 use weir_http::{FieldName, Fields, RequestHead};
 
-use self::suspect::{Said, Suspect};
-use super::Clients;
+pub use self::door::{Door, Visit};
+use self::suspect::{Moment, Said, Suspect};
 use super::banned::{Asker, asker};
 use super::connection::ClientConn;
 use super::stalls::carrier_of;
+use super::{Clients, tarpit};
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::side_table::SideTable;
 use crate::cause::Local;
 use crate::context::Context;
 use crate::ending::ClientEnd;
+use crate::observe::counters::Counters;
 use crate::plan::{IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, Plan, ShieldPlan, Terms};
 use crate::request::route::path;
 use crate::shield::bans::Offence;
@@ -58,8 +61,7 @@ pub(super) struct Guard {
     /// Of the request that is just being taken.
     begun: Holds,
     begun_watched: Option<Watched>,
-    /// Who is to be banned, until somebody takes it: at most [`OFFENCES_MAX`].
-    offences: Vec<Offence>,
+    offences: Offences,
     /// Of the last request: what it counts for.
     values: Vec<u8>,
 }
@@ -91,6 +93,25 @@ struct Watched {
 
 const _: () = assert!(LIMITS_MAX <= u64::BITS as usize);
 
+/// Who is to be banned, until somebody takes it: at most [`OFFENCES_MAX`].
+#[derive(Debug, Default)]
+struct Offences(Vec<Offence>);
+
+impl Offences {
+    fn offer(&mut self, offence: Option<Offence>, counters: &Counters) {
+        let Some(offence) = offence else { return };
+        if self.0.len() < OFFENCES_MAX {
+            self.0.push(offence);
+        } else {
+            counters.offences_lost.increment();
+        }
+    }
+
+    fn take(&mut self) -> Option<Offence> {
+        self.0.pop()
+    }
+}
+
 /// A request that is refused.
 struct Refusal {
     over: Over,
@@ -112,7 +133,7 @@ impl Guard {
             watched: SideTable::default(),
             begun: Holds::default(),
             begun_watched: None,
-            offences: Vec::new(),
+            offences: Offences::default(),
             values: Vec::new(),
         }
     }
@@ -186,16 +207,6 @@ impl Guard {
         self.give_back(holds);
     }
 
-    /// Keeps whoever is to be banned for whoever takes that.
-    fn offer(&mut self, offence: Option<Offence>, cx: &Context) {
-        let Some(offence) = offence else { return };
-        if self.offences.len() < OFFENCES_MAX {
-            self.offences.push(offence);
-        } else {
-            cx.counters.offences_lost.increment();
-        }
-    }
-
     /// Connections on which what comes has time: it has no more.
     pub(super) fn take_deferred(&mut self) -> Vec<ClientKey> {
         let deferred = self.conns.iter().filter(|(_, known)| known.deferred).map(|(index, _)| index).collect();
@@ -205,7 +216,7 @@ impl Guard {
 
     /// Who is to be banned, if anybody is.
     pub(super) fn take_offence(&mut self) -> Option<Offence> {
-        self.offences.pop()
+        self.offences.take()
     }
 
     /// How much is open in accounts because of this worker.
@@ -238,36 +249,13 @@ fn key_of(client: IpAddr, plan: &ShieldPlan, table: &Table, now_us: u64) -> Key 
 /// # Errors
 /// He may not; what becomes of the connection.
 pub(super) fn admit(guard: &mut Guard, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Over> {
-    let Some(plan) = &cx.plan.shield else { return Ok(None) };
-    // Of those behind a trusted proxy nobody knows yet who they are.
-    if cx.plan.client.trusts(peer) || plan.allows(peer) {
-        return Ok(None);
-    }
-    let table = plan.seed.table();
-    let key = key_of(peer, plan, table, cx.now_us);
-    let mut suspect = Suspect::new(table, key, None, cx);
-    let mut open = None;
-    for limit in plan.limits.iter().filter(|limit| limit.terms.is_of_connections()) {
-        let said = match limit.terms {
-            Terms::Open(max) => {
-                let (said, place) = suspect.enter(limit, max, plan.observe || limit.observe, None);
-                open = open.or(place);
-                said
-            }
-            // What was, and not this.
-            Terms::Glitches(_) | Terms::Timeouts(_) => match suspect.look(limit, None) {
-                Said::Passed => continue,
-                said => said,
-            },
-            _ => suspect.charge(limit, None),
-        };
-        if let Some((_, offence)) = suspect.judge(limit, &said, plan) {
-            open.into_iter().for_each(|place| table.leave(place));
-            guard.offer(offence, cx);
-            return Err(limit.over);
-        }
-    }
-    Ok(open)
+    let Some(plan) = door::applying(&cx.plan, peer) else { return Ok(None) };
+    door::judge(plan, peer, false, Moment::of(cx), &mut guard.offences, &cx.counters)
+}
+
+/// The same of one who was let in by a [`Door`].
+pub(super) fn take_visit(guard: Option<&Guard>, visit: Visit) -> Option<Place> {
+    visit.hand_over(guard)
 }
 
 /// Whether a request is refused, which is done then; else it counts as in progress as soon as it is an exchange.
@@ -286,27 +274,49 @@ pub(super) fn is_over_limit(
         cx.actions.push_back(Action::DeferClient { socket: clients.conn(carrier).socket, on });
     }
     let Some(refusal) = refusal else { return false };
-    if matches!(refusal.over, Over::Reset | Over::Ban) && !refusal.is_forwarded {
-        // For the access log, which has each request.
-        clients.add_exchange(index, head, fields, bytes, cx);
+    let over = becomes(&refusal, clients, carrier, cx);
+    // For the access log, which has each request.
+    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    if over == Over::Reset {
         clients.conn_mut(carrier).flags.reset = true;
         clients.answers.close_conn(carrier, ClientEnd::OverLimit, cx);
         return true;
     }
-    let ends = !refusal.is_forwarded && (refusal.over == Over::Close || refusal.is_one_of_many);
-    let status = if let Over::Status(status) = refusal.over { status } else { 429 };
-    let exchange = clients.add_exchange(index, head, fields, bytes, cx);
+    let ends = !refusal.is_forwarded && (over == Over::Close || refusal.is_one_of_many);
+    let status = if let Over::Status(status) = over { status } else { 429 };
     if ends && carrier == index {
         clients.answers.conns.exchange_mut(exchange).want.close = true;
         clients.conn_mut(index).take_no_more();
     }
-    let here = bytes.len() > head.bytes;
     let local = Local::OverLimit { status, retry_after_s: refusal.retry_after_s };
-    clients.answer_locally(index, exchange, head, here, local, cx);
+    match &cx.plan.shield {
+        Some(plan) if over == Over::Tarpit => {
+            let for_us = plan.tarpit_us;
+            tarpit::hold(clients, index, exchange, head, local, for_us, cx);
+        }
+        _ => clients.answer_locally(index, exchange, head, bytes.len() > head.bytes, local, cx),
+    }
     if ends && carrier != index && clients.is_there(carrier) {
         clients.answers.conns.drain_one(carrier, cx);
     }
     true
+}
+
+/// What becomes of a request that is refused, and of its connection. One that serves others is never reset, nor kept waiting.
+fn becomes(refusal: &Refusal, clients: &Clients, carrier: ClientKey, cx: &Context) -> Over {
+    let conns = &clients.answers.conns;
+    let held_max = cx.plan.shield.as_ref().map_or(0, |plan| plan.tarpit_max);
+    match refusal.over {
+        Over::Reset | Over::Ban | Over::Tarpit if refusal.is_forwarded => Over::Status(429),
+        // Nobody who is to go is kept.
+        Over::Tarpit if conns.at(carrier).flags.leaves => Over::Close,
+        Over::Tarpit if conns.tarpit.is_full(held_max) => {
+            cx.counters.tarpit_full.add(1);
+            Over::Reset
+        }
+        Over::Ban => Over::Reset,
+        over => over,
+    }
 }
 
 /// With it whether what comes on the connection has time from now on, if that is another than before.
@@ -328,7 +338,7 @@ fn judge_request(
     let key = key_of(client, plan, table, cx.now_us);
     let known = guard.conns.get(carrier).filter(|_| !by_proxy);
     let account = known.and_then(|known| known.account).filter(|(of, ..)| *of == key);
-    let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), cx);
+    let mut suspect = Suspect::new(table, key, account.map(|(_, name, place)| (name, place)), Moment::of(cx));
     let asked = Asked { message: Message { head, fields, bytes }, path: None };
     let refusal = judge_all(guard, &mut suspect, plan, asked, &mut clients.path);
     let (mut is_one_of_many, mut defers) = (false, None);
@@ -346,7 +356,8 @@ fn judge_request(
     guard.forget_begun();
     let says_for_whom =
         [FieldName::XForwardedFor, FieldName::Forwarded].iter().any(|name| fields.find(*name).is_some());
-    guard.offer(offence.map(|offence| Offence { by_proxy, forwards: says_for_whom && !by_proxy, ..offence }), cx);
+    let forwards = says_for_whom && !by_proxy;
+    guard.offences.offer(offence.map(|offence| Offence { by_proxy, forwards, ..offence }), &cx.counters);
     (Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy }), defers)
 }
 
@@ -354,7 +365,7 @@ fn judge_request(
 #[cold]
 fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
     let Some(plan) = &cx.plan.shield else { return };
-    let mut suspect = Suspect::new(plan.seed.table(), watched.key, None, cx);
+    let mut suspect = Suspect::new(plan.seed.table(), watched.key, None, Moment::of(cx));
     for (at, limit) in plan.limits.iter().enumerate() {
         if watched.limits >> at & 1 == 1 && limit.answers.iter().any(|codes| codes.contain(status)) {
             let mut is_by_client = true;
@@ -372,12 +383,9 @@ fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
 /// A connection has ended: what was wrong with it is charged to its client, as at accept.
 #[cold]
 pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
-    let Some(plan) = &cx.plan.shield else { return };
-    if cx.plan.client.trusts(conn.peer) || plan.allows(conn.peer) {
-        return;
-    }
+    let Some(plan) = door::applying(&cx.plan, conn.peer) else { return };
     let table = plan.seed.table();
-    let mut suspect = Suspect::new(table, key_of(conn.peer, plan, table, cx.now_us), None, cx);
+    let mut suspect = Suspect::new(table, key_of(conn.peer, plan, table, cx.now_us), None, Moment::of(cx));
     for limit in &plan.limits {
         let times = match limit.terms {
             Terms::Glitches(_) => conn.glitches,

@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
-use super::Clients;
 use super::banned::is_barred;
 use super::guard::is_over_limit;
 use super::ruling::Ruling;
 use super::unsent::may_ask;
 use super::visitors::{await_verdict, go_on_judged};
+use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
@@ -31,6 +31,7 @@ impl Clients {
             conn.flags.reset |= conn.codec.current().is_some();
             self.answers.close_conn(index, ClientEnd::Drained, cx);
         }
+        tarpit::let_leaving_go(&mut self.answers, cx);
     }
 
     /// A client sent bytes.
@@ -44,7 +45,10 @@ impl Clients {
                 conn.stash.get_or_insert_default().bytes.extend_from_slice(input.bytes);
             }
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
-            Reading::Closing | Reading::Linger => conn.flags.unread = true,
+            Reading::Closing | Reading::Linger => {
+                conn.flags.unread = true;
+                self.answers.conns.tarpit.note_unread(index, input.bytes.len());
+            }
             Reading::Frames => return self.frames_received(index, input.bytes, to, cx),
             _ if conn.flags.may_be_http2 && self.is_http2(index, input.bytes, to, cx) => return,
             _ if self.conn(index).stash.is_some() => {
@@ -420,7 +424,9 @@ impl Clients {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         let conn = self.conn_mut(index);
         conn.flags.ended = true;
-        if conn.stash.is_some() && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
+        if conn.flags.held {
+            tarpit::client_left(&mut self.answers, index, cx);
+        } else if conn.stash.is_some() && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
             self.parse_stash(index, to, cx);
         } else {
             self.input_ended(index, to, cx);

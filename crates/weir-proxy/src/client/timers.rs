@@ -3,8 +3,8 @@
 //! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if that lies ahead the timer
 //! is set again. So a request costs one comparison, not one timer.
 
-use super::Clients;
 use super::answer::Answers;
+use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
@@ -39,6 +39,9 @@ impl Clients {
         }
         let due_us = self.answers.conns.deadline(index, cx);
         self.conn_mut(index).armed_us = u64::MAX;
+        if self.conn(index).flags.held && self.answers.conns.tarpit.until_us(index) <= cx.now_us {
+            return tarpit::let_go(&mut self.answers, index, cx);
+        }
         if due_us <= cx.now_us {
             self.conn_timed_out(index, cx);
             return;

@@ -133,6 +133,10 @@ counters! {
     connections_refused: Total,
     /// Client connections reset at once because their client is banned.
     connections_banned: Total,
+    /// Requests over a limit whose refusal waited (`over="tarpit"`).
+    tarpitted: Total,
+    /// The same that were reset because `tarpit-max` others waited.
+    tarpit_full: Total,
     /// Clients that were to be banned and were not told of, because too many were at once: they stay limited.
     offences_lost: Total,
     /// Accepts that the operating system refused (descriptors, memory).

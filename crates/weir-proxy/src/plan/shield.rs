@@ -37,6 +37,10 @@ pub struct ShieldPlan {
     pub limits: Vec<LimitPlan>,
     /// Who is banned, and for how long. None: nobody but whom an operator bans.
     pub ban: Option<BanPlan>,
+    /// How long a refusal waits by [`Over::Tarpit`], microseconds. Default 10 s.
+    pub tarpit_us: u64,
+    /// How many of them wait at a time, of each worker. Default 1000.
+    pub tarpit_max: u32,
     /// The accounts. Its key has to be set by whoever runs the plan.
     pub seed: Arc<TableSeed>,
     /// Groups that were ever given out: no number is given to others.
@@ -140,6 +144,11 @@ pub enum Terms {
     Glitches(Rate),
     /// Connections that a time of clients was over for (head, body, send), likewise.
     Timeouts(Rate),
+    /// TLS handshakes for which the asymmetric work was done, so many in a time. Resumed ones are none. Who has made them is refused his
+    /// next connections that speak TLS.
+    Handshakes(Rate),
+    /// TLS handshakes that came to nothing, likewise.
+    HandshakesFailed(Rate),
 }
 
 /// What becomes of one too many.
@@ -151,6 +160,9 @@ pub enum Over {
     Close,
     /// The connection is reset. Of one that serves others, too: as [`Over::Status`] with 429.
     Reset,
+    /// As [`Over::Close`], but the answer waits for [`ShieldPlan::tarpit_us`]; with [`ShieldPlan::tarpit_max`] that wait as [`Over::Reset`].
+    /// Of a connection that serves others, too: as [`Over::Status`] with 429. Only of requests.
+    Tarpit,
     /// The client is banned, if whoever keeps bans agrees; until that is known, as [`Over::Reset`].
     Ban,
 }
@@ -193,12 +205,19 @@ impl Terms {
             Terms::Answers(_) => "answers",
             Terms::Glitches(_) => "glitches",
             Terms::Timeouts(_) => "timeouts",
+            Terms::Handshakes(_) => "handshakes",
+            Terms::HandshakesFailed(_) => "handshakes-failed",
         }
     }
 
     /// Whether it is for connections, of which nothing is known but who has made them.
     pub fn is_of_connections(self) -> bool {
-        matches!(self, Terms::Connections(_) | Terms::Open(_) | Terms::Glitches(_) | Terms::Timeouts(_))
+        !matches!(self, Terms::Requests(_) | Terms::InProgress(_) | Terms::Answers(_))
+    }
+
+    /// Whether it is for connections that speak TLS alone.
+    pub fn is_of_handshakes(self) -> bool {
+        matches!(self, Terms::Handshakes(_) | Terms::HandshakesFailed(_))
     }
 
     /// The rate, if it is one.
@@ -206,6 +225,7 @@ impl Terms {
         match self {
             Terms::Connections(rate) | Terms::Requests(rate) | Terms::Answers(rate) => Some(rate),
             Terms::Glitches(rate) | Terms::Timeouts(rate) => Some(rate),
+            Terms::Handshakes(rate) | Terms::HandshakesFailed(rate) => Some(rate),
             Terms::Open(_) | Terms::InProgress(_) => None,
         }
     }
@@ -242,6 +262,8 @@ impl ShieldPlan {
             allow: Vec::new(),
             limits,
             ban: None,
+            tarpit_us: 10_000_000,
+            tarpit_max: 1000,
             seed: Arc::new(TableSeed::new(accounts, [0; 2])),
             groups: CONNECTIONS,
         };
@@ -282,11 +304,7 @@ impl ShieldPlan {
                     self.groups += 1;
                     Seat { group: self.groups, slot: 0 }
                 }
-                Terms::Connections(_)
-                | Terms::Requests(_)
-                | Terms::Answers(_)
-                | Terms::Glitches(_)
-                | Terms::Timeouts(_) => {
+                _ => {
                     let seat = open.filter(|seat| usize::from(seat.slot) < SLOTS).unwrap_or_else(|| {
                         self.groups += 1;
                         Seat { group: self.groups, slot: 0 }

@@ -211,6 +211,13 @@ impl Table {
         Charged::Untracked
     }
 
+    /// Takes back what was just charged and has passed. Whose account is gone owes nothing.
+    pub fn take_back(&self, name: &Name, slot: usize, rate: &Rate) {
+        if let Found::At(place) = self.find(name.tag) {
+            rate.take_back(&self.entry(place).dues[slot]);
+        }
+    }
+
     /// What [`Table::charge`] would say, and where; nothing is charged, and no account made. None: there is no account, so nobody owes anything.
     pub fn look(&self, name: &Name, slot: usize, rate: &Rate, now_us: u64) -> Option<(Place, Verdict)> {
         let Found::At(place) = self.find(name.tag) else { return None };

@@ -10,10 +10,10 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, Error};
 
 use super::files::{Scratch, write};
-use super::wire::{ECDSA, RSA, Wire, any_client, client_config, terms};
+use super::wire::{ECDSA, RSA, Wire, any_client, client_config, terms, wanted};
 use crate::cipher::{Failure, RECORD_BYTES_MAX, State};
 use crate::clients::WantedOfClients;
-use crate::terms::{Materials, Wanted};
+use crate::terms::{Materials, Terms, Wanted};
 use crate::tickets::TicketKeys;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
@@ -281,8 +281,17 @@ fn tickets_are_good_for_their_listener_also_when_its_certificates_change() {
         let config = any_client(&[version]);
         let resumes = |terms: &_, name: &str| {
             let mut wire = Wire::new(terms, &config, name);
+            assert_eq!(wire.server.has_worked(), None);
+            let hello = wire.said();
+            wire.hear(&hello[..hello.len() / 2]);
+            assert_eq!(wire.server.has_worked(), None, "half of a hello");
+            wire.hear(&hello[hello.len() / 2..]);
+            let worked = wire.server.has_worked();
+            wire.answer().unwrap();
             wire.run().unwrap();
-            wire.server.facts().resumed
+            let resumed = wire.server.facts().resumed;
+            assert_eq!((worked, wire.server.has_worked()), (Some(!resumed), Some(!resumed)));
+            resumed
         };
         assert!(!resumes(&one, "a.example"));
         assert!(resumes(&one, "a.example"));
@@ -294,6 +303,31 @@ fn tickets_are_good_for_their_listener_also_when_its_certificates_change() {
         assert!(!resumes(&without, "a.example"));
         assert!(!resumes(&without, "a.example"));
     }
+}
+
+/// Whoever is asked for another share has cost nothing yet.
+#[test]
+fn the_work_is_done_behind_the_second_hello() {
+    let scratch = Scratch::new();
+    let mut provider = crate::terms::provider().as_ref().clone();
+    // The client sends no share of the last one, which is the only one that both have.
+    let only = provider.kx_groups.pop().unwrap();
+    let terms = Terms::new(
+        wanted(),
+        Materials::of(&[scratch.pair("ec", &["a.example"])]),
+        Arc::new(rustls::crypto::CryptoProvider { kx_groups: vec![only], ..provider }),
+    );
+    let mut wire = Wire::new(&terms.unwrap(), &any_client(&[&TLS13]), "a.example");
+    let hello = wire.said();
+    wire.hear(&hello);
+    assert_eq!((wire.state, wire.server.has_worked()), (Ok(State::Handshaking), None));
+    wire.answer().unwrap();
+    let hello = wire.said();
+    wire.hear(&hello);
+    assert_eq!((wire.state, wire.server.has_worked()), (Ok(State::Handshaking), Some(true)));
+    wire.answer().unwrap();
+    wire.run().unwrap();
+    assert_eq!(wire.state, Ok(State::Open));
 }
 
 /// Two weirs with the same file, while a key is exchanged on one after the other, and a listener at another port.

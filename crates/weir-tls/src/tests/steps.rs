@@ -60,6 +60,10 @@ impl Cipher for Counted {
     fn facts(&self) -> Facts {
         self.inner.facts()
     }
+
+    fn has_worked(&self) -> Option<bool> {
+        self.inner.has_worked()
+    }
 }
 
 /// Clients who all say hello at once.

@@ -2,12 +2,18 @@
 //! counted; status and metrics say so; another configuration changes limits without a restart. How: the real binary, and clients of different
 //! addresses of the loopback network. docs/semantics.md §21.
 
-use std::io::{ErrorKind, Read as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::kit::http2::Http2Client;
+use crate::kit::tls::{certificate, config, connection};
 use crate::kit::{
-    Client, Honest, Io, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, request, status,
+    Client, DEADLINE, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, request,
+    status,
 };
 
 on_both_drivers!(
@@ -17,6 +23,9 @@ on_both_drivers!(
     to_observe_refuses_nobody,
     limits_change,
     many_ask_more_than_they_may,
+    handshakes_are_limited_and_resumed_ones_are_free,
+    who_fails_to_shake_hands_is_refused_in_front_of_it,
+    what_is_open_counts_in_front_of_the_handshake,
 );
 
 /// A client of this machine. The first one is who waits for weir to start.
@@ -219,6 +228,115 @@ fn many_ask_more_than_they_may(io: Io) {
     let mut modest = connect(&weir, 20);
     assert!((0..50).all(|_| get(&mut modest, "/") == 200));
     drop(modest);
+    weir.stop();
+    server.finish();
+}
+
+/// A listener behind a balancer that speaks TLS, and these limits. A client is who the balancer says.
+fn sealed(io: Io, server: &Server, scratch: &Scratch, shield: &str) -> (Weir, SocketAddr) {
+    let (address, files) =
+        (SocketAddr::from(([127, 0, 0, 1], free_port())), certificate(scratch, "ec", &["a.test"], 9));
+    let listener = format!("listen \"{address}\" {{ proxy-protocol #true; tls {{ {} }}; }}\n", files.row().trim_end());
+    let rest = format!(
+        "{listener}client {{ trusted-proxies \"127.0.0.1\"; }}\nshield {{ {shield}; }}\n{}",
+        app(server, 2, "")
+    );
+    (Weir::start(io, 1, &rest), address)
+}
+
+/// A client who has connected.
+fn knock(to: SocketAddr, who: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(to).expect("the balancer may connect");
+    stream.set_read_timeout(Some(DEADLINE)).expect("it can be set");
+    stream.write_all(format!("PROXY TCP4 {who} 198.51.100.1 4711 443\r\n").as_bytes()).expect("it is read");
+    stream
+}
+
+/// Whether one is reset who says nothing.
+fn is_reset(to: SocketAddr, who: &str) -> bool {
+    knock(to, who).read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+}
+
+/// Shakes hands and asks; gives the connection if it is answered.
+fn shake(
+    to: SocketAddr,
+    who: &str,
+    config: &Arc<ClientConfig>,
+) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut stream = StreamOwned::new(connection(config, "a.test"), knock(to, who));
+    stream.write_all(format!("GET /?n={} HTTP/1.1\r\nHost: a\r\n\r\n", nonce()).as_bytes())?;
+    let mut first = [0; 15];
+    stream.read_exact(&mut first)?;
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    Ok(stream)
+}
+
+fn handshakes_are_limited_and_resumed_ones_are_free(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let (weir, address) = sealed(io, &server, &scratch, "limit \"hands\" count=\"handshakes\" rate=\"1/h\" burst=3");
+    let resuming = {
+        let mut config = Arc::unwrap_or_clone(config());
+        config.resumption = Resumption::in_memory_sessions(8);
+        Arc::new(config)
+    };
+    // One that is full, and others that go on with its session.
+    for _ in 0..6 {
+        shake(address, "247.0.3.1", &resuming).expect("he may");
+    }
+    let totals = || status(&weir)["totals"].clone();
+    assert_eq!((&totals()["tls_handshakes"], &totals()["tls_resumed"]), (&6.into(), &5.into()));
+    assert_eq!(counted(&weir), [1, 0, 0]);
+    shake(address, "247.0.3.1", &config()).expect("the second");
+    let third = shake(address, "247.0.3.1", &config()).expect("the third");
+    assert!(is_reset(address, "247.0.3.1") && shake(address, "247.0.3.1", &resuming).is_err());
+    assert!(shake(address, "247.0.3.2", &config()).is_ok(), "another client");
+    assert_eq!((counted(&weir), &totals()["tls_handshakes"]), ([4, 2, 0], &9.into()));
+    drop(third);
+    weir.stop();
+    server.finish();
+}
+
+fn who_fails_to_shake_hands_is_refused_in_front_of_it(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let limit = "limit \"failed\" count=\"handshakes-failed\" rate=\"1/h\" burst=3 over=\"close\"";
+    let (weir, address) = sealed(io, &server, &scratch, limit);
+    // No TLS; a version that nobody has; and one who leaves in the middle.
+    let ends = |bytes: &[u8]| {
+        let mut stream = knock(address, "247.0.3.1");
+        stream.write_all(bytes).expect("it is read");
+        stream
+    };
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"] {
+        let _ = ends(bytes).read_to_end(&mut Vec::new());
+    }
+    drop(ends(b"\x16\x03\x01\x00\x40"));
+    eventually("all are counted", || counted(&weir) == [3, 0, 0]);
+    let end = knock(address, "247.0.3.1").read(&mut [0]).expect("he is closed");
+    assert_eq!((end, counted(&weir)), (0, [3, 1, 0]));
+    shake(address, "247.0.3.2", &config()).expect("another client");
+    let mut plain = Client::connect(weir.address);
+    assert_eq!(get(&mut plain, "/"), 200);
+    assert_eq!(status(&weir)["totals"]["tls_failures"]["left"], 1);
+    weir.stop();
+    server.finish();
+}
+
+fn what_is_open_counts_in_front_of_the_handshake(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let limit = "limit \"open\" count=\"open\" max=2";
+    let (weir, address) = sealed(io, &server, &scratch, limit);
+    let open = shake(address, "247.0.3.1", &config()).expect("the first");
+    let silent = knock(address, "247.0.3.1");
+    eventually("both are known", || counted(&weir)[0] == 2);
+    assert!(is_reset(address, "247.0.3.1"));
+    assert!(shake(address, "247.0.3.2", &config()).is_ok(), "another client");
+    drop(silent);
+    eventually("it is forgotten", || status(&weir)["totals"]["tls_failures"]["left"] == 1);
+    let second = shake(address, "247.0.3.1", &config()).expect("one of two again");
+    assert!(is_reset(address, "247.0.3.1"));
+    drop((open, second));
+    eventually("all are gone", || status(&weir)["clients"]["connections"] == 0);
+    drop([(); 2].map(|()| shake(address, "247.0.3.1", &config()).expect("he has nothing open")));
     weir.stop();
     server.finish();
 }

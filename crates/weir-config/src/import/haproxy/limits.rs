@@ -220,6 +220,10 @@ impl<'t> Haproxy<'t, '_, '_> {
         match (line.argument(1), status.unwrap_or("403")) {
             ("deny", "429") => None,
             ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => Some(status.to_owned()),
+            ("tarpit", _) => {
+                self.draft.different(line, "weir answers with 429 after the `tarpit` of `shield`, which is 10 s");
+                Some("tarpit".to_owned())
+            }
             ("reject" | "silent-drop", _) => {
                 self.draft.different(line, "weir resets the connection");
                 Some("reset".to_owned())

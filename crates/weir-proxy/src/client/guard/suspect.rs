@@ -20,8 +20,22 @@ pub(super) struct Suspect<'a> {
     other: Option<(u32, Name, Option<Place>)>,
     /// Where the account is that was charged last.
     last: Option<Place>,
-    worker: u16,
-    now_us: u64,
+    now: Moment,
+}
+
+/// When something happens, and on which worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) worker: u16,
+    /// Microseconds of the worker's clock.
+    pub(super) us: u64,
+}
+
+impl Moment {
+    /// This turn.
+    pub(super) fn of(cx: &Context) -> Moment {
+        Moment { worker: cx.worker, us: cx.now_us }
+    }
 }
 
 /// What one limit says.
@@ -34,9 +48,9 @@ pub(super) enum Said {
 
 impl<'a> Suspect<'a> {
     /// Somebody of whom nothing is known but perhaps where his account is among [`CONNECTIONS`].
-    pub(super) fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, cx: &Context) -> Suspect<'a> {
+    pub(super) fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, now: Moment) -> Suspect<'a> {
         let first = first.map(|(name, place)| (name, Some(place)));
-        Suspect { table, key, first, other: None, last: None, worker: cx.worker, now_us: cx.now_us }
+        Suspect { table, key, first, other: None, last: None, now }
     }
 
     /// The account of a group: `of` one who is not the client, or the client's.
@@ -66,7 +80,7 @@ impl<'a> Suspect<'a> {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
         let group = limit.seat.group;
         let (name, known) = self.account(group, of);
-        let charged = self.table.charge(&name, known, limit.seat.slot.into(), rate, self.now_us);
+        let charged = self.table.charge(&name, known, limit.seat.slot.into(), rate, self.now.us);
         let (place, said) = match charged {
             Charged::At(place, Verdict::Passed) => (Some(place), Said::Passed),
             Charged::At(place, Verdict::Over { wait }) => (Some(place), Said::Over(wait)),
@@ -76,11 +90,18 @@ impl<'a> Suspect<'a> {
         said
     }
 
+    /// Takes back what a limit was just charged, and has passed.
+    pub(super) fn take_back(&mut self, limit: &LimitPlan) {
+        let Some(rate) = limit.terms.rate() else { return };
+        let (name, _) = self.account(limit.seat.group, None);
+        self.table.take_back(&name, limit.seat.slot.into(), rate);
+    }
+
     /// Charges a limit for something that has happened. False: it has no room for more.
     pub(super) fn note_one(&mut self, limit: &LimitPlan, of: Option<Name>) -> bool {
         let said = self.charge(limit, of);
         let outcome = if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
-        limit.tally.count(self.worker, outcome);
+        limit.tally.count(self.now.worker, outcome);
         matches!(said, Said::Passed)
     }
 
@@ -88,7 +109,7 @@ impl<'a> Suspect<'a> {
     pub(super) fn look(&mut self, limit: &LimitPlan, of: Option<Name>) -> Said {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
         let (name, known) = self.account(limit.seat.group, of);
-        let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now_us);
+        let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now.us);
         self.note(limit.seat.group, of, name, found.map(|(place, _)| place).or(known));
         match found {
             Some((_, Verdict::Over { wait })) => Said::Over(wait),
@@ -106,7 +127,7 @@ impl<'a> Suspect<'a> {
     ) -> (Said, Option<Place>) {
         let group = limit.seat.group;
         let (name, known) = self.account(group, of);
-        let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now_us);
+        let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now.us);
         let (said, place, is_in) = match entered {
             Entered::At(place, count) if count > max => (Said::Over(0), Some(place), true),
             Entered::At(place, _) => (Said::Passed, Some(place), true),
@@ -131,11 +152,11 @@ impl<'a> Suspect<'a> {
             Said::Over(_) if observes => Outcome::Observed,
             Said::Over(_) => Outcome::Refused,
         };
-        limit.tally.count(self.worker, outcome);
+        limit.tally.count(self.now.worker, outcome);
         match (outcome, said) {
             (Outcome::Refused, Said::Over(wait)) => {
                 if let Some(place) = self.last {
-                    self.table.offend(place, self.key, plan.aggregate, self.now_us);
+                    self.table.offend(place, self.key, plan.aggregate, self.now.us);
                 }
                 Some((retry_after_s(*wait), self.offend(limit, plan)))
             }
@@ -149,7 +170,7 @@ impl<'a> Suspect<'a> {
         let ban = plan.ban.as_ref().filter(|_| limit.by.has_client())?;
         let name = self.table.name(OFFENCES, self.key);
         let is_over = |slot, rate: &Rate| {
-            let charged = self.table.charge(&name, None, slot, rate, self.now_us);
+            let charged = self.table.charge(&name, None, slot, rate, self.now.us);
             matches!(charged, Charged::At(_, Verdict::Over { .. }))
         };
         let is_meant = is_over(OFFENDED, &ban.offences) || limit.over == Over::Ban;
