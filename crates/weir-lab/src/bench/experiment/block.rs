@@ -1,7 +1,9 @@
 //! The experiment `block`: who attacks, who asks beside that, and what each contender is told to do about it.
 //!
-//! Read by `contenders.rs`, `catalogue.rs` and `run/block.rs`. All contenders have the same limit for a client: [`BURST`] attempts at once and
+//! Read by `contenders.rs`, `block_cells.rs`, `run/block.rs` and `run/bans.rs`. All contenders have the same limit for a client: [`BURST`] attempts at once and
 //! [`RATE`] a second. Attackers come by the clock and far above it, users stay below.
+
+use std::net::Ipv4Addr;
 
 /// Attackers, each with an address of its own.
 pub(crate) const ATTACKERS: u32 = 20;
@@ -15,6 +17,16 @@ pub(crate) const AGAINST_ONE: u32 = 10;
 pub(crate) const RATE: u32 = 2;
 /// ... beyond so many at once.
 pub(crate) const BURST: u32 = 20;
+
+/// Numbers of bans whose memory is compared: none, some, and as many as there may be (`bans-max`).
+pub(crate) const BANS: [u32; 3] = [0, 10_000, 65_536];
+/// The first of addresses that nobody has (RFC 1112 §4), to be banned.
+pub(crate) const NOBODY: Ipv4Addr = Ipv4Addr::new(247, 0, 0, 0);
+/// Length of bans whose end is awaited.
+pub(crate) const BAN_SECONDS: u32 = 2;
+
+/// Who is banned connects again so long after a refusal.
+pub(crate) const RETRY_MS: u64 = 10;
 
 /// What an attempt of an attacker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -51,8 +51,8 @@ const fn target(
 
 use Bound::{AtLeast, AtMost};
 use Metric::{
-    AttemptCpu, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, Rate,
-    SentP99Ms, TimeToBlock, Upstream, UsersP99,
+    AttemptCpu, BanMb, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, Rate,
+    RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
 };
 
 /// Those of the forward proxy.
@@ -283,6 +283,10 @@ pub(crate) const BLOCK: &[Target] = &[
         "haproxy-reject",
         AtMost(0.5),
     ),
+    own("65,536 bans: resident memory above that of none, MB", "memory", BanMb, "weir-ban", AtMost(16.0)),
+    own("the same where the kernel drops packets, MB", "memory", BanMb, "weir-drop", AtMost(16.0)),
+    own("ban: from its end to the first answer, slowest client, ms", "recovery", RecoveryMs, "weir-ban", AtMost(100.0)),
+    own("the same where the kernel drops packets, ms", "recovery", RecoveryMs, "weir-drop", AtMost(100.0)),
 ];
 
 /// Those of TLS with clients. With one library or another the bounds say what rustls and aws-lc-rs should be worth against OpenSSL 3.0,

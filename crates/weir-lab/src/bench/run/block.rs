@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::block_settings;
@@ -24,7 +24,7 @@ use crate::bench::record::outcome::Record;
 use crate::bomb::{self, Connect, Counts, Outcome, Percentiles, Slice, Summary};
 
 /// Where the origin listens, in the proxy's namespace.
-const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+pub(super) const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 /// Before anything counts: users connect.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// What is left out at both ends of a window in which the core is watched: clocks of harness and generator differ by the start of a process.
@@ -37,14 +37,10 @@ const NEVER: u32 = 1_000_000_000;
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
 pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: u32) -> io::Result<(Running, Record)> {
-    let (program, limiting) = set(contender)?;
+    let (_, limiting) = set(contender)?;
     let nets = Nets::make(stage.directory())?;
-    let words = ["origin", "--listen", &ORIGIN.to_string(), "--threads", "1"];
-    let log = stage.scratch("block-origin.log");
-    let mut origin = nets.start((Side::Proxy, nets.cores.origin), stage.weir(), &words, &log)?;
-    nets.await_listening(Side::Proxy, &mut origin, ORIGIN)?;
-    let mut proxy = start_proxy(stage, &nets, contender, (program, limiting))?;
-    nets.await_listening(Side::Proxy, &mut proxy, PROXY)?;
+    let origin = start_origin(stage, &nets)?;
+    let proxy = start_proxy(stage, &nets, contender, Keeping::default())?;
     let out = stage.scratch("bomb.jsonl");
     let words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
     let mut command = bound_command(words[0].as_ref());
@@ -76,6 +72,27 @@ pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: 
     Ok((Running::of((proxy, PROXY), (origin, ORIGIN)), record))
 }
 
+/// weir's origin, on the proxy's side.
+///
+/// # Errors
+/// It can't be started.
+pub(super) fn start_origin(stage: &Stage, nets: &Nets) -> io::Result<Process> {
+    let words = ["origin", "--listen", &ORIGIN.to_string(), "--threads", "1"];
+    let log = stage.scratch("block-origin.log");
+    let mut origin = nets.start((Side::Proxy, nets.cores.origin), stage.weir(), &words, &log)?;
+    nets.await_listening(Side::Proxy, &mut origin, ORIGIN)?;
+    Ok(origin)
+}
+
+/// What a weir has besides its limits. Default: neither.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Keeping<'a> {
+    /// Where its admin socket is.
+    pub(super) admin: Option<&'a Path>,
+    /// Where its bans are kept.
+    pub(super) state: Option<&'a Path>,
+}
+
 /// The program of a contender, and its limit.
 fn set(contender: Contender) -> io::Result<(Program, Option<Limiting>)> {
     match contender.what {
@@ -87,29 +104,38 @@ fn set(contender: Contender) -> io::Result<(Program, Option<Limiting>)> {
     }
 }
 
-fn start_proxy(
+/// The contender, when it listens.
+///
+/// # Errors
+/// It can't be started, or is none of the experiment.
+pub(super) fn start_proxy(
     stage: &Stage,
     nets: &Nets,
     contender: Contender,
-    (program, limiting): (Program, Option<Limiting>),
+    keeping: Keeping<'_>,
 ) -> io::Result<Process> {
+    let (program, limiting) = set(contender)?;
     let directory = stage.directory();
     let text = block_settings::text(program, limiting, (PROXY, ORIGIN), (directory, stage.descriptors()));
+    let text = keeping.state.map_or(text.clone(), |path| block_settings::with_state(&text, path));
     let ending = if program == Program::Weir { "kdl" } else { "conf" };
     let file = stage.scratch(&format!("{}.{ending}", contender.name));
     fs::write(&file, text)?;
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
+    let admin = keeping.admin.map_or("off".into(), Path::to_string_lossy);
     let installed = |name: &str| {
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed"));
         stage.programs().path(name).ok_or_else(missing)
     };
     let (path, words): (PathBuf, Vec<&str>) = match program {
-        Program::Weir => (stage.weir().to_owned(), vec!["run", "--admin", "off", "-c", &file]),
+        Program::Weir => (stage.weir().to_owned(), vec!["run", "--admin", &admin, "-c", &file]),
         Program::Nginx => (installed("nginx")?, vec!["-p", &directory, "-e", "stderr", "-c", &file]),
         Program::Haproxy => (installed("haproxy")?, vec!["-db", "-f", &file]),
     };
     let log = stage.scratch(&format!("{}.log", contender.name));
-    nets.start((Side::Proxy, nets.cores.proxy), &path, &words, &log)
+    let mut proxy = nets.start((Side::Proxy, nets.cores.proxy), &path, &words, &log)?;
+    nets.await_listening(Side::Proxy, &mut proxy, PROXY)?;
+    Ok(proxy)
 }
 
 /// What the generator is told. One thread: its core is the only one that it has.

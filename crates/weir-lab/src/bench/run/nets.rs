@@ -1,6 +1,6 @@
 //! Two network namespaces, joined by a pair of virtual interfaces (veth): clients in one, proxy and origin in the other, each on a core of its own.
 //!
-//! Called by `block.rs`. On loopback a packet is received in the context of whoever sends it, so what a proxy spends on an attack would be the
+//! Called by `block.rs` and `bans.rs`. On loopback a packet is received in the context of whoever sends it, so what a proxy spends on an attack would be the
 //! attacker's time. Here packets are received on the core of the side that they go to (receive packet steering).
 //!
 //! Both belong to a process each and have no names: they are gone when their last process is, however the harness ends. Nothing of the machine's own
@@ -161,13 +161,21 @@ impl Nets {
     /// # Errors
     /// As [`Process::await_listening`], or this side can't be entered.
     pub(super) fn await_listening(&self, side: Side, process: &mut Process, address: SocketAddr) -> io::Result<()> {
+        self.within(side, || process.await_listening(address))
+    }
+
+    /// Does something on this side, in a thread of its own.
+    ///
+    /// # Errors
+    /// As those of `act`, or this side can't be entered.
+    pub(super) fn within<T: Send>(&self, side: Side, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let link = File::open(self.link(side))?;
         // A thread that has entered a namespace stays there: this one ends.
-        let wait = || {
+        let act = || {
             move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network))?;
-            process.await_listening(address)
+            act()
         };
-        std::thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        std::thread::scope(|scope| scope.spawn(act).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// The link that stands for the namespace.

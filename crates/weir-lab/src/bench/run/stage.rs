@@ -177,7 +177,7 @@ impl Stage {
         {
             return Some(format!("{program} is not installed"));
         }
-        if let Load::Block(_) = cell.load
+        if (matches!(cell.load, Load::Block(_)) || cell.load.is_of_bans())
             && let Some(why) = Nets::obstacle(&self.programs, &self.directory)
         {
             return Some(why);
