@@ -23,11 +23,33 @@ const LIMITING: &[&str] = &[
 /// weir with bans that drop packets.
 const DROPPING: &[&str] = &["weir-drop"];
 
+/// What others have that drops packets.
+const KNOWN: &[&str] = &["haproxy-nft"];
+
+/// Classes of attackers beside users, with the name of each cell and who takes part besides weir, with all limits that a contender has. nginx has
+/// none for who sends no whole head that is right, and against ever new addresses no limit of a client helps.
+pub(crate) const CLASSES: &[(Attack, &str, &str, &[&str])] = &[
+    (Attack::ConnectFlood, "connect-flood", "connections that are closed at once", &["haproxy-guard"]),
+    (Attack::Hold, "hold", "connections on which nothing comes", &["haproxy-guard"]),
+    (Attack::SlowHead, "slow-head", "heads that come a byte a second", &["haproxy-guard"]),
+    (Attack::SlowBody, "slow-body", "content that comes a byte a second", &["nginx-guard", "haproxy-guard"]),
+    (
+        Attack::SlowReader,
+        "slow-reader",
+        "answers of 1 MiB that are read 4 KiB a second",
+        &["nginx-guard", "haproxy-guard"],
+    ),
+    (Attack::Malformed, "malformed", "what is no request", &["haproxy-guard"]),
+    (Attack::Oversized, "oversized", "heads of 256 KiB", &["haproxy-guard"]),
+    (Attack::Fuzz, "fuzz", "valid and odd requests", &["nginx-guard", "haproxy-guard"]),
+    (Attack::Many, "many", "connections with a request, each from another address", &[]),
+];
+
 /// All of them.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
-    let dropping = [LIMITING, DROPPING].concat();
+    let dropping = [LIMITING, DROPPING, KNOWN].concat();
     let banning = [&["weir-ban"], DROPPING].concat();
-    vec![
+    let mut cells = vec![
         cell(
             "requests",
             "users beside ten times as many requests on kept connections",
@@ -42,7 +64,12 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
         ),
         cell("memory", "memory of weir without bans, with 10,000 and with 65,536", Load::BanMemory, &banning),
         cell("recovery", "from the end of a ban to the first answer", Load::Recovery, &banning),
-    ]
+    ];
+    let weir = &["weir", "weir-guard", "weir-guard-ban"];
+    cells.extend(CLASSES.iter().map(|(attack, name, title, others)| {
+        cell(name, &format!("users beside {title}"), Load::Block(*attack), &[weir, *others].concat())
+    }));
+    cells
 }
 
 fn cell(name: &str, title: &str, load: Load, contenders: &[&'static str]) -> Cell {

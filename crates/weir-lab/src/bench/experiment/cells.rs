@@ -138,7 +138,7 @@ impl Load {
             Load::Slow { clients, .. } => clients,
             Load::Stalled(stalling) => stalling.connections + stalling.clients,
             Load::Stall => STALL_CONNECTIONS,
-            Load::Block(attack) => block::USERS + block::ATTACKERS * attack.connections(),
+            Load::Block(attack) => block::USERS + attack.attackers() * attack.connections(),
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Recovery => block::ATTACKERS,
             Load::BanMemory => 0,
@@ -151,6 +151,11 @@ impl Load {
     pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_));
         own || self.is_of_bans() || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
+    }
+
+    /// Whether one round shows it: what happens rather than what it costs, and what hardly varies.
+    pub(crate) fn is_once(self) -> bool {
+        self.is_of_bans() || matches!(self, Load::Block(attack) if !attack.is_paced())
     }
 
     /// Whether it is bans that are looked at, without an attack.

@@ -26,7 +26,10 @@ pub(super) fn text(
             let text = settings::nginx_proxy(directory, listen, &[to], (1, descriptors))
                 .replace("worker_cpu_affinity auto;\n", "");
             let Some(lines) = lines else { return text };
-            let zone = format!("    limit_req_zone $binary_remote_addr zone=each:10m rate={RATE}r/s;\n");
+            let zone = format!(
+                "    limit_req_zone $binary_remote_addr zone=each:10m rate={RATE}r/s;
+    limit_conn_zone $binary_remote_addr zone=open:10m;\n"
+            );
             let pass = "            proxy_pass";
             text.replace(pass, &(lines + pass)).replace("    upstream app", &(zone + "    upstream app"))
         }

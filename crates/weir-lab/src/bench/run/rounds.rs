@@ -226,9 +226,16 @@ impl Rounds<'_> {
     fn rounds(&self, cell: &Cell) -> u32 {
         let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_));
         let usual = match (self.options.quick, is_short) {
+            _ if cell.load.is_once() => 1,
             (false, false) => self.experiment.rounds,
             (false, true) => 3,
-            (true, false) => 3,
+            (true, false) => {
+                if matches!(cell.load, Load::Block(_)) {
+                    2
+                } else {
+                    3
+                }
+            }
             // Memory hardly varies between rounds: once is enough when time is short.
             (true, true) => 1,
         };

@@ -182,6 +182,12 @@ impl Stage {
         {
             return Some(why);
         }
+        if let What::Limiting(limiting) = contender.what
+            && !limiting.packets.is_empty()
+            && self.programs.path("nft").is_none()
+        {
+            return Some("nft is not installed".to_owned());
+        }
         let clients = cell.load.connections();
         let servers = settings::shape(u64::from(clients), self.descriptors, self.cores).map(|shape| shape.processes);
         if !self.origin_is_weir && servers.as_ref().is_ok_and(|processes| *processes > self.cores as u64) {
