@@ -125,8 +125,8 @@ mod tests {
         #[test]
         fn any_line_that_is_read_is_written_and_read_again(
             network in "([0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}|[0-9a-f:]{2,9}|::ffff:1\\.2\\.3\\.4)(/[0-9]{1,3})?",
-            (since, until): (u64, u64),
-            count: u32,
+            (since, until) in any::<(u64, u64)>(),
+            count in any::<u32>(),
             reason in "(\\PC|\\\\[nu\"]|[\n\"]){0,12}",
             more in "(,\"forced\":(true|false|1))?(,\"other\":[0-9])?(,\"forwarded\":true)?",
             tail in "( |\t|\r|x)?",
