@@ -3,8 +3,6 @@
 //! Read by `contenders.rs`, `block_cells.rs`, `run/block.rs` and `run/bans.rs`. All contenders have the same limit for a client: [`BURST`] attempts at once and
 //! [`RATE`] a second. Attackers come by the clock and far above it, users stay below.
 
-use std::net::Ipv4Addr;
-
 /// Attackers, each with an address of its own.
 pub(crate) const ATTACKERS: u32 = 20;
 /// How long an attacker waits for a connection that is not answered: less than the second after which the kernel sends its first packet again.
@@ -20,8 +18,6 @@ pub(crate) const BURST: u32 = 20;
 
 /// Numbers of bans whose memory is compared: none, some, and as many as there may be (`bans-max`).
 pub(crate) const BANS: [u32; 3] = [0, 10_000, 65_536];
-/// The first of addresses that nobody has (RFC 1112 §4), to be banned.
-pub(crate) const NOBODY: Ipv4Addr = Ipv4Addr::new(247, 0, 0, 0);
 /// Length of bans whose end is awaited.
 pub(crate) const BAN_SECONDS: u32 = 2;
 

@@ -20,13 +20,15 @@ use super::memory::error_of;
 use super::nets::{self, Nets, PROXY, Side};
 use super::process;
 use super::stage::{Running, Stage};
-use crate::bench::experiment::block::{ATTACKERS, BAN_SECONDS, BANS, NOBODY, RETRY_MS};
+use crate::bench::experiment::block::{ATTACKERS, BAN_SECONDS, BANS, RETRY_MS};
 use crate::bench::experiment::contenders::Contender;
 use crate::bench::record::bans::{Held, Recovery, Taken};
 use crate::bench::record::outcome::Record;
 
 /// How long weir gets to come to rest before its memory is read.
 const REST: Duration = Duration::from_millis(500);
+/// The first of addresses that nobody has (RFC 1112 §4), to be banned.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(247, 0, 0, 0);
 /// Length of the bans whose memory is read: they outlast the run.
 const DAY_S: u64 = 86_400;
 /// How long weir may take to answer on its admin socket.
