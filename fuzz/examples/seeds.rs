@@ -13,6 +13,9 @@ fn main() -> io::Result<()> {
     write("h2_answers", h2::answer_seeds().into_iter())?;
     write("h2_request", h2::list_seeds().into_iter())?;
     write("hpack", h2::block_seeds().into_iter())?;
+    write("units", weir_config::fuzzing::unit_seeds().into_iter())?;
+    write("proxy_header", weir_io::proxy_header_fuzzing::seeds().into_iter())?;
+    write("shield_by", weir_proxy::shield::by::fuzzing::seeds().into_iter())?;
     write("config", configurations()?.into_iter())
 }
 

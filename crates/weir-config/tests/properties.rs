@@ -2,7 +2,7 @@
 //! and no text at all makes it panic. Configurations are generated from the grammar, texts from its words.
 
 use proptest::prelude::*;
-use weir_config::fuzzing::{assert_reads_back, config};
+use weir_config::fuzzing::{assert_reads_back, config, unit_seeds, units};
 use weir_config::{Experts, World, parse_in};
 
 fn time() -> impl Strategy<Value = String> {
@@ -235,5 +235,20 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = byte;
         config(&bytes);
+    }
+}
+
+#[test]
+fn units_to_begin_with() {
+    unit_seeds().iter().for_each(|seed| units(seed));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn any_units(
+        text in "(([0-9]{0,3}|0{1,30}[0-9]|[0-9]{15,21})(us|ms|s|m|h|d|B|KiB|MiB|TiB|/s|/ min|/h| |,|x|client|host|query:a|all){0,2}){0,3}",
+    ) {
+        units(text.as_bytes());
     }
 }

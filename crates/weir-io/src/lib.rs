@@ -42,6 +42,8 @@ pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use privileges::{Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network};
 pub use probe::{DriverKind, Probe, choose, probe};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use proxy_header::fuzzing as proxy_header_fuzzing;
 pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyVersion, Whose};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};

@@ -4,6 +4,9 @@
 //! strictness: what is not exactly a header of the specification (HAProxy, `proxy-protocol.txt`) is none. Bound:
 //! [`PROXY_HEADER_BYTES_MAX`].
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Longest header. One of version 1 has at most 107 bytes, one of version 2 up to 65,551, of which nobody uses a tenth: what may follow the

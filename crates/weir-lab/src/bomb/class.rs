@@ -308,9 +308,6 @@ impl Class {
                         "it sends no request, so pieces, pipeline, streams and close-every mean nothing".to_owned()
                     );
                 }
-                if self.behaviour == Behaviour::Hold && self.rate.is_some() {
-                    return Err("it sends no request, so a rate means nothing".to_owned());
-                }
             }
             Behaviour::SlowHead => self.drip = self.drip.or(Some(each_second)),
             Behaviour::SlowBody => {
@@ -343,8 +340,8 @@ impl Class {
 
     /// Whether a connection is made when something is due and not before, so that what a user waits for it is in the latency.
     pub(crate) fn connects_when_due(&self) -> bool {
-        let made_for_one = self.close_every.is_some() && self.behaviour != Behaviour::Hold;
-        self.rate.is_some() && (made_for_one || self.behaviour == Behaviour::ConnectFlood)
+        let asks_nothing = matches!(self.behaviour, Behaviour::ConnectFlood | Behaviour::Hold);
+        self.rate.is_some() && (self.close_every.is_some() || asks_nothing)
     }
 
     fn with_spelling(&self, spelling: Spelling) -> Result<Mix, String> {

@@ -276,6 +276,31 @@ fn classes_have_their_own_addresses_rates_and_results() {
     assert_eq!(summary.class("b").unwrap().counted().outcomes(Outcome::Unfinished), 1);
 }
 
+/// Who only holds connections makes them when they are due, and another one when one was taken from him.
+#[test]
+fn connections_that_are_held_begin_by_the_clock() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let base = class_to(listener.local_addr().unwrap(), "/");
+    let class = Class::parse("held: behave=hold, rate=0/200ms+50, connections=8", &base, &Spelling::default()).unwrap();
+    let mut plan = Plan { threads: 1, own: 0..1, ..plan(vec![class], IoChoice::Auto) };
+    (plan.duration_us, plan.requests) = (Some(2_000_000), None);
+    let begun = std::time::Instant::now();
+    let accepts = std::thread::spawn(move || {
+        let (first, _) = listener.accept().unwrap();
+        let after = begun.elapsed();
+        drop(first);
+        // Kept open until the run has ended.
+        let held: Vec<_> = (0..8).map(|_| listener.accept().unwrap()).collect();
+        (after, held)
+    });
+    let (_, summary) = run_plan(&plan);
+    let (after, _held) = accepts.join().unwrap();
+    assert!(after.as_millis() >= 200, "{after:?}");
+    let held = summary.class("held").unwrap().counted();
+    assert_eq!((held.outcomes(Outcome::Closed), held.outcomes(Outcome::Unfinished)), (1, 8), "{summary}");
+    assert_eq!((held.offered(), held.bytes_out), (90, 0), "what finds all of them in use is not sent: {summary}");
+}
+
 #[test]
 fn the_last_failure_has_its_moment_and_the_waiting_of_slow_clients_is_none() {
     let server = origin_that(&["stall=400ms:every=2"]);
@@ -536,7 +561,7 @@ fn what_cannot_work_is_said_before_any_load() {
         "a: behave=bad",
         "a: rate=x",
         "a: source=::1",
-        "a: behave=hold, rate=5",
+        "a: behave=hold, close-every=5",
         "a: behave=connect-flood, pipeline=2",
         "a: pieces=1/1ms, pipeline=2",
         "a: path=x",

@@ -3,6 +3,9 @@
 //! What a request says, its client chooses: who writes another value has an account of its own, so that such a limit protects whom a value stands
 //! for (a user who logs in, an application with its key) and not from its clients. Called where a request is judged. Bound: linear in the head.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use weir_http::{Fields, RequestHead};
 
 use super::key::{Key, values_begin};

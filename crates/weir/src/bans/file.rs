@@ -115,7 +115,43 @@ pub(super) fn write(path: &Path, mut parts: impl FnMut(&mut Vec<u8>)) -> io::Res
 mod tests {
     //! Proves: what is written is read again, and a broken line costs that line. How: a file in a directory of its own.
 
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+        /// Whatever a line is taken for is written as a line that is taken for the same, and is one line.
+        #[test]
+        fn any_line_that_is_read_is_written_and_read_again(
+            network in "([0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}|[0-9a-f:]{2,9}|::ffff:1\\.2\\.3\\.4)(/[0-9]{1,3})?",
+            (since, until) in any::<(u64, u64)>(),
+            count in any::<u32>(),
+            reason in "(\\PC|\\\\[nu\"]|[\n\"]){0,12}",
+            more in "(,\"forced\":(true|false|1))?(,\"other\":[0-9])?(,\"forwarded\":true)?",
+            tail in "( |\t|\r|x)?",
+        ) {
+            let reason = serde_json::to_string(&reason).unwrap();
+            let line = format!(
+                r#"{{"network":"{network}","since":{since},"until":{until},"count":{count},"reason":{reason}{more}}}{tail}"#
+            );
+            assert_reads_back(line.as_bytes());
+        }
+
+        #[test]
+        fn any_bytes_are_a_line_or_none(line in prop::collection::vec(any::<u8>(), 0..80)) {
+            assert_reads_back(&line);
+        }
+    }
+
+    fn assert_reads_back(line: &[u8]) {
+        let Some((block, ban)) = parsed(line.trim_ascii_end()) else { return };
+        let mut text = Vec::new();
+        append(&mut text, block, &ban);
+        let end = text.iter().position(|byte| *byte == b'\n');
+        assert_eq!(end, Some(text.len() - 1), "{}", text.escape_ascii());
+        assert_eq!(parsed(text.trim_ascii_end()), Some((block, ban)), "{}", text.escape_ascii());
+    }
 
     #[test]
     fn what_is_written_is_read_again() {

@@ -2,7 +2,7 @@
 //!
 //! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
-use super::block::Attack;
+use super::block_cells;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::failover::Fault;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
@@ -120,9 +120,9 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "block",
         title: "what blocking of clients costs, and what users see of those who are blocked",
-        cells: block,
-        rounds: 5,
-        seconds: 4,
+        cells: block_cells::cells,
+        rounds: 3,
+        seconds: 2,
         axes: &[],
         compared: &[],
         targets: targets::BLOCK,
@@ -344,38 +344,6 @@ fn limits(_: &Axes) -> Vec<Cell> {
     let of = |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
     let cell = |name: &str, title: &str, connections| Cell::new(name, title, of(connections), &["weir", "weir-limits"]);
     vec![cell("c64", "64 connections, 3 B", 64), cell("c4000", "4,000 connections, 3 B", 4000)]
-}
-
-/// Who is attacked: each program without a limit, then with each of its ways to turn clients away. Whose packets the kernel drops has no connection
-/// on which to ask.
-const LIMITING: &[&str] = &[
-    "weir",
-    "weir-observe",
-    "weir-429",
-    "weir-reset",
-    "weir-ban",
-    "nginx",
-    "nginx-429",
-    "nginx-444",
-    "haproxy",
-    "haproxy-429",
-    "haproxy-reject",
-];
-
-fn block(_: &Axes) -> Vec<Cell> {
-    let cell = |name: &str, title: &str, attack, contenders: &[&'static str]| {
-        Cell::new(name, title, Load::Block(attack), contenders).from(Origin::None)
-    };
-    let dropping = [LIMITING, &["weir-drop"]].concat();
-    vec![
-        cell("requests", "users beside ten times as many requests on kept connections", Attack::Requests, LIMITING),
-        cell(
-            "connections",
-            "users beside ten times as many connections, a request on each",
-            Attack::Connections,
-            &dropping,
-        ),
-    ]
 }
 
 fn late(_: &Axes) -> Vec<Cell> {

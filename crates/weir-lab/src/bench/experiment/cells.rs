@@ -102,6 +102,10 @@ pub(crate) enum Load {
     Stalled(Stalling),
     /// Users by the clock, alone and then beside attackers.
     Block(Attack),
+    /// Nothing: weir's memory with more and more bans.
+    BanMemory,
+    /// Banned clients that try until they are answered.
+    Recovery,
     /// Ten seconds against an origin that stands still for one of them.
     Stall,
     /// By the clock, while servers die.
@@ -134,8 +138,10 @@ impl Load {
             Load::Slow { clients, .. } => clients,
             Load::Stalled(stalling) => stalling.connections + stalling.clients,
             Load::Stall => STALL_CONNECTIONS,
-            Load::Block(attack) => block::USERS + block::ATTACKERS * attack.connections(),
+            Load::Block(attack) => block::USERS + attack.attackers() * attack.connections(),
             Load::Failover(_) => failover::CONNECTIONS,
+            Load::Recovery => block::ATTACKERS,
+            Load::BanMemory => 0,
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -144,7 +150,17 @@ impl Load {
     /// still only once.
     pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_));
-        own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
+        own || self.is_of_bans() || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
+    }
+
+    /// Whether one round shows it: what happens rather than what it costs, and what hardly varies.
+    pub(crate) fn is_once(self) -> bool {
+        self.is_of_bans() || matches!(self, Load::Block(attack) if !attack.is_paced())
+    }
+
+    /// Whether it is bans that are looked at, without an attack.
+    pub(crate) fn is_of_bans(self) -> bool {
+        matches!(self, Load::BanMemory | Load::Recovery)
     }
 
     /// Whether it is memory that counts.

@@ -35,6 +35,10 @@ pub(crate) enum Metric {
     OverService,
     /// From one attempt too many to the first that was turned away, ms, 99th percentile over attackers.
     TimeToBlock,
+    /// What weir has more with as many bans as there may be than with none, MB.
+    BanMb,
+    /// From the end of a ban to the first answer, ms, the slowest client.
+    RecoveryMs,
 }
 
 /// A column of ratios: its head, what is divided, and by whose.

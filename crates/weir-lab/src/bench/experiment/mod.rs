@@ -7,6 +7,7 @@
 //! Bounds: those of what users may choose stand in `cells`.
 
 pub(super) mod block;
+pub(super) mod block_cells;
 pub(super) mod catalogue;
 pub(super) mod cells;
 pub(super) mod contenders;

@@ -51,8 +51,8 @@ const fn target(
 
 use Bound::{AtLeast, AtMost};
 use Metric::{
-    AttemptCpu, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, Rate,
-    SentP99Ms, TimeToBlock, Upstream, UsersP99,
+    AttemptCpu, BanMb, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, Rate,
+    RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
 };
 
 /// Those of the forward proxy.
@@ -282,6 +282,69 @@ pub(crate) const BLOCK: &[Target] = &[
         "weir-drop",
         "haproxy-reject",
         AtMost(0.5),
+    ),
+    target(
+        "CPU of a connection that the kernel drops, against a table of nft with known addresses",
+        "connections",
+        AttemptCpu,
+        "weir-drop",
+        "haproxy-nft",
+        AtMost(1.5),
+    ),
+    own("65,536 bans: resident memory above that of none, MB", "memory", BanMb, "weir-ban", AtMost(16.0)),
+    own("the same where the kernel drops packets, MB", "memory", BanMb, "weir-drop", AtMost(16.0)),
+    own("ban: from its end to the first answer, slowest client, ms", "recovery", RecoveryMs, "weir-ban", AtMost(100.0)),
+    own("the same where the kernel drops packets, ms", "recovery", RecoveryMs, "weir-drop", AtMost(100.0)),
+    own(
+        "users' requests that were turned away beside connections that are closed at once",
+        "connect-flood",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
+    own(
+        "users' requests that were turned away beside connections on which nothing comes",
+        "hold",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
+    own("users' requests that were turned away beside slow heads", "slow-head", FalseBlocks, "weir-guard", AtMost(0.0)),
+    own(
+        "users' requests that were turned away beside slow content",
+        "slow-body",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
+    own(
+        "users' requests that were turned away beside slow readers",
+        "slow-reader",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
+    own(
+        "users' requests that were turned away beside what is no request",
+        "malformed",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
+    own(
+        "users' requests that were turned away beside heads of 256 KiB",
+        "oversized",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
+    ),
+    own("users' requests that were turned away beside odd requests", "fuzz", FalseBlocks, "weir-guard", AtMost(0.0)),
+    own(
+        "users' requests that were turned away beside ever new addresses",
+        "many",
+        FalseBlocks,
+        "weir-guard",
+        AtMost(0.0),
     ),
 ];
 

@@ -5,12 +5,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::answers::{Errors, Latency};
+use super::bans::{Held, Recovery};
 use super::block::Blocked;
 use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
 use super::keepalive::Probed;
 use super::tls::Handshakes;
+use crate::bench::experiment::block::BANS;
 use crate::bench::experiment::metric::Metric;
 
 /// One run: one JSON object.
@@ -89,6 +91,12 @@ pub(crate) struct Special {
     /// What came of attackers, and of users beside them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocked: Option<Blocked>,
+    /// Memory with bans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held: Option<Held>,
+    /// Clients whose bans end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovery: Option<Recovery>,
 }
 
 impl Record {
@@ -137,6 +145,11 @@ impl Record {
             Metric::FalseBlocks => self.of_attack(|blocked| blocked.users_blocked as f64),
             Metric::OverService => self.of_attack(Blocked::over_service_percent),
             Metric::TimeToBlock => self.of_attack(Blocked::time_to_block_p99_ms),
+            Metric::BanMb => {
+                let [.., most] = BANS;
+                self.special.held.as_ref().map_or(f64::NAN, |held| held.more_bytes(most) / 1e6)
+            }
+            Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
         }
     }
 

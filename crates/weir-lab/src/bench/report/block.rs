@@ -3,7 +3,7 @@
 //! Called by `figures.rs` and `progress.rs`.
 
 use super::numbers::{error_text, microseconds, ms, number};
-use crate::bench::experiment::block::{ATTACKERS, BURST, Program, RATE, USERS};
+use crate::bench::experiment::block::{ATTACKERS, BAN_SECONDS, BURST, OPEN, Program, RATE, RETRY_MS, USERS};
 use crate::bench::experiment::contenders::{What, contender};
 use crate::bench::experiment::metric::Metric;
 use crate::bench::record::answers::Errors;
@@ -42,6 +42,8 @@ pub(super) const MEDIANS: &[(&str, Metric)] = &[
     ("false_blocks", Metric::FalseBlocks),
     ("over_service_percent", Metric::OverService),
     ("time_to_block_p99_ms", Metric::TimeToBlock),
+    ("ban_mb", Metric::BanMb),
+    ("recovery_ms", Metric::RecoveryMs),
 ];
 
 /// A contender's row: sums of counts, medians of times.
@@ -169,7 +171,7 @@ steering): on loopback the attacker would pay for what a proxy drops.
 address, make ten times as many attempts, evenly spaced by the clock: open loop, so who is turned away comes back when his next attempt is due. Every
 contender with a limit has the same: {BURST} attempts of a client at once and {RATE} a second, which users use to less than half. weir: `count=\"requests\"`, with `reset`
 also `count=\"connections\"`. nginx: `limit_req` with `burst={}`, which does not count the first, and `nodelay`. HAProxy: a stick table with the rate of requests, for `reject` also of
-connections, in {} s. Everything else is set as in the other experiments.
+connections, in {} s. `haproxy-nft` has no limit: a table of nft(8) drops all packets of the attackers from the beginning. Everything else is set as in the other experiments.
 
 Blocked is what was turned away, by kind, of all attempts; `neither` is what was neither served nor turned away, in all rounds. False blocks are users'
 requests that were turned away. Over-service is what attackers, each by himself, were served beyond burst + rate x time, of what that lets through.
@@ -178,6 +180,15 @@ the machine, so it has to be quiet; `the proxy's own` is the part of its process
 same round: in `requests` a refusal on a kept connection against an answer, in `connections` a connection that is refused against one with an answer. Latency counts
 from when a request was due. Time to block is that from an attacker's first attempt that is one too many by burst and rate to the first that was turned
 away; of so few attackers the 99th percentile is the slowest.
+
+Cells but `requests` and `connections` have other attackers, once: who takes part there has all limits of a client that it can have, of connections and requests the same
+as above, and {OPEN} connections open at a time. Attackers begin by the clock; what is neither answered nor ended when the run is over is `unfinished`. What attackers may get, and the
+time to a block, are not judged there, and users ask 200 times a second.
+
+In `memory` weir is started with a file of so many bans, of addresses that nobody has, and its resident memory is read when all are in force. Memory of the
+kernel is what its part that can't be given up (SUnreclaim in /proc/meminfo) grew by since before weir was started: that of the whole machine, so others change it,
+and the row of a weir that has the kernel drop nothing shows by how much. In `recovery` {ATTACKERS} clients are banned by order for {BAN_SECONDS} s and connect again {RETRY_MS} ms
+after each refusal; time counts from the second at which weir says that the ban ends.
 ",
         BURST - 1,
         BURST / RATE,

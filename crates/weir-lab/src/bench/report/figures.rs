@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
-use super::{block, failover, http2, keepalive, tls, tunnel};
+use super::{bans, block, failover, http2, keepalive, tls, tunnel};
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -102,7 +102,7 @@ impl Report<'_> {
         match self.cells.first().map(|cell| cell.load) {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
-            Some(Load::Block(_)) => block::method(),
+            Some(load) if matches!(load, Load::Block(_)) || load.is_of_bans() => block::method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
@@ -161,7 +161,7 @@ impl Report<'_> {
                         confidence: confidence(rounds),
                     });
                 };
-                if let Load::Block(_) = cell.load {
+                if matches!(cell.load, Load::Block(_)) || cell.load.is_of_bans() {
                     for (name, metric) in block::MEDIANS {
                         put(name, None, Spread::of(own().map(|record| record.figure(*metric))));
                     }
@@ -289,6 +289,8 @@ impl Report<'_> {
             Load::Failover(_) => failover::row(own),
             Load::Probe(_) => keepalive::row(own),
             Load::Block(_) => block::row(&self.of_cell(&cell.name), contender),
+            Load::BanMemory => bans::memory_row(own),
+            Load::Recovery => bans::recovery_row(own),
             Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
             Load::Idle(_) | Load::Tunnel(Tunnels::Idle(_)) => vec![
                 number(of(&|r| r.pss_bytes as f64) / 1048576.0, 1),
@@ -348,6 +350,8 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Failover(_) => failover::COLUMNS,
         Load::Probe(_) => keepalive::COLUMNS,
         Load::Block(_) => block::COLUMNS,
+        Load::BanMemory => bans::MEMORY,
+        Load::Recovery => bans::RECOVERY,
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,
         Load::Tunnel(Tunnels::Idle(_)) => &["PSS, MiB", "bytes for each tunnel", "ends lost"],
         Load::Idle(_) => &["PSS, MiB", "bytes for each connection", "connections lost"],

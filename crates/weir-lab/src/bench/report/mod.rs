@@ -6,6 +6,7 @@
 //!
 //! Bound: all of it is a few passes over the records of one run of the bench.
 
+mod bans;
 mod block;
 mod drawing;
 mod failover;

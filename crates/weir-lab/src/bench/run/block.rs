@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::block_settings;
@@ -24,7 +24,7 @@ use crate::bench::record::outcome::Record;
 use crate::bomb::{self, Connect, Counts, Outcome, Percentiles, Slice, Summary};
 
 /// Where the origin listens, in the proxy's namespace.
-const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+pub(super) const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 /// Before anything counts: users connect.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// What is left out at both ends of a window in which the core is watched: clocks of harness and generator differ by the start of a process.
@@ -37,14 +37,14 @@ const NEVER: u32 = 1_000_000_000;
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
 pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: u32) -> io::Result<(Running, Record)> {
-    let (program, limiting) = set(contender)?;
+    let (_, limiting) = set(contender)?;
     let nets = Nets::make(stage.directory())?;
-    let words = ["origin", "--listen", &ORIGIN.to_string(), "--threads", "1"];
-    let log = stage.scratch("block-origin.log");
-    let mut origin = nets.start((Side::Proxy, nets.cores.origin), stage.weir(), &words, &log)?;
-    nets.await_listening(Side::Proxy, &mut origin, ORIGIN)?;
-    let mut proxy = start_proxy(stage, &nets, contender, (program, limiting))?;
-    nets.await_listening(Side::Proxy, &mut proxy, PROXY)?;
+    let origin = start_origin(stage, &nets)?;
+    if let Some(limiting) = limiting.filter(|limiting| !limiting.packets.is_empty()) {
+        let addresses: Vec<String> = (0..ATTACKERS).map(|nth| nets::attacker(nth).to_string()).collect();
+        nets.filter(Side::Proxy, &limiting.packets.replace("@addresses", &addresses.join(", ")))?;
+    }
+    let proxy = start_proxy(stage, &nets, contender, Keeping::default())?;
     let out = stage.scratch("bomb.jsonl");
     let words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
     let mut command = bound_command(words[0].as_ref());
@@ -70,10 +70,31 @@ pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: 
     bomb.finish()?;
     record.special.generator = process::command_line(&process::words(&command));
     let bombed = bomb::Record::read(&fs::read_to_string(&out)?).map_err(io::Error::other)?;
-    let refuses = limiting.is_some_and(|limiting| limiting.refuses);
+    let refuses = attack.is_paced() && limiting.is_some_and(|limiting| limiting.refuses);
     let blocked = fill(&mut record, &bombed, (attack, refuses), seconds)?;
     record.special.blocked = Some(Blocked { alone_core, attacked_core, generator_busy, ..blocked });
     Ok((Running::of((proxy, PROXY), (origin, ORIGIN)), record))
+}
+
+/// weir's origin, on the proxy's side.
+///
+/// # Errors
+/// It can't be started.
+pub(super) fn start_origin(stage: &Stage, nets: &Nets) -> io::Result<Process> {
+    let words = ["origin", "--listen", &ORIGIN.to_string(), "--threads", "1"];
+    let log = stage.scratch("block-origin.log");
+    let mut origin = nets.start((Side::Proxy, nets.cores.origin), stage.weir(), &words, &log)?;
+    nets.await_listening(Side::Proxy, &mut origin, ORIGIN)?;
+    Ok(origin)
+}
+
+/// What a weir has besides its limits. Default: neither.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Keeping<'a> {
+    /// Where its admin socket is.
+    pub(super) admin: Option<&'a Path>,
+    /// Where its bans are kept.
+    pub(super) state: Option<&'a Path>,
 }
 
 /// The program of a contender, and its limit.
@@ -87,29 +108,38 @@ fn set(contender: Contender) -> io::Result<(Program, Option<Limiting>)> {
     }
 }
 
-fn start_proxy(
+/// The contender, when it listens.
+///
+/// # Errors
+/// It can't be started, or is none of the experiment.
+pub(super) fn start_proxy(
     stage: &Stage,
     nets: &Nets,
     contender: Contender,
-    (program, limiting): (Program, Option<Limiting>),
+    keeping: Keeping<'_>,
 ) -> io::Result<Process> {
+    let (program, limiting) = set(contender)?;
     let directory = stage.directory();
     let text = block_settings::text(program, limiting, (PROXY, ORIGIN), (directory, stage.descriptors()));
+    let text = keeping.state.map_or(text.clone(), |path| block_settings::with_state(&text, path));
     let ending = if program == Program::Weir { "kdl" } else { "conf" };
     let file = stage.scratch(&format!("{}.{ending}", contender.name));
     fs::write(&file, text)?;
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
+    let admin = keeping.admin.map_or("off".into(), Path::to_string_lossy);
     let installed = |name: &str| {
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed"));
         stage.programs().path(name).ok_or_else(missing)
     };
     let (path, words): (PathBuf, Vec<&str>) = match program {
-        Program::Weir => (stage.weir().to_owned(), vec!["run", "--admin", "off", "-c", &file]),
+        Program::Weir => (stage.weir().to_owned(), vec!["run", "--admin", &admin, "-c", &file]),
         Program::Nginx => (installed("nginx")?, vec!["-p", &directory, "-e", "stderr", "-c", &file]),
         Program::Haproxy => (installed("haproxy")?, vec!["-db", "-f", &file]),
     };
     let log = stage.scratch(&format!("{}.log", contender.name));
-    nets.start((Side::Proxy, nets.cores.proxy), &path, &words, &log)
+    let mut proxy = nets.start((Side::Proxy, nets.cores.proxy), &path, &words, &log)?;
+    nets.await_listening(Side::Proxy, &mut proxy, PROXY)?;
+    Ok(proxy)
 }
 
 /// What the generator is told. One thread: its core is the only one that it has.
@@ -125,18 +155,34 @@ fn bomb_words(attack: Attack, seconds: u32) -> Vec<String> {
         nets::USERS
     );
     words.push(users);
-    let close_every = if attack == Attack::Connections { 1 } else { NEVER };
-    words.extend((0..ATTACKERS).map(|nth| {
+    words.extend((0..attack.attackers()).map(|nth| {
+        let source = if attack == Attack::Many { nets::MANY.to_owned() } else { nets::attacker(nth).to_string() };
         format!(
-            "--class={}: rate=0/{}us+{}, connections={}, close-every={close_every}, source={}",
+            "--class={}: rate=0/{}us+{}, connections={}, {}, source={source}",
             name(nth),
             warm_up_us + phase_us + delay_us(attack, nth),
             attack.rate(),
             attack.connections(),
-            nets::attacker(nth),
+            behaviour(attack),
         )
     }));
     words
+}
+
+/// What an attacker does, as a class of the generator says it.
+fn behaviour(attack: Attack) -> String {
+    match attack {
+        Attack::Requests => format!("close-every={NEVER}"),
+        Attack::Connections | Attack::Many => "close-every=1".to_owned(),
+        Attack::ConnectFlood => "behave=connect-flood".to_owned(),
+        Attack::Hold => "behave=hold".to_owned(),
+        Attack::SlowHead => "behave=slow-head, close-every=1".to_owned(),
+        Attack::SlowBody => "behave=slow-body, close-every=1".to_owned(),
+        Attack::SlowReader => format!("behave=slow-reader, close-every=1, path=/?size={}", 1 << 20),
+        Attack::Malformed => format!("behave=malformed, close-every={NEVER}"),
+        Attack::Oversized => "behave=oversized, close-every=1".to_owned(),
+        Attack::Fuzz => format!("behave=fuzz, close-every={NEVER}"),
+    }
 }
 
 /// The class of an attacker.
@@ -200,10 +246,10 @@ fn fill(
         beyond: refuses.then_some(0),
         ..Blocked::default()
     };
-    for nth in 0..ATTACKERS {
+    for nth in 0..attack.attackers() {
         let mut slice = Slice::default();
-        let within = class(&name(nth))?.iter().filter(|(second, _)| **second < 2 * seconds);
         // What is left at the end is awaited, in a time in which the limit lets more through, and who is not answered tries again.
+        let within = class(&name(nth))?.iter().filter(|(second, _)| !attack.is_paced() || **second < 2 * seconds);
         within.for_each(|(_, second)| slice.add(second));
         add_attacker(&mut blocked, &slice, (attack, nth), seconds);
     }
@@ -228,7 +274,9 @@ fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u3
     kinds.into_iter().for_each(|(kind, count)| *blocked.blocked.entry(kind).or_default() += count);
     let rest = attempts.saturating_sub(served + turned_away);
     let is_one = |word: &str| word == "unsent" || rest > 0 && NEITHER.contains(&word);
-    let others = counts.troubles().into_iter().filter(|(word, _)| is_one(word));
+    let connected = ("connected".to_owned(), counts.outcomes(Outcome::Connected));
+    let others = counts.troubles().into_iter().chain(Some(connected).filter(|(_, count)| *count > 0));
+    let others = others.filter(|(word, _)| is_one(word));
     others.for_each(|(word, count)| *blocked.neither.entry(word).or_default() += count);
     let phase_us = u64::from(seconds) * 1_000_000;
     if let (Some(allowed), Some(beyond)) = (&mut blocked.allowed, &mut blocked.beyond) {
@@ -243,8 +291,17 @@ fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u3
 }
 
 /// What is neither served nor turned away.
-const NEITHER: [&str; 8] =
-    ["wrong_body", "truncated", "not_http", "timed_out", "unfinished", "unreachable", "none_left", "unconnected"];
+const NEITHER: [&str; 9] = [
+    "wrong_body",
+    "truncated",
+    "not_http",
+    "timed_out",
+    "unfinished",
+    "unreachable",
+    "none_left",
+    "unconnected",
+    "connected",
+];
 
 /// How attempts were turned away.
 fn kinds(counts: &Counts) -> BTreeMap<String, u64> {
@@ -263,6 +320,7 @@ fn kinds(counts: &Counts) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::experiment::block_cells::CLASSES;
 
     fn slice(served: u64, refused: u64, first_block_us: Option<u64>) -> Slice {
         let mut slice = Slice::default();
@@ -294,10 +352,10 @@ mod tests {
 
     #[test]
     fn the_generator_understands_what_it_is_told() {
-        for attack in [Attack::Requests, Attack::Connections] {
+        for attack in [Attack::Requests, Attack::Connections].into_iter().chain(CLASSES.iter().map(|row| row.0)) {
             let words = bomb_words(attack, 3);
             let classes: Vec<&str> = words.iter().filter_map(|word| word.strip_prefix("--class=")).collect();
-            assert_eq!(classes.len(), 1 + ATTACKERS as usize);
+            assert_eq!(classes.len(), 1 + attack.attackers() as usize);
             let mut due = 0.0;
             for class in &classes[1..] {
                 let rate = class.split("rate=").nth(1).unwrap().split(',').next().unwrap().replace('+', ",");
@@ -306,7 +364,7 @@ mod tests {
                 due += rate.expected(7.0);
             }
             let users = f64::from(attack.users_rate()) * 3.0;
-            assert!((9.9..10.1).contains(&(due / users)), "ten for each of users': {due}");
+            assert!(!attack.is_paced() || (9.9..10.1).contains(&(due / users)), "ten for each of users': {due}");
         }
     }
 }

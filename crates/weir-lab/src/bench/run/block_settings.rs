@@ -26,7 +26,10 @@ pub(super) fn text(
             let text = settings::nginx_proxy(directory, listen, &[to], (1, descriptors))
                 .replace("worker_cpu_affinity auto;\n", "");
             let Some(lines) = lines else { return text };
-            let zone = format!("    limit_req_zone $binary_remote_addr zone=each:10m rate={RATE}r/s;\n");
+            let zone = format!(
+                "    limit_req_zone $binary_remote_addr zone=each:10m rate={RATE}r/s;
+    limit_conn_zone $binary_remote_addr zone=open:10m;\n"
+            );
             let pass = "            proxy_pass";
             text.replace(pass, &(lines + pass)).replace("    upstream app", &(zone + "    upstream app"))
         }
@@ -39,10 +42,15 @@ pub(super) fn text(
     }
 }
 
+/// weir's configuration, with its bans kept in a file.
+pub(super) fn with_state(text: &str, path: &Path) -> String {
+    text.replace("    ban ", &format!("    ban state=\"{}\" ", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::experiment::block::{HAPROXY_REJECT, NGINX_444, WEIR_RESET};
+    use crate::bench::experiment::block::{HAPROXY_REJECT, NGINX_444, WEIR_BAN, WEIR_RESET};
 
     #[test]
     fn limits_are_added_and_nothing_is_pinned() {
@@ -57,5 +65,7 @@ mod tests {
             has.iter().for_each(|part| assert!(with.contains(part) && !without.contains(part), "{part}: {with}"));
             assert!(!with.contains("affinity") && !with.contains("cpu-map"), "{with}");
         }
+        let kept = with_state(&of(Program::Weir, Some(WEIR_BAN)), Path::new("/d/bans"));
+        assert!(kept.contains("    ban state=\"/d/bans\" for=\"1h\" via=\"user\"\n"), "{kept}");
     }
 }

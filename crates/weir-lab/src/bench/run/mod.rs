@@ -7,6 +7,7 @@
 //! Bounds: the rounds and seconds of an experiment, four processes a core for a contender, a patience for every wait; no process
 //! outlives the harness.
 
+mod bans;
 mod block;
 mod block_settings;
 pub(super) mod circumstances;

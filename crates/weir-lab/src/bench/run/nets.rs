@@ -1,6 +1,6 @@
 //! Two network namespaces, joined by a pair of virtual interfaces (veth): clients in one, proxy and origin in the other, each on a core of its own.
 //!
-//! Called by `block.rs`. On loopback a packet is received in the context of whoever sends it, so what a proxy spends on an attack would be the
+//! Called by `block.rs` and `bans.rs`. On loopback a packet is received in the context of whoever sends it, so what a proxy spends on an attack would be the
 //! attacker's time. Here packets are received on the core of the side that they go to (receive packet steering).
 //!
 //! Both belong to a process each and have no names: they are gone when their last process is, however the harness ends. Nothing of the machine's own
@@ -26,6 +26,8 @@ pub(super) const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Ad
 pub(super) fn attacker(nth: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 1, 1)) + nth)
 }
+/// Local addresses of attackers of whom each comes once: 100,000.
+pub(super) const MANY: &str = "198.18.16.0-198.19.150.159";
 /// Local addresses of users: more than there are.
 pub(super) const USERS: &str = "198.18.2.0/23";
 
@@ -35,6 +37,11 @@ addr add 198.18.0.1/24 dev proxy
 link set proxy up
 route add 198.18.1.0/24 via 198.18.0.2
 route add 198.18.2.0/23 via 198.18.0.2
+route add 198.18.16.0/20 via 198.18.0.2
+route add 198.18.32.0/19 via 198.18.0.2
+route add 198.18.64.0/18 via 198.18.0.2
+route add 198.18.128.0/17 via 198.18.0.2
+route add 198.19.0.0/16 via 198.18.0.2
 ";
 /// The clients' interface. All addresses of the networks are local there without being configured one by one.
 const CLIENT_SIDE: &str = "link set lo up
@@ -42,6 +49,11 @@ addr add 198.18.0.2/24 dev clients
 link set clients up
 route add local 198.18.1.0/24 dev lo
 route add local 198.18.2.0/23 dev lo
+route add local 198.18.16.0/20 dev lo
+route add local 198.18.32.0/19 dev lo
+route add local 198.18.64.0/18 dev lo
+route add local 198.18.128.0/17 dev lo
+route add local 198.19.0.0/16 dev lo
 ";
 /// What they are made with.
 const TOOLS: [&str; 5] = ["ip", "nsenter", "unshare", "taskset", "setpriv"];
@@ -161,13 +173,21 @@ impl Nets {
     /// # Errors
     /// As [`Process::await_listening`], or this side can't be entered.
     pub(super) fn await_listening(&self, side: Side, process: &mut Process, address: SocketAddr) -> io::Result<()> {
+        self.within(side, || process.await_listening(address))
+    }
+
+    /// Does something on this side, in a thread of its own.
+    ///
+    /// # Errors
+    /// As those of `act`, or this side can't be entered.
+    pub(super) fn within<T: Send>(&self, side: Side, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let link = File::open(self.link(side))?;
         // A thread that has entered a namespace stays there: this one ends.
-        let wait = || {
+        let act = || {
             move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network))?;
-            process.await_listening(address)
+            act()
         };
-        std::thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        std::thread::scope(|scope| scope.spawn(act).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// The link that stands for the namespace.
@@ -177,8 +197,21 @@ impl Nets {
 
     /// Has ip(8) do all these lines on this side.
     fn configure(&self, side: Side, lines: &str) -> io::Result<()> {
+        self.tell(side, &["ip", "-batch", "-"], lines)
+    }
+
+    /// Has nft(8) take a table on this side.
+    ///
+    /// # Errors
+    /// It is not installed, or does not take it.
+    pub(super) fn filter(&self, side: Side, table: &str) -> io::Result<()> {
+        self.tell(side, &["nft", "-f", "-"], table)
+    }
+
+    /// Gives a program these lines on this side.
+    fn tell(&self, side: Side, words: &[&str], lines: &str) -> io::Result<()> {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.link(side).display())).args(["ip", "-batch", "-"]);
+        command.arg(format!("--net={}", self.link(side).display())).args(words);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         if let Some(mut input) = child.stdin.take() {
@@ -253,5 +286,6 @@ mod tests {
         assert_eq!([0, 19].map(|nth| attacker(nth).to_string()), ["198.18.1.1", "198.18.1.20"]);
         let users = crate::bomb::Sources::parse(USERS).unwrap();
         assert!(users.count() >= crate::bench::experiment::block::USERS);
+        assert_eq!(crate::bomb::Sources::parse(MANY).unwrap().count(), 100_000);
     }
 }

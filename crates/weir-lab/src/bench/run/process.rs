@@ -231,6 +231,11 @@ pub(super) fn peak_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmHWM:") * 1024).sum()
 }
 
+/// Memory of the kernel that it can't give up, of the whole machine and whoever uses it (`SUnreclaim`, proc_meminfo(5)), in bytes.
+pub(super) fn kernel_bytes() -> u64 {
+    kib_line("/proc/meminfo", "SUnreclaim:") * 1024
+}
+
 /// The number of a `Key:   123 kB` line; 0 when it isn't there.
 fn kib_line(path: &str, key: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();

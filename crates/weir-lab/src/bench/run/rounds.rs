@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs` and `tunnel.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs` and `tunnel.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{block, failover, flood, keepalive, memory, stalled, tunnel};
+use super::{bans, block, failover, flood, keepalive, memory, stalled, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -163,6 +163,8 @@ impl Rounds<'_> {
         match cell.load {
             Load::Failover(fault) => failover::run(stage, contender, fault, seconds(6)).map(Some),
             Load::Block(attack) => block::run(stage, contender, attack, seconds(1)).map(Some),
+            Load::BanMemory => bans::memory(stage, contender).map(Some),
+            Load::Recovery => bans::recovery(stage, contender).map(Some),
             Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             _ => Ok(None),
@@ -224,9 +226,16 @@ impl Rounds<'_> {
     fn rounds(&self, cell: &Cell) -> u32 {
         let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_));
         let usual = match (self.options.quick, is_short) {
+            _ if cell.load.is_once() => 1,
             (false, false) => self.experiment.rounds,
             (false, true) => 3,
-            (true, false) => 3,
+            (true, false) => {
+                if matches!(cell.load, Load::Block(_)) {
+                    2
+                } else {
+                    3
+                }
+            }
             // Memory hardly varies between rounds: once is enough when time is short.
             (true, true) => 1,
         };
@@ -268,9 +277,12 @@ impl Rounds<'_> {
             Load::Stalled(stalling) => stalled::run(stage, running, stalling, times),
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
-            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) => {
-                Err(io::Error::other("such a run starts everything itself"))
-            }
+            Load::Failover(_)
+            | Load::Probe(_)
+            | Load::Tunnel(_)
+            | Load::Block(_)
+            | Load::BanMemory
+            | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {
                 let seconds = if self.options.quick { 3.0 } else { 8.0 };
                 memory::slow(running, clients, &stage.path(body), seconds)

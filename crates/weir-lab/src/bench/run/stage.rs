@@ -177,10 +177,16 @@ impl Stage {
         {
             return Some(format!("{program} is not installed"));
         }
-        if let Load::Block(_) = cell.load
+        if (matches!(cell.load, Load::Block(_)) || cell.load.is_of_bans())
             && let Some(why) = Nets::obstacle(&self.programs, &self.directory)
         {
             return Some(why);
+        }
+        if let What::Limiting(limiting) = contender.what
+            && !limiting.packets.is_empty()
+            && self.programs.path("nft").is_none()
+        {
+            return Some("nft is not installed".to_owned());
         }
         let clients = cell.load.connections();
         let servers = settings::shape(u64::from(clients), self.descriptors, self.cores).map(|shape| shape.processes);

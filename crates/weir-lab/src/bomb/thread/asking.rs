@@ -23,7 +23,7 @@ impl<D: Driver> Generator<'_, D> {
     pub(super) fn offer(&mut self, index: u32) {
         let class = self.class(index);
         match (&class.rate, class.behaviour) {
-            (_, Behaviour::Hold) => {}
+            (None, Behaviour::Hold) => {}
             (None, _) => self.ask(index),
             (Some(_), _) => {
                 if self.can_take(index) && !std::mem::replace(&mut self.connections[index as usize].free, true) {
@@ -39,7 +39,7 @@ impl<D: Driver> Generator<'_, D> {
         if connection.phase == Phase::Down && class.connects_when_due() {
             return true;
         }
-        class.behaviour != Behaviour::ConnectFlood
+        !matches!(class.behaviour, Behaviour::ConnectFlood | Behaviour::Hold)
             && connection.phase == Phase::Open
             && !connection.sending
             && connection.rest.is_empty()

@@ -189,7 +189,12 @@ impl<D: Driver> Generator<'_, D> {
                 return self.ended(index, End::Ours);
             }
             Behaviour::Hold => {
-                let held = Asked { due_us: now_us, sent_us: now_us, request: 0, last: false, stream: 0 };
+                let due_us = self.connections[index as usize].due_us.take();
+                let share = self.share(index);
+                share.connecting -= u64::from(due_us.is_some());
+                share.left = share.left.saturating_sub(u64::from(due_us.is_some()));
+                let due_us = due_us.unwrap_or(now_us);
+                let held = Asked { due_us, sent_us: now_us, request: 0, last: false, stream: 0 };
                 self.connections[index as usize].asked.push_back(held);
             }
             _ if class.http2 => {

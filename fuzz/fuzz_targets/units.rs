@@ -1,0 +1,6 @@
+//! Times, sizes, and rates, statuses and keys of `shield`: a plain sum agrees, and what is accepted reads back.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| weir_config::fuzzing::units(data));
