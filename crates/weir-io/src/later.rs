@@ -10,7 +10,7 @@ use crate::Socket;
 use crate::epoll::poller::{Poller, Wait};
 
 /// How often it is looked, microseconds.
-const LATER_US: u64 = 20_000;
+pub(crate) const LATER_US: u64 = 20_000;
 
 /// See the module.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! What may come later: it comes, and not at once. Each test runs on each driver.
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{Class, Driver, Receive};
+use crate::later::LATER_US;
+use crate::{Class, Driver, Options, Receive};
 
 /// More than both kernel buffers of a loopback connection hold.
 const HUGE: usize = 24 << 20;
@@ -80,5 +81,30 @@ pub mod real {
         bench.finish();
     }
 
-    suite!(deferred_wakes_nobody,);
+    /// More of them than there are buffers at a time are received in one look.
+    pub fn deferred_outnumber_buffers<S: Subject>(subject: &S) {
+        const PAIRS: usize = 40;
+        let mut bench = Bench::with(subject, Options { small_armed: 4, ..Options::default() });
+        let pairs: Vec<_> = (0..PAIRS).map(|_| bench.pair()).collect();
+        for (_, far) in &pairs {
+            bench.receive(*far, Receive::Many(Class::Small));
+            bench.driver.defer(*far, true);
+        }
+        bench.fence();
+        let has = |bench: &mut Bench<'_, S>, round| {
+            pairs.iter().filter(|(_, far)| bench.of(*far).received.len() == round).count()
+        };
+        // From the first to the last there is less than one look lies behind another, at least once on a busy machine.
+        let is_one_look = (1..=20).any(|round| {
+            pairs.iter().for_each(|(near, _)| bench.send(*near, b"x"));
+            bench.until("one of them", |bench| has(bench, round) > 0);
+            let first_us = bench.driver.now_us();
+            bench.until("all of them", |bench| has(bench, round) == PAIRS);
+            bench.driver.now_us() - first_us < LATER_US / 2
+        });
+        assert!(is_one_look, "each look brought some");
+        bench.finish();
+    }
+
+    suite!(deferred_wakes_nobody, deferred_outnumber_buffers);
 }

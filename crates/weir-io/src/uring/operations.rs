@@ -164,7 +164,12 @@ impl Uring {
             let Some(socket) = self.starved[class as usize].pop_front() else { return };
             if let Some(slot) = self.table.named(socket) {
                 slot.clear(STARVED);
-                self.reconcile(socket);
+                // Who is looked at from time to time has been seen to have something.
+                if slot.has(DEFERRED) {
+                    self.receive_deferred(socket);
+                } else {
+                    self.reconcile(socket);
+                }
             }
         }
     }
