@@ -26,6 +26,7 @@ on_both_drivers!(
     handshakes_are_limited_and_resumed_ones_are_free,
     who_fails_to_shake_hands_is_refused_in_front_of_it,
     what_is_open_counts_in_front_of_the_handshake,
+    who_asks_too_much_is_kept_waiting,
 );
 
 /// A client of this machine. The first one is who waits for weir to start.
@@ -337,6 +338,31 @@ fn what_is_open_counts_in_front_of_the_handshake(io: Io) {
     drop((open, second));
     eventually("all are gone", || status(&weir)["clients"]["connections"] == 0);
     drop([(); 2].map(|()| shake(address, "247.0.3.1", &config()).expect("he has nothing open")));
+    weir.stop();
+    server.finish();
+}
+
+fn who_asks_too_much_is_kept_waiting(io: Io) {
+    let server = Server::start(Honest);
+    let shield = "shield { tarpit \"2s\"; tarpit-max 1\n limit \"few\" count=\"requests\" rate=\"1/h\" burst=1 over=\"tarpit\"; }\n";
+    let weir = Weir::start(io, 1, &(shield.to_owned() + &app(&server, 1, "")));
+    let (mut patient, mut leaver) = (connect(&weir, 2), connect(&weir, 3));
+    assert_eq!((get(&mut patient, "/"), get(&mut leaver, "/")), (200, 200));
+    let waits = |weir: &Weir| status(weir)["totals"]["tarpitted"].as_u64().expect("a count");
+    leaver.get(&format!("/?n={}", nonce()));
+    eventually("he waits", || waits(&weir) == 1);
+    // There is room for one: another one is reset.
+    patient.get(&format!("/?n={}", nonce()));
+    assert!(patient.end().reset);
+    assert_eq!(status(&weir)["totals"]["tarpit_full"], 1);
+    drop(leaver);
+    eventually("he is let go when he leaves", || status(&weir)["clients"]["connections"] == 0);
+    let mut other = connect(&weir, 2);
+    let begun = std::time::Instant::now();
+    other.get(&format!("/?n={}", nonce()));
+    assert_eq!(other.reply().status, 429);
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(2) && !other.end().reset);
+    assert_eq!(waits(&weir), 2);
     weir.stop();
     server.finish();
 }
