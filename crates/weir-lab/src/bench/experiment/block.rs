@@ -194,6 +194,14 @@ pub(crate) const WEIR_DROP: Limiting = limiting(
     ban for=\"1h\"
 ",
 );
+/// The same in the driver of the network card.
+pub(crate) const WEIR_XDP: Limiting = limiting(
+    Program::Weir,
+    "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
+    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"ban\"
+    ban for=\"1h\" via=\"xdp\" interface=\"proxy\"
+",
+);
 /// An answer.
 pub(crate) const NGINX_429: Limiting = limiting(
     Program::Nginx,
@@ -290,7 +298,7 @@ mod tests {
 
     #[test]
     fn figures_stand_in_all_lines() {
-        let weir = [WEIR_OBSERVE, WEIR_429, WEIR_RESET, WEIR_BAN, WEIR_DROP, WEIR_GUARD, WEIR_GUARD_BAN];
+        let weir = [WEIR_OBSERVE, WEIR_429, WEIR_RESET, WEIR_BAN, WEIR_DROP, WEIR_XDP, WEIR_GUARD, WEIR_GUARD_BAN];
         let others = [NGINX_429, NGINX_444, NGINX_GUARD, HAPROXY_429, HAPROXY_REJECT, HAPROXY_GUARD];
         for limiting in weir.into_iter().chain(others) {
             let text = limiting.lines();

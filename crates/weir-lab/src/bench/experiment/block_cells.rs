@@ -21,7 +21,7 @@ const LIMITING: &[&str] = &[
     "haproxy-reject",
 ];
 /// weir with bans that drop packets.
-const DROPPING: &[&str] = &["weir-drop"];
+const DROPPING: &[&str] = &["weir-drop", "weir-xdp"];
 
 /// What others have that drops packets.
 const KNOWN: &[&str] = &["haproxy-nft"];

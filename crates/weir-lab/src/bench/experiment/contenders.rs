@@ -216,6 +216,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     limiting("weir-reset", block::WEIR_RESET),
     limiting("weir-ban", block::WEIR_BAN),
     limiting("weir-drop", block::WEIR_DROP),
+    limiting("weir-xdp", block::WEIR_XDP),
     limiting("nginx-429", block::NGINX_429),
     limiting("nginx-444", block::NGINX_444),
     limiting("haproxy-429", block::HAPROXY_429),
