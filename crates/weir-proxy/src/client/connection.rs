@@ -121,8 +121,6 @@ pub(crate) struct Flags {
     pub unverified: bool,
     /// Its client did not send, or take, in time what it should.
     pub late: bool,
-    /// Its newest request is refused, and is told so later (`tarpit.rs`).
-    pub held: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.

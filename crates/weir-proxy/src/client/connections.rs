@@ -468,7 +468,7 @@ impl Connections {
             return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client));
         }
         let due_us = conn.deadline(self.current(conn), || self.inward(conn), self.leaves_us(conn), &cx.plan.client);
-        if conn.flags.held { due_us.min(self.tarpit.until_us(index)) } else { due_us }
+        due_us.min(self.tarpit.until_us(index))
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
@@ -498,8 +498,8 @@ impl Connections {
                     && (conn.reading() == Reading::Await || stashed == 0 || may_ask(self, index, &cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !self.is_held_back(conn),
-            Reading::Closing if conn.flags.held => self.tarpit.is_read(index),
-            Reading::Closing | Reading::Linger => true,
+            Reading::Closing => self.tarpit.is_read(index),
+            Reading::Linger => true,
         };
         if wanted == conn.flags.stopped && !conn.flags.ended {
             let conn = self.conns.at_mut(index);

@@ -422,9 +422,10 @@ impl Clients {
     /// A client closed its sending direction. What it sent before that and waits is still served.
     pub(crate) fn client_ended(&mut self, token: u64, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
+        let is_held = self.answers.conns.tarpit.is_held(index);
         let conn = self.conn_mut(index);
         conn.flags.ended = true;
-        if conn.flags.held {
+        if is_held {
             tarpit::client_left(&mut self.answers, index, cx);
         } else if conn.stash.is_some() && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
             self.parse_stash(index, to, cx);

@@ -160,9 +160,7 @@ impl Answers {
 
     /// Forgets all exchanges of a connection; those under way upstream are told.
     pub(super) fn drop_exchanges(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
-        if std::mem::take(&mut self.conns.at_mut(index).flags.held) {
-            self.conns.tarpit.forget(index);
-        }
+        self.conns.tarpit.forget(index);
         while let Some(first) = self.conns.at(index).codec.current() {
             let exchange = self.conns.exchange(first);
             let hard = exchange.want.body_open || self.conns.at(index).reading() == Reading::Tunnel;

@@ -46,14 +46,27 @@ impl Tarpit {
         self.count >= most
     }
 
-    /// When the request of a connection is answered that is held.
-    pub(super) fn until_us(&self, index: ClientKey) -> u64 {
-        self.held.get(index).map_or(u64::MAX, |held| held.until_us)
+    /// Whether the newest request of a connection is held.
+    #[inline]
+    pub(super) fn is_held(&self, index: ClientKey) -> bool {
+        self.get(index).is_some()
     }
 
-    /// Whether the client of a connection that is held may send more in vain.
+    /// When the request of a connection is answered that is held; the end of time if none is.
+    #[inline]
+    pub(super) fn until_us(&self, index: ClientKey) -> u64 {
+        self.get(index).map_or(u64::MAX, |held| held.until_us)
+    }
+
+    /// Whether more of a client is read: of one who is held only so much in vain.
+    #[inline]
     pub(super) fn is_read(&self, index: ClientKey) -> bool {
-        self.held.get(index).is_none_or(|held| held.unread < UNREAD_BYTES_MAX)
+        self.get(index).is_none_or(|held| held.unread < UNREAD_BYTES_MAX)
+    }
+
+    #[inline]
+    fn get(&self, index: ClientKey) -> Option<&Held> {
+        if self.count == 0 { None } else { self.held.get(index) }
     }
 
     /// So many bytes came of a client who is held.
@@ -69,6 +82,9 @@ impl Tarpit {
     }
 
     fn take(&mut self, index: ClientKey) -> Option<Held> {
+        if self.count == 0 {
+            return None;
+        }
         let held = self.held.take(index)?;
         self.count -= 1;
         Some(held)
@@ -97,7 +113,6 @@ pub(super) fn hold(
     want.body_open = !head.body.is_empty() || head.method == Method::Connect;
     let conn = clients.conn_mut(index);
     conn.read_as(Reading::Closing);
-    conn.flags.held = true;
     let until_us = cx.now_us.saturating_add(for_us);
     clients.answers.conns.tarpit.put(index, Held { exchange, until_us, local, unread: 0 });
     clients.answers.conns.arm(index, cx);
@@ -106,7 +121,6 @@ pub(super) fn hold(
 /// The request of a connection is held no longer, if one was.
 pub(super) fn let_go(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
     let Some(held) = answers.conns.tarpit.take(index) else { return };
-    answers.conns.at_mut(index).flags.held = false;
     answers.answer_local(held.exchange, held.local, cx);
     if answers.conns.is_there(index) {
         answers.conns.update_receive(index, cx);

@@ -39,7 +39,7 @@ impl Clients {
         }
         let due_us = self.answers.conns.deadline(index, cx);
         self.conn_mut(index).armed_us = u64::MAX;
-        if self.conn(index).flags.held && self.answers.conns.tarpit.until_us(index) <= cx.now_us {
+        if self.answers.conns.tarpit.until_us(index) <= cx.now_us {
             return tarpit::let_go(&mut self.answers, index, cx);
         }
         if due_us <= cx.now_us {
