@@ -50,13 +50,14 @@ use weir_http::Fields;
 use weir_http::h2::Heads;
 
 pub use accept::Unwanted;
+pub(crate) use accept::{admit_flow, flow_left, keep_flow};
 use account::Records;
 pub(crate) use answer::Answers;
 use ask::Asks;
-use banned::Cutting;
 use guard::Guard;
 
 use crate::base::keys::ClientKey;
+use crate::base::sweep::Sweep;
 use crate::client::connection::ClientConn;
 use crate::client::connections::Connections;
 use crate::context::Context;
@@ -79,7 +80,7 @@ pub(crate) struct Clients {
     /// Where heads of HTTP/2 are read; kept for its memory.
     heads: Heads,
     /// Which connections may be of clients who have just been banned.
-    cutting: Cutting,
+    cutting: Sweep,
 }
 
 impl Clients {
@@ -141,7 +142,7 @@ impl Clients {
             fields: Fields::default(),
             path: Vec::new(),
             heads: Heads::default(),
-            cutting: Cutting::default(),
+            cutting: Sweep::default(),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::doing::{Doing, Step};
 use crate::encoding::Encoders;
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
+use crate::flows;
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
@@ -410,6 +411,9 @@ impl<D: Driver> Worker<D> {
 
     fn handle(&mut self, completion: Completion) {
         let token = completion.token;
+        if Token::is_flow(token) {
+            return flows::handle(self, completion);
+        }
         match completion.event {
             Event::Received(buffer) => self.received(token, buffer),
             Event::Sent { payload, result } => {
@@ -436,7 +440,7 @@ impl<D: Driver> Worker<D> {
                         if let Some(facts) = facts {
                             self.sealed(token, client, facts);
                         }
-                        self.driver.receive(socket, Receive::Many(class_of(client)));
+                        flows::receive(self, socket, client);
                     }
                     Err(Unwanted::Close) => self.driver.close(socket),
                     Err(Unwanted::Reset) => self.driver.reset(socket),
@@ -553,7 +557,7 @@ impl<D: Driver> Worker<D> {
             Action::Relay { client, server } => self.driver.relay(unpack(client), unpack(server)),
             Action::LookRelay { token, client } => {
                 if let Some(moved) = self.driver.relayed(unpack(client)) {
-                    self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a);
+                    self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a, moved.half_closed);
                 }
             }
             Action::ReceiveUpstream { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
@@ -561,7 +565,9 @@ impl<D: Driver> Worker<D> {
             Action::ShutdownClient { socket } | Action::ShutdownUpstream { socket } => {
                 self.driver.shutdown_write(unpack(socket));
             }
-            Action::CloseClient { socket, reset: true } => self.driver.reset(unpack(socket)),
+            Action::CloseClient { socket, reset: true } | Action::ResetUpstream { socket } => {
+                self.driver.reset(unpack(socket))
+            }
             Action::CloseClient { socket, reset: false } | Action::CloseUpstream { socket } => {
                 self.driver.close(unpack(socket));
             }
@@ -580,7 +586,7 @@ impl<D: Driver> Worker<D> {
 }
 
 /// The pool that a connection is received into.
-fn class_of(token: u64) -> Class {
+pub(crate) fn class_of(token: u64) -> Class {
     if Token::is_upstream(token) { OF_SERVERS } else { OF_CLIENTS }
 }
 

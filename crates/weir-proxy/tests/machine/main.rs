@@ -43,6 +43,8 @@ mod stats;
 mod stealing;
 mod streams;
 mod suspects;
+mod tcp;
+mod tcp_names;
 mod truth;
 mod tunnels;
 mod unheard;
