@@ -308,7 +308,7 @@ impl Checker<'_> {
 }
 
 /// The default of a row, read like any value; a test reads them all.
-fn default_of(row: &'static Row, text: &str) -> Chosen {
+pub(crate) fn default_of(row: &'static Row, text: &str) -> Chosen {
     let scalar = match (&row.kind, text) {
         (Kind::Flag, _) => Scalar::Flag(text == "#true"),
         _ => Scalar::Text(text.to_owned()),

@@ -16,6 +16,7 @@ mod route;
 mod shield;
 mod shutdown;
 mod split;
+mod tcp;
 mod tls;
 mod upgrade;
 mod user;
@@ -69,6 +70,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     fallback::fallbacks(&mut compiler, document, &mut upstreams);
     compiler.check_compress(document);
     let routes = compiler.routes(document, &mut upstreams);
+    let tcp = tcp::tcp(&mut compiler, document, &mut upstreams);
     compiler.check_private(document);
     identity::check_identity(&mut compiler, document);
     compiler.warn(document);
@@ -78,6 +80,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         listeners,
         upstreams,
         routes,
+        tcp,
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
@@ -123,7 +126,8 @@ impl Compiler<'_> {
     /// Whether anything is there to do, and not absurdly much.
     fn count(&mut self, document: &Checked) {
         let counts = ["listen", "route"].map(|word| document.all(word).count());
-        let only_forwards = counts == [0, 0] && document.all("forward").next().is_some();
+        let is_other = |word| document.all(word).next().is_some();
+        let only_forwards = counts == [0, 0] && ["forward", "tcp"].into_iter().any(is_other);
         for (word, example) in [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")] {
             match document.all(word).count() {
                 0 if only_forwards => {}
@@ -393,7 +397,8 @@ impl Compiler<'_> {
             self.names.push((name.to_owned(), block.place("address")));
             ServerPlan::new(name, UNLOCATED)
         });
-        Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
+        let tcp_connections_max = block.count_or_none("tcp-connections").map(narrow);
+        Some(ServerPlan { connections_min, connections, connections_max, tcp_connections_max, weight, backup, ..plan })
     }
 
     /// How many connections are kept, made for what shares them, and made at all.

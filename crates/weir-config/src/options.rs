@@ -1,13 +1,15 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
-//! `options/route.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
+//! `options/route.rs`, `tcp` in `options/tcp.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
 
 mod compress;
 mod discovery;
 mod forward;
+mod health;
 mod route;
 mod shield;
 mod shutdown;
+mod tcp;
 mod tls;
 mod upgrade;
 mod user;
@@ -85,6 +87,7 @@ pub(crate) const DOCUMENT: Block = Block {
         route::ROUTE,
         compress::COMPRESS,
         forward::FORWARD,
+        tcp::TCP,
         shield::SHIELD,
         shutdown::SHUTDOWN,
         discovery::DISCOVERY,
@@ -97,7 +100,7 @@ pub(crate) const DOCUMENT: Block = Block {
 
 const LISTEN: Block = Block {
     name: "listen",
-    help: "An address that clients connect to. At least one, with a `route`, or a `forward`.",
+    help: "An address that clients connect to. At least one, with a `route`, or a `forward` or `tcp`.",
     positional: &[row(
         "address",
         Kind::Text("ADDRESS:PORT, or `unix:` and a path", texts::listener),
@@ -392,7 +395,7 @@ const UPSTREAM: Block = Block {
             "Strange though legal events (docs/status.md) on one connection; with more it is made anew.",
         ),
     ],
-    blocks: &[discovery::SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
+    blocks: &[discovery::SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, health::HEALTH],
     repeats: true,
     ..BLOCK
 };
@@ -548,51 +551,6 @@ const FAILOVER: Block = Block {
     options: &[
         row("limit", Kind::Count(1, 10_000), Default::Is("10"), "How many of them, over all workers."),
         row("window", TIMEOUT, Default::Is("10s"), "Within this time."),
-    ],
-    blocks: &[],
-    repeats: true,
-    ..BLOCK
-};
-
-const HEALTH: Block = Block {
-    name: "health",
-    help: "Probes of each server, by one worker, on connections of their own. Without this block there are none. One at most.",
-    positional: &[],
-    options: &[
-        row(
-            "path",
-            Kind::Text("a path", texts::probe_path),
-            Default::Is("/"),
-            "What is asked for. No probe is made while clients get good answers to just that.",
-        ),
-        row("method", Kind::Word(&["GET", "HEAD", "OPTIONS"]), Default::Is("GET"), "How."),
-        row(
-            "host",
-            Kind::Or("server", &Kind::Text("a host, perhaps with a port", texts::probe_host)),
-            Default::Is("server"),
-            "The Host field of the probe. `server`: the address of the server, as written; `localhost` of a unix socket.",
-        ),
-        row(
-            "expect-status",
-            Kind::Text("a status such as 204, a class such as 2xx, or a range such as 200-299", texts::codes),
-            Default::Is("200-399"),
-            "Answers that are good.",
-        ),
-        row(
-            "expect-body",
-            Kind::Or("any", &Kind::Text("a text, or sha256:DIGEST", texts::probe_text)),
-            Default::Is("any"),
-            "What a good answer contains within its first 64 KiB, or `sha256:` and 64 hexadecimal digits: what `sha256sum` says of its body. Then every probe is made.",
-        ),
-        row("interval", Kind::Time(100_000, DAY), Default::Is("10s"), "Between two probes, a tenth less or more."),
-        row("timeout", TIMEOUT, Default::Is("5s"), "How long a probe may take, with its connect."),
-        row("rise", Kind::Count(1, 100), Default::Is("2"), "Good probes in a row that bring a suspended server back."),
-        row(
-            "fall",
-            Kind::Count(1, 100),
-            Default::Is("3"),
-            "Failed probes in a row that suspend a server. From the first one on they come every second.",
-        ),
     ],
     blocks: &[],
     repeats: true,

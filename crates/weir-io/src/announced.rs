@@ -48,6 +48,10 @@ enum State {
     Rest { token: Token, bytes: Vec<u8>, want: Receive },
     /// It is being connected, and this is sent first; empty: that is being sent.
     Preface { bytes: Vec<u8> },
+    /// It is relayed, and so much of what came from it was sent to the other side before.
+    Ahead { bytes: u64 },
+    /// The other side of one of those, while that is being sent.
+    Behind,
 }
 
 /// See the module.
@@ -124,7 +128,7 @@ impl<D: Driver> Announced<D> {
         let waiting = self.waiting.get_mut(&socket.index).filter(|waiting| waiting.generation == socket.generation)?;
         match &mut waiting.state {
             State::Rest { token, want, .. } => Some((token, want)),
-            State::Header { .. } | State::Preface { .. } => None,
+            _ => None,
         }
     }
 
@@ -151,6 +155,19 @@ impl<D: Driver> Announced<D> {
             None => true,
             Some(rest @ State::Rest { .. }) => {
                 self.put(completion.socket, rest);
+                true
+            }
+            Some(State::Ahead { bytes }) => {
+                match &mut completion.event {
+                    Event::RelayEnded { moved, .. } => moved.a_to_b += bytes,
+                    _ => self.put(completion.socket, State::Ahead { bytes }),
+                }
+                true
+            }
+            // The caller has not asked for that; a failure is the relay's.
+            Some(State::Behind) if matches!(completion.event, Event::Sent { .. }) => false,
+            Some(State::Behind) => {
+                self.put(completion.socket, State::Behind);
                 true
             }
             Some(State::Preface { bytes }) => {
@@ -357,13 +374,26 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.acknowledge(socket);
     }
 
+    /// What came behind the header of `a` and was not handed out goes first. It is known by `a` alone that it was moved.
     fn relay(&mut self, a: Socket, b: Socket) {
-        debug_assert!(self.rest(a).is_none() && self.rest(b).is_none(), "what came first is not handed out");
+        debug_assert!(self.rest(b).is_none(), "nobody announces servers");
+        if self.rest(a).is_some()
+            && let Some(State::Rest { bytes, .. }) = self.take(a)
+        {
+            self.put(a, State::Ahead { bytes: bytes.len() as u64 });
+            self.put(b, State::Behind);
+            self.inner.send(b, Payload::Owned(bytes));
+        }
         self.inner.relay(a, b);
     }
 
     fn relayed(&self, socket: Socket) -> Option<Relayed> {
-        self.inner.relayed(socket)
+        let mut moved = self.inner.relayed(socket)?;
+        let waiting = self.waiting.get(&socket.index).filter(|waiting| waiting.generation == socket.generation);
+        if let Some(Waiting { state: State::Ahead { bytes }, .. }) = waiting {
+            moved.a_to_b += bytes;
+        }
+        Some(moved)
     }
 
     fn close(&mut self, socket: Socket) {

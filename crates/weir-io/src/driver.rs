@@ -102,6 +102,8 @@ pub struct Relayed {
     pub a_to_b: u64,
     /// From the second socket to the first.
     pub b_to_a: u64,
+    /// One direction is over, and the other one is not.
+    pub half_closed: bool,
 }
 
 /// Why a relay is over.

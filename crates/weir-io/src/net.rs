@@ -101,6 +101,18 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(3)).with_retries(3);
 
+/// The same of a client whose connection may rest for an hour: one that is gone without a word is noticed after 2 minutes.
+const CLIENT_KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10)).with_retries(6);
+
+/// Has the kernel ask idle clients of a listener whether they are still there (SO_KEEPALIVE, which accepted sockets inherit), or not. A socket
+/// of another kind than TCP has no such question.
+pub fn keep_clients_alive(listener: &OwnedFd, on: bool) {
+    let socket = SockRef::from(listener);
+    // Errors mean that it is another kind.
+    let _ = if on { socket.set_tcp_keepalive(&CLIENT_KEEPALIVE) } else { socket.set_keepalive(false) };
+}
+
 /// How often the kernel must have tried again in vain before a connection counts as unheard: that takes 0.6 s and more, and tells a silent
 /// network from a machine that stood still.
 const TRIES_MIN: u8 = 2;
@@ -399,7 +411,7 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Outgoing connections are asked whether they still stand, and are not given up for a closed window.
+    //! Outgoing connections are asked whether they still stand, and are not given up for a closed window; and clients where that is wanted.
 
     use socket2::SockRef;
 
@@ -415,6 +427,26 @@ mod tests {
             let count = options.tcp_keepalive_retries().expect("an option");
             assert_eq!(idle.expect("an option") + each.expect("an option") * count, Duration::from_secs(24));
             assert_eq!(options.tcp_user_timeout().expect("an option"), None);
+        }
+    }
+
+    #[test]
+    fn clients_of_a_listener_are_asked_where_that_is_wanted() {
+        let listener = bind_listener("127.0.0.1:0".parse().expect("an address"), 8).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let listener = OwnedFd::from(listener);
+        for on in [false, true, false] {
+            keep_clients_alive(&listener, on);
+            let client = std::net::TcpStream::connect(address).expect("it listens");
+            let (fd, _) = accept(listener.as_raw_fd(), false).expect("one waits");
+            // SAFETY: the descriptor was just accepted, and nobody else has it.
+            let accepted = unsafe { OwnedFd::from_raw_fd(fd) };
+            let options = SockRef::from(&accepted);
+            assert_eq!(options.keepalive().expect("an option"), on);
+            if on {
+                assert_eq!(options.tcp_keepalive_time().expect("an option"), Duration::from_secs(60));
+            }
+            drop(client);
         }
     }
 }

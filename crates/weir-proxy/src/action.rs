@@ -109,4 +109,9 @@ pub enum Action {
         /// The driver's name for the connection.
         socket: u64,
     },
+    /// End a server's connection with a reset, because what it has is not all and nothing else can say so.
+    ResetUpstream {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
 }

@@ -11,6 +11,7 @@ pub mod piece;
 pub(crate) mod side_table;
 pub(crate) mod slab;
 pub(crate) mod stamp;
+pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod timer_wheel;
 pub mod token;

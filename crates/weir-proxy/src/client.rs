@@ -51,15 +51,16 @@ use weir_http::Fields;
 use weir_http::h2::Heads;
 
 pub use accept::Unwanted;
+pub(crate) use accept::{admit_flow, flow_left, keep_flow};
 use account::Records;
 pub(crate) use answer::Answers;
 use ask::Asks;
-use banned::Cutting;
 use guard::Guard;
 pub use guard::{Door, Visit};
 
 use crate::action::Action;
 use crate::base::keys::ClientKey;
+use crate::base::sweep::Sweep;
 use crate::client::connection::ClientConn;
 use crate::client::connections::Connections;
 use crate::context::Context;
@@ -82,7 +83,7 @@ pub(crate) struct Clients {
     /// Where heads of HTTP/2 are read; kept for its memory.
     heads: Heads,
     /// Which connections may be of clients who have just been banned.
-    cutting: Cutting,
+    cutting: Sweep,
 }
 
 impl Clients {
@@ -148,7 +149,7 @@ impl Clients {
             fields: Fields::default(),
             path: Vec::new(),
             heads: Heads::default(),
-            cutting: Cutting::default(),
+            cutting: Sweep::default(),
         }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Context {
     pub http2: Arc<Limits>,
     /// Who is banned.
     pub bans: Arc<BanSet>,
+    /// Connections of `tcp`.
+    pub flows: usize,
     /// There is an access log: it wants to know which connection a request was put on.
     pub logs: bool,
     clock: WallClock,
@@ -89,6 +91,7 @@ impl Context {
             usage: Usage::default(),
             relays: false,
             bans: Arc::default(),
+            flows: 0,
             logs: false,
             clock: WallClock { offset_us: 0, date_s: None, date: weir_http::http_date(0) },
         }

@@ -63,6 +63,50 @@ impl From<ClientEnd> for Blame {
 }
 
 worded! {
+    /// Why a connection of `tcp` ended.
+    enum FlowEnd;
+    /// In order: both sides ended their direction.
+    Done: "done";
+    /// The client reset it, or can't be reached any more.
+    ClientReset: "client-reset";
+    /// The server reset it, or can't be reached any more.
+    ServerReset: "server-reset";
+    /// No server may have it: all are suspended, out of use or full.
+    NoServer: "no-server";
+    /// There were no descriptors for a connection to a server.
+    NoDescriptors: "no-descriptors";
+    /// No server took it.
+    ConnectFailed: "connect-failed";
+    /// No server took it, and the last one was silent.
+    ConnectTimeout: "connect-timeout";
+    /// The client did not say within `hello-timeout` which name it asks for.
+    HelloTimeout: "hello-timeout";
+    /// The client ended its direction before it had said that.
+    HelloTruncated: "hello-truncated";
+    /// The client asks for no name that leads anywhere, or speaks no TLS, and nothing is said of others.
+    UnknownName: "unknown-name";
+    /// Nothing moved for `idle-timeout`.
+    IdleTimeout: "idle-timeout";
+    /// Nothing moved for `half-close-timeout` after one side had ended.
+    HalfCloseTimeout: "half-close-timeout";
+    /// The client was banned.
+    Banned: "banned";
+}
+
+impl From<FlowEnd> for Blame {
+    /// Whose doing it is that it did not end in order.
+    fn from(end: FlowEnd) -> Blame {
+        let party = match end {
+            FlowEnd::Done => Party::None,
+            FlowEnd::ClientReset | FlowEnd::HelloTruncated => Party::Client,
+            FlowEnd::ServerReset | FlowEnd::ConnectFailed | FlowEnd::ConnectTimeout => Party::Server,
+            _ => Party::Weir,
+        };
+        Blame { word: end.word(), party }
+    }
+}
+
+worded! {
     /// Why a client and weir did not come to speak TLS, or could not go on.
     enum TlsFailure;
     /// The client did not begin with TLS.

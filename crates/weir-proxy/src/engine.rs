@@ -3,7 +3,7 @@
 //! Called by the worker's loop, which knows sockets; nothing here does. One turn is, in this order:
 //!
 //! 1. [`Engine::begin_turn`] with the time, and [`Engine::set_wall`] when the clock on the wall has changed,
-//! 2. any number of `client_*`, `link_*`, `relay_*`, [`Engine::accepted`], [`Engine::deliver`], [`Engine::order`] and [`Engine::on_news`]
+//! 2. any number of `client_*`, `upstream_*`, `relay_*`, [`on_flow`], [`Engine::accepted`], [`Engine::deliver`], [`Engine::order`] and [`Engine::on_news`]
 //!    calls with what happened,
 //! 3. [`Engine::settle`]: timers, and what was put off to the end of the turn,
 //! 4. [`Engine::poll_action`] until None: what is to be done outside,
@@ -15,6 +15,7 @@
 //! mail of the worker to itself, which is delivered as soon as it returns (`Engine::pass_on`): no machine is called while it is at work.
 
 mod audit;
+mod flows;
 mod lives;
 mod mail;
 mod report;
@@ -22,6 +23,7 @@ mod report;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use self::flows::{FlowEvent, Over, on_flow};
 pub use crate::action::Action;
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
@@ -40,10 +42,11 @@ use crate::observe::histogram::Histogram;
 use crate::observe::secured::Secured;
 use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
-use crate::plan::{Entrance, Plan};
+use crate::plan::{Entrance, Plan, Serves};
 pub use crate::request::encoding::{Encoded, Job};
 use crate::retry::poison::Suspect;
 use crate::shield::bans::{BanSet, Offence};
+use crate::tcp::Flows;
 pub use crate::upstream::Delivery;
 use crate::upstream::Upstreams;
 use crate::upstream::server_state::ServerState;
@@ -93,6 +96,8 @@ pub struct Engine {
     cx: Context,
     clients: Clients,
     upstreams: Upstreams,
+    /// Connections of `tcp`.
+    flows: Flows,
     /// Mail to itself that is being delivered; kept for its memory.
     own_post: Post,
     /// Timers that are due; kept for its memory.
@@ -112,7 +117,16 @@ impl Engine {
         cx.logs = clients.records().are_kept();
         let upstreams = Upstreams::new(parts.hints, &parts.servers, parts.seed, &mut cx);
         let strangers = vec![false; usize::from(parts.workers)];
-        Engine { cx, clients, upstreams, own_post: Post::default(), expired: Vec::new(), life: 0, strangers }
+        Engine {
+            cx,
+            clients,
+            upstreams,
+            flows: Flows::default(),
+            own_post: Post::default(),
+            expired: Vec::new(),
+            life: 0,
+            strangers,
+        }
     }
 
     /// Begins a turn at this time (microseconds, monotonic, never less than before).
@@ -136,6 +150,10 @@ impl Engine {
             banned::cut_off(&mut self.clients, &mut self.cx);
             self.pass_on();
         }
+        if self.flows.is_cutting() {
+            let (flows, mut sides) = flows::parts(self);
+            flows.cut_off(&mut sides);
+        }
         self.upstreams.settle(&mut self.cx);
         self.pass_on();
     }
@@ -149,6 +167,10 @@ impl Engine {
                 Some(Token::Conn { .. } | Token::Probe { .. } | Token::Retry { .. }) => {
                     self.upstreams.on_timer(token, &mut Replies::new(&mut self.clients), &mut self.cx);
                 }
+                Some(Token::Flow { .. }) => {
+                    let (flows, mut sides) = flows::parts(self);
+                    flows.on_timer(token, &mut sides);
+                }
                 _ => {}
             }
             self.pass_on();
@@ -158,7 +180,7 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.clients.conns().has_to_parse() || banned::is_cutting(&self.clients) {
+        if self.clients.conns().has_to_parse() || banned::is_cutting(&self.clients) || self.flows.is_cutting() {
             return Some(self.cx.now_us);
         }
         self.cx.wheel.next_due().into_iter().chain(self.upstreams.next_deadline(&self.cx)).min()
@@ -256,7 +278,7 @@ impl Engine {
 
     /// Whether draining has come to its end.
     pub fn is_drained(&self) -> bool {
-        self.clients.conns().is_draining() && self.clients.conns().len() == 0
+        self.clients.conns().is_draining() && self.clients.conns().len() + self.flows.len() == 0
     }
 
     /// A client connected. It speaks HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the token that names it.
@@ -264,6 +286,9 @@ impl Engine {
     /// # Errors
     /// It is not wanted: what becomes of its connection.
     pub fn accepted(&mut self, socket: u64, peer: SocketAddr, entrance: Entrance) -> Result<u64, Unwanted> {
+        if matches!(entrance.serves, Serves::Tcp(_)) {
+            return flows::accepted(self, socket, peer, entrance);
+        }
         self.clients.accepted(socket, peer, entrance, &mut self.cx)
     }
 
@@ -302,9 +327,14 @@ impl Engine {
         self.pass_on();
     }
 
-    /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
-    /// ends.
-    pub fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64) {
+    /// So much a tunnel has moved, from its client and to it, since it is the driver's, and whether one of both sides has ended. One that
+    /// has moved nothing for too long ends.
+    pub fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, half_closed: bool) {
+        if Token::is_flow(token) {
+            let (flows, mut sides) = flows::parts(self);
+            flows.looked(token, (from_client, to_client), half_closed, &mut sides);
+            return self.pass_on();
+        }
         self.clients.relay_looked(token, from_client, to_client, &mut self.cx);
         self.pass_on();
     }
@@ -319,11 +349,20 @@ impl Engine {
 
     /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
     pub fn upstream_started(&mut self, token: u64, socket: u64) -> bool {
-        self.upstreams.upstream_started(token, socket)
+        if Token::is_flow(token) {
+            self.flows.started(token, socket)
+        } else {
+            self.upstreams.upstream_started(token, socket)
+        }
     }
 
     /// A connect has ended.
     pub fn upstream_connected(&mut self, token: u64, ok: bool) {
+        if Token::is_flow(token) {
+            let (flows, mut sides) = flows::parts(self);
+            flows.connected(token, ok, &mut sides);
+            return self.pass_on();
+        }
         self.upstreams.upstream_connected(token, if ok { Ok(()) } else { Err(None) }, &mut self.cx);
         self.pass_on();
     }
@@ -421,6 +460,7 @@ impl Engine {
     pub fn set_bans(&mut self, bans: Arc<BanSet>) {
         self.cx.bans = bans;
         banned::look_for_banned(&mut self.clients);
+        self.flows.look_for_banned();
     }
 
     /// Whether a server takes new requests as far as this worker knows, and why not.

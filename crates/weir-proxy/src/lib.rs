@@ -18,4 +18,5 @@ pub mod plan;
 pub mod request;
 pub mod retry;
 pub mod shield;
+pub mod tcp;
 pub mod upstream;

@@ -11,6 +11,7 @@ mod server;
 mod shield;
 mod shutdown;
 mod slots;
+mod tcp;
 mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
@@ -38,6 +39,7 @@ pub use shield::{
 };
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
+pub use tcp::{NamesPlan, Serves, TcpPlan};
 pub use upgrade::UpgradePlan;
 
 /// Everything a worker needs to know.
@@ -55,6 +57,8 @@ pub struct Plan {
     pub access_log: Option<AccessPlan>,
     /// What clients of listeners that serve [`Serves::Forward`] may do; None: there are no such listeners.
     pub forward: Option<ForwardPlan>,
+    /// What becomes of connections of listeners that serve [`Serves::Tcp`].
+    pub tcp: Vec<Arc<TcpPlan>>,
     /// The files of users of all of that, each once.
     pub users: Vec<Arc<Path>>,
     /// Limits for each client; None, the default: there are none.
@@ -176,16 +180,6 @@ impl Plan {
     }
 }
 
-/// What the clients of a listener may ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Serves {
-    /// What a route leads to an upstream. The default.
-    #[default]
-    Reverse,
-    /// Any destination that [`ForwardPlan::policy`] allows (RFC 9110 §3.7: a proxy).
-    Forward,
-}
-
 /// A forward proxy: requests in absolute-form, and CONNECT.
 #[derive(Debug, Clone)]
 pub struct ForwardPlan {
@@ -222,6 +216,8 @@ pub enum Pool {
     Pinned,
     /// Each request has an upstream connection of its own.
     PerRequest,
+    /// Each connection of `tcp` has one: no word of the configuration, but of whom it is used by.
+    Tcp,
 }
 
 impl Pool {
@@ -232,12 +228,13 @@ impl Pool {
             Pool::Shared => "shared",
             Pool::Pinned => "pinned",
             Pool::PerRequest => "per-request",
+            Pool::Tcp => "tcp",
         }
     }
 
     /// Whether connections belong to clients or requests, and are made when those need them.
     pub fn is_private(self) -> bool {
-        matches!(self, Pool::Pinned | Pool::PerRequest)
+        matches!(self, Pool::Pinned | Pool::PerRequest | Pool::Tcp)
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) mod depth;
 mod doubts;
 pub(crate) mod early_close;
 pub(crate) mod entry;
+pub(crate) mod flows;
 mod glitches;
 mod groups;
 mod head;

@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use weir_io::{Driver, Receive, Socket};
+use weir_io::{Driver, Socket};
 use weir_proxy::engine::{Door, Unwanted, Visit, accepted_by_door};
 use weir_tls::{Gate, Pass, Refusal};
 
+use crate::flows;
 use crate::tls::agreed;
-use crate::worker::{Worker, class_of, pack};
+use crate::worker::{Worker, pack};
 
 /// See the module.
 pub(crate) struct DoorGate(Rc<RefCell<Door>>);
@@ -42,7 +43,7 @@ impl<D: Driver> Worker<D> {
         match accepted {
             Ok(client) => {
                 self.driver.set_token(socket, client);
-                self.driver.receive(socket, Receive::Many(class_of(client)));
+                flows::receive(self, socket, client);
             }
             Err(Unwanted::Close) => self.driver.close(socket),
             Err(Unwanted::Reset) => self.driver.reset(socket),

@@ -7,6 +7,7 @@ mod doing;
 mod encoding;
 mod enquiry;
 mod errands;
+mod flows;
 mod gate;
 mod hand_over;
 mod listeners;

@@ -10,10 +10,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_io::{AcceptQueue, Announced, Balancers, Driver, Socket};
+use weir_io::{AcceptQueue, Announced, Balancers, Driver, Socket, keep_clients_alive};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan};
+use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves};
 
 use crate::start::Sealing;
 use crate::worker::Worker;
@@ -85,6 +85,11 @@ struct Listener {
     is_leaving: bool,
 }
 
+/// Whether connections are passed on, so that only the kernel can find out whether a client that rests is still there.
+fn is_tcp(plan: &ListenerPlan) -> bool {
+    matches!(plan.serves, Serves::Tcp(_))
+}
+
 impl Listeners {
     fn get(&self, number: u32) -> Option<&Listener> {
         self.all.get(number as usize)?.as_ref()
@@ -111,6 +116,8 @@ impl Listeners {
             (address, _) => address,
         };
         let token = Token::Listener { index: number }.pack();
+        // Who has opened the others may have said so already.
+        sockets.iter().filter(|_| is_tcp(plan)).for_each(|socket| keep_clients_alive(socket, true));
         let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;
         let plan = plan.clone();
         self.all[number as usize] = Some(Listener { sockets, address, plan, stays_open, is_leaving: false });
@@ -228,6 +235,10 @@ impl<D: Driver> Worker<D> {
         let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if listener.plan.backlog != plan.backlog {
             listener.sockets.iter().for_each(|socket| self.driver.set_backlog(*socket, plan.backlog));
+        }
+        if is_tcp(&listener.plan) != is_tcp(plan) {
+            let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
+            descriptors.for_each(|socket| keep_clients_alive(&socket, is_tcp(plan)));
         }
         listener.plan = plan.clone();
     }

@@ -23,6 +23,7 @@ use crate::doing::{Doing, Step};
 use crate::encoding::Encoders;
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
+use crate::flows;
 use crate::gate::DoorGate;
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
@@ -414,6 +415,9 @@ impl<D: Driver> Worker<D> {
 
     fn handle(&mut self, completion: Completion) {
         let token = completion.token;
+        if Token::is_flow(token) {
+            return flows::handle(self, completion);
+        }
         match completion.event {
             Event::Received(buffer) => self.received(token, buffer),
             Event::Sent { payload, result } => {
@@ -538,7 +542,7 @@ impl<D: Driver> Worker<D> {
             Action::Relay { client, server } => self.driver.relay(unpack(client), unpack(server)),
             Action::LookRelay { token, client } => {
                 if let Some(moved) = self.driver.relayed(unpack(client)) {
-                    self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a);
+                    self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a, moved.half_closed);
                 }
             }
             Action::ReceiveUpstream { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
@@ -546,7 +550,9 @@ impl<D: Driver> Worker<D> {
             Action::ShutdownClient { socket } | Action::ShutdownUpstream { socket } => {
                 self.driver.shutdown_write(unpack(socket));
             }
-            Action::CloseClient { socket, reset: true } => self.driver.reset(unpack(socket)),
+            Action::CloseClient { socket, reset: true } | Action::ResetUpstream { socket } => {
+                self.driver.reset(unpack(socket))
+            }
             Action::CloseClient { socket, reset: false } | Action::CloseUpstream { socket } => {
                 self.driver.close(unpack(socket));
             }

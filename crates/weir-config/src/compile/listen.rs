@@ -4,19 +4,20 @@ use std::net::SocketAddr;
 
 use weir_proxy::plan::{ListenerPlan, Location, Serves, UNIX};
 
-use super::{BLOCKS_MAX, Compiler, narrow};
+use super::{BLOCKS_MAX, Compiler, narrow, tcp};
 use crate::Account;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
 impl Compiler<'_> {
-    /// All listeners, those of the forward proxy last.
+    /// All listeners, those of the forward proxy and of `tcp` last.
     pub(super) fn listeners(&mut self, document: &Checked) -> Vec<ListenerPlan> {
         let mut seen: Vec<(Location, Span)> = Vec::new();
         let mut listeners = Vec::new();
         let forward = document.all("forward").flat_map(|forward| forward.all("listen"));
         let blocks = document.all("listen").map(|block| (block, Serves::Reverse));
-        for (block, serves) in blocks.chain(forward.map(|block| (block, Serves::Forward))).take(BLOCKS_MAX) {
+        let blocks = blocks.chain(forward.map(|block| (block, Serves::Forward))).chain(tcp::listeners(document));
+        for (block, serves) in blocks.take(BLOCKS_MAX) {
             let Some(address) = Location::read(block.text("address")).filter(|_| !block.text("address").is_empty())
             else {
                 continue;
@@ -27,6 +28,7 @@ impl Compiler<'_> {
                 self.push(problem);
             }
             seen.push((address.clone(), block.place("address")));
+            tcp::check_listener(self, block, serves);
             let (mode, group) = rights(self, block, &address, serves);
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
             let protocols = self.protocols(block, serves, tls.is_some());

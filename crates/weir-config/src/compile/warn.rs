@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::Compiler;
+use super::{Compiler, tcp};
 use crate::check::Checked;
 use crate::problem::Problem;
 
@@ -13,8 +13,11 @@ impl Compiler<'_> {
     pub(super) fn warn(&mut self, document: &Checked) {
         let routes = document.all("route").map(|route| route.text("proxy"));
         let parts = document.all("route").flat_map(|route| route.all("split")).map(|split| split.text("upstream"));
-        let used: Vec<&str> =
-            routes.chain(parts).chain(document.all("upstream").map(|one| one.text("fallback"))).collect();
+        let used: Vec<&str> = routes
+            .chain(parts)
+            .chain(tcp::led_to(document))
+            .chain(document.all("upstream").map(|one| one.text("fallback")))
+            .collect();
         for upstream in document.all("upstream") {
             let name = upstream.text("name");
             // A name that was wrong has been reported.

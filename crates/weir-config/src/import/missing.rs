@@ -66,7 +66,7 @@ impl Missing {
             Missing::Acme => {
                 "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"
             }
-            Missing::Tcp => "weir carries HTTP only",
+            Missing::Tcp => "an import carries over HTTP only; plain TCP is a `tcp` block",
             Missing::ProxyProtocol => {
                 "write `proxy-protocol` in the `listen`, and in `trusted-proxies` who may connect there"
             }

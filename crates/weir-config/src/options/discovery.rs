@@ -66,6 +66,12 @@ pub(super) const SERVER: Block = Block {
             Default::AtLeast("1024", "connections"),
             "So many are made when others are held by what does not share: uploads that are not complete, large, late or endless answers, POSTs, slow readers. Tunnels are not counted.",
         ),
+        row(
+            "tcp-connections",
+            Kind::Or("unlimited", &Kind::Count(1, 1_000_000)),
+            Default::Is("unlimited"),
+            "Connections of `tcp` that the server may have, in total over all workers; further ones go to others, and are reset where there are none.",
+        ),
         row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
         row("backup", Kind::Flag, Default::Is("#false"), "Used only when no server without this can be."),
     ],

@@ -52,7 +52,7 @@ impl Line {
 }
 
 fn moved(a_to_b: usize, b_to_a: usize) -> Relayed {
-    Relayed { a_to_b: a_to_b as u64, b_to_a: b_to_a as u64 }
+    Relayed { a_to_b: a_to_b as u64, b_to_a: b_to_a as u64, half_closed: false }
 }
 
 /// Megabytes both ways at once, with either side ending first: each byte once and in order, each end behind the last byte.
@@ -73,6 +73,7 @@ pub fn relay_both_ways<S: Subject>(subject: &S) {
         bench.driver.shutdown_write(first);
         bench.until("the first end", |bench| bench.of(second).ended);
         assert!(!bench.of(first).is_over());
+        assert!(bench.driver.relayed(line.a).is_some_and(|moved| moved.half_closed), "one side has ended");
         // The other direction goes on.
         bench.send_all(second, b"and one more thing");
         bench.until("what came late", |bench| bench.of(first).received.ends_with(b"and one more thing"));

@@ -285,7 +285,11 @@ impl Relays {
 
 impl Relay {
     fn moved(&self) -> Relayed {
-        Relayed { a_to_b: self.flows[0].moved, b_to_a: self.flows[1].moved }
+        Relayed {
+            a_to_b: self.flows[0].moved,
+            b_to_a: self.flows[1].moved,
+            half_closed: self.flows[0].done != self.flows[1].done,
+        }
     }
 
     /// Gives each direction its share. True when one of them could go on at once.

@@ -107,7 +107,7 @@ impl Bench {
             else {
                 panic!("{completions:?}");
             };
-            assert_eq!(*moved, Relayed { a_to_b: BYTES as u64, b_to_a: BYTES as u64 });
+            assert_eq!(*moved, Relayed { a_to_b: BYTES as u64, b_to_a: BYTES as u64, half_closed: false });
         });
         assert_eq!(self.driver.relayed(a), None);
         let (pipes, unused) = self.driver.relays.pipes();

@@ -56,7 +56,11 @@ impl SimRelay {
     }
 
     fn moved(&self) -> Relayed {
-        Relayed { a_to_b: self.flows[0].moved, b_to_a: self.flows[1].moved }
+        Relayed {
+            a_to_b: self.flows[0].moved,
+            b_to_a: self.flows[1].moved,
+            half_closed: self.flows[0].done != self.flows[1].done,
+        }
     }
 }
 

@@ -51,6 +51,8 @@ keys! {
     ExchangeKey;
     /// The slot of a connection to a server, from 0.
     ConnKey;
+    /// The slot of a flow of plain TCP, from 0.
+    FlowKey;
     /// The index of a server, from 0, among those of all upstreams of the plan, upstream after upstream.
     #[derive(Default)]
     ServerIndex;

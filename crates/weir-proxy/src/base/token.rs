@@ -9,7 +9,7 @@
 //!
 //! A token may come back long after what it names is gone; the generation shows that.
 
-use super::keys::{ClientKey, ConnKey, Key, ServerIndex};
+use super::keys::{ClientKey, ConnKey, FlowKey, Key, ServerIndex};
 
 /// Bits of the number of a slot, a server or a listener.
 const NUMBER_BITS: u32 = u32::BITS;
@@ -25,10 +25,12 @@ const CONN: u8 = 2;
 const LISTENER: u8 = 3;
 const PROBE: u8 = 4;
 const RETRY: u8 = 5;
+const FLOW: u8 = 6;
+const FLOW_SERVER: u8 = 7;
 
 const _: () = {
     assert!(KIND_SHIFT + u8::BITS == u64::BITS, "kind, generation and number fill a token");
-    let kinds = [0, CLIENT, CONN, LISTENER, PROBE, RETRY];
+    let kinds = [0, CLIENT, CONN, LISTENER, PROBE, RETRY, FLOW, FLOW_SERVER];
     let mut at = 1;
     while at < kinds.len() {
         assert!(kinds[at] == kinds[at - 1] + 1, "kinds differ");
@@ -88,6 +90,20 @@ pub enum Token {
         /// Its slot.
         key: ClientKey,
     },
+    /// The client's connection of a flow of plain TCP, and its timers.
+    Flow {
+        /// Its slot.
+        key: FlowKey,
+        /// The occupant of the slot.
+        generation: ShortGeneration,
+    },
+    /// The server's connection of the same.
+    FlowServer {
+        /// Its slot.
+        key: FlowKey,
+        /// The occupant of the slot.
+        generation: ShortGeneration,
+    },
 }
 
 impl Token {
@@ -100,6 +116,8 @@ impl Token {
             Token::Listener { index } => (LISTENER, ShortGeneration::of(0), index),
             Token::Probe { server, generation } => (PROBE, generation, server.number()),
             Token::Retry { key } => (RETRY, ShortGeneration::of(0), key.number()),
+            Token::Flow { key, generation } => (FLOW, generation, key.number()),
+            Token::FlowServer { key, generation } => (FLOW_SERVER, generation, key.number()),
         };
         u64::from(kind) << KIND_SHIFT | u64::from(generation.0) << NUMBER_BITS | u64::from(number)
     }
@@ -114,6 +132,8 @@ impl Token {
             LISTENER if generation.0 == 0 => Some(Token::Listener { index: number }),
             PROBE => Some(Token::Probe { server: ServerIndex::new(number), generation }),
             RETRY if generation.0 == 0 => Some(Token::Retry { key: ClientKey::new(number) }),
+            FLOW => Some(Token::Flow { key: FlowKey::new(number), generation }),
+            FLOW_SERVER => Some(Token::FlowServer { key: FlowKey::new(number), generation }),
             _ => None,
         }
     }
@@ -122,6 +142,12 @@ impl Token {
     #[inline]
     pub fn is_upstream(bits: u64) -> bool {
         matches!(Token::unpack(bits), Some(Token::Conn { .. } | Token::Probe { .. }))
+    }
+
+    /// Whether bits name a connection of a flow of plain TCP.
+    #[inline]
+    pub fn is_flow(bits: u64) -> bool {
+        matches!((bits >> KIND_SHIFT) as u8, FLOW | FLOW_SERVER)
     }
 }
 
@@ -147,6 +173,14 @@ mod tests {
         Token::Probe { server: ServerIndex::new(server), generation: ShortGeneration::of(generation) }
     }
 
+    fn flow(number: u32, generation: u32) -> Token {
+        Token::Flow { key: FlowKey::new(number), generation: ShortGeneration::of(generation) }
+    }
+
+    fn flow_server(number: u32, generation: u32) -> Token {
+        Token::FlowServer { key: FlowKey::new(number), generation: ShortGeneration::of(generation) }
+    }
+
     fn token() -> impl Strategy<Value = Token> {
         // Small numbers as well, so that tokens of different kinds agree in them.
         let number = || prop_oneof![0..3u32, any::<u32>()];
@@ -156,6 +190,8 @@ mod tests {
             number().prop_map(|index| Token::Listener { index }),
             (number(), number()).prop_map(|(server, generation)| probe(server, generation)),
             number().prop_map(|number| Token::Retry { key: ClientKey::new(number) }),
+            (number(), number()).prop_map(|(number, generation)| flow(number, generation)),
+            (number(), number()).prop_map(|(number, generation)| flow_server(number, generation)),
         ]
     }
 
@@ -171,6 +207,8 @@ mod tests {
             (probe(1, 2), 0x0400_0002_0000_0001),
             (probe(u32::MAX, u32::MAX), 0x04ff_ffff_ffff_ffff),
             (Token::Retry { key: ClientKey::new(7) }, 0x0500_0000_0000_0007),
+            (flow(1, 2), 0x0600_0002_0000_0001),
+            (flow_server(u32::MAX, u32::MAX), 0x07ff_ffff_ffff_ffff),
         ] {
             assert_eq!(token.pack(), bits, "{token:?}");
             assert_eq!(Token::unpack(bits), Some(token));
@@ -181,7 +219,7 @@ mod tests {
     #[test]
     fn others_are_none() {
         for bits in
-            [0, 1, 0x0000_0001_0000_0000, 0x0300_0001_0000_0000, 0x0500_0001_0000_0000, 0x0600_0000_0000_0000, u64::MAX]
+            [0, 1, 0x0000_0001_0000_0000, 0x0300_0001_0000_0000, 0x0500_0001_0000_0000, 0x0800_0000_0000_0000, u64::MAX]
         {
             assert_eq!(Token::unpack(bits), None, "{bits:x}");
         }
@@ -191,7 +229,9 @@ mod tests {
     fn those_of_servers_are_upstream() {
         assert!([conn(0, 0), probe(0, 0)].into_iter().all(|token| Token::is_upstream(token.pack())));
         assert!(!Token::is_upstream(client(0, 0).pack()) && !Token::is_upstream(Token::Listener { index: 0 }.pack()));
-        assert!(!Token::is_upstream(0));
+        assert!(!Token::is_upstream(0) && !Token::is_upstream(flow_server(0, 0).pack()));
+        assert!([flow(0, 0), flow_server(3, 1)].into_iter().all(|token| Token::is_flow(token.pack())));
+        assert!(![conn(0, 0), client(0, 0), probe(1, 1)].into_iter().any(|token| Token::is_flow(token.pack())));
     }
 
     proptest! {
@@ -206,7 +246,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..7u64) {
+        fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..9u64) {
             for bits in [bits, kind << KIND_SHIFT | bits >> u8::BITS, kind << KIND_SHIFT | bits & 3] {
                 prop_assert!(Token::unpack(bits).is_none_or(|token| token.pack() == bits));
             }

@@ -1,8 +1,10 @@
 //! A client connects (stage accept).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use super::connections::is_crowded;
 use super::{Clients, Visit, guard};
+use crate::base::keys::FlowKey;
 use crate::context::Context;
 use crate::observe::secured::Secured;
 use crate::plan::{Entrance, Over, Protocols};
@@ -67,6 +69,42 @@ impl From<Over> for Unwanted {
     }
 }
 
+/// Whether a client who has just connected may stay: where it counts as open.
+fn admit(clients: &mut Clients, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Unwanted> {
+    if cx.is_banned(peer) {
+        cx.counters.connections_banned.increment();
+        return Err(Unwanted::Reset);
+    }
+    match &mut clients.answers.conns.guard {
+        Some(guard) => Ok(guard::admit(guard, peer, cx)?),
+        None => Ok(None),
+    }
+}
+
+/// The same of a client of `tcp`: [`keep_flow`] takes where it counts as open.
+///
+/// # Errors
+/// It is not wanted.
+pub(crate) fn admit_flow(clients: &mut Clients, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Unwanted> {
+    let open = admit(clients, peer, cx)?;
+    if is_crowded(&clients.answers.conns, cx) {
+        cx.counters.connections_refused.add(1);
+        clients.answers.conns.guard.iter().for_each(|guard| guard.turn_away(open));
+        return Err(Unwanted::Close);
+    }
+    Ok(open)
+}
+
+/// A client of `tcp` who was admitted is this flow.
+pub(crate) fn keep_flow(clients: &mut Clients, key: FlowKey, open: Option<Place>) {
+    clients.answers.conns.guard.iter_mut().for_each(|guard| guard.keep_flow(key, open));
+}
+
+/// A flow has ended.
+pub(crate) fn flow_left(clients: &mut Clients, key: FlowKey) {
+    clients.answers.conns.guard.iter_mut().for_each(|guard| guard.flow_left(key));
+}
+
 impl Clients {
     /// A client connected. Returns the token that names it.
     ///
@@ -79,14 +117,7 @@ impl Clients {
         entrance: Entrance,
         cx: &mut Context,
     ) -> Result<u64, Unwanted> {
-        if cx.is_banned(peer.ip()) {
-            cx.counters.connections_banned.increment();
-            return Err(Unwanted::Reset);
-        }
-        let open = match &mut self.answers.conns.guard {
-            Some(guard) => guard::admit(guard, peer.ip(), cx).map_err(Unwanted::from)?,
-            None => None,
-        };
+        let open = admit(self, peer.ip(), cx)?;
         keep(self, socket, peer, entrance, open, cx)
     }
 

@@ -17,7 +17,7 @@ use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
 use crate::forward::lookup::User;
-use crate::observe::access::{Access, Blame, Compressed, Placed, Record, Stage};
+use crate::observe::access::{Access, Blame, Compressed, FlowLine, Placed, Record, Stage};
 use crate::observe::secured::Secured;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::client_address::{client_address, client_scheme};
@@ -319,6 +319,13 @@ impl Records {
     pub(super) fn closed(&mut self, index: ClientKey, why: ClientEnd, cx: &Context) {
         if let Some(access) = &mut self.access {
             access.close(index, why.into(), cx.now_us);
+        }
+    }
+
+    /// A connection of `tcp` has ended.
+    pub(crate) fn flow_ended(&mut self, cx: &Context, line: impl FnOnce(u64) -> FlowLine) {
+        if let Some(access) = &mut self.access {
+            access.flow_ended(line(cx.now_us));
         }
     }
 

@@ -2,8 +2,8 @@
 //! is refused.
 //!
 //! Called by [`Clients::accepted`] and `Clients::request_parsed`, and by the engine at the end of each turn as long as there are connections
-//! to be looked through. Who is banned others decide ([`crate::shield::bans`]); a ban that is over is none. Bound: [`SLICE`] connections
-//! a turn. docs/semantics.md §22.
+//! to be looked through. Who is banned others decide ([`crate::shield::bans`]); a ban that is over is none. Bound: a
+//! slice of the connections a turn ([`Sweep`](crate::base::sweep::Sweep)). docs/semantics.md §22.
 
 use std::net::IpAddr;
 
@@ -16,18 +16,6 @@ use crate::context::Context;
 use crate::ending::ClientEnd;
 use crate::request::client_address::client_address;
 use crate::shield::bans::Offence;
-
-/// Places of connections that are looked at in a turn.
-const SLICE: usize = 1024;
-
-/// Where the connections are looked through.
-#[derive(Debug, Default)]
-pub(super) struct Cutting {
-    at: usize,
-    left: usize,
-    /// Others are banned since then: all are looked at once more.
-    again: bool,
-}
 
 /// Who asks something.
 #[derive(Debug, Clone, Copy)]
@@ -47,34 +35,23 @@ pub(crate) fn take_offence(clients: &mut Clients) -> Option<Offence> {
 
 /// Others are banned than before.
 pub(crate) fn look_for_banned(clients: &mut Clients) {
-    if clients.cutting.left > 0 {
-        clients.cutting.again = true;
-    } else {
-        clients.cutting.left = clients.answers.conns.conns.slots();
-    }
+    clients.cutting.begin(clients.answers.conns.conns.slots());
 }
 
 /// Whether there are connections that may be of somebody who is banned.
 pub(crate) fn is_cutting(clients: &Clients) -> bool {
-    clients.cutting.left > 0
+    clients.cutting.is_due()
 }
 
 /// Resets some of the connections of who is banned.
 pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
     let slots = clients.answers.conns.conns.slots();
-    let count = clients.cutting.left.min(SLICE).min(slots);
-    for step in 0..count {
-        let index = ClientKey::new(((clients.cutting.at + step) % slots) as u32);
+    for index in clients.cutting.slice(slots).map(ClientKey::new) {
         // Streams go with what carries them.
         if clients.is_there(index) && clients.conn(index).stream.is_none() && cx.is_banned(clients.conn(index).peer) {
             clients.conn_mut(index).flags.reset = true;
             clients.answers.close_conn(index, ClientEnd::Banned, cx);
         }
-    }
-    clients.cutting.at = (clients.cutting.at + count).checked_rem(slots).unwrap_or(0);
-    clients.cutting.left = if count == 0 { 0 } else { clients.cutting.left - count };
-    if clients.cutting.left == 0 && std::mem::take(&mut clients.cutting.again) {
-        clients.cutting.left = slots;
     }
 }
 

@@ -62,6 +62,11 @@ pub(crate) struct Connections {
     idle_us: u64,
 }
 
+/// Whether there are as many connections as there may be, those of `tcp` included.
+pub(super) fn is_crowded(conns: &Connections, cx: &Context) -> bool {
+    cx.plan.client.connections_max.is_some_and(|max| conns.len() + cx.flows >= max as usize)
+}
+
 impl Connections {
     /// None yet.
     pub(super) fn new(cx: &Context) -> Connections {
@@ -222,8 +227,7 @@ impl Connections {
         entrance: Entrance,
         cx: &mut Context,
     ) -> Option<ClientKey> {
-        let full = cx.plan.client.connections_max.is_some_and(|max| self.len() >= max as usize);
-        if full {
+        if is_crowded(self, cx) {
             cx.counters.connections_refused.add(1);
             return None;
         }

@@ -21,7 +21,7 @@ use super::connection::ClientConn;
 use super::stalls::carrier_of;
 use super::{Clients, tarpit};
 use crate::action::Action;
-use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::keys::{ClientKey, ExchangeKey, FlowKey};
 use crate::base::side_table::SideTable;
 use crate::cause::Local;
 use crate::context::Context;
@@ -56,6 +56,8 @@ pub(super) struct Guard {
     seed: Arc<TableSeed>,
     conns: SideTable<ClientKey, Known>,
     requests: SideTable<ExchangeKey, Holds>,
+    /// Where connections of `tcp` count as open.
+    flows: SideTable<FlowKey, Place>,
     /// Requests whose answers may count.
     watched: SideTable<ExchangeKey, Watched>,
     /// Of the request that is just being taken.
@@ -130,6 +132,7 @@ impl Guard {
             seed,
             conns: SideTable::default(),
             requests: SideTable::default(),
+            flows: SideTable::default(),
             watched: SideTable::default(),
             begun: Holds::default(),
             begun_watched: None,
@@ -154,6 +157,16 @@ impl Guard {
         if open.is_some() {
             self.conns.get_or_default(index).open = open;
         }
+    }
+
+    /// A client of `tcp` who was admitted is this flow.
+    pub(super) fn keep_flow(&mut self, key: FlowKey, open: Option<Place>) {
+        open.into_iter().for_each(|open| self.flows.put(key, open));
+    }
+
+    /// A flow has ended.
+    pub(super) fn flow_left(&mut self, key: FlowKey) {
+        self.flows.take(key).into_iter().for_each(|place| self.seed.table().leave(place));
     }
 
     /// A client who was admitted is not wanted after all.
@@ -233,6 +246,7 @@ impl Drop for Guard {
         let table = self.seed.table();
         let conns = self.conns.iter().filter_map(|(_, known)| known.open);
         let requests = self.requests.iter().flat_map(|(_, holds)| holds.iter().flatten().copied());
+        let conns = conns.chain(self.flows.iter().map(|(_, place)| *place));
         let places = conns.chain(requests).chain(self.begun.iter().flatten().copied());
         places.for_each(|place| table.leave(place));
     }

@@ -28,6 +28,8 @@ pub struct Hints {
     proved_us: Vec<AtomicU64>,
     /// By server: whether it answers few connections at a time.
     places: Vec<Places>,
+    /// By server: connections of `tcp` to it, those that are being made included.
+    flows: Vec<AtomicU32>,
     shared: Shared,
     workers: usize,
 }
@@ -43,6 +45,7 @@ impl Hints {
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             places: (0..servers).map(|_| Places::default()).collect(),
+            flows: (0..servers).map(|_| AtomicU32::new(0)).collect(),
             shared: Shared::new(servers, workers),
             workers,
         }
@@ -56,6 +59,22 @@ impl Hints {
         self.set_proved(server, 0);
         self.places[server.index()].forget();
         self.shared.forget(server);
+    }
+
+    /// Whether a server may have another connection of `tcp`, of so many at most over all workers; None: any number.
+    pub(crate) fn has_flow_room(&self, server: ServerIndex, max: Option<u32>) -> bool {
+        max.is_none_or(|max| self.flows[server.index()].load(Ordering::Relaxed) < max)
+    }
+
+    /// The same, and it has it then.
+    pub(crate) fn begin_flow(&self, server: ServerIndex, max: Option<u32>) -> bool {
+        let add = |flows: u32| (flows < max.unwrap_or(u32::MAX)).then_some(flows.saturating_add(1));
+        self.flows[server.index()].fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// So many connections of `tcp` to a server have ended.
+    pub(crate) fn end_flows(&self, server: ServerIndex, count: u32) {
+        self.flows[server.index()].fetch_sub(count, Ordering::Relaxed);
     }
 
     /// How many servers it has room for.

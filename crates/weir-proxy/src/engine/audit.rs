@@ -17,6 +17,7 @@ impl Engine {
         }
         let carried = upstreams.audit(cx)?;
         clients.conns().audit(&carried, cx)?;
+        super::flows::audit(self)?;
         if let Some(client) = upstreams.private().clients().find(|client| !clients.conns().is_there(*client)) {
             return Err(format!("connections have outlived client {client}"));
         }

@@ -13,8 +13,9 @@ impl Engine {
     pub fn report(&self) -> Report {
         let mut relays = vec![0; self.upstreams.pool().server_count()];
         self.clients.conns().relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
+        self.flows.count_by_server(&mut relays);
         Report {
-            clients: self.clients.conns().len(),
+            clients: self.clients.conns().len() + self.flows.len(),
             exchanges: self.clients.conns().exchanges(),
             draining: self.clients.conns().is_draining(),
             servers: self.upstreams.report(relays, &self.cx),

@@ -5,6 +5,7 @@
 //! answer, or when its client is gone. Bound: a record for each exchange, and for each answer with the driver.
 
 mod calendar;
+mod flow;
 mod name;
 mod record;
 mod render;
@@ -22,6 +23,7 @@ use crate::observe::secured::Secured;
 use crate::plan::{Plan, Shown};
 use calendar::Stamp;
 
+pub(crate) use flow::FlowLine;
 pub use name::Name;
 pub(crate) use record::Compressed;
 pub use record::{Blame, LINE_BYTES_MAX, Party, Placed, Record, Stage, VALUE_BYTES_MAX};
@@ -66,6 +68,8 @@ struct Client {
     answered: u64,
     /// Complete answers of which the kernel has not taken everything.
     waiting: VecDeque<Box<Record>>,
+    /// It is one of `tcp`, which asks nothing.
+    is_flow: bool,
 }
 
 /// What a line says besides its record.

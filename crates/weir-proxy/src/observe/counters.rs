@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::base::encoder::Coding;
 use crate::cause::Cause;
 use crate::cross::doubt::Doubt;
-use crate::ending::{ClientEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
+use crate::ending::{ClientEnd, FlowEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
 use crate::request::rules::compress::Passed;
@@ -236,9 +236,11 @@ counters! {
     stalled: Total,
     /// Times that all connections to servers were looked through for requests whose clients had left.
     searches: Total,
-    /// Open tunnels.
+    /// Client connections of `tcp` accepted.
+    tcp_connections: Total,
+    /// Open tunnels, and connections of `tcp` that are joined with a server's.
     tunnels: Gauge,
-    /// Tunnels opened.
+    /// Tunnels opened, and such connections.
     tunnels_opened: Total,
     /// Bytes received from clients.
     client_bytes_in: Total,
@@ -291,6 +293,8 @@ counters! {
     upstream_tls_failures: CountByKind<ServerTlsFailure>,
     /// Ends of client connections.
     client_closes: CountByKind<ClientEnd>,
+    /// Ends of client connections of `tcp`.
+    tcp_closes: CountByKind<FlowEnd>,
     /// Ends of upstream connections.
     upstream_closes: CountByKind<UpstreamEnd>,
 }
@@ -335,6 +339,7 @@ impl Counters {
         let help = "TLS handshakes with servers that failed, and connections whose records could not be read.";
         self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
+        self.tcp_closes.each("tcp_closes", "Ends of client connections of `tcp`.", visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }
 }

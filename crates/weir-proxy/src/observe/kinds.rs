@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::cause::Cause;
-    use crate::ending::{ClientEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
+    use crate::ending::{ClientEnd, FlowEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 
     fn each_counts<K: Kinds + std::fmt::Debug>() {
         let (tally, all) = (CountByKind::<K>::default(), K::all());
@@ -125,6 +125,7 @@ mod tests {
     fn each_kind_has_its_own_counter() {
         each_counts::<Cause>();
         each_counts::<ClientEnd>();
+        each_counts::<FlowEnd>();
         each_counts::<UpstreamEnd>();
         each_counts::<Timeout>();
         each_counts::<TlsFailure>();

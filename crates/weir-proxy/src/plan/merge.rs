@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::tcp::follow_tcp;
 use super::{AllDown, ListenerPlan, Plan, ServerPlan, UpstreamPlan};
 
 /// Servers that may be added while weir runs, over all upstreams.
@@ -89,6 +90,7 @@ impl Plan {
         if let Some(forward) = &mut next.forward {
             forward.upstream = targets[forward.upstream];
         }
+        follow_tcp(&mut next, self, &targets);
         if let (Some(shield), Some(old)) = (&mut next.shield, &self.shield) {
             shield.follow(old);
         }

@@ -90,6 +90,8 @@ pub struct ServerPlan {
     /// Connections made when others are held by what does not share, in total over all workers, `connections` to 65,535: uploads
     /// that are not complete, answers that are large, late or endless, non-idempotent requests, tunnels, slow readers. Default 1024.
     pub connections_max: u32,
+    /// Connections of `tcp` to it, in total over all workers, 1-1,000,000; with more another server is chosen. None, the default: any number.
+    pub tcp_connections_max: Option<u32>,
     /// Share of requests relative to the other servers, 1-100. Default 50.
     pub weight: u32,
     /// What an operator ordered instead of `weight`, 1-100. None, the default: nothing.
@@ -114,6 +116,7 @@ impl ServerPlan {
             connections_min: 1,
             connections: 32,
             connections_max: 1024,
+            tcp_connections_max: None,
             weight: 50,
             weight_ordered: None,
             backup: false,

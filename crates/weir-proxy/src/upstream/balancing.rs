@@ -51,7 +51,7 @@ impl Groups {
 
 impl View<'_> {
     /// Gives the method what it needs to know.
-    fn prepare(&self, balance: &mut Balance, upstream: usize) {
+    pub(super) fn prepare(&self, balance: &mut Balance, upstream: usize) {
         let (servers, cx) = (&self.groups[upstream].servers, self.cx);
         let worker = usize::from(cx.worker);
         if balance.is_due(cx.now_us) {

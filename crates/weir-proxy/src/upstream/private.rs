@@ -24,7 +24,7 @@ use crate::request::pending_request::{ExchangeId, RequestFlags};
 use crate::upstream::queue::Waiting;
 
 /// How long a server that refused a connection is not chosen while another one can be.
-const AWAY_US: u64 = 1_000_000;
+pub(super) const AWAY_US: u64 = 1_000_000;
 
 impl Upstreams {
     /// A connection of one client is established.

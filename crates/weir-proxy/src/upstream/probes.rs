@@ -280,7 +280,12 @@ impl Health {
         cx: &mut Context,
     ) -> Option<Worse> {
         let server = self.server_of(token)?;
-        if result.is_ok() && self.ask(server, &pool.servers[server], cx) {
+        let machine = &pool.servers[server];
+        if result.is_ok() && cx.plan.upstreams[usize::from(machine.upstream)].is_tcp() {
+            // Nobody knows what else its servers understand.
+            return self.probe_done(server, Ok(()), pool, groups, cx);
+        }
+        if result.is_ok() && self.ask(server, machine, cx) {
             return None;
         }
         let tls = result.err().flatten();

@@ -15,7 +15,7 @@ use crate::observe::accounting::Account;
 use crate::observe::report::{ConnectionReport, ConnectionState, ServerReport};
 
 impl Upstreams {
-    /// All servers, in the order of the plan. `relays`: tunnels by server whose bytes the driver moves. Visits every connection once.
+    /// All servers, in the order of the plan. `relays`: connections by server whose bytes the driver moves, or will. Visits every connection once.
     pub(crate) fn report(&self, relays: Vec<u32>, cx: &Context) -> Vec<ServerReport> {
         let mut tunnels = relays;
         let mut used: Vec<bool> = self.pool.servers.keys().iter().map(|at| self.health.is_probing(at)).collect();

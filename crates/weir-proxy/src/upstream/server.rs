@@ -146,6 +146,8 @@ pub(crate) struct Server {
     pub inflight: u32,
     /// Those of them that have another place by now.
     pub moved: u32,
+    /// Connections of `tcp`, those that are being made included.
+    pub flows: u32,
     /// Whether it takes new requests.
     pub standing: ServerState,
     /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
@@ -193,6 +195,7 @@ impl Server {
             watched: false,
             inflight: 0,
             moved: 0,
+            flows: 0,
             standing: ServerState::new(Order::Enable),
             notable_from: u16::MAX,
             recovered_us: 0,
@@ -290,9 +293,9 @@ impl Server {
         self.load() >= self.capacity
     }
 
-    /// Requests waiting or in flight; what is parked keeps nobody out.
+    /// Requests waiting or in flight, or connections of `tcp`; what is parked keeps nobody out.
     pub(crate) fn load(&self) -> u32 {
-        self.inflight - self.moved + self.waiting.unparked() as u32
+        self.inflight - self.moved + self.waiting.unparked() as u32 + self.flows
     }
 
     /// Whether nothing is put on any of the connections that are up until the answer under way has ended, and no other can be

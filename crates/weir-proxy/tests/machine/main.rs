@@ -45,6 +45,8 @@ mod stealing;
 mod streams;
 mod suspects;
 mod tarpit;
+mod tcp;
+mod tcp_names;
 mod truth;
 mod tunnels;
 mod unheard;

@@ -178,7 +178,7 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     match pool {
         Pool::Pipelined | Pool::Shared => assert_eq!(open, connections, "seed {seed}: connections"),
         Pool::Pinned => assert!(open <= world.clients.len(), "seed {seed}: {open} connections"),
-        Pool::PerRequest => assert_eq!(open, 0, "seed {seed}: connections"),
+        Pool::PerRequest | Pool::Tcp => assert_eq!(open, 0, "seed {seed}: connections"),
     }
     assert_eq!(world.count(|counters| counters.upstream_connections.get()), open as u64, "seed {seed}");
     let blamed = |doubt: &Doubt| doubt.demotes() && *doubt != Doubt::ResetWithin;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::cross::mail::Post;
-use weir_proxy::engine::{Delivery, Encoded, Engine, Hints, Job, Parts};
+use weir_proxy::engine::{Delivery, Encoded, Engine, FlowEvent, Hints, Job, Over, Parts, on_flow};
 use weir_proxy::forward::lookup::{Errand, News};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::observe::accounting::Use;
@@ -133,6 +133,8 @@ pub struct Conn {
     connected: bool,
     /// weir closed it.
     pub closed: bool,
+    /// weir closed it with a reset.
+    pub was_reset: bool,
     /// weir ended its sending direction.
     pub fin: bool,
     pub judge: StrictRequests,
@@ -285,6 +287,10 @@ pub struct World {
     pub relays: Vec<(usize, usize)>,
     /// What it says that each of them has moved.
     pub moved: (u64, u64),
+    /// So many connects can be begun; None: any number.
+    pub descriptors: Option<usize>,
+    /// And whether one of both sides has ended.
+    pub half_closed: bool,
     /// Where engines connected to, in their order.
     pub connects: Vec<SocketAddr>,
     /// What engines asked of the side thread, as far as no test has taken it.
@@ -391,6 +397,8 @@ impl World {
             timers: BTreeMap::new(),
             relays: Vec::new(),
             moved: (0, 0),
+            half_closed: false,
+            descriptors: None,
             connects: Vec::new(),
             errands: Vec::new(),
             encodes_elsewhere: false,
@@ -429,6 +437,16 @@ impl World {
         let engine = &mut self.nodes[node].engine;
         engine.begin_turn(self.now_us);
         engine.relay_ended(token, moved.0, moved.1, by_client);
+        engine.settle();
+        self.act(node);
+    }
+
+    /// The driver tells that the relay of a client of `tcp` is over.
+    pub fn end_flow(&mut self, client: usize, over: Over) {
+        let (node, token, moved) = (self.clients[client].node, self.clients[client].token, self.moved);
+        let engine = &mut self.nodes[node].engine;
+        engine.begin_turn(self.now_us);
+        on_flow(engine, token, FlowEvent::RelayEnded { moved, over });
         engine.settle();
         self.act(node);
     }

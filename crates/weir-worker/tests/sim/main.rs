@@ -32,6 +32,7 @@ mod sealed;
 mod server;
 mod storm;
 mod streams;
+mod tcp;
 mod tunnel;
 mod watch;
 

@@ -41,6 +41,7 @@ mod servers;
 mod shield;
 mod stand_ins;
 mod strangers;
+mod tcp;
 mod temporary;
 mod tls;
 mod tls_servers;

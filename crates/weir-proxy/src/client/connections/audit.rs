@@ -34,7 +34,7 @@ impl Connections {
         equal("requests of all clients", exchanges, self.exchanges())?;
         self.audit_carriers(carried, cx)?;
         audit_stalls(self)?;
-        equal("client_connections", cx.counters.client_connections.get() as usize, self.len())
+        equal("client_connections", cx.counters.client_connections.get() as usize, self.len() + cx.flows)
     }
 
     /// Looks for queues that hold more bytes than docs/buffers.md allows.

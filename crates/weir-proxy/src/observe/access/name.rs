@@ -44,9 +44,9 @@ names! {
     RequestMethod = "request_method",
     /// The target as it came, with its query.
     RequestUri = "request_uri",
-    /// `HTTP/1.1` or `HTTP/1.0`.
+    /// `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without what is said in HTTP.
     ServerProtocol = "server_protocol",
-    /// `https` over TLS, `http` without.
+    /// `https` over TLS, `http` without; `tcp` of a connection of `tcp`.
     Scheme = "scheme",
     /// The version of TLS, as `TLSv1.3`.
     TlsVersion = "tls_version",

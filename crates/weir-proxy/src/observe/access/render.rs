@@ -152,10 +152,24 @@ pub(super) fn line(out: &mut Vec<u8>, template: &Template, record: &Record, clie
         pen.out.extend_from_slice(literal);
         match item {
             Item::Field(place) => pen.text(record.field(*place)),
+            Item::Named(name) if client.is_flow && of_flow(&mut pen, *name) => {}
             Item::Named(name) => value(&mut pen, *name, record, client, around),
         }
     }
     pen.out.extend_from_slice(&template.tail);
+}
+
+/// What is different for a connection of `tcp`. False: nothing is.
+fn of_flow(pen: &mut Pen<'_>, name: Name) -> bool {
+    match name {
+        Name::ServerProtocol => pen.plain(b"TCP"),
+        Name::Scheme => pen.plain(b"tcp"),
+        Name::Status => pen.absent(),
+        // Only the name was looked at.
+        Name::TlsResumed => pen.absent(),
+        _ => return false,
+    }
+    true
 }
 
 /// A match of this many arms is a jump; splitting it would cost a second one.

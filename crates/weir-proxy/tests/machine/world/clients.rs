@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use weir_check::StrictReplies;
 use weir_proxy::base::output::Out;
+use weir_proxy::base::token::Token;
 use weir_proxy::plan::{Entrance, Protocols};
 
 use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
@@ -51,6 +52,11 @@ impl World {
             raw: None,
             taken: 0,
         });
+        // A server is connected to at once, or the client is read when that is said.
+        if Token::is_flow(token) {
+            self.clients[number].receiving = false;
+            self.act(node);
+        }
         number
     }
 

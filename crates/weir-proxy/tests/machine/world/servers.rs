@@ -194,6 +194,10 @@ impl World {
     }
 
     pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr, announcement: Option<Announcement>) {
+        match &mut self.descriptors {
+            Some(0) => return self.nodes[node].engine.upstream_connected(token, false),
+            descriptors => descriptors.iter_mut().for_each(|left| *left -= 1),
+        }
         self.connects.push(address);
         let server = usize::from(address.port() - PORT);
         let number = self.conns.len();
@@ -204,6 +208,7 @@ impl World {
             announcement,
             connected: false,
             closed: false,
+            was_reset: false,
             fin: false,
             judge: StrictRequests::new(Rules::default()),
             requests: Vec::new(),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_proxy::base::token::Token;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::engine::{Action, Input};
+use weir_proxy::engine::{Action, FlowEvent, Input, on_flow};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::plan::{Location, Plan};
 use weir_proxy::shield::bans::BanSet;
@@ -204,6 +205,14 @@ impl World {
             return;
         }
         let engine = &mut self.nodes[client.node].engine;
+        if Token::is_flow(client.token) {
+            let Some(next) = client.pending.pop_front() else { return };
+            return match next {
+                Incoming::Bytes(bytes) => on_flow(engine, client.token, FlowEvent::Received(&bytes)),
+                Incoming::Fin => on_flow(engine, client.token, FlowEvent::Ended),
+                Incoming::Rst => on_flow(engine, client.token, FlowEvent::Failed),
+            };
+        }
         match client.pending.pop_front() {
             Some(Incoming::Bytes(bytes)) => {
                 engine.client_received(client.token, &Input::borrowed(&bytes));
@@ -301,7 +310,9 @@ impl World {
             Action::Connect { .. } => panic!("the world has no unix sockets"),
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
-            Action::LookRelay { token, .. } => self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1),
+            Action::LookRelay { token, .. } => {
+                self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1, self.half_closed);
+            }
             Action::LocateUpstream { token, socket } => {
                 let near = self.near.map(|near| near(socket as usize));
                 self.nodes[node].engine.upstream_located(token, near);
@@ -326,6 +337,11 @@ impl World {
                 let conn = &mut self.conns[socket as usize];
                 assert!(!conn.closed, "conn {socket}: closed twice");
                 conn.closed = true;
+            }
+            Action::ResetUpstream { socket } => {
+                let conn = &mut self.conns[socket as usize];
+                assert!(!conn.closed, "conn {socket}: closed twice");
+                (conn.closed, conn.was_reset) = (true, true);
             }
         }
     }

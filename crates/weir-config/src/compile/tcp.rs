@@ -1,0 +1,189 @@
+//! `tcp`: which connections go to which upstream as they are, and what of that upstream has no meaning then. Called by [`super::compile`].
+
+use std::sync::Arc;
+
+use weir_proxy::placement::balance::{Key, Method};
+use weir_proxy::plan::{NamesPlan, PipelineMode, Pool, Serves, TcpPlan, UpstreamPlan};
+
+use super::Compiler;
+use crate::check::{Checked, Chosen, default_of};
+use crate::problem::{Problem, Span};
+use crate::schema::Default;
+
+/// Options of an upstream that say something of connections that are passed on as they are.
+const OF_UPSTREAM: [&str; 7] =
+    ["name", "proxy-protocol", "servers-from", "slow-start", "connect-timeout", "required", "all-down"];
+/// The same of a server.
+const OF_SERVER: [&str; 4] = ["address", "tcp-connections", "weight", "backup"];
+/// The same of `health`.
+const OF_HEALTH: [&str; 4] = ["interval", "timeout", "rise", "fall"];
+/// Blocks of an upstream that don't.
+const OF_HTTP: [(&str, &str); 4] = [
+    ("sticky", "there are no cookies; `balance hash key=\"client-ip\"` keeps clients at their servers"),
+    ("failover", "there are no statuses; a server that refuses connections is left alone by itself"),
+    ("nonidempotent", "there are no requests"),
+    ("tls", "bytes pass as they are; whoever speaks TLS speaks it with the server"),
+];
+
+/// Names of upstreams that `tcp` leads to.
+pub(super) fn led_to(document: &Checked) -> impl Iterator<Item = &str> {
+    let all = document.all("tcp").flat_map(|tcp| tcp.all("sni").chain([tcp]));
+    all.map(|block| block.text("proxy"))
+}
+
+/// What all blocks listen on, with what is served there.
+pub(super) fn listeners(document: &Checked) -> impl Iterator<Item = (&Checked, Serves)> {
+    let blocks = document.all("tcp").enumerate();
+    blocks.flat_map(|(at, tcp)| tcp.all("listen").map(move |listen| (listen, Serves::Tcp(at as u16))))
+}
+
+/// What says something of HTTP, where none is spoken.
+pub(super) fn check_listener(compiler: &mut Compiler<'_>, listen: &Checked, serves: Serves) {
+    if !matches!(serves, Serves::Tcp(_)) {
+        return;
+    }
+    if let Some(tls) = listen.all("tls").next() {
+        let message =
+            "`tcp` passes bytes on as they are, those of TLS, too: weir has nothing to do with certificates here";
+        compiler
+            .push(Problem::new("conflict", &tls.span, message).help("leave `tls` out; the server has the certificate"));
+    }
+    if listen.chosen("protocols").is_some() {
+        let message = "`protocols` has no effect in `tcp`, which passes on whatever is spoken";
+        compiler.push(Problem::new("conflict", &listen.place("protocols"), message));
+    }
+}
+
+/// All blocks, in their order. Upstreams that they lead to are for nothing else.
+pub(super) fn tcp(
+    compiler: &mut Compiler<'_>,
+    document: &Checked,
+    upstreams: &mut [UpstreamPlan],
+) -> Vec<Arc<TcpPlan>> {
+    let blocks: Vec<&Checked> = document.all("upstream").take(upstreams.len()).collect();
+    let names: Vec<&str> = blocks.iter().map(|block| block.text("name")).collect();
+    let mut plans = Vec::new();
+    for block in document.all("tcp").take(usize::from(u16::MAX)) {
+        if block.all("listen").next().is_none() {
+            let problem = Problem::new("missing-value", &block.span, "`tcp` has no `listen`");
+            compiler.push(problem.help("listen \"0.0.0.0:5432\""));
+        }
+        let mut lead = |block: &Checked| {
+            let target = compiler.upstream_named(block, "proxy", &names)?;
+            if !upstreams[target].is_tcp() {
+                check_upstream(compiler, blocks[target], &upstreams[target]);
+                check_alone(compiler, document, block, names[target]);
+                (upstreams[target].pool, upstreams[target].pipeline) = (Pool::Tcp, PipelineMode::Off);
+            }
+            Some(target as u16)
+        };
+        let upstream = lead(block);
+        let by_name: Vec<_> = block.all("sni").filter_map(|sni| Some((sni, lead(sni)?))).collect();
+        if block.chosen("proxy").is_none() && block.all("sni").next().is_none() {
+            let problem = Problem::new("missing-value", &block.span, "`tcp` leads nowhere");
+            compiler.push(problem.help("proxy \"db\""));
+        }
+        plans.push(Arc::new(TcpPlan {
+            upstream,
+            names: (!by_name.is_empty()).then(|| named(compiler, block, &by_name)),
+            idle_timeout_us: block.number("idle-timeout"),
+            half_close_timeout_us: block.number("half-close-timeout"),
+        }));
+    }
+    for (block, plan) in blocks.iter().zip(upstreams.iter()).filter(|(_, plan)| !plan.is_tcp()) {
+        let limits = block.all("server").filter_map(|server| server.chosen("tcp-connections"));
+        for chosen in limits.filter(|chosen| is_unusual(chosen)) {
+            let message = format!("`tcp-connections` has no effect: no `tcp` leads to the upstream `{}`", plan.name);
+            let place = chosen.span.as_ref().unwrap_or(&block.span);
+            compiler.push(Problem::new("conflict", place, message).help("for requests there is `connections-max`"));
+        }
+    }
+    plans
+}
+
+/// Where names lead, each to one upstream.
+fn named(compiler: &mut Compiler<'_>, block: &Checked, by_name: &[(&Checked, u16)]) -> NamesPlan {
+    let mut plan = NamesPlan { timeout_us: block.number("hello-timeout"), ..NamesPlan::default() };
+    for (sni, upstream) in by_name {
+        for text in sni.texts("name") {
+            let (map, name) = match text.strip_prefix("*.") {
+                Some(domain) => (&mut plan.below, domain),
+                None => (&mut plan.exact, text),
+            };
+            let is_new = map.insert(name.to_ascii_lowercase().into(), *upstream).is_none();
+            let why = match text {
+                "*" => Some("`*` is what `proxy` of the `tcp` is for"),
+                _ if !is_new => Some("this name stands here twice"),
+                _ => None,
+            };
+            if let Some(why) = why {
+                compiler.push(Problem::new("conflict", &sni.place("name"), format!("`{text}`: {why}")));
+            }
+        }
+    }
+    plan
+}
+
+/// An upstream is for connections or for requests.
+fn check_alone(compiler: &mut Compiler<'_>, document: &Checked, tcp: &Checked, name: &str) {
+    let routes = document.all("route").flat_map(|route| {
+        let splits = route.all("split").map(|split| (split, "upstream"));
+        splits.chain([(route, "proxy")])
+    });
+    let fallbacks = document.all("upstream").map(|upstream| (upstream, "fallback"));
+    if let Some((other, option)) = routes.chain(fallbacks).find(|(other, option)| other.text(option) == name) {
+        let message = format!("`{name}` is for connections of `tcp`, and requests can't go there as well");
+        let problem = Problem::new("conflict", &other.place(option), message);
+        let problem = problem.related(&tcp.place("proxy"), "`tcp` leads there");
+        compiler.push(problem.help("write a second upstream with the same servers"));
+    }
+}
+
+/// What of an upstream has no meaning for connections that are passed on as they are.
+fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
+    // What goes to port 443 is what clients speak.
+    let places: Vec<Span> = block.all("server").map(|server| server.place("address")).collect();
+    let is_here = |problem: &Problem| problem.span.as_ref().is_some_and(|span| places.contains(span));
+    compiler.warnings.retain(|problem| problem.code != "plain-text" || !is_here(problem));
+    for (word, why) in OF_HTTP {
+        if let Some(inner) = block.all(word).next() {
+            let message = format!("`{word}` is for requests, and `tcp` leads to `{}`: {why}", plan.name);
+            compiler.push(Problem::new("conflict", &inner.span, message));
+        }
+    }
+    let by_request = match &plan.balance {
+        Method::Dynamic(_) | Method::Predict { .. } => Some("there are no response times"),
+        Method::Hash(Key::Uri | Key::Header(_) | Key::Cookie(_)) => Some("nothing is known but the client's address"),
+        Method::Hash(Key::ClientIp) | Method::Ratio | Method::Least => None,
+    };
+    if let (Some(why), Some(balance)) = (by_request, block.all("balance").next()) {
+        let message = format!("`tcp` leads to `{}`, and can't be balanced so: {why}", plan.name);
+        let help = "`ratio`, `least`, or `hash key=\"client-ip\"`";
+        compiler.push(Problem::new("conflict", &balance.place("mode"), message).help(help));
+    }
+    let rows = |block: &'_ Checked, known: &'static [&'static str]| -> Vec<Chosen> {
+        let all = block.block.rows().filter(|row| !known.contains(&row.name));
+        all.filter_map(|row| block.chosen(row.name)).filter(|chosen| is_unusual(chosen)).cloned().collect()
+    };
+    let mut without: Vec<Chosen> = rows(block, &OF_UPSTREAM);
+    without.extend(block.all("server").flat_map(|server| rows(server, &OF_SERVER)));
+    without.extend(block.all("health").flat_map(|health| rows(health, &OF_HEALTH)));
+    without.extend(block.all("pipeline").flat_map(|pipeline| rows(pipeline, &[])));
+    for chosen in without {
+        let message =
+            format!("`{}` has no effect: it is for requests, and `tcp` leads to `{}`", chosen.row.name, plan.name);
+        let place = chosen.span.as_ref().unwrap_or(&block.span);
+        compiler.push(Problem::new("conflict", place, message).help("leave it out"));
+    }
+}
+
+/// Whether something else than the default is written. The effective configuration has the defaults.
+fn is_unusual(chosen: &Chosen) -> bool {
+    let is = |text: &str| default_of(chosen.row, text).settings == chosen.settings;
+    let is_usual = match chosen.row.default {
+        Default::Is(text) | Default::AtLeast(text, _) | Default::Unless(text, _) => is(text),
+        Default::Beside(one, _, other) => is(one) || is(other),
+        Default::Required | Default::Absent | Default::With(..) | Default::Without(..) => chosen.settings.is_empty(),
+    };
+    chosen.span.is_some() && !is_usual
+}

@@ -1,0 +1,69 @@
+//! Plain TCP: who of the machines is called when something happens to a connection of `tcp` ([`Flows`]).
+
+use std::net::SocketAddr;
+
+use super::{Engine, Unwanted};
+use crate::plan::Entrance;
+pub use crate::tcp::Over;
+use crate::tcp::{Flows, Sides};
+
+/// What has happened to a connection of `tcp`, besides what servers' connections have in common ([`Engine::upstream_started`],
+/// [`Engine::upstream_connected`]) and tunnels ([`Engine::relay_looked`]).
+#[derive(Debug, Clone, Copy)]
+pub enum FlowEvent<'a> {
+    /// Its client sent bytes.
+    Received(&'a [u8]),
+    /// Its client ended its direction, as a receive has found.
+    Ended,
+    /// Its client's connection broke, as a receive has found.
+    Failed,
+    /// The driver moves its bytes no more. Both sockets are still open.
+    RelayEnded {
+        /// Bytes from the client and to it.
+        moved: (u64, u64),
+        /// How it is over.
+        over: Over,
+    },
+}
+
+/// Something has happened to a connection of `tcp`.
+pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
+    let (flows, mut sides) = parts(engine);
+    match event {
+        FlowEvent::Received(bytes) => flows.received(token, bytes, &mut sides),
+        FlowEvent::Ended => flows.client_ended(token, &mut sides),
+        FlowEvent::Failed => flows.client_failed(token, &mut sides),
+        FlowEvent::RelayEnded { moved, over } => flows.relay_ended(token, moved, over, &mut sides),
+    }
+    engine.pass_on();
+}
+
+/// The flows, and what they ask.
+pub(super) fn parts(engine: &mut Engine) -> (&mut Flows, Sides<'_>) {
+    let Engine { flows, clients, upstreams, cx, .. } = engine;
+    (flows, Sides { clients, upstreams, cx })
+}
+
+/// A client of `tcp` connected.
+///
+/// # Errors
+/// It is not wanted.
+pub(super) fn accepted(
+    engine: &mut Engine,
+    socket: u64,
+    peer: SocketAddr,
+    entrance: Entrance,
+) -> Result<u64, Unwanted> {
+    let (flows, mut sides) = parts(engine);
+    let token = flows.accepted(socket, peer, entrance, &mut sides);
+    engine.pass_on();
+    token
+}
+
+/// Looks for states that can't be.
+///
+/// # Errors
+/// The first promise that is broken, in words.
+pub(super) fn audit(engine: &Engine) -> Result<(), String> {
+    engine.flows.audit(&engine.upstreams, &engine.cx)
+}

@@ -1,0 +1,326 @@
+//! Plain TCP: connections of clients that are passed on to a server as they are (`tcp` of the configuration, docs/semantics.md §23).
+//!
+//! A flow is two sockets. As soon as a client is accepted a server is chosen and connected to, whoever is to speak first; then the driver
+//! moves the bytes ([`Action::Relay`]), each end (FIN) by itself, and no byte comes here. What the machine does is what is left: who gets
+//! which server, another one when a connect fails, ends that pass on (an abort stays an abort), times, limits and what is counted. It is
+//! called by the engine and asks both other machines for what they have, [`Sides`]: accounts of clients and the access log, and servers.
+//!
+//! ```text
+//!   accepted -------------> Connecting -> Relaying -> gone
+//!      +------> Hello ------^  |   ^
+//!            its name decides  +---+ another server, each once
+//! ```
+//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`; a flow is counted at its server from when that is chosen to its end.
+//! Bounds: `FLOW_BYTES` a flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
+
+mod flow;
+mod hello;
+mod naming;
+mod relaying;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use flow::{Flow, NO_UPSTREAM, Phase};
+use naming::Hello;
+pub use relaying::Over;
+
+use crate::action::Action;
+use crate::base::keys::{FlowKey, Key, ServerIndex};
+use crate::base::side_table::SideTable;
+use crate::base::slab::Slab;
+use crate::base::sweep::Sweep;
+use crate::base::timer_wheel::TICK_US;
+use crate::base::token::{ShortGeneration, Token};
+use crate::client::{Clients, Unwanted, admit_flow, flow_left, keep_flow};
+use crate::context::Context;
+use crate::ending::{FlowEnd, UpstreamEnd};
+use crate::observe::access::{FlowLine, Stage};
+use crate::placement::balance::hash_key;
+use crate::plan::{Announcement, Entrance, NO_ADDRESS, Serves, Whose};
+use crate::request::pending_request::ConnId;
+use crate::upstream::Upstreams;
+use crate::upstream::flows::{self as servers, FlowServer, Tried};
+
+/// Both other machines of the worker, and what all share.
+#[derive(Debug)]
+pub(crate) struct Sides<'a> {
+    pub(crate) clients: &'a mut Clients,
+    pub(crate) upstreams: &'a mut Upstreams,
+    pub(crate) cx: &'a mut Context,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Flows {
+    flows: Slab<FlowKey, Flow>,
+    /// Of those whose upstream depends on a name.
+    hellos: SideTable<FlowKey, Box<Hello>>,
+    /// When descriptors were missing last.
+    scarce_us: u64,
+    /// Which of them may be of clients who have just been banned.
+    cutting: Sweep,
+}
+
+impl Flows {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// A client connected. Returns the token that names it: nothing is received of it before an action says so.
+    ///
+    /// # Errors
+    /// It is not wanted.
+    pub(crate) fn accepted(
+        &mut self,
+        socket: u64,
+        peer: SocketAddr,
+        entrance: Entrance,
+        sides: &mut Sides<'_>,
+    ) -> Result<u64, Unwanted> {
+        let terms = match entrance.serves {
+            Serves::Tcp(tcp) => sides.cx.plan.tcp.get(usize::from(tcp)).map(Arc::clone),
+            _ => None,
+        };
+        // Each listener names a block of its plan, and blocks keep their places in those that follow.
+        let terms = terms.ok_or(Unwanted::Close)?;
+        let open = admit_flow(sides.clients, peer.ip(), sides.cx)?;
+        let (key, _) = self.flows.insert(Flow::new(socket, peer, terms, sides.cx.now_us));
+        keep_flow(sides.clients, key, open);
+        sides.cx.flows += 1;
+        sides.cx.counters.accepted.add(1);
+        sides.cx.counters.client_connections.add(1);
+        sides.cx.counters.tcp_connections.add(1);
+        let token = self.token(key);
+        match self.flows.at(key).phase {
+            Phase::Hello => self.await_hello(key, sides),
+            _ => self.connect(key, FlowEnd::NoServer, sides),
+        }
+        Ok(token)
+    }
+
+    /// Names a flow towards the worker and the timers.
+    fn token(&self, key: FlowKey) -> u64 {
+        Token::Flow { key, generation: ShortGeneration::of(self.flows.generation(key)) }.pack()
+    }
+
+    /// The flow that a token names, if it is still there.
+    fn of_token(&self, token: u64) -> Option<FlowKey> {
+        match Token::unpack(token)? {
+            Token::Flow { key, generation } | Token::FlowServer { key, generation } => {
+                self.flows.holds_short(key, generation).then_some(key)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets the timer of a flow.
+    fn arm(&mut self, key: FlowKey, due_us: u64, cx: &mut Context) {
+        self.flows.at_mut(key).due_us = due_us;
+        cx.wheel.insert(self.token(key), due_us);
+    }
+
+    // ---- a server ----
+
+    /// Connects a flow to a server that it has not been to; where there is none it ends for this reason.
+    fn connect(&mut self, key: FlowKey, otherwise: FlowEnd, sides: &mut Sides<'_>) {
+        let generation = ShortGeneration::of(self.flows.generation(key));
+        let flow = self.flows.at_mut(key);
+        let Phase::Connecting { mut tried } = flow.phase else { return };
+        let chosen =
+            servers::begin_flow(sides.upstreams, flow.upstream, hash_of(flow.peer().ip()), &mut tried, sides.cx);
+        flow.phase = Phase::Connecting { tried };
+        let Some(FlowServer { server, address, proxy_protocol, timeout_us }) = chosen else {
+            return self.end(key, otherwise, sides);
+        };
+        flow.set_at(Some(server));
+        let announcement = proxy_protocol.map(|version| Announcement { version, whose: flow.whose() });
+        self.arm(key, sides.cx.now_us + timeout_us, sides.cx);
+        let token = Token::FlowServer { key, generation }.pack();
+        sides.cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement });
+    }
+
+    /// The connect of a flow has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
+    pub(crate) fn started(&mut self, token: u64, socket: u64) -> bool {
+        let Some(key) = self.of_token(token) else { return false };
+        let flow = self.flows.at_mut(key);
+        let waits = matches!(flow.phase, Phase::Connecting { .. }) && flow.server().is_none();
+        if waits {
+            flow.set_server(Some(socket));
+        }
+        waits
+    }
+
+    /// The connect of a flow has ended.
+    pub(crate) fn connected(&mut self, token: u64, ok: bool, sides: &mut Sides<'_>) {
+        let Some(key) = self.of_token(token) else { return };
+        let flow = self.flows.at(key);
+        let (Phase::Connecting { .. }, Some(server)) = (flow.phase, flow.at()) else { return };
+        match flow.server() {
+            Some(socket) if ok => {
+                servers::flow_connected(sides.upstreams, server, sides.cx);
+                self.begin_relay(key, socket, sides);
+            }
+            Some(_) => self.unconnected(key, server, FlowEnd::ConnectFailed, sides),
+            None => self.unstarted(key, server, sides),
+        }
+    }
+
+    /// There was no descriptor for a connect. The first one to find out ends, which sets one free, and the others of this turn try again after
+    /// it: when many are accepted at once, else all of them would have one, and none two.
+    fn unstarted(&mut self, key: FlowKey, server: ServerIndex, sides: &mut Sides<'_>) {
+        servers::flow_unstarted(sides.upstreams, server, sides.cx);
+        let now_us = sides.cx.now_us;
+        let flow = self.flows.at_mut(key);
+        flow.set_at(None);
+        if std::mem::replace(&mut self.scarce_us, now_us) != now_us {
+            return self.end(key, FlowEnd::NoDescriptors, sides);
+        }
+        flow.phase = Phase::Connecting { tried: Tried::default() };
+        self.arm(key, now_us + TICK_US, sides.cx);
+    }
+
+    /// A server can't be reached: another one, or this end.
+    fn unconnected(&mut self, key: FlowKey, server: ServerIndex, why: FlowEnd, sides: &mut Sides<'_>) {
+        let flow = self.flows.at_mut(key);
+        let socket = flow.server();
+        flow.set_at(None);
+        flow.set_server(None);
+        if let Some(socket) = socket {
+            sides.cx.actions.push_back(Action::CloseUpstream { socket });
+        }
+        servers::flow_unconnected(sides.upstreams, server, sides.cx);
+        self.connect(key, why, sides);
+    }
+
+    // ---- time ----
+
+    /// The timer of a flow has come. One that was set since then is the one that counts.
+    pub(crate) fn on_timer(&mut self, token: u64, sides: &mut Sides<'_>) {
+        let Some(key) = self.of_token(token) else { return };
+        let flow = self.flows.at(key);
+        if sides.cx.now_us < flow.due_us {
+            return;
+        }
+        match (flow.phase, flow.at()) {
+            (Phase::Connecting { .. }, Some(server)) => self.unconnected(key, server, FlowEnd::ConnectTimeout, sides),
+            (Phase::Hello, _) => self.end(key, FlowEnd::HelloTimeout, sides),
+            (Phase::Connecting { .. }, None) => self.connect(key, FlowEnd::NoServer, sides),
+            (Phase::Relaying { .. }, _) => {
+                sides.cx.actions.push_back(Action::LookRelay { token, client: flow.client });
+            }
+        }
+    }
+
+    // ---- ends ----
+
+    /// A flow ends: in order, or else both sides hear of an abort.
+    fn end(&mut self, key: FlowKey, why: FlowEnd, sides: &mut Sides<'_>) {
+        let generation = self.flows.generation(key);
+        let flow = self.flows.remove(key);
+        let name = self.hellos.take(key).and_then(|hello| hello.name);
+        flow_left(sides.clients, key);
+        let Sides { clients, upstreams, cx } = sides;
+        cx.flows -= 1;
+        cx.counters.client_connections.sub(1);
+        cx.counters.tcp_closes.count(why);
+        let reset = why != FlowEnd::Done;
+        cx.actions.push_back(Action::CloseClient { socket: flow.client, reset });
+        if let Some(socket) = flow.server() {
+            cx.actions.push_back(match reset {
+                true => Action::ResetUpstream { socket },
+                false => Action::CloseUpstream { socket },
+            });
+        }
+        let is_joined = matches!(flow.phase, Phase::Relaying { .. });
+        if is_joined {
+            cx.counters.tunnels.sub(1);
+        }
+        if let Some(server) = flow.at() {
+            let of_server = if why == FlowEnd::ServerReset { UpstreamEnd::Reset } else { UpstreamEnd::TunnelEnded };
+            servers::flow_ended(upstreams, server, if is_joined { of_server } else { UpstreamEnd::Cancelled }, cx);
+        }
+        let worker = cx.worker;
+        clients.records().flow_ended(cx, |now_us| FlowLine {
+            peer: flow.peer(),
+            conn: ConnId { worker, index: flow.conn_key(key), generation },
+            begun_us: flow.begun_us,
+            connected_us: flow.connected_us(),
+            upstream: Some(flow.upstream).filter(|upstream| *upstream != NO_UPSTREAM),
+            name,
+            server: flow.at().map(ServerIndex::number),
+            moved: flow.moved,
+            tries: flow.tries(),
+            why: why.into(),
+            stage: match flow.phase {
+                Phase::Hello => Stage::Head,
+                Phase::Connecting { .. } => Stage::Connect,
+                Phase::Relaying { .. } => Stage::Tunnel,
+            },
+            now_us,
+        });
+    }
+
+    /// Others are banned than before.
+    pub(crate) fn look_for_banned(&mut self) {
+        self.cutting.begin(self.flows.slots());
+    }
+
+    /// Whether there are flows that may be of somebody who is banned.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.cutting.is_due()
+    }
+
+    /// Ends some of the flows of who is banned.
+    pub(crate) fn cut_off(&mut self, sides: &mut Sides<'_>) {
+        for key in self.cutting.slice(self.flows.slots()).map(FlowKey::new) {
+            if self.flows.is_occupied(key) && sides.cx.is_banned(self.flows.at(key).peer().ip()) {
+                self.end(key, FlowEnd::Banned, sides);
+            }
+        }
+    }
+
+    // ---- what can be told ----
+
+    /// Adds them up by server.
+    pub(crate) fn count_by_server(&self, counts: &mut [u32]) {
+        let all = self.flows.keys().filter_map(|key| self.flows.at(key).at());
+        all.for_each(|server| counts[server.index()] += 1);
+    }
+
+    /// Looks for states that can't be.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(crate) fn audit(&self, upstreams: &Upstreams, cx: &Context) -> Result<(), String> {
+        if self.flows.len() != cx.flows {
+            return Err(format!("{} flows are there, and {} are counted", self.flows.len(), cx.flows));
+        }
+        let mut counts = vec![0; upstreams.pool().server_count()];
+        self.count_by_server(&mut counts);
+        servers::audit(upstreams.pool(), &counts)?;
+        let lost = |key: &FlowKey| {
+            let flow = self.flows.at(*key);
+            flow.at().is_none() != flow.server().is_none()
+                || cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
+        };
+        self.flows.keys().find(lost).map_or(Ok(()), |key| Err(format!("flow {key} waits for nothing")))
+    }
+}
+
+/// What a client is hashed by.
+fn hash_of(client: IpAddr) -> u64 {
+    match client {
+        IpAddr::V4(address) => hash_key(&address.octets()),
+        IpAddr::V6(address) => hash_key(&address.octets()),
+    }
+}
+
+impl Flow {
+    /// Whose connection one to a server is said to be.
+    fn whose(&self) -> Whose {
+        let address = self.peer();
+        if address.ip() == NO_ADDRESS { Whose::Unknown } else { Whose::Client { address, socket: self.client } }
+    }
+}

@@ -1,0 +1,459 @@
+//! Proves: a connection of `tcp` gets a server at once, whoever speaks first; another one when a connect fails, each once; ends and aborts
+//! are passed on as what they are; times, limits and counts hold, also over a reload, a drain and a worker that begins anew
+//! (docs/semantics.md §23). How: the driver's part is played by hand.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use weir_proxy::cross::standing::Order;
+use weir_proxy::ending::Farewell;
+use weir_proxy::engine::{Over, Unwanted};
+use weir_proxy::placement::balance::{Key, Method};
+use weir_proxy::plan::{
+    ClientPlan, Entrance, HealthPlan, LimitPlan, Plan, Pool, ProxyProtocol, Serves, ShieldPlan, TcpPlan, Terms, Whose,
+};
+use weir_proxy::shield::bans::{BanSet, Block};
+use weir_proxy::upstream::server_state::State;
+
+use crate::world::{Door, World, access_log, plan};
+
+const SECOND_US: u64 = 1_000_000;
+const LINE: &str =
+    "$server_protocol $status $request_length $bytes_sent $ended_by $phase $reason $tries $upstream_addr";
+
+fn tcp(servers: usize) -> Plan {
+    let mut plan = plan(servers, 1);
+    plan.upstreams[0].pool = Pool::Tcp;
+    plan.tcp = vec![Arc::new(TcpPlan::new(0))];
+    plan.access_log = Some(access_log(LINE));
+    plan
+}
+
+fn world_of(plan: Plan, workers: u16) -> World {
+    let mut world = World::started(plan, workers, 1);
+    world.serves = Serves::Tcp(0);
+    world.raw = true;
+    world
+}
+
+/// A new client, and the connection that it is joined with.
+fn joined(world: &mut World, node: usize) -> (usize, usize) {
+    let client = world.client_of(node);
+    world.settle();
+    let of_client = world.relays.iter().find(|(of, _)| *of == client).expect("it is joined");
+    *of_client
+}
+
+fn server_of(world: &World, conn: usize) -> usize {
+    world.conns[conn].server
+}
+
+/// All clients leave in order, and nothing is left.
+fn finish(mut world: World) {
+    for (client, _) in std::mem::take(&mut world.relays) {
+        if !world.clients[client].closed {
+            world.moved = (0, 0);
+            world.end_flow(client, Over::Complete);
+        }
+    }
+    world.finish();
+}
+
+#[test]
+fn a_server_is_there_before_the_first_byte_and_both_ends_are_passed_on() {
+    let mut world = world_of(tcp(1), 1);
+    assert!(world.conns.is_empty(), "no connection is made in advance");
+    let (client, conn) = joined(&mut world, 0);
+    assert_eq!(world.count(|counters| counters.tunnels.get()), 1);
+    assert_eq!(world.nodes[0].engine.report().servers[0].tunnels, 1);
+    assert_eq!(world.nodes[0].engine.report().clients, 1);
+    world.moved = (7, 1000);
+    world.end_flow(client, Over::Complete);
+    world.settle();
+    assert!(world.clients[client].closed && !world.clients[client].was_reset);
+    assert!(world.conns[conn].closed && !world.conns[conn].was_reset);
+    assert_eq!(world.lines, ["TCP - 7 1000 none done - 1 127.0.0.1:9000"]);
+    let counted = world.count(|counters| counters.client_bytes_in.get() * 10_000 + counters.upstream_bytes_in.get());
+    assert_eq!(counted, 71_000);
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("done")), 1);
+    finish(world);
+}
+
+#[test]
+fn an_abort_stays_an_abort() {
+    for (over, word) in [(Over::Client, "client client-reset"), (Over::Server, "server server-reset")] {
+        let mut world = world_of(tcp(1), 1);
+        let (client, conn) = joined(&mut world, 0);
+        let [by, why] = [0, 1].map(|at| word.split(' ').nth(at).expect("two words"));
+        world.end_flow(client, over);
+        world.settle();
+        assert!(world.clients[client].was_reset && world.conns[conn].was_reset, "{over:?}");
+        assert_eq!(world.lines, [format!("TCP - 0 0 {by} tunnel {why} 1 127.0.0.1:9000")]);
+        finish(world);
+    }
+}
+
+#[test]
+fn a_connect_that_fails_goes_to_another_server_and_each_is_tried_once() {
+    let mut world = world_of(tcp(3), 1);
+    world.servers[0].door = Door::Refuses;
+    world.servers[1].door = Door::Refuses;
+    let (_, conn) = joined(&mut world, 0);
+    assert_eq!(server_of(&world, conn), 2);
+    // Who has refused is left alone for a second.
+    let before = world.connects.len();
+    for _ in 0..5 {
+        assert_eq!(joined(&mut world, 0).1, world.conns.len() - 1);
+    }
+    assert_eq!(world.connects.len(), before + 5);
+    world.servers[2].door = Door::Refuses;
+    let client = world.client();
+    world.settle();
+    assert!(world.clients[client].closed && world.clients[client].was_reset);
+    assert_eq!(world.connects.len(), before + 5 + 3, "each once");
+    assert!(world.lines.last().expect("a line").starts_with("TCP - 0 0 server connect connect-failed 3 -"));
+    // Where all have failed the last ones may be tried all the same.
+    world.servers[0].door = Door::Open;
+    let (_, conn) = joined(&mut world, 0);
+    assert_eq!(server_of(&world, conn), 0);
+    finish(world);
+}
+
+#[test]
+fn a_silent_server_costs_the_time_of_a_connect() {
+    let mut world = world_of(tcp(2), 1);
+    world.servers[0].door = Door::Mute;
+    world.servers[1].door = Door::Mute;
+    let client = world.client();
+    world.run_for(4 * SECOND_US);
+    assert_eq!(world.connects.len(), 1);
+    let second = 1 - server_of(&world, 0);
+    world.servers[second].door = Door::Open;
+    world.run_for(2 * SECOND_US);
+    assert!(world.conns[0].closed && !world.clients[client].closed);
+    assert_eq!(world.relays, [(client, 1)]);
+    world.servers[second].door = Door::Mute;
+    let other = world.client();
+    world.run_for(11 * SECOND_US);
+    assert!(world.clients[other].was_reset);
+    assert!(world.lines.last().expect("a line").starts_with("TCP - 0 0 server connect connect-timeout 2"));
+    finish(world);
+}
+
+#[test]
+fn what_is_idle_ends_and_sooner_when_it_is_half_closed() {
+    let mut plan = tcp(1);
+    let times = TcpPlan { idle_timeout_us: 80 * SECOND_US, half_close_timeout_us: 8 * SECOND_US, ..TcpPlan::new(0) };
+    plan.tcp = vec![Arc::new(times)];
+    let mut world = world_of(plan, 1);
+    let (client, conn) = joined(&mut world, 0);
+    world.run_for(60 * SECOND_US);
+    world.moved = (1, 0);
+    world.run_for(79 * SECOND_US);
+    assert!(!world.clients[client].closed, "it has moved a byte");
+    world.run_for(5 * SECOND_US);
+    assert!(world.clients[client].was_reset && world.conns[conn].was_reset);
+    assert_eq!(world.lines, ["TCP - 1 0 weir tunnel idle-timeout 1 127.0.0.1:9000"]);
+    // Long idle, then half closed: the time begins with that.
+    world.moved = (0, 0);
+    let (client, _) = joined(&mut world, 0);
+    world.run_for(70 * SECOND_US);
+    world.half_closed = true;
+    world.run_for(7 * SECOND_US);
+    assert!(!world.clients[client].closed);
+    // What still flows keeps it.
+    for bytes in 1..10 {
+        world.moved = (0, bytes);
+        world.run_for(6 * SECOND_US);
+        assert!(!world.clients[client].closed, "{bytes}");
+    }
+    world.run_for(11 * SECOND_US);
+    assert!(world.clients[client].was_reset);
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("half-close-timeout")), 1);
+    finish(world);
+}
+
+#[test]
+fn a_server_has_no_more_connections_than_it_may_over_all_workers() {
+    let mut plan = tcp(2);
+    plan.upstreams[0].servers.iter_mut().for_each(|server| server.tcp_connections_max = Some(2));
+    let mut world = world_of(plan, 2);
+    let all: Vec<_> = (0..4).map(|number| joined(&mut world, number % 2)).collect();
+    for server in 0..2 {
+        assert_eq!(all.iter().filter(|(_, conn)| server_of(&world, *conn) == server).count(), 2);
+    }
+    let refused = world.client_of(1);
+    world.settle();
+    assert!(world.clients[refused].was_reset);
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("no-server")), 1);
+    world.end_flow(all[1].0, Over::Complete);
+    world.settle();
+    let (_, conn) = joined(&mut world, 0);
+    assert_eq!(server_of(&world, conn), server_of(&world, all[1].1));
+    // What a worker loses is given back.
+    world.begin_anew(0);
+    world.settle();
+    let again: Vec<_> = (0..3).map(|_| joined(&mut world, 1)).collect();
+    assert_eq!(again.len(), 3);
+    let refused = world.client_of(0);
+    world.settle();
+    assert!(world.clients[refused].was_reset);
+    for (client, _) in all.into_iter().chain(again) {
+        if !world.clients[client].closed {
+            world.end_flow(client, Over::Complete);
+        }
+    }
+    assert_eq!(world.count(|counters| counters.client_connections.get()), 0);
+}
+
+#[test]
+fn connections_are_balanced() {
+    // By weight.
+    let mut plan = tcp(2);
+    plan.upstreams[0].servers[0].weight = 75;
+    plan.upstreams[0].servers[1].weight = 25;
+    let mut world = world_of(plan, 1);
+    let at_first = (0..40)
+        .filter(|_| {
+            let (_, conn) = joined(&mut world, 0);
+            server_of(&world, conn) == 0
+        })
+        .count();
+    assert_eq!(at_first, 30);
+    finish(world);
+    // By what they have: those of a server that has come to its end count no more.
+    let mut plan = tcp(2);
+    plan.upstreams[0].balance = Method::Least;
+    let mut world = world_of(plan, 2);
+    let all: Vec<_> = (0..20).map(|number| joined(&mut world, number % 2)).collect();
+    let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, conn)| server_of(&world, *conn) == 0);
+    assert_eq!((gone.len(), left.len()), (10, 10));
+    gone.iter().for_each(|(client, _)| world.end_flow(*client, Over::Complete));
+    world.settle();
+    for number in 0..10 {
+        let (_, conn) = joined(&mut world, number % 2);
+        assert_eq!(server_of(&world, conn), 0);
+    }
+    finish(world);
+    // By the client's address: the same server each time, and another only when that is gone.
+    let mut plan = tcp(5);
+    plan.upstreams[0].balance = Method::Hash(Key::ClientIp);
+    plan.upstreams[0].servers.iter_mut().enumerate().for_each(|(at, server)| server.name = format!("server-{at}"));
+    let mut world = world_of(plan, 1);
+    let mut homes = Vec::new();
+    for number in 0..20u8 {
+        world.peer = IpAddr::from([192, 0, 2, number]);
+        let servers: Vec<_> = (0..2)
+            .map(|_| {
+                let (client, conn) = joined(&mut world, 0);
+                // No server has far more than its share, whatever the key: none has any.
+                world.end_flow(client, Over::Complete);
+                server_of(&world, conn)
+            })
+            .collect();
+        assert_eq!(servers[0], servers[1]);
+        homes.push(servers[0]);
+    }
+    homes.sort_unstable();
+    homes.dedup();
+    assert!(homes.len() > 2, "{homes:?}");
+    finish(world);
+}
+
+#[test]
+fn backups_stand_in_for_servers_that_refuse() {
+    let mut plan = tcp(2);
+    plan.upstreams[0].servers[1].backup = true;
+    let mut world = world_of(plan, 1);
+    let (_, conn) = joined(&mut world, 0);
+    assert_eq!(server_of(&world, conn), 0);
+    world.servers[0].door = Door::Refuses;
+    let (_, conn) = joined(&mut world, 0);
+    assert_eq!(server_of(&world, conn), 1);
+    world.servers[0].door = Door::Open;
+    world.run_for(2 * SECOND_US);
+    let (_, conn) = joined(&mut world, 0);
+    assert_eq!(server_of(&world, conn), 0);
+    finish(world);
+}
+
+#[test]
+fn orders_and_reloads_leave_what_is_under_way() {
+    let mut plan = tcp(2);
+    plan.upstreams[0].servers.iter_mut().enumerate().for_each(|(at, server)| server.name = format!("server-{at}"));
+    let mut world = world_of(plan.clone(), 2);
+    let (first, conn) = joined(&mut world, 0);
+    let server = server_of(&world, conn);
+    world.order(server as u32, Order::Disable);
+    for node in 0..2 {
+        let (_, conn) = joined(&mut world, node);
+        assert_eq!(server_of(&world, conn), 1 - server);
+    }
+    assert!(!world.clients[first].closed, "what is under way goes on");
+    world.order(server as u32, Order::Enable);
+    // An upstream in front, and the server is gone.
+    let mut next = plan.clone();
+    next.upstreams[0].servers.remove(server);
+    let mut other = plan.upstreams[0].clone();
+    "other".clone_into(&mut other.name);
+    next.upstreams.insert(0, other);
+    next.tcp = vec![Arc::new(TcpPlan::new(1))];
+    world.reload(next);
+    world.settle();
+    assert!(!world.clients[first].closed);
+    let report = world.nodes[0].engine.report();
+    assert_eq!((report.servers[server].standing, report.servers[server].vacant), (State::Leaving, false));
+    for node in 0..2 {
+        let (_, conn) = joined(&mut world, node);
+        assert_eq!(server_of(&world, conn), 1 - server);
+    }
+    world.end_flow(first, Over::Complete);
+    world.settle();
+    assert!(world.nodes[0].engine.report().servers[server].vacant);
+    finish(world);
+}
+
+#[test]
+fn weir_waits_for_connections_when_it_ends() {
+    let mut world = world_of(tcp(1), 1);
+    let (client, _) = joined(&mut world, 0);
+    for who in [Farewell::Listener(0), Farewell::Successor, Farewell::All, Farewell::AllButTunnels] {
+        world.nodes[0].engine.drain(who);
+    }
+    world.run_for(60 * SECOND_US);
+    assert!(!world.clients[client].closed && !world.nodes[0].engine.is_drained());
+    world.end_flow(client, Over::Complete);
+    assert!(world.nodes[0].engine.is_drained());
+    finish(world);
+}
+
+#[test]
+fn a_probe_is_a_connect() {
+    let mut plan = tcp(2);
+    plan.upstreams[0].health = Some(HealthPlan { interval_us: SECOND_US, ..HealthPlan::default() });
+    let mut world = world_of(plan, 2);
+    world.run_for(5 * SECOND_US);
+    let probes = world.conns.len();
+    assert!(probes >= 4 && world.conns.iter().all(|conn| conn.closed && conn.tunnel.is_empty()));
+    assert_eq!(world.count(|counters| counters.probe_failures.get()), 0);
+    world.servers[0].door = Door::Mute;
+    world.run_for(30 * SECOND_US);
+    let standing = |world: &World| world.nodes[1].engine.report().servers[0].standing;
+    assert!(matches!(standing(&world), State::Suspended(_)), "{:?}", standing(&world));
+    for node in 0..2 {
+        let (_, conn) = joined(&mut world, node);
+        assert_eq!(server_of(&world, conn), 1);
+    }
+    world.servers[0].door = Door::Open;
+    world.run_for(10 * SECOND_US);
+    assert_eq!(standing(&world), State::Active);
+    // All suspended: who is tried all the same, and who is not.
+    world.servers.iter_mut().for_each(|server| server.door = Door::Refuses);
+    world.run_for(10 * SECOND_US);
+    world.servers.iter_mut().for_each(|server| server.door = Door::Open);
+    let (_, conn) = joined(&mut world, 0);
+    assert!(world.conns[conn].is_open());
+    finish(world);
+}
+
+#[test]
+fn clients_are_limited_and_banned_as_others() {
+    let mut plan = tcp(1);
+    plan.shield = Some(ShieldPlan::new(vec![LimitPlan::new("open", Terms::Open(2))], 1024));
+    let mut world = world_of(plan, 1);
+    let open = |world: &World| {
+        let shield = world.nodes[0].parts.plan.shield.as_ref().expect("limits");
+        shield.seed.table().open_sum()
+    };
+    let all: Vec<_> = (0..2).map(|_| joined(&mut world, 0)).collect();
+    assert_eq!(open(&world), 2);
+    let refused = |world: &mut World| {
+        let peer = std::net::SocketAddr::new(world.peer, 1);
+        world.nodes[0].engine.begin_turn(world.now_us);
+        world.nodes[0].engine.accepted(77, peer, Entrance { serves: world.serves, ..Entrance::default() }).err()
+    };
+    assert!(refused(&mut world).is_some());
+    world.end_flow(all[0].0, Over::Client);
+    world.settle();
+    assert_eq!(open(&world), 1);
+    joined(&mut world, 0);
+    let block = Block::read("192.0.2.1", 32, 64).expect("a block");
+    let bans = BanSet::new(vec![(block, world.now_us + SECOND_US)].into_iter().collect());
+    world.ban(bans);
+    world.settle();
+    assert_eq!(open(&world), 0);
+    assert!(world.clients.iter().all(|client| client.was_reset));
+    assert_eq!(refused(&mut world), Some(Unwanted::Reset));
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("banned")), 2);
+    world.run_for(2 * SECOND_US);
+    joined(&mut world, 0);
+    // What a worker loses is given back.
+    assert_eq!(open(&world), 1);
+    world.begin_anew(0);
+    assert_eq!(open(&world), 0);
+}
+
+#[test]
+fn there_are_no_more_connections_than_one_worker_may_have() {
+    let mut plan = tcp(1);
+    plan.client = ClientPlan { connections_max: Some(2), ..ClientPlan::default() };
+    let mut world = world_of(plan, 1);
+    joined(&mut world, 0);
+    world.serves = Serves::Reverse;
+    world.client();
+    let entrance = |serves| Entrance { serves, ..Entrance::default() };
+    for serves in [Serves::Reverse, Serves::Tcp(0)] {
+        let peer = std::net::SocketAddr::new(world.peer, 1);
+        world.nodes[0].engine.begin_turn(world.now_us);
+        assert_eq!(world.nodes[0].engine.accepted(77, peer, entrance(serves)), Err(Unwanted::Close), "{serves:?}");
+    }
+    assert_eq!(world.count(|counters| counters.connections_refused.get()), 2);
+    finish(world);
+}
+
+#[test]
+fn servers_are_told_whose_connection_it_is() {
+    let mut plan = tcp(1);
+    plan.upstreams[0].proxy_protocol = Some(ProxyProtocol::V2);
+    plan.upstreams[0].health = Some(HealthPlan::default());
+    let mut world = world_of(plan, 1);
+    world.run_for(SECOND_US);
+    let told = |world: &World, conn: usize| world.conns[conn].announcement.expect("it is told").whose;
+    assert_eq!(told(&world, 0), Whose::Own, "a probe");
+    let (_, conn) = joined(&mut world, 0);
+    assert!(matches!(told(&world, conn), Whose::Client { address, .. } if address.ip() == world.peer));
+    finish(world);
+}
+
+#[test]
+fn where_descriptors_run_out_half_of_those_that_wait_are_served() {
+    let mut world = world_of(tcp(1), 1);
+    world.descriptors = Some(0);
+    let clients: Vec<usize> = (0..10).map(|_| world.client()).collect();
+    for _ in 0..40 {
+        // Each that was reset has set one free.
+        let is_reset = |client: &&usize| world.clients[**client].was_reset;
+        let free = clients.iter().filter(is_reset).count() - world.relays.len();
+        world.descriptors = Some(free);
+        world.run_for(10_000);
+    }
+    assert_eq!(world.relays.len(), 5);
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("no-descriptors")), 5);
+    // It says nothing of the server.
+    world.descriptors = None;
+    joined(&mut world, 0);
+    finish(world);
+}
+
+#[test]
+fn thousands_at_a_time() {
+    let mut world = world_of(tcp(3), 2);
+    for number in 0..5_000 {
+        world.client_of(number % 2);
+    }
+    world.settle();
+    assert_eq!(world.relays.len(), 5_000);
+    assert_eq!(world.count(|counters| counters.tunnels.get()), 5_000);
+    world.run_for(1_000 * SECOND_US);
+    finish(world);
+}
