@@ -14,7 +14,10 @@ use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, Xdp as Program, XdpMode};
+use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfError, EbpfLoader};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(test)]
@@ -79,13 +82,22 @@ struct Family<H: aya::Pod, A: aya::Pod> {
     networks: LpmTrie<MapData, A, u64>,
 }
 
+/// An interface that has the program.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    /// Its number: an interface that was made anew under its name has another one.
+    number: u32,
+    link: FdLink,
+}
+
 /// See the module.
 pub struct Xdp {
     v4: Family<[u8; 4], [u8; 4]>,
     v6: Family<[u8; 8], [u8; 16]>,
     dropped: PerCpuArray<MapData, [u64; 2]>,
-    /// Of interfaces: the program stays there while they are open.
-    links: Vec<(String, FdLink)>,
+    /// The program stays there while they are open.
+    links: Vec<Place>,
     /// Runs the program.
     #[cfg(test)]
     object: Ebpf,
@@ -110,6 +122,7 @@ impl Xdp {
         hosts_max: u32,
         before: Option<Xdp>,
     ) -> Result<Xdp, XdpError> {
+        let numbers = numbers(interfaces)?;
         let allowed_max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
         let mut loader = EbpfLoader::new();
         // Types of the kernel matter to none of the programs; it may have none to offer.
@@ -134,7 +147,7 @@ impl Xdp {
         let v4 = Family { hosts: map(&mut object, "hosts4")?, networks: map(&mut object, "networks4")? };
         let v6 = Family { hosts: map(&mut object, "hosts6")?, networks: map(&mut object, "networks6")? };
         let dropped = map(&mut object, "dropped")?;
-        let links = attach(&mut object, interfaces, before.map(|before| before.links).unwrap_or_default())?;
+        let links = attach(&mut object, &numbers, before.map(|before| before.links).unwrap_or_default())?;
         Ok(Xdp {
             v4,
             v6,
@@ -158,6 +171,13 @@ impl Xdp {
     /// Blocks these no more. Returns those that could not be taken out: NotFound is one that was not there.
     pub fn remove(&mut self, blocks: &[Network]) -> Vec<(Network, io::Error)> {
         blocks.iter().filter_map(|network| Some((*network, self.take(*network).err()?))).map(failed).collect()
+    }
+
+    /// Whether the interfaces are still those that it was put to.
+    pub fn is_in_place(&self) -> bool {
+        let names: Vec<String> = self.links.iter().map(|place| place.name.clone()).collect();
+        let are_same = |(place, (_, number)): (&Place, &(String, u32))| place.number == *number;
+        numbers(&names).is_ok_and(|numbers| self.links.iter().zip(&numbers).all(are_same))
     }
 
     /// What has been dropped since it was opened.
@@ -218,26 +238,38 @@ fn program(object: &mut Ebpf) -> Result<&mut Program, XdpError> {
     object.program_mut(PROGRAM).ok_or_else(missing)?.try_into().map_err(|error| of_program(error, ""))
 }
 
+/// The numbers of interfaces: nothing is done before all are known, for a driver may stop for a moment when it gets a program, or loses it.
+fn numbers(interfaces: &[String]) -> Result<Vec<(String, u32)>, XdpError> {
+    let kernel = |error: rustix::io::Errno| XdpError::Kernel(error.to_string());
+    // Programs of kernels before stay when the process dies.
+    if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(5, 9, 0)) {
+        return Err(XdpError::Kernel("it needs Linux 5.9 or later".to_owned()));
+    }
+    // Any socket will do (netdevice(7)).
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(kernel)?;
+    let number = |name: &String| match name_to_index(&socket, name) {
+        Ok(number) => Ok((name.clone(), number)),
+        Err(rustix::io::Errno::NODEV) => Err(XdpError::NoInterface(name.clone())),
+        Err(error) => Err(kernel(error)),
+    };
+    interfaces.iter().map(number).collect()
+}
+
 /// Puts the program to the interfaces by links that end with their descriptors: those of a program before, or new ones.
-fn attach(
-    object: &mut Ebpf,
-    interfaces: &[String],
-    mut before: Vec<(String, FdLink)>,
-) -> Result<Vec<(String, FdLink)>, XdpError> {
+fn attach(object: &mut Ebpf, interfaces: &[(String, u32)], mut before: Vec<Place>) -> Result<Vec<Place>, XdpError> {
     let program = program(object)?;
     let mut links = Vec::new();
-    for name in interfaces {
-        let there = before.iter().position(|(other, _)| other == name).map(|at| before.swap_remove(at).1);
-        let id = match there.and_then(|link| XdpLink::try_from(link).ok()) {
-            // An interface that was made anew under its name is another one.
-            Some(link) => program.attach_to_link(link).or_else(|_| program.attach(name, XdpMode::Driver)),
-            None => program.attach(name, XdpMode::Driver),
+    for (name, number) in interfaces {
+        let there = before.iter().position(|place| place.name == *name && place.number == *number);
+        let there = there.and_then(|at| XdpLink::try_from(before.swap_remove(at).link).ok());
+        let id = match there {
+            Some(link) => program.attach_to_link(link),
+            None => program.attach_to_if_index(*number, XdpMode::Driver),
         };
         let id = id.map_err(|error| of_program(error, name))?;
         let link = program.take_link(id).map_err(|error| of_program(error, name))?;
-        // The other way, of kernels before 5.9, leaves it there when the process dies.
-        let link = FdLink::try_from(link).map_err(|_| XdpError::Kernel("it needs Linux 5.9 or later".to_owned()))?;
-        links.push((name.clone(), link));
+        let link = FdLink::try_from(link).map_err(|_| XdpError::NotNative(name.clone()))?;
+        links.push(Place { name: name.clone(), number: *number, link });
     }
     Ok(links)
 }
@@ -283,7 +315,6 @@ fn of_object(error: EbpfError) -> XdpError {
 fn of_program(error: ProgramError, interface: &str) -> XdpError {
     let name = || interface.to_owned();
     match error {
-        ProgramError::UnknownInterface { .. } => XdpError::NoInterface(name()),
         ProgramError::LoadError { io_error, .. } => of_io(&io_error),
         ProgramError::SyscallError(error) if !interface.is_empty() => match error.io_error.kind() {
             io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => XdpError::Taken(name()),

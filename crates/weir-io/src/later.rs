@@ -1,14 +1,16 @@
 //! Sockets whose bytes may come later: what arrives on them wakes nobody, and is looked for from time to time.
 //!
 //! Used by both real drivers. An epoll instance that nobody waits on notes who has something; one call every [`LATER_US`] asks it. A wake-up of a
-//! thread costs more than a receive, so that bytes of many such sockets together cost a fraction. Bound: the sockets of the driver, and 256 of them
-//! in one look; who is left is there at the next one.
+//! thread costs more than a receive, so that bytes of many such sockets together cost a fraction. Bound: the sockets of the driver, and
+//! [`LOOKS_MAX`] times [`EVENTS_MAX`] of them in one turn; who is left is there at the next one.
 
 use std::os::fd::RawFd;
 
 use crate::Socket;
-use crate::epoll::poller::{Poller, Wait};
+use crate::epoll::poller::{EVENTS_MAX, Poller, Wait};
 
+/// Calls in one turn.
+const LOOKS_MAX: usize = 16;
 /// How often it is looked, microseconds.
 pub(crate) const LATER_US: u64 = 20_000;
 
@@ -60,9 +62,15 @@ impl Later {
             return Vec::new();
         };
         self.next_us = now_us + LATER_US;
-        *syscalls += 1;
-        // It does not fail for a descriptor of our own.
-        let _ = poller.wait(Wait::No, &mut self.events);
+        // Those that were told go to the end of the kernel's list.
+        for look in 1..=LOOKS_MAX {
+            *syscalls += 1;
+            // It does not fail for a descriptor of our own.
+            let _ = poller.wait(Wait::No, &mut self.events);
+            if self.events.len() < look * EVENTS_MAX {
+                break;
+            }
+        }
         let named = |(data, mask)| (Socket { index: (data >> 32) as u32, generation: data as u32 }, mask);
         self.events.drain(..).map(named).collect()
     }

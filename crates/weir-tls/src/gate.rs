@@ -110,9 +110,15 @@ impl<D: Driver> Sealed<D> {
     /// A handshake has come to nothing.
     pub(crate) fn tell_failed(&mut self, session: &mut Session, why: Failure) {
         let now_us = self.inner.now_us();
+        let is_ours = match why {
+            Failure::TooMany | Failure::Internal => true,
+            // It has said its part, and waits for its turn here.
+            Failure::Timeout | Failure::Left => session.listed,
+            _ => false,
+        };
         if let (Some(gate), Some(mut pass), Origin::Accepted { peer, .. }) =
             (&mut self.gate, session.pass.take(), session.origin)
-            && !matches!(why, Failure::TooMany | Failure::Internal)
+            && !is_ours
         {
             gate.failed(peer.ip(), &mut pass, now_us);
         }

@@ -100,6 +100,11 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
         let problem = Problem::new("conflict", &block.place("for"), message).help("a larger `max`, or a smaller `for`");
         compiler.push(problem.related(&block.place("max"), "this is the longest"));
     }
+    let interfaces = block.texts("interface");
+    if let Some(twice) = (1..interfaces.len()).find(|at| interfaces[..*at].contains(&interfaces[*at])) {
+        let message = format!("the interface `{}` is there twice", interfaces[twice]);
+        compiler.push(Problem::new("duplicate", &block.place("interface"), message));
+    }
     let state = block.text("state");
     Some(BanPlan {
         offences: Rate::new(after, block.number("within"), after, false),
@@ -109,7 +114,7 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
         bans_max: usize::try_from(block.number("bans-max")).unwrap_or(usize::MAX),
         via: match block.word("via") {
             "user" => BanVia::User,
-            "xdp" => BanVia::Xdp(block.texts("interface").into_iter().map(Into::into).collect()),
+            "xdp" => BanVia::Xdp(interfaces.into_iter().map(Into::into).collect()),
             _ => BanVia::Nft,
         },
         scope: if block.word("scope") == "host" { BanScope::Host } else { BanScope::Listeners },

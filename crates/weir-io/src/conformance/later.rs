@@ -106,5 +106,25 @@ pub mod real {
         bench.finish();
     }
 
-    suite!(deferred_wakes_nobody, deferred_outnumber_buffers);
+    /// What is more than a buffer comes in one look, too.
+    pub fn deferred_has_much<S: Subject>(subject: &S) {
+        let mut bench = Bench::new(subject);
+        let (near, far) = bench.pair();
+        bench.receive(far, Receive::Many(Class::Small));
+        bench.driver.defer(far, true);
+        bench.fence();
+        let (bytes, mut expected) = (pattern(40_000, 1), 0);
+        let is_one_look = (0..20).any(|_| {
+            bench.send_all(near, &bytes);
+            bench.until("the first of it", |bench| bench.of(far).received.len() > expected);
+            let first_us = bench.driver.now_us();
+            expected += bytes.len();
+            bench.until("all of it", |bench| bench.of(far).received.len() == expected);
+            bench.driver.now_us() - first_us < LATER_US / 2
+        });
+        assert!(is_one_look, "each look brought a part");
+        bench.finish();
+    }
+
+    suite!(deferred_wakes_nobody, deferred_outnumber_buffers, deferred_has_much);
 }

@@ -11,7 +11,7 @@ use crate::net::check_len;
 use crate::outgoing::SLICES_MAX;
 
 /// Events fetched by one wait.
-const EVENTS_MAX: usize = 256;
+pub(crate) const EVENTS_MAX: usize = 256;
 
 /// Readable, or ended in a way that a receive reports.
 pub(super) const IN: u32 = libc::EPOLLIN as u32;

@@ -12,7 +12,7 @@ use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, Socket};
 
 use super::poller::{self, BROKEN, HANGUP, IN, OUT};
-use super::{BLOCKED, Epoll, HANGING_UP, QUEUED, READABLE};
+use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE};
 
 /// Calls that one payload may take in one turn.
 const SEND_CALLS_MAX: usize = 16;
@@ -100,6 +100,11 @@ impl Epoll {
                 Outcome::End(event) => {
                     let slot = self.table.slot(socket.index);
                     slot.set(table::ENDED);
+                    // Nobody looks any more either.
+                    if slot.has(DEFERRED) {
+                        slot.clear(DEFERRED);
+                        self.later.leave(slot.fd);
+                    }
                     into.push(Completion { token: slot.token, socket, event });
                     return;
                 }

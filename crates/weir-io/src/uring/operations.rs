@@ -101,6 +101,11 @@ impl Uring {
         }
     }
 
+    /// Whether what arrives on a socket may come later.
+    pub(super) fn is_deferred(&mut self, socket: Socket) -> bool {
+        self.table.named(socket).is_some_and(|slot| slot.has(DEFERRED))
+    }
+
     /// Something has come on a socket that is looked at from time to time.
     pub(super) fn receive_deferred(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };

@@ -11,7 +11,7 @@ use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, HANDED_OVER, POLLING, SHARED, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, FED, HANDED_OVER, POLLING, SHARED, Uring};
 
 /// Most that is taken from a listener at a path that is handed over: its queue has no more.
 const REST_MAX: u32 = 65_535;
@@ -67,6 +67,10 @@ impl Uring {
         // One that goes on needs nothing: whatever it should be instead, its cancellation is on the way.
         if !entry.more() {
             self.reconcile(socket);
+            // More may be there than one buffer holds.
+            if entry.result as u32 == self.groups[class as usize].pool.size() && self.is_deferred(socket) {
+                self.receive_deferred(socket);
+            }
         }
     }
 
@@ -142,17 +146,27 @@ impl Uring {
                 Event::Received(buffer)
             }
             (None, 0) => {
-                slot.set(table::ENDED);
+                self.receiving_ends(socket);
                 Event::Ended
             }
             (None, libc::ENOBUFS) => return self.queue_for_buffer(socket, class),
             (None, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => return,
             (None, code) => {
-                slot.set(table::ENDED);
+                self.receiving_ends(socket);
                 Event::ReceiveFailed(io::Error::from_raw_os_error(code))
             }
         };
         into.push(Completion { token, socket, event });
+    }
+
+    /// Nothing more will be received: nobody looks any more either.
+    fn receiving_ends(&mut self, socket: Socket) {
+        let slot = self.table.slot(socket.index);
+        slot.set(table::ENDED);
+        if slot.has(DEFERRED) {
+            slot.clear(DEFERRED);
+            self.later.leave(slot.fd);
+        }
     }
 
     /// One call used up the buffers that the kernel had. Who got some of them queues behind who got none: one fast sender

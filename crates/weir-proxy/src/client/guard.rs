@@ -360,7 +360,8 @@ fn judge_request(
         let known = guard.conns.get_or_default(carrier);
         known.refusals = if refusal.is_some() { known.refusals.saturating_add(1) } else { 0 };
         is_one_of_many = known.refusals >= REFUSALS_MAX;
-        let has_time = known.refusals >= DEFERRED_AFTER;
+        // A connection of HTTP/2 carries others besides.
+        let has_time = known.refusals >= DEFERRED_AFTER && carrier == index;
         defers = (std::mem::replace(&mut known.deferred, has_time) != has_time).then_some(has_time);
         if let Some((name, Some(place))) = suspect.first {
             known.account = Some((key, name, place));

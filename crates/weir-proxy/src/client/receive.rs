@@ -145,7 +145,7 @@ impl Clients {
         if stash.start < stash.bytes.len() {
             self.keep_stash(index, stash, progress, cx);
         }
-        if self.conn(index).flags.ended {
+        if self.conn(index).flags.ended && !self.answers.conns.tarpit.is_held(index) {
             self.input_ended(index, to, cx);
         }
         if self.is_there(index) {

@@ -116,6 +116,10 @@ pub(super) fn hold(
     let until_us = cx.now_us.saturating_add(for_us);
     clients.answers.conns.tarpit.put(index, Held { exchange, until_us, local, unread: 0 });
     clients.answers.conns.arm(index, cx);
+    // Of what was asked too early to be parsed at once the end may have come already.
+    if clients.conn(index).flags.ended && clients.conn(index).stream.is_none() {
+        client_left(&mut clients.answers, index, cx);
+    }
 }
 
 /// The request of a connection is held no longer, if one was.

@@ -61,6 +61,21 @@ fn a_refusal_waits_and_is_the_last_answer() {
     world.finish();
 }
 
+/// Of what waited to be parsed the client's end may be known already.
+#[test]
+fn who_has_left_before_he_was_parsed_does_not_wait() {
+    let client = ClientPlan { requests_queued_max: 2, ..ClientPlan::default() };
+    let mut world = World::started(Plan { client, ..limited(|_| ()) }, 1, 1);
+    world.serve(move |seen| Some(vec![Do::Delay(SECOND_US), Do::Answer(answer(seen.request))]));
+    let client = world.client();
+    (0..3).for_each(|_| world.expect(client, "GET", false, false));
+    world.send(client, &b"GET /v HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3));
+    world.half_close(client);
+    world.run_for(4 * SECOND_US);
+    assert_eq!((world.clients[client].statuses(), world.clients[client].closed), (vec![200, 200, 429], true));
+    world.finish();
+}
+
 /// Its time runs from the request, and it leaves in its turn.
 #[test]
 fn what_was_asked_before_comes_first() {

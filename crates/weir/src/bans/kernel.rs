@@ -20,7 +20,7 @@ use super::tier::{Tier, Wish};
 const BATCH_MAX: usize = 1024;
 
 /// How long after a failure that may pass it is tried again.
-const AGAIN_AFTER: Duration = Duration::from_secs(3);
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -43,8 +43,9 @@ struct Tried {
     wish: Wish,
     /// Why there is no table, or not the one that was wished for.
     lacking: Option<String>,
-    /// When it is worth another try.
+    /// When it is worth another try, and which interface is tried first then.
     again_at: Option<Instant>,
+    first: Option<String>,
 }
 
 /// Who stands in a table. Times are seconds since 1970.
@@ -125,7 +126,10 @@ impl Kernel {
         let mut lacking = Vec::new();
         let mut new = match wish.interfaces.is_empty() {
             true => None,
-            false => Tier::xdp(&wish, &mut self.table).map_err(|why| lacking.push(why)).ok(),
+            false => {
+                let first = self.tried.as_ref().and_then(|tried| tried.first.as_deref());
+                Tier::xdp(&wish, first, &mut self.table).map_err(|why| lacking.push(why)).ok()
+            }
         };
         let stays = is_again && self.table.is_some();
         if new.is_none() && !stays {
@@ -135,7 +139,8 @@ impl Kernel {
         }
         let again_at = lacking.iter().any(|it| it.passes).then(|| now + AGAIN_AFTER);
         let why = lacking.iter().map(|it| it.why.as_str()).collect::<Vec<_>>().join("; ");
-        self.tried = Some(Tried { wish, lacking: Some(why.clone()).filter(|why| !why.is_empty()), again_at });
+        let first = lacking.iter().find_map(|it| it.interface.clone());
+        self.tried = Some(Tried { wish, lacking: Some(why.clone()).filter(|why| !why.is_empty()), again_at, first });
         let is_new = new.is_some();
         if !stays || is_new {
             self.stand = Standing { forgets: new.as_ref().is_some_and(Tier::forgets), ..Standing::default() };
@@ -188,6 +193,10 @@ impl Kernel {
         }
         self.packets.1 = table.packets().unwrap_or(self.packets.1);
         let tier = Some(table.word());
+        // An interface that was taken away may come again, as another one.
+        if !table.is_in_place() {
+            self.tried.iter_mut().for_each(|tried| tried.again_at = Some(Instant::now()));
+        }
         let packets = self.packets.0 + self.packets.1;
         let bans = (self.stand.hosts.len() + self.stand.networks.len()) as u64;
         Part { bans: Some(bans), tier, refused: self.stand.refused.len() as u64, packets, problem }

@@ -30,6 +30,8 @@ pub(super) enum Tier {
 #[derive(Debug)]
 pub(super) struct Lacking {
     pub(super) why: String,
+    /// The interface that it is for.
+    pub(super) interface: Option<String>,
     /// It may be had later: somebody else has what it needs.
     pub(super) passes: bool,
 }
@@ -47,16 +49,16 @@ impl Tier {
                     io::ErrorKind::PermissionDenied => "weir has no CAP_NET_ADMIN".to_owned(),
                     _ => format!("nftables: {error}"),
                 };
-                Err(Lacking { why, passes: false })
+                Err(Lacking { why, interface: None, passes: false })
             }
         }
     }
 
-    /// A program in drivers, in place of one before if that is one, too.
+    /// A program in drivers, in place of one before if that is one, too. `first`: an interface that is tried before the others.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn xdp(wish: &Wish, before: &mut Option<Tier>) -> Result<Tier, Lacking> {
+    pub(super) fn xdp(wish: &Wish, first: Option<&str>, before: &mut Option<Tier>) -> Result<Tier, Lacking> {
         // A card has one program: its place passes from one to the next.
         let before = match before.take() {
             Some(Tier::Xdp(xdp, _)) => Some(*xdp),
@@ -69,12 +71,26 @@ impl Tier {
             Scope::Ports(ports) => Ports::These(ports),
             Scope::Host => Ports::All,
         };
-        match Xdp::open(&wish.interfaces, ports, &wish.allowed, wish.bans_max, before) {
+        // What failed the last time is tried first: the others are left in peace as long as it does.
+        let mut interfaces = wish.interfaces.clone();
+        interfaces.sort_by_key(|name| first != Some(name));
+        match Xdp::open(&interfaces, ports, &wish.allowed, wish.bans_max, before) {
             Ok(xdp) => Ok(Tier::Xdp(Box::new(xdp), wish.interfaces.clone())),
-            Err(error) => Err(Lacking {
-                passes: matches!(error, XdpError::Taken(_) | XdpError::NoInterface(_)),
-                why: format!("XDP: {error}"),
-            }),
+            Err(error) => {
+                let interface = match &error {
+                    XdpError::Taken(name) | XdpError::NoInterface(name) => Some(name.clone()),
+                    _ => None,
+                };
+                Err(Lacking { passes: interface.is_some(), interface, why: format!("XDP: {error}") })
+            }
+        }
+    }
+
+    /// Whether it is still where it was put.
+    pub(super) fn is_in_place(&self) -> bool {
+        match self {
+            Tier::Nft(..) => true,
+            Tier::Xdp(xdp, _) => xdp.is_in_place(),
         }
     }
 

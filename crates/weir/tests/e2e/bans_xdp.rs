@@ -197,7 +197,10 @@ fn nftables_steps_in(io: Io) {
         assert!(!outside.lets_in(second, "198.18.1.5", *second_at));
         // Cards come and go.
         ip("ip", "link del near");
-        eventually("weir lives", || second.answer(&["status"]).contains("1 in force"));
+        let kind = || status(second)["bans"]["kernel_tier"].clone();
+        eventually("nftables steps in", || kind() == "nftables");
+        ip("ip", "link add near type veth peer name other");
+        eventually("it has the new one", || kind() == "xdp" && has_program());
         second.signal("KILL");
         server.finish();
     });
