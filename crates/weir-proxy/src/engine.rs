@@ -145,6 +145,7 @@ impl Engine {
 
     /// Call after all events of a turn were handled, before polling actions: timers, sync points.
     pub fn settle(&mut self) {
+        flows::settle(self);
         self.run_timers();
         if banned::is_cutting(&self.clients) {
             banned::cut_off(&mut self.clients, &mut self.cx);

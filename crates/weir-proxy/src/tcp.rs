@@ -60,6 +60,8 @@ pub(crate) struct Flows {
     scarce_us: u64,
     /// Which of them may be of clients who have just been banned.
     cutting: Sweep,
+    /// Tokens of those whose server is there since this turn.
+    joining: Vec<u64>,
 }
 
 impl Flows {
@@ -158,9 +160,10 @@ impl Flows {
         let flow = self.flows.at(key);
         let (Phase::Connecting { .. }, Some(server)) = (flow.phase, flow.at()) else { return };
         match flow.server() {
-            Some(socket) if ok => {
+            Some(_) if ok => {
                 servers::flow_connected(sides.upstreams, server, sides.cx);
-                self.begin_relay(key, socket, sides);
+                // A receive that was stopped may still bring something in this turn, which is for the server, too.
+                self.joining.push(token);
             }
             Some(_) => self.unconnected(key, server, FlowEnd::ConnectFailed, sides),
             None => self.unstarted(key, server, sides),
@@ -192,6 +195,17 @@ impl Flows {
         }
         servers::flow_unconnected(sides.upstreams, server, sides.cx);
         self.connect(key, why, sides);
+    }
+
+    /// All events of a turn were handled: relays begin.
+    pub(crate) fn join(&mut self, sides: &mut Sides<'_>) {
+        let mut joining = std::mem::take(&mut self.joining);
+        for token in joining.drain(..) {
+            if let Some(key) = self.of_token(token) {
+                self.begin_relay(key, sides);
+            }
+        }
+        self.joining = joining;
     }
 
     // ---- time ----
@@ -296,6 +310,9 @@ impl Flows {
     pub(crate) fn audit(&self, upstreams: &Upstreams, cx: &Context) -> Result<(), String> {
         if self.flows.len() != cx.flows {
             return Err(format!("{} flows are there, and {} are counted", self.flows.len(), cx.flows));
+        }
+        if !self.joining.is_empty() {
+            return Err(format!("{} flows are connected and not joined", self.joining.len()));
         }
         let mut counts = vec![0; upstreams.pool().server_count()];
         self.count_by_server(&mut counts);

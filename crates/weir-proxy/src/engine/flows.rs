@@ -60,6 +60,12 @@ pub(super) fn accepted(
     token
 }
 
+/// All events of a turn were handled.
+pub(super) fn settle(engine: &mut Engine) {
+    let (flows, mut sides) = parts(engine);
+    flows.join(&mut sides);
+}
+
 /// Looks for states that can't be.
 ///
 /// # Errors
