@@ -295,6 +295,15 @@ impl Flows {
         }
     }
 
+    /// Ends all that are left, for weir ends: what is cut off must not look whole.
+    pub(crate) fn stop(&mut self, sides: &mut Sides<'_>) {
+        for key in (0..self.flows.slots()).map(|slot| FlowKey::new(slot as u32)) {
+            if self.flows.is_occupied(key) {
+                self.end(key, FlowEnd::Stopped, sides);
+            }
+        }
+    }
+
     // ---- what can be told ----
 
     /// Adds them up by server.

@@ -3,7 +3,7 @@
 
 use weir_io::{Completion, Driver, Event, Receive, RelayEnd, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::engine::{FlowEvent, Over, on_flow};
+use weir_proxy::engine::{FlowEvent, Over, on_flow, stop_flows};
 
 use crate::worker::{Worker, class_of};
 
@@ -12,6 +12,16 @@ pub(crate) fn receive<D: Driver>(worker: &mut Worker<D>, socket: Socket, client:
     if !Token::is_flow(client) {
         worker.driver.receive(socket, Receive::Many(class_of(client)));
     }
+}
+
+/// The worker is about to stop: resets all that are left, which would else end in order when the driver goes. The closes are queued then.
+pub(crate) fn stop<D: Driver>(worker: &mut Worker<D>) {
+    worker.survive(|worker| {
+        worker.engine.begin_turn(worker.driver.now_us());
+        stop_flows(&mut worker.engine);
+        worker.engine.settle();
+        worker.act();
+    });
 }
 
 /// Something has happened to a connection of `tcp`.

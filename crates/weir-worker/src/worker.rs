@@ -191,7 +191,8 @@ impl<D: Driver> Worker<D> {
         loop {
             let told = control.told();
             if told & STOP != 0 {
-                return Ok(());
+                flows::stop(self);
+                return self.turn(Some(0));
             }
             self.obey(control);
             self.hear(control);

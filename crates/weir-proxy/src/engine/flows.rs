@@ -38,6 +38,13 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
     engine.pass_on();
 }
 
+/// weir ends now: connections of `tcp` that are under way are reset, and counted as ended for that.
+pub fn stop_flows(engine: &mut Engine) {
+    let (flows, mut sides) = parts(engine);
+    flows.stop(&mut sides);
+    engine.pass_on();
+}
+
 /// The flows, and what they ask.
 pub(super) fn parts(engine: &mut Engine) -> (&mut Flows, Sides<'_>) {
     let Engine { flows, clients, upstreams, cx, .. } = engine;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_proxy::cross::standing::Order;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Over, Unwanted};
+use weir_proxy::engine::{Over, Unwanted, stop_flows};
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{
     ClientPlan, Entrance, HealthPlan, LimitPlan, Plan, Pool, ProxyProtocol, Serves, ShieldPlan, TcpPlan, Terms, Whose,
@@ -325,6 +325,23 @@ fn weir_waits_for_connections_when_it_ends() {
     world.end_flow(client, Over::Complete);
     assert!(world.nodes[0].engine.is_drained());
     finish(world);
+}
+
+#[test]
+fn what_is_left_when_weir_ends_is_reset() {
+    let mut world = world_of(tcp(2), 1);
+    let joined = joined(&mut world, 0);
+    world.servers.iter_mut().for_each(|server| server.door = Door::Mute);
+    let waits = world.client();
+    world.nodes[0].engine.begin_turn(world.now_us);
+    stop_flows(&mut world.nodes[0].engine);
+    world.run_for(1);
+    assert!(world.clients[joined.0].was_reset && world.clients[waits].was_reset);
+    assert!(world.conns.iter().all(|conn| conn.was_reset));
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("stopped")), 2);
+    assert!(world.lines[0].starts_with("TCP - 0 0 weir tunnel stopped 1 "), "{:?}", world.lines);
+    assert!(world.lines[1].starts_with("TCP - 0 0 weir connect stopped 1 "), "{:?}", world.lines);
+    world.finish();
 }
 
 #[test]
