@@ -374,6 +374,36 @@ fn a_probe_is_a_connect() {
 }
 
 #[test]
+fn who_is_gone_is_not_probed_and_who_is_back_is() {
+    for pool in [Pool::Tcp, Pool::PerRequest] {
+        let mut plan = tcp(1);
+        plan.upstreams[0].pool = pool;
+        if pool != Pool::Tcp {
+            plan.tcp.clear();
+        }
+        plan.upstreams[0].health = Some(HealthPlan { interval_us: SECOND_US, ..HealthPlan::default() });
+        let mut world = World::started(plan.clone(), 1, 1);
+        let probes = |world: &mut World| {
+            world.run_for(2 * SECOND_US);
+            let before = world.count(|counters| counters.probes.get());
+            world.run_for(10 * SECOND_US);
+            world.count(|counters| counters.probes.get()) - before
+        };
+        assert!(probes(&mut world) > 5, "{pool:?}");
+        let gone = Plan { access_log: plan.access_log.clone(), ..Plan::default() };
+        world.reload(gone.clone());
+        assert_eq!(probes(&mut world), 0, "{pool:?}: it is gone");
+        world.reload(plan.clone());
+        assert!(probes(&mut world) > 5, "{pool:?}: it is back");
+        world.reload(gone);
+        world.begin_anew(0);
+        assert_eq!(probes(&mut world), 0, "{pool:?}: it is gone since before the worker");
+        world.reload(plan);
+        assert!(probes(&mut world) > 5, "{pool:?}: it is back on a new worker");
+    }
+}
+
+#[test]
 fn clients_are_limited_and_banned_as_others() {
     let mut plan = tcp(1);
     plan.shield = Some(ShieldPlan::new(vec![LimitPlan::new("open", Terms::Open(2))], 1024));
