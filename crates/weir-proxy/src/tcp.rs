@@ -159,20 +159,21 @@ impl Flows {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at(key);
         let (Phase::Connecting { .. }, Some(server)) = (flow.phase, flow.at()) else { return };
-        match flow.server() {
-            Some(_) if ok => {
-                servers::flow_connected(sides.upstreams, server, sides.cx);
-                // A receive that was stopped may still bring something in this turn, which is for the server, too.
-                self.joining.push(token);
-            }
-            Some(_) => self.unconnected(key, server, FlowEnd::ConnectFailed, sides),
-            None => self.unstarted(key, server, sides),
+        if ok && flow.server().is_some() {
+            servers::flow_connected(sides.upstreams, server, sides.cx);
+            // A receive that was stopped may still bring something in this turn, which is for the server, too.
+            self.joining.push(token);
+        } else {
+            self.unconnected(key, server, FlowEnd::ConnectFailed, sides);
         }
     }
 
-    /// There was no descriptor for a connect. The first one to find out ends, which sets one free, and the others of this turn try again after
-    /// it: when many are accepted at once, else all of them would have one, and none two.
-    fn unstarted(&mut self, key: FlowKey, server: ServerIndex, sides: &mut Sides<'_>) {
+    /// There was no descriptor for the connect of a flow. The first one to find out ends, which sets one free, and the others of this turn
+    /// try again after it: when many are accepted at once, else all of them would have one, and none two.
+    pub(crate) fn unstarted(&mut self, token: u64, sides: &mut Sides<'_>) {
+        let Some(key) = self.of_token(token) else { return };
+        let flow = self.flows.at(key);
+        let (Phase::Connecting { .. }, Some(server), None) = (flow.phase, flow.at(), flow.server()) else { return };
         servers::flow_unstarted(sides.upstreams, server, sides.cx);
         let now_us = sides.cx.now_us;
         let flow = self.flows.at_mut(key);

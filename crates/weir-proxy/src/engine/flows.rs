@@ -17,6 +17,8 @@ pub enum FlowEvent<'a> {
     Ended,
     /// Its client's connection broke, as a receive has found.
     Failed,
+    /// Its connect could not be begun, for want of descriptors or memory: that says nothing of the server.
+    Unstarted,
     /// The driver moves its bytes no more. Both sockets are still open.
     RelayEnded {
         /// Bytes from the client and to it.
@@ -33,6 +35,7 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
         FlowEvent::Received(bytes) => flows.received(token, bytes, &mut sides),
         FlowEvent::Ended => flows.client_ended(token, &mut sides),
         FlowEvent::Failed => flows.client_failed(token, &mut sides),
+        FlowEvent::Unstarted => flows.unstarted(token, &mut sides),
         FlowEvent::RelayEnded { moved, over } => flows.relay_ended(token, moved, over, &mut sides),
     }
     engine.pass_on();

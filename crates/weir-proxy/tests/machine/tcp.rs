@@ -493,6 +493,23 @@ fn where_descriptors_run_out_half_of_those_that_wait_are_served() {
 }
 
 #[test]
+fn a_server_whose_addresses_are_not_to_be_had_is_one_that_fails() {
+    let mut world = world_of(tcp(2), 1);
+    world.servers[0].door = Door::Absent;
+    for _ in 0..10 {
+        let (_, conn) = joined(&mut world, 0);
+        assert_eq!(server_of(&world, conn), 1);
+    }
+    world.servers[1].door = Door::Absent;
+    let client = world.client();
+    world.settle();
+    assert!(world.clients[client].was_reset);
+    assert!(world.lines[0].starts_with("TCP - 0 0 server connect connect-failed 2 "), "{:?}", world.lines);
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("no-descriptors")), 0);
+    finish(world);
+}
+
+#[test]
 fn thousands_at_a_time() {
     let mut world = world_of(tcp(3), 2);
     for number in 0..5_000 {

@@ -105,6 +105,8 @@ pub enum Door {
     Mute,
     /// Accepts and closes at once.
     Slams,
+    /// Connects can't even be begun: its family of addresses is not to be had.
+    Absent,
 }
 
 pub struct Server {
