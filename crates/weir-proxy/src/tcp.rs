@@ -10,7 +10,7 @@
 //!      +------> Hello ------^  |   ^
 //!            its name decides  +---+ another server, each once
 //! ```
-//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`; a flow is counted at its server from when that is chosen to its end.
+//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`, but while it is looked at; a flow is counted at its server from when that is chosen to its end.
 //! Bounds: `FLOW_BYTES` a flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
 
 mod flow;
@@ -41,6 +41,9 @@ use crate::plan::{Announcement, Entrance, NO_ADDRESS, Serves, Whose};
 use crate::request::pending_request::ConnId;
 use crate::upstream::Upstreams;
 use crate::upstream::flows::{self as servers, FlowServer, Tried};
+
+/// In place of when a timer comes: it has come, and what the driver says of the relay sets the next, or its end comes.
+const LOOKING_US: u64 = u64::MAX;
 
 /// Both other machines of the worker, and what all share.
 #[derive(Debug)]
@@ -214,7 +217,7 @@ impl Flows {
     /// The timer of a flow has come. One that was set since then is the one that counts.
     pub(crate) fn on_timer(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
-        let flow = self.flows.at(key);
+        let flow = self.flows.at_mut(key);
         if sides.cx.now_us < flow.due_us {
             return;
         }
@@ -223,6 +226,8 @@ impl Flows {
             (Phase::Hello, _) => self.end(key, FlowEnd::HelloTimeout, sides),
             (Phase::Connecting { .. }, None) => self.connect(key, FlowEnd::NoServer, sides),
             (Phase::Relaying { .. }, _) => {
+                // One that was set before may be due now as well, and each look sets the next.
+                flow.due_us = LOOKING_US;
                 sides.cx.actions.push_back(Action::LookRelay { token, client: flow.client });
             }
         }
@@ -330,7 +335,7 @@ impl Flows {
         let lost = |key: &FlowKey| {
             let flow = self.flows.at(*key);
             flow.at().is_none() != flow.server().is_none()
-                || cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
+                || flow.due_us != LOOKING_US && cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
         };
         self.flows.keys().find(lost).map_or(Ok(()), |key| Err(format!("flow {key} waits for nothing")))
     }

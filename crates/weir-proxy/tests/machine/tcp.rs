@@ -174,6 +174,19 @@ fn what_is_idle_ends_and_sooner_when_it_is_half_closed() {
 }
 
 #[test]
+fn what_is_relayed_is_looked_at_once_at_a_time() {
+    // The time for the connect, which is there at once, is over when the first look is due.
+    let mut plan = tcp(1);
+    let look_us = plan.upstreams[0].connect_timeout_us;
+    plan.tcp = vec![Arc::new(TcpPlan { half_close_timeout_us: 4 * look_us, ..TcpPlan::new(0) })];
+    let mut world = world_of(plan, 1);
+    joined(&mut world, 0);
+    world.run_for(10 * look_us + look_us / 2);
+    assert_eq!(world.looks, 10);
+    finish(world);
+}
+
+#[test]
 fn a_server_has_no_more_connections_than_it_may_over_all_workers() {
     let mut plan = tcp(2);
     plan.upstreams[0].servers.iter_mut().for_each(|server| server.tcp_connections_max = Some(2));

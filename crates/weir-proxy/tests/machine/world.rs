@@ -287,6 +287,8 @@ pub struct World {
     timers: BTreeMap<u64, ()>,
     /// Tunnels that the driver has: client and connection.
     pub relays: Vec<(usize, usize)>,
+    /// How often it was asked what one of them has moved.
+    pub looks: usize,
     /// What it says that each of them has moved.
     pub moved: (u64, u64),
     /// So many connects can be begun; None: any number.
@@ -398,6 +400,7 @@ impl World {
             near: None,
             timers: BTreeMap::new(),
             relays: Vec::new(),
+            looks: 0,
             moved: (0, 0),
             half_closed: false,
             descriptors: None,
