@@ -91,6 +91,8 @@ worded! {
     HalfCloseTimeout: "half-close-timeout";
     /// The client was banned.
     Banned: "banned";
+    /// weir has ended, and it was still under way.
+    Stopped: "stopped";
 }
 
 impl From<FlowEnd> for Blame {

@@ -23,7 +23,7 @@ mod report;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use self::flows::{FlowEvent, Over, on_flow};
+pub use self::flows::{FlowEvent, Over, on_flow, stop_flows};
 pub use crate::action::Action;
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
@@ -145,6 +145,7 @@ impl Engine {
 
     /// Call after all events of a turn were handled, before polling actions: timers, sync points.
     pub fn settle(&mut self) {
+        flows::settle(self);
         self.run_timers();
         if banned::is_cutting(&self.clients) {
             banned::cut_off(&mut self.clients, &mut self.cx);

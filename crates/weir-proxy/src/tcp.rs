@@ -10,7 +10,7 @@
 //!      +------> Hello ------^  |   ^
 //!            its name decides  +---+ another server, each once
 //! ```
-//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`; a flow is counted at its server from when that is chosen to its end.
+//! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`, but while it is looked at; a flow is counted at its server from when that is chosen to its end.
 //! Bounds: `FLOW_BYTES` a flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
 
 mod flow;
@@ -42,6 +42,9 @@ use crate::request::pending_request::ConnId;
 use crate::upstream::Upstreams;
 use crate::upstream::flows::{self as servers, FlowServer, Tried};
 
+/// In place of when a timer comes: it has come, and what the driver says of the relay sets the next, or its end comes.
+const LOOKING_US: u64 = u64::MAX;
+
 /// Both other machines of the worker, and what all share.
 #[derive(Debug)]
 pub(crate) struct Sides<'a> {
@@ -60,6 +63,8 @@ pub(crate) struct Flows {
     scarce_us: u64,
     /// Which of them may be of clients who have just been banned.
     cutting: Sweep,
+    /// Tokens of those whose server is there since this turn.
+    joining: Vec<u64>,
 }
 
 impl Flows {
@@ -157,19 +162,21 @@ impl Flows {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at(key);
         let (Phase::Connecting { .. }, Some(server)) = (flow.phase, flow.at()) else { return };
-        match flow.server() {
-            Some(socket) if ok => {
-                servers::flow_connected(sides.upstreams, server, sides.cx);
-                self.begin_relay(key, socket, sides);
-            }
-            Some(_) => self.unconnected(key, server, FlowEnd::ConnectFailed, sides),
-            None => self.unstarted(key, server, sides),
+        if ok && flow.server().is_some() {
+            servers::flow_connected(sides.upstreams, server, sides.cx);
+            // A receive that was stopped may still bring something in this turn, which is for the server, too.
+            self.joining.push(token);
+        } else {
+            self.unconnected(key, server, FlowEnd::ConnectFailed, sides);
         }
     }
 
-    /// There was no descriptor for a connect. The first one to find out ends, which sets one free, and the others of this turn try again after
-    /// it: when many are accepted at once, else all of them would have one, and none two.
-    fn unstarted(&mut self, key: FlowKey, server: ServerIndex, sides: &mut Sides<'_>) {
+    /// There was no descriptor for the connect of a flow. The first one to find out ends, which sets one free, and the others of this turn
+    /// try again after it: when many are accepted at once, else all of them would have one, and none two.
+    pub(crate) fn unstarted(&mut self, token: u64, sides: &mut Sides<'_>) {
+        let Some(key) = self.of_token(token) else { return };
+        let flow = self.flows.at(key);
+        let (Phase::Connecting { .. }, Some(server), None) = (flow.phase, flow.at(), flow.server()) else { return };
         servers::flow_unstarted(sides.upstreams, server, sides.cx);
         let now_us = sides.cx.now_us;
         let flow = self.flows.at_mut(key);
@@ -194,12 +201,23 @@ impl Flows {
         self.connect(key, why, sides);
     }
 
+    /// All events of a turn were handled: relays begin.
+    pub(crate) fn join(&mut self, sides: &mut Sides<'_>) {
+        let mut joining = std::mem::take(&mut self.joining);
+        for token in joining.drain(..) {
+            if let Some(key) = self.of_token(token) {
+                self.begin_relay(key, sides);
+            }
+        }
+        self.joining = joining;
+    }
+
     // ---- time ----
 
     /// The timer of a flow has come. One that was set since then is the one that counts.
     pub(crate) fn on_timer(&mut self, token: u64, sides: &mut Sides<'_>) {
         let Some(key) = self.of_token(token) else { return };
-        let flow = self.flows.at(key);
+        let flow = self.flows.at_mut(key);
         if sides.cx.now_us < flow.due_us {
             return;
         }
@@ -208,6 +226,8 @@ impl Flows {
             (Phase::Hello, _) => self.end(key, FlowEnd::HelloTimeout, sides),
             (Phase::Connecting { .. }, None) => self.connect(key, FlowEnd::NoServer, sides),
             (Phase::Relaying { .. }, _) => {
+                // One that was set before may be due now as well, and each look sets the next.
+                flow.due_us = LOOKING_US;
                 sides.cx.actions.push_back(Action::LookRelay { token, client: flow.client });
             }
         }
@@ -281,6 +301,15 @@ impl Flows {
         }
     }
 
+    /// Ends all that are left, for weir ends: what is cut off must not look whole.
+    pub(crate) fn stop(&mut self, sides: &mut Sides<'_>) {
+        for key in (0..self.flows.slots()).map(|slot| FlowKey::new(slot as u32)) {
+            if self.flows.is_occupied(key) {
+                self.end(key, FlowEnd::Stopped, sides);
+            }
+        }
+    }
+
     // ---- what can be told ----
 
     /// Adds them up by server.
@@ -297,13 +326,16 @@ impl Flows {
         if self.flows.len() != cx.flows {
             return Err(format!("{} flows are there, and {} are counted", self.flows.len(), cx.flows));
         }
+        if !self.joining.is_empty() {
+            return Err(format!("{} flows are connected and not joined", self.joining.len()));
+        }
         let mut counts = vec![0; upstreams.pool().server_count()];
         self.count_by_server(&mut counts);
         servers::audit(upstreams.pool(), &counts)?;
         let lost = |key: &FlowKey| {
             let flow = self.flows.at(*key);
             flow.at().is_none() != flow.server().is_none()
-                || cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
+                || flow.due_us != LOOKING_US && cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
         };
         self.flows.keys().find(lost).map_or(Ok(()), |key| Err(format!("flow {key} waits for nothing")))
     }

@@ -1,9 +1,12 @@
 //! What the driver says of connections of `tcp`, for the machine that has them. Called by the worker's loop; it is
 //! little: connects, what comes before a name is known, and the ends of relays.
 
+use std::io;
+
+use rustix::io::Errno;
 use weir_io::{Completion, Driver, Event, Receive, RelayEnd, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::engine::{FlowEvent, Over, on_flow};
+use weir_proxy::engine::{FlowEvent, Over, on_flow, stop_flows};
 
 use crate::worker::{Worker, class_of};
 
@@ -12,6 +15,30 @@ pub(crate) fn receive<D: Driver>(worker: &mut Worker<D>, socket: Socket, client:
     if !Token::is_flow(client) {
         worker.driver.receive(socket, Receive::Many(class_of(client)));
     }
+}
+
+/// A connect to a server could not be begun: it is the server's affair, but where this process, or the machine, has run out of something.
+pub(crate) fn unstarted<D: Driver>(worker: &mut Worker<D>, token: u64, error: &io::Error) {
+    match is_scarcity(error) {
+        true => on_flow(&mut worker.engine, token, FlowEvent::Unstarted),
+        false => worker.engine.upstream_connected(token, false),
+    }
+}
+
+/// Whether descriptors or memory ran out.
+fn is_scarcity(error: &io::Error) -> bool {
+    let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| scarce.contains(&errno))
+}
+
+/// The worker is about to stop: resets all that are left, which would else end in order when the driver goes. The closes are queued then.
+pub(crate) fn stop<D: Driver>(worker: &mut Worker<D>) {
+    worker.survive(|worker| {
+        worker.engine.begin_turn(worker.driver.now_us());
+        stop_flows(&mut worker.engine);
+        worker.engine.settle();
+        worker.act();
+    });
 }
 
 /// Something has happened to a connection of `tcp`.
@@ -35,5 +62,21 @@ pub(crate) fn handle<D: Driver>(worker: &mut Worker<D>, completion: Completion) 
         Event::ReceiveFailed(_) => on_flow(&mut worker.engine, token, FlowEvent::Failed),
         // A send that has failed is the relay's affair.
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: only what runs out here is taken for that. How: errors of connect(2) and socket(2).
+
+    use super::*;
+
+    #[test]
+    fn what_runs_out_is_told_from_what_a_server_is_not() {
+        let is = |errno: Errno| is_scarcity(&io::Error::from(errno));
+        assert!([Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].into_iter().all(is));
+        let others = [Errno::AFNOSUPPORT, Errno::NETUNREACH, Errno::ADDRNOTAVAIL, Errno::CONNREFUSED, Errno::NOENT];
+        assert!(!others.into_iter().any(is));
+        assert!(!is_scarcity(&io::Error::other("no number")));
     }
 }

@@ -191,7 +191,8 @@ impl<D: Driver> Worker<D> {
         loop {
             let told = control.told();
             if told & STOP != 0 {
-                return Ok(());
+                flows::stop(self);
+                return self.turn(Some(0));
             }
             self.obey(control);
             self.hear(control);
@@ -563,6 +564,7 @@ impl<D: Driver> Worker<D> {
                             self.driver.close(socket);
                         }
                     }
+                    Err(error) if Token::is_flow(token) => flows::unstarted(self, token, &error),
                     Err(_) => self.engine.upstream_connected(token, false),
                 }
             }

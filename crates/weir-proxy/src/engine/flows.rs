@@ -17,6 +17,8 @@ pub enum FlowEvent<'a> {
     Ended,
     /// Its client's connection broke, as a receive has found.
     Failed,
+    /// Its connect could not be begun, for want of descriptors or memory: that says nothing of the server.
+    Unstarted,
     /// The driver moves its bytes no more. Both sockets are still open.
     RelayEnded {
         /// Bytes from the client and to it.
@@ -33,8 +35,16 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
         FlowEvent::Received(bytes) => flows.received(token, bytes, &mut sides),
         FlowEvent::Ended => flows.client_ended(token, &mut sides),
         FlowEvent::Failed => flows.client_failed(token, &mut sides),
+        FlowEvent::Unstarted => flows.unstarted(token, &mut sides),
         FlowEvent::RelayEnded { moved, over } => flows.relay_ended(token, moved, over, &mut sides),
     }
+    engine.pass_on();
+}
+
+/// weir ends now: connections of `tcp` that are under way are reset, and counted as ended for that.
+pub fn stop_flows(engine: &mut Engine) {
+    let (flows, mut sides) = parts(engine);
+    flows.stop(&mut sides);
     engine.pass_on();
 }
 
@@ -58,6 +68,12 @@ pub(super) fn accepted(
     let token = flows.accepted(socket, peer, entrance, &mut sides);
     engine.pass_on();
     token
+}
+
+/// All events of a turn were handled.
+pub(super) fn settle(engine: &mut Engine) {
+    let (flows, mut sides) = parts(engine);
+    flows.join(&mut sides);
 }
 
 /// Looks for states that can't be.

@@ -29,10 +29,11 @@ impl From<Over> for FlowEnd {
 }
 
 impl Flows {
-    /// The server of a flow is there.
-    pub(super) fn begin_relay(&mut self, key: FlowKey, server: u64, sides: &mut Sides<'_>) {
+    /// The server of a flow is there, and no more is received of the client but by the relay.
+    pub(super) fn begin_relay(&mut self, key: FlowKey, sides: &mut Sides<'_>) {
         let now_us = sides.cx.now_us;
         let flow = self.flows.at_mut(key);
+        let Some(server) = flow.server() else { return };
         let connect_us = u32::try_from(now_us - flow.begun_us).unwrap_or(u32::MAX);
         let tries = flow.tries().min(u32::from(u8::MAX)) as u8;
         flow.phase = Phase::Relaying { connect_us, tries, half_closed: false };

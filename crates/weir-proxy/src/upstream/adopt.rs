@@ -109,11 +109,11 @@ fn adopt_server(
     machine.mode.several |= now.servers.len() > 1;
     machine.measure_by(now.balance.statistic().filter(|_| now.servers.len() > 1));
     let gone = now.servers[index].retired;
-    let private = machine.mode.private;
-    if !private && before.is_retired() != now.is_retired() {
+    // Nobody probes it any more, whatever connections to it are for; a worker that began anew meanwhile has it from its start.
+    machine.contact.retired = now.is_retired();
+    if !machine.mode.private && before.is_retired() != now.is_retired() {
         let usual = Limits::of(&now.servers[index], server, cx.worker, cx.workers);
         machine.limits.min = if now.is_retired() { 0 } else { usual.min };
-        machine.contact.retired = now.is_retired();
     }
     let machine = &mut all.pool.servers[server];
     let is_new = before.servers[index].retired && !gone || before.is_retired() && !now.is_retired();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_proxy::cross::standing::Order;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Over, Unwanted};
+use weir_proxy::engine::{Over, Unwanted, stop_flows};
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{
     ClientPlan, Entrance, HealthPlan, LimitPlan, Plan, Pool, ProxyProtocol, Serves, ShieldPlan, TcpPlan, Terms, Whose,
@@ -174,6 +174,19 @@ fn what_is_idle_ends_and_sooner_when_it_is_half_closed() {
 }
 
 #[test]
+fn what_is_relayed_is_looked_at_once_at_a_time() {
+    // The time for the connect, which is there at once, is over when the first look is due.
+    let mut plan = tcp(1);
+    let look_us = plan.upstreams[0].connect_timeout_us;
+    plan.tcp = vec![Arc::new(TcpPlan { half_close_timeout_us: 4 * look_us, ..TcpPlan::new(0) })];
+    let mut world = world_of(plan, 1);
+    joined(&mut world, 0);
+    world.run_for(10 * look_us + look_us / 2);
+    assert_eq!(world.looks, 10);
+    finish(world);
+}
+
+#[test]
 fn a_server_has_no_more_connections_than_it_may_over_all_workers() {
     let mut plan = tcp(2);
     plan.upstreams[0].servers.iter_mut().for_each(|server| server.tcp_connections_max = Some(2));
@@ -328,6 +341,23 @@ fn weir_waits_for_connections_when_it_ends() {
 }
 
 #[test]
+fn what_is_left_when_weir_ends_is_reset() {
+    let mut world = world_of(tcp(2), 1);
+    let joined = joined(&mut world, 0);
+    world.servers.iter_mut().for_each(|server| server.door = Door::Mute);
+    let waits = world.client();
+    world.nodes[0].engine.begin_turn(world.now_us);
+    stop_flows(&mut world.nodes[0].engine);
+    world.run_for(1);
+    assert!(world.clients[joined.0].was_reset && world.clients[waits].was_reset);
+    assert!(world.conns.iter().all(|conn| conn.was_reset));
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("stopped")), 2);
+    assert!(world.lines[0].starts_with("TCP - 0 0 weir tunnel stopped 1 "), "{:?}", world.lines);
+    assert!(world.lines[1].starts_with("TCP - 0 0 weir connect stopped 1 "), "{:?}", world.lines);
+    world.finish();
+}
+
+#[test]
 fn a_probe_is_a_connect() {
     let mut plan = tcp(2);
     plan.upstreams[0].health = Some(HealthPlan { interval_us: SECOND_US, ..HealthPlan::default() });
@@ -354,6 +384,36 @@ fn a_probe_is_a_connect() {
     let (_, conn) = joined(&mut world, 0);
     assert!(world.conns[conn].is_open());
     finish(world);
+}
+
+#[test]
+fn who_is_gone_is_not_probed_and_who_is_back_is() {
+    for pool in [Pool::Tcp, Pool::PerRequest] {
+        let mut plan = tcp(1);
+        plan.upstreams[0].pool = pool;
+        if pool != Pool::Tcp {
+            plan.tcp.clear();
+        }
+        plan.upstreams[0].health = Some(HealthPlan { interval_us: SECOND_US, ..HealthPlan::default() });
+        let mut world = World::started(plan.clone(), 1, 1);
+        let probes = |world: &mut World| {
+            world.run_for(2 * SECOND_US);
+            let before = world.count(|counters| counters.probes.get());
+            world.run_for(10 * SECOND_US);
+            world.count(|counters| counters.probes.get()) - before
+        };
+        assert!(probes(&mut world) > 5, "{pool:?}");
+        let gone = Plan { access_log: plan.access_log.clone(), ..Plan::default() };
+        world.reload(gone.clone());
+        assert_eq!(probes(&mut world), 0, "{pool:?}: it is gone");
+        world.reload(plan.clone());
+        assert!(probes(&mut world) > 5, "{pool:?}: it is back");
+        world.reload(gone);
+        world.begin_anew(0);
+        assert_eq!(probes(&mut world), 0, "{pool:?}: it is gone since before the worker");
+        world.reload(plan);
+        assert!(probes(&mut world) > 5, "{pool:?}: it is back on a new worker");
+    }
 }
 
 #[test]
@@ -442,6 +502,23 @@ fn where_descriptors_run_out_half_of_those_that_wait_are_served() {
     // It says nothing of the server.
     world.descriptors = None;
     joined(&mut world, 0);
+    finish(world);
+}
+
+#[test]
+fn a_server_whose_addresses_are_not_to_be_had_is_one_that_fails() {
+    let mut world = world_of(tcp(2), 1);
+    world.servers[0].door = Door::Absent;
+    for _ in 0..10 {
+        let (_, conn) = joined(&mut world, 0);
+        assert_eq!(server_of(&world, conn), 1);
+    }
+    world.servers[1].door = Door::Absent;
+    let client = world.client();
+    world.settle();
+    assert!(world.clients[client].was_reset);
+    assert!(world.lines[0].starts_with("TCP - 0 0 server connect connect-failed 2 "), "{:?}", world.lines);
+    assert_eq!(world.count(|counters| counters.tcp_closes.get("no-descriptors")), 0);
     finish(world);
 }
 

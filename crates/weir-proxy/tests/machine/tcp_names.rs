@@ -141,3 +141,29 @@ fn another_server_gets_the_message_as_well() {
     }
     world.finish();
 }
+
+#[test]
+fn what_comes_in_the_turn_in_which_the_server_is_there_is_not_lost() {
+    let said = hello("a.test", 100, 1000);
+    let mut world = world_of(names(Some(0)));
+    let client = world.client();
+    world.send(client, &said);
+    world.settle_once();
+    assert_eq!((world.conns.len(), world.relays.len()), (1, 0), "the connect is under way");
+    world.send_late(client, b"and more");
+    world.settle();
+    assert_eq!(world.relays, [(client, 0)]);
+    assert_eq!(world.conns[0].tunnel, [&said[..], b"and more"].concat());
+    world.moved = (3, 5);
+    world.end_flow(client, Over::Complete);
+    assert_eq!(world.lines, [format!("a.test other {} 5 none done -", said.len() + 8 + 3)]);
+    // An abort stays an abort.
+    let resets = world.client();
+    world.send(resets, &said);
+    world.settle_once();
+    world.reset(resets);
+    world.settle();
+    assert!(world.clients[resets].closed && world.conns[1].was_reset && world.relays.len() == 1);
+    assert_eq!(world.lines[1], "a.test other 0 0 client connect client-reset");
+    world.finish();
+}

@@ -105,6 +105,8 @@ pub enum Door {
     Mute,
     /// Accepts and closes at once.
     Slams,
+    /// Connects can't even be begun: its family of addresses is not to be had.
+    Absent,
 }
 
 pub struct Server {
@@ -285,6 +287,8 @@ pub struct World {
     timers: BTreeMap<u64, ()>,
     /// Tunnels that the driver has: client and connection.
     pub relays: Vec<(usize, usize)>,
+    /// How often it was asked what one of them has moved.
+    pub looks: usize,
     /// What it says that each of them has moved.
     pub moved: (u64, u64),
     /// So many connects can be begun; None: any number.
@@ -396,6 +400,7 @@ impl World {
             near: None,
             timers: BTreeMap::new(),
             relays: Vec::new(),
+            looks: 0,
             moved: (0, 0),
             half_closed: false,
             descriptors: None,

@@ -33,8 +33,9 @@ fn found(plan: &UpstreamPlan) -> Vec<&ServerPlan> {
 }
 
 /// What can be different of a server of the same name.
-fn told(server: &ServerPlan) -> (u32, bool, [u32; 3]) {
-    (server.weight, server.backup, [server.connections_min, server.connections, server.connections_max])
+fn told(server: &ServerPlan) -> (u32, bool, [u32; 3], Option<u32>) {
+    let connections = [server.connections_min, server.connections, server.connections_max];
+    (server.weight, server.backup, connections, server.tcp_connections_max)
 }
 
 #[cfg(test)]
@@ -65,5 +66,18 @@ mod tests {
         );
         assert!(lines(&first, &at(&[3, 2])).is_empty());
         assert_eq!(lines(&first, &written.located(&Known::default())).len(), 2);
+        // So has who is different.
+        let changes: [fn(&mut ServerPlan); 4] = [
+            |server| server.weight += 1,
+            |server| server.backup = true,
+            |server| server.connections_max += 1,
+            |server| server.tcp_connections_max = Some(7),
+        ];
+        for change in changes {
+            let mut next = at(&[2, 3]);
+            change(&mut next.upstreams[0].servers[0]);
+            let changed = next.upstreams[0].servers[0].name.clone();
+            assert_eq!(lines(&first, &next), [format!("upstream \"app\": ~ server \"{changed}\"")]);
+        }
     }
 }

@@ -450,9 +450,27 @@ fn upgrades_leave_what_is_under_way(io: Io) {
 }
 
 fn weir_ends_in_its_time(io: Io) {
-    let server = Raw::echo();
+    let (told, tells) = mpsc::channel();
+    let server = Raw::start(move |mut stream| {
+        let _ = stream.write_all(b"220 hello\r\n");
+        let mut buffer = [0; 4];
+        let end = loop {
+            match stream.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(n) => drop(stream.write_all(&buffer[..n])),
+                Err(error) => break Err(error.kind()),
+            }
+        };
+        let _ = told.send(end);
+    });
+    let scratch = Scratch::new();
+    let log = scratch.path("access.log");
     let (address, text) = passing("", &servers(&[server.address]));
-    let mut weir = Weir::start(io, 1, &format!("shutdown {{ drain \"1s\"; }}\n{text}"));
+    let format = "$server_protocol $request_length $bytes_sent $ended_by $reason";
+    let log_text = format!("access-log \"{}\" format=\"{format}\"", log.display());
+    let mut weir = Weir::start(io, 1, &format!("shutdown {{ drain \"1s\"; }}\n{log_text}\n{text}"));
+    eventually("whoever looked whether it listens has left", || total(&weir, "client_connections") == 0);
+    while tells.try_recv().is_ok() {}
     let mut client = greeted(address);
     weir.signal("TERM");
     for _ in 0..10 {
@@ -460,8 +478,13 @@ fn weir_ends_in_its_time(io: Io) {
         std::thread::park_timeout(Duration::from_millis(20));
     }
     weir.wait();
-    // Ended or reset, as the kernel does with what a process leaves behind.
-    assert!(client.read(&mut [0; 16]).is_ok_and(|count| count == 0) || client.write_all(b"x").is_err());
+    // What is cut off does not look whole, to neither side.
+    assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset));
+    let is_reset = |end: &Result<(), ErrorKind>| *end == Err(ErrorKind::ConnectionReset);
+    let ends = std::iter::from_fn(|| tells.recv_timeout(DEADLINE).ok()).find(is_reset);
+    assert!(ends.is_some(), "the server takes it for whole");
+    let lines = std::fs::read_to_string(&log).expect("a log");
+    assert!(lines.lines().last().is_some_and(|line| line.ends_with("weir stopped")), "{lines}");
 }
 
 fn descriptors_run_out(io: Io) {

@@ -76,6 +76,12 @@ impl World {
         }
     }
 
+    /// Queues bytes of a client that a receive has brought before it was told to stop.
+    pub fn send_late(&mut self, client: usize, bytes: &[u8]) {
+        self.send(client, bytes);
+        self.clients[client].receiving = true;
+    }
+
     /// Queues bytes of a client, cut.
     pub fn send_cut(&mut self, client: usize, bytes: &[u8], cut: Cut) {
         for piece in pieces(bytes, cut, &mut self.rng) {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use weir_check::{Request, Rules, StrictRequests};
 use weir_proxy::base::output::Out;
-use weir_proxy::engine::Delivery;
+use weir_proxy::base::token::Token;
+use weir_proxy::engine::{Delivery, FlowEvent, on_flow};
 use weir_proxy::plan::Announcement;
 
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
@@ -194,12 +195,17 @@ impl World {
     }
 
     pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr, announcement: Option<Announcement>) {
+        let engine = &mut self.nodes[node].engine;
         match &mut self.descriptors {
-            Some(0) => return self.nodes[node].engine.upstream_connected(token, false),
+            Some(0) if Token::is_flow(token) => return on_flow(engine, token, FlowEvent::Unstarted),
+            Some(0) => return engine.upstream_connected(token, false),
             descriptors => descriptors.iter_mut().for_each(|left| *left -= 1),
         }
         self.connects.push(address);
         let server = usize::from(address.port() - PORT);
+        if self.servers[server].door == Door::Absent {
+            return engine.upstream_connected(token, false);
+        }
         let number = self.conns.len();
         self.conns.push(Conn {
             node,
@@ -239,7 +245,7 @@ impl World {
         match self.servers[server].door {
             Door::Open => self.nodes[node].events.push_back(Event::Connected(number, true)),
             Door::Refuses => self.nodes[node].events.push_back(Event::Connected(number, false)),
-            Door::Mute => {}
+            Door::Mute | Door::Absent => {}
             Door::Slams => {
                 self.nodes[node].events.push_back(Event::Connected(number, true));
                 self.say(number, Do::Fin);

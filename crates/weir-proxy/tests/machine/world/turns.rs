@@ -311,6 +311,7 @@ impl World {
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
             Action::LookRelay { token, .. } => {
+                self.looks += 1;
                 self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1, self.half_closed);
             }
             Action::LocateUpstream { token, socket } => {
