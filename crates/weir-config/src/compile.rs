@@ -268,7 +268,7 @@ impl Compiler<'_> {
             all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
             nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
             pool: pool::pool(block.word("pool")).unwrap_or_default(),
-            proxy_protocol: pool::proxy_protocol(block.word("proxy-protocol")),
+            dial: pool::dial(block),
             ..UpstreamPlan::default()
         };
         pool::check_announced(self, block, &plan, plan.pool);

@@ -138,11 +138,25 @@ const LISTEN: Block = Block {
             Default::Is("#false"),
             "Clients come through load balancers that say first whose connection it is, by the PROXY protocol, version 1 or 2, in front of TLS as well. Only `trusted-proxies` of `client` may connect, and only so.",
         ),
+        row(
+            "congestion",
+            CONGESTION,
+            Default::Absent,
+            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). Without this option that of the system.",
+        ),
+        row(
+            "transparent",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Of `tcp`: takes connections to any address whose packets are led here by routes or rules (docs/semantics.md §24). Needs the capability CAP_NET_RAW.",
+        ),
     ],
     blocks: &[tls::TLS],
     repeats: true,
     ..BLOCK
 };
+
+const CONGESTION: Kind = Kind::Text("the name of a congestion control", texts::congestion);
 
 const CLIENT: Block = Block {
     name: "client",
@@ -355,6 +369,18 @@ const UPSTREAM: Block = Block {
             "How long a server that comes back, or to others, takes to get its full share: from a tenth on it grows evenly.",
         ),
         row("connect-timeout", TIMEOUT, Default::Is("5s"), "How long one connect may take."),
+        row(
+            "source",
+            Kind::Text("an address, or `client`", texts::source),
+            Default::Absent,
+            "The address of this machine that connections come from. `client`, with `tcp` only: the address and port of the client, whose packets must come back through this machine (docs/semantics.md §24); needs the capability CAP_NET_RAW. Without this option the one that the route has.",
+        ),
+        row(
+            "congestion",
+            CONGESTION,
+            Default::Absent,
+            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). Without this option that of the system.",
+        ),
         row(
             "connect-retries",
             Kind::Count(1, 1_000),

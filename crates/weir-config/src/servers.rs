@@ -83,6 +83,7 @@ mod tests {
             ("10.0.0.1:80", "weight", "much", "`weight`: "),
             ("10.0.0.1:80", "wieght", "5", "`wieght` is not known in `server`: did you mean `weight`?"),
             ("10.0.0.1:80", "connections-min", "40", "`connections-min` is 40, but not more than 32 are made"),
+            ("original-destination", "weight", "5", "`original-destination` is no server of a list"),
             ("/run/a.sock", "weight", "5", "a unix socket is written unix:/run/a.sock"),
             ("", "weight", "5", "`address`: "),
         ] {

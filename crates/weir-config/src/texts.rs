@@ -10,7 +10,7 @@ pub(crate) mod shield;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use weir_proxy::observe::access::{Escape, Name, Template, TemplateError};
-use weir_proxy::plan::{BodyCheck, UNIX};
+use weir_proxy::plan::{BodyCheck, ORIGINAL_DESTINATION, UNIX};
 use weir_proxy::upstream::health::{Codes, Symptom};
 
 use crate::problem::nearest;
@@ -142,6 +142,37 @@ pub(crate) fn peer_name(text: &str) -> Result<String, String> {
         _ if is_host_name(text) && !text.starts_with('*') => Ok(text.to_ascii_lowercase()),
         _ => Err(format!("`{text}` is neither an address nor a host name")),
     }
+}
+
+/// As [`server_address`], or where the client has connected to.
+pub(crate) fn server_place(text: &str) -> Result<String, String> {
+    if text == ORIGINAL_DESTINATION { Ok(text.to_owned()) } else { server_address(text) }
+}
+
+/// Where connections to servers come from: an address, or `client`.
+pub(crate) fn source(text: &str) -> Result<String, String> {
+    if text == "client" {
+        return Ok(text.to_owned());
+    }
+    match text.parse::<IpAddr>() {
+        Ok(address) if address.is_unspecified() || address.is_multicast() => {
+            Err("nobody can connect from this address: leave the option out, and the route decides".to_owned())
+        }
+        Ok(address) => Ok(address.to_string()),
+        Err(_) if text.parse::<SocketAddr>().is_ok() => {
+            Err("an address without a port: each connection has one of its own".to_owned())
+        }
+        Err(_) => Err("an address of this machine, such as 10.0.0.5, or `client`".to_owned()),
+    }
+}
+
+/// The name of a congestion control, as the kernel has them (include/net/tcp.h: TCP_CA_NAME_MAX).
+pub(crate) fn congestion(text: &str) -> Result<String, String> {
+    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    if text.is_empty() || text.len() > 15 || !text.chars().all(fine) {
+        return Err("a name has 1 to 15 small letters, digits, `_` and `-`, such as bbr".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// `host:port` of a server, whose host may be a name, or `unix:` and the path of a socket.
@@ -548,6 +579,13 @@ mod tests {
 
     #[test]
     fn names_and_patterns() {
+        table(server_place, &[("original-destination", "original-destination"), ("a:1", "a:1")], &["destination", ""]);
+        table(
+            source,
+            &[("client", "client"), ("10.0.0.5", "10.0.0.5"), ("0::1", "::1")],
+            &["", "Client", "10.0.0.5:80", "[::1]", "0.0.0.0", "::", "224.0.0.1", "eth0"],
+        );
+        table(congestion, &[("bbr", "bbr"), ("x_1-y", "x_1-y")], &["", "BBR", "a b", "abcdefghijklmnop"]);
         table(upstream_name, &[("app-1", "app-1")], &["", "a b", "a/b"]);
         let good = [("*", "*"), ("WWW.Example.org.", "www.example.org"), ("*.a", "*.a"), ("[::1]", "[::1]")];
         table(host_pattern, &good, &["", "a:80", "*a", "a.*", "**", "a/b", "*."]);

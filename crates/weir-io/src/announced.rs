@@ -14,12 +14,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::RecvBuf;
 use crate::driver::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, Relayed, Socket,
 };
 use crate::driver::{Token, Waker};
 use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
+use crate::{Outbound, RecvBuf};
 
 /// How long a header may take from the accept on, microseconds.
 pub const HEADER_US: u64 = 5_000_000;
@@ -335,8 +335,8 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.set_backlog(listener, backlog);
     }
 
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        self.inner.connect_from(from, to, token)
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        self.inner.connect_by(way, to, token)
     }
 
     fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {

@@ -4,13 +4,13 @@
 //! (as far as the kernel allows), waits, and reaps completions. Bound: one send and one connect in flight for each socket.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::RecvBuf;
+use crate::{Outbound, RecvBuf};
 
 /// Chosen by the caller for each socket and handed back in each of its completions.
 pub type Token = u64;
@@ -174,15 +174,14 @@ pub trait Driver {
     /// # Errors
     /// The operating system's, when no socket can be made (descriptors run out).
     fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        self.connect_from(None, to, token)
+        self.connect_by(Outbound::default(), to, token)
     }
 
-    /// The same from a local address of choice; its port is taken when the connection is made (IP_BIND_ADDRESS_NO_PORT,
-    /// ip(7)), so that one port serves connections to different addresses.
+    /// The same in a way of choice.
     ///
     /// # Errors
-    /// As [`Driver::connect`]; the address can't be used (it is not of this machine, or of another family than `to`).
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket>;
+    /// As [`Driver::connect`]; what is chosen can't be had. That a port is taken may also be the result of the connect.
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket>;
 
     /// Starts a connection to whoever listens at this path (unix(7)). Ends in [`Event::Connected`]; when nobody has room for it, that is an
     /// error at once (EAGAIN) and not a wait.

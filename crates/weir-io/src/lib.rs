@@ -28,6 +28,7 @@ mod thread;
 mod unix_listener;
 mod uring;
 mod wake;
+mod way;
 
 pub use announced::{Announced, Balancers, HEADER_US};
 pub use buffer::RecvBuf;
@@ -37,7 +38,7 @@ pub use driver::{
 };
 pub use epoll::Epoll;
 pub use inherited::take_inherited;
-pub use local::local_addresses;
+pub use local::{OwnAddresses, local_addresses};
 pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listeners, keep_clients_alive};
 pub use options::{IoChoice, Options};
 pub use privileges::{Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network};
@@ -48,3 +49,4 @@ pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, Proxy
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};
 pub use uring::Uring;
+pub use way::{Inbound, Outbound, check_congestion, check_transparent};

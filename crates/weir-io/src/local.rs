@@ -48,12 +48,46 @@ fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
     }
 }
 
+/// Addresses of this machine as they were not long ago, for whoever asks often.
+#[derive(Debug, Default)]
+pub struct OwnAddresses {
+    list: Vec<IpAddr>,
+    read_us: Option<u64>,
+}
+
+impl OwnAddresses {
+    /// How old what is known may be, microseconds.
+    const AGE_US: u64 = 10_000_000;
+
+    /// Whether what is sent there comes to this machine, for all that was known within the last 10 s. Looks again when that was longer ago.
+    pub fn has(&mut self, address: IpAddr, now_us: u64) -> bool {
+        if self.read_us.is_none_or(|read_us| now_us.saturating_sub(read_us) >= OwnAddresses::AGE_US) {
+            self.read_us = Some(now_us);
+            // What was known before is better than nothing.
+            self.list = local_addresses().unwrap_or_else(|_| std::mem::take(&mut self.list));
+        }
+        let address = address.to_canonical();
+        address.is_loopback() || address.is_unspecified() || self.list.contains(&address)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! Proves: loopback is found, and what is found can be bound. How: on the machine that runs it.
 
     use super::*;
     use std::net::{SocketAddr, UdpSocket};
+
+    #[test]
+    fn own_addresses_are_told_from_others() {
+        let mut own = OwnAddresses::default();
+        for address in local_addresses().unwrap() {
+            assert!(own.has(address, 1), "{address}");
+        }
+        let has = |own: &mut OwnAddresses, text: &str| own.has(text.parse().unwrap(), 2);
+        assert!(["127.9.9.9", "::ffff:127.0.0.1", "::1", "0.0.0.0"].iter().all(|text| has(&mut own, text)));
+        assert!(!["203.0.113.9", "2001:db8::9"].iter().any(|text| has(&mut own, text)));
+    }
 
     #[test]
     fn addresses_are_those_of_this_machine() {

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
 /// TCP_USER_TIMEOUT is not used. It would also end a connection whose other side reads slowly and says so, with acknowledgements of a
 /// window of zero (net/ipv4/tcp_timer.c, `tcp_probe_timer`), and after the first of these probes that is lost
 /// (`tcp_keepalive_timer`). [`delivery`] tells those apart.
-const KEEPALIVE: TcpKeepalive =
+pub(crate) const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(3)).with_retries(3);
 
 /// The same of a client whose connection may rest for an hour: one that is gone without a word is noticed after 2 minutes.
@@ -117,19 +117,6 @@ pub fn keep_clients_alive(listener: &OwnedFd, on: bool) {
 /// network from a machine that stood still.
 const TRIES_MIN: u8 = 2;
 
-/// A TCP socket for an outgoing connection, with TCP_NODELAY and keepalive, bound to an address if one is given.
-pub(crate) fn outgoing_socket(from: Option<IpAddr>, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&KEEPALIVE)?;
-    socket.set_nonblocking(nonblocking)?;
-    if let Some(from) = from {
-        bind_without_port(socket.as_raw_fd())?;
-        socket.bind(&SocketAddr::new(from, 0).into())?;
-    }
-    Ok(socket.into())
-}
-
 /// A unix socket, and whether it is connected to whoever listens at this path: that is known at once, for one that would have to wait for
 /// room in the listener's queue is not connected (EAGAIN). Whoever reads and writes it later may have it block.
 pub(crate) fn connect_unix(path: &Path, nonblocking: bool) -> io::Result<(OwnedFd, io::Result<()>)> {
@@ -140,16 +127,6 @@ pub(crate) fn connect_unix(path: &Path, nonblocking: bool) -> io::Result<(OwnedF
         socket.set_nonblocking(false)?;
     }
     Ok((socket.into(), outcome))
-}
-
-/// The port is chosen by `connect`, which knows the whole pair of addresses (ip(7)).
-fn bind_without_port(fd: RawFd) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `on` is readable for `len` bytes.
-    let result =
-        unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Accepts one connection; waits for it only if the listener blocks.
@@ -411,24 +388,13 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Outgoing connections are asked whether they still stand, and are not given up for a closed window; and clients where that is wanted.
+    //! Clients are asked whether they still stand where that is wanted.
+
+    use std::os::fd::AsRawFd as _;
 
     use socket2::SockRef;
 
     use super::*;
-
-    #[test]
-    fn outgoing_connections_have_keepalive_and_no_user_timeout() {
-        for to in ["127.0.0.1:1", "[::1]:1"] {
-            let socket = outgoing_socket(None, to.parse().expect("an address"), true).expect("a socket");
-            let options = SockRef::from(&socket);
-            assert!(options.keepalive().expect("an option"));
-            let (idle, each) = (options.tcp_keepalive_time(), options.tcp_keepalive_interval());
-            let count = options.tcp_keepalive_retries().expect("an option");
-            assert_eq!(idle.expect("an option") + each.expect("an option") * count, Duration::from_secs(24));
-            assert_eq!(options.tcp_user_timeout().expect("an option"), None);
-        }
-    }
 
     #[test]
     fn clients_of_a_listener_are_asked_where_that_is_wanted() {

@@ -22,6 +22,8 @@ pub struct Identity {
     pub keeps_ports: bool,
     /// It may still administer the network (CAP_NET_ADMIN) if it may now, and so may programs that it starts.
     pub keeps_network: bool,
+    /// It may still have sockets with addresses of others (CAP_NET_RAW) if it may now, and so may programs that it starts.
+    pub keeps_raw: bool,
     /// It may still have the kernel run programs (CAP_BPF) if it may now, and so may programs that it starts.
     pub keeps_bpf: bool,
 }
@@ -36,6 +38,7 @@ impl Identity {
         kept.set(CapabilitySet::NET_BIND_SERVICE, self.keeps_ports);
         let may = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
         kept.set(CapabilitySet::NET_ADMIN, self.keeps_network && may.contains(CapabilitySet::NET_ADMIN));
+        kept.set(CapabilitySet::NET_RAW, self.keeps_raw && may.contains(CapabilitySet::NET_RAW));
         kept.set(CapabilitySet::BPF, self.keeps_bpf && may.contains(CapabilitySet::BPF));
         kept
     }

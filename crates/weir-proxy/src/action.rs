@@ -1,7 +1,7 @@
 //! What the machines want done outside, where sockets are: the worker carries it out.
 
 use crate::base::output::Out;
-use crate::plan::{Announcement, Location};
+use crate::plan::{Announcement, Location, Way};
 use crate::request::encoding::Job;
 
 /// What the engine wants done outside.
@@ -53,6 +53,8 @@ pub enum Action {
         server: u32,
         /// With what it begins, before anything else is said; it is up only when that is sent. None: with nothing.
         announcement: Option<Announcement>,
+        /// From where, and how. None: that is left to the kernel.
+        way: Option<Box<Way>>,
     },
     /// Send to a server.
     SendUpstream {

@@ -85,6 +85,8 @@ worded! {
     HelloTruncated: "hello-truncated";
     /// The client asks for no name that leads anywhere, or speaks no TLS, and nothing is said of others.
     UnknownName: "unknown-name";
+    /// The client has connected to this machine itself, where it was to be passed on to where it has connected to.
+    OwnDestination: "own-destination";
     /// Nothing moved for `idle-timeout`.
     IdleTimeout: "idle-timeout";
     /// Nothing moved for `half-close-timeout` after one side had ended.

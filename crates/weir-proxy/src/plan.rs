@@ -3,8 +3,10 @@
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
 mod announcement;
+mod dial;
 mod discovery;
 mod entrance;
+mod listener;
 mod merge;
 mod network;
 mod server;
@@ -29,11 +31,13 @@ use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use announcement::{Announcement, ProxyProtocol, Whose};
+pub use dial::{Dial, Source, Way};
 pub use discovery::{DiscoveryPlan, Family, Known, written_name};
 pub use entrance::{Entrance, Protocols};
+pub use listener::ListenerPlan;
 pub use merge::{Full, SERVERS_SPARE, kept};
 pub use network::{AddressField, NO_ADDRESS, Network, Shown};
-pub use server::{Location, Place, ServerPlan, UNIX, UNLOCATED};
+pub use server::{Location, ORIGINAL_DESTINATION, Place, ServerPlan, UNIX, UNLOCATED};
 pub use shield::{
     BanPlan, BanScope, BanVia, IN_PROGRESS_MAX, LIMITS_MAX, LimitPlan, Over, PathMatch, RequestMatch, ShieldPlan, Terms,
 };
@@ -71,27 +75,6 @@ pub struct Plan {
     pub upgrade: UpgradePlan,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
-}
-
-/// One address, or one path, that clients connect to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListenerPlan {
-    /// An address is bound with SO_REUSEPORT by each worker; of a unix socket all have a descriptor.
-    pub address: Location,
-    /// Who may connect to a unix socket: its mode, at most 0o777. Default 0o660.
-    pub mode: u32,
-    /// The group of a unix socket, by its number; None, the default: that of weir.
-    pub group: Option<u32>,
-    /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn). Default 65535.
-    pub backlog: u32,
-    /// What its clients may ask for. Default [`Serves::Reverse`].
-    pub serves: Serves,
-    /// How its clients speak TLS; None, the default: they don't.
-    pub tls: Option<TlsPlan>,
-    /// Which versions of HTTP they may speak.
-    pub protocols: Protocols,
-    /// They come through load balancers, trusted proxies, who say by the PROXY protocol who they are. Default: they don't.
-    pub proxy_protocol: bool,
 }
 
 /// How the clients of a listener speak TLS.
@@ -313,8 +296,8 @@ pub struct UpstreamPlan {
     pub servers: Vec<ServerPlan>,
     /// How connections to them speak TLS; None, the default: they don't.
     pub tls: Option<ServerTlsPlan>,
-    /// With what connections to them begin, in front of TLS, too; None, the default: with nothing. Only where they are private.
-    pub proxy_protocol: Option<ProxyProtocol>,
+    /// How connections to its servers are made.
+    pub dial: Dial,
     /// Which server gets the next request.
     pub balance: Method,
     /// How long a server that comes, or comes back, takes to get its full share, 0-1 h. Default 0: at once.
@@ -550,7 +533,7 @@ impl Default for UpstreamPlan {
             name: String::new(),
             servers: Vec::new(),
             tls: None,
-            proxy_protocol: None,
+            dial: Dial::default(),
             balance: Method::Ratio,
             slow_start_us: 0,
             sticky: None,
@@ -572,22 +555,6 @@ impl Default for UpstreamPlan {
             failover: Vec::new(),
             health: None,
             all_down: AllDown::TryAll,
-        }
-    }
-}
-
-impl ListenerPlan {
-    /// A listener with the default backlog.
-    pub fn new(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan {
-            address: address.into(),
-            mode: 0o660,
-            group: None,
-            backlog: 65535,
-            serves: Serves::Reverse,
-            tls: None,
-            protocols: Protocols::default(),
-            proxy_protocol: false,
         }
     }
 }

@@ -18,7 +18,7 @@ mod hello;
 mod naming;
 mod relaying;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flow::{Flow, NO_UPSTREAM, Phase};
@@ -36,8 +36,7 @@ use crate::client::{Clients, Unwanted, admit_flow, flow_left, keep_flow};
 use crate::context::Context;
 use crate::ending::{FlowEnd, UpstreamEnd};
 use crate::observe::access::{FlowLine, Stage};
-use crate::placement::balance::hash_key;
-use crate::plan::{Announcement, Entrance, NO_ADDRESS, Serves, Whose};
+use crate::plan::{Announcement, Entrance, Location, NO_ADDRESS, Serves, Whose};
 use crate::request::pending_request::ConnId;
 use crate::upstream::Upstreams;
 use crate::upstream::flows::{self as servers, FlowServer, Tried};
@@ -59,6 +58,8 @@ pub(crate) struct Flows {
     flows: Slab<FlowKey, Flow>,
     /// Of those whose upstream depends on a name.
     hellos: SideTable<FlowKey, Box<Hello>>,
+    /// Of those who have connected to another machine: to which.
+    destinations: SideTable<FlowKey, SocketAddr>,
     /// When descriptors were missing last.
     scarce_us: u64,
     /// Which of them may be of clients who have just been banned.
@@ -93,6 +94,9 @@ impl Flows {
         let open = admit_flow(sides.clients, peer.ip(), sides.cx)?;
         let (key, _) = self.flows.insert(Flow::new(socket, peer, terms, sides.cx.now_us));
         keep_flow(sides.clients, key, open);
+        if let Some(destination) = entrance.destination {
+            self.destinations.put(key, destination);
+        }
         sides.cx.flows += 1;
         sides.cx.counters.accepted.add(1);
         sides.cx.counters.client_connections.add(1);
@@ -130,20 +134,55 @@ impl Flows {
 
     /// Connects a flow to a server that it has not been to; where there is none it ends for this reason.
     fn connect(&mut self, key: FlowKey, otherwise: FlowEnd, sides: &mut Sides<'_>) {
+        let flow = self.flows.at_mut(key);
+        let Phase::Connecting { mut tried, .. } = flow.phase else { return };
+        if self.destinations.get(key).is_none() && servers::is_destination(flow.upstream, sides.cx) {
+            return self.end(key, FlowEnd::OwnDestination, sides);
+        }
+        let chosen = servers::begin_flow(sides.upstreams, flow.upstream, flow.peer(), &mut tried, sides.cx);
+        flow.phase = Phase::Connecting { tried, any_port: false };
+        match chosen {
+            Some(server) => self.dial(key, server, sides),
+            None => self.end(key, otherwise, sides),
+        }
+    }
+
+    /// Connects a flow to the server that it is counted at from now on.
+    fn dial(&mut self, key: FlowKey, to: FlowServer, sides: &mut Sides<'_>) {
+        let FlowServer { server, address, proxy_protocol, way, timeout_us } = to;
         let generation = ShortGeneration::of(self.flows.generation(key));
         let flow = self.flows.at_mut(key);
-        let Phase::Connecting { mut tried } = flow.phase else { return };
-        let chosen =
-            servers::begin_flow(sides.upstreams, flow.upstream, hash_of(flow.peer().ip()), &mut tried, sides.cx);
-        flow.phase = Phase::Connecting { tried };
-        let Some(FlowServer { server, address, proxy_protocol, timeout_us }) = chosen else {
-            return self.end(key, otherwise, sides);
-        };
         flow.set_at(Some(server));
+        let address = match address {
+            Location::Destination => match self.destinations.get(key) {
+                Some(destination) => Location::Network(*destination),
+                None => return self.unconnected(key, server, FlowEnd::OwnDestination, sides),
+            },
+            address => address,
+        };
         let announcement = proxy_protocol.map(|version| Announcement { version, whose: flow.whose() });
         self.arm(key, sides.cx.now_us + timeout_us, sides.cx);
         let token = Token::FlowServer { key, generation }.pack();
-        sides.cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement });
+        sides.cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
+    }
+
+    /// The port of the client is taken for the address that its flow is to be connected to: another one will do. Where that was not the reason,
+    /// the server can't be reached.
+    pub(crate) fn port_taken(&mut self, token: u64, sides: &mut Sides<'_>) {
+        let Some(key) = self.of_token(token) else { return };
+        let flow = self.flows.at_mut(key);
+        let (Phase::Connecting { tried, any_port }, Some(server)) = (flow.phase, flow.at()) else { return };
+        let again = servers::flow_server(sides.upstreams, server, SocketAddr::new(flow.peer().ip(), 0), sides.cx);
+        if any_port || !again.way.as_ref().is_some_and(|way| way.is_client) {
+            return self.unconnected(key, server, FlowEnd::ConnectFailed, sides);
+        }
+        flow.phase = Phase::Connecting { tried, any_port: true };
+        if let Some(socket) = flow.server() {
+            flow.set_server(None);
+            sides.cx.actions.push_back(Action::CloseUpstream { socket });
+        }
+        sides.cx.counters.tcp_ports_changed.add(1);
+        self.dial(key, again, sides);
     }
 
     /// The connect of a flow has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
@@ -184,7 +223,7 @@ impl Flows {
         if std::mem::replace(&mut self.scarce_us, now_us) != now_us {
             return self.end(key, FlowEnd::NoDescriptors, sides);
         }
-        flow.phase = Phase::Connecting { tried: Tried::default() };
+        flow.phase = Phase::Connecting { tried: Tried::default(), any_port: false };
         self.arm(key, now_us + TICK_US, sides.cx);
     }
 
@@ -240,6 +279,7 @@ impl Flows {
         let generation = self.flows.generation(key);
         let flow = self.flows.remove(key);
         let name = self.hellos.take(key).and_then(|hello| hello.name);
+        let destination = self.destinations.take(key);
         flow_left(sides.clients, key);
         let Sides { clients, upstreams, cx } = sides;
         cx.flows -= 1;
@@ -270,6 +310,7 @@ impl Flows {
             upstream: Some(flow.upstream).filter(|upstream| *upstream != NO_UPSTREAM),
             name,
             server: flow.at().map(ServerIndex::number),
+            destination,
             moved: flow.moved,
             tries: flow.tries(),
             why: why.into(),
@@ -338,14 +379,6 @@ impl Flows {
                 || flow.due_us != LOOKING_US && cx.wheel.next_due().is_none_or(|due_us| due_us > flow.due_us + TICK_US)
         };
         self.flows.keys().find(lost).map_or(Ok(()), |key| Err(format!("flow {key} waits for nothing")))
-    }
-}
-
-/// What a client is hashed by.
-fn hash_of(client: IpAddr) -> u64 {
-    match client {
-        IpAddr::V4(address) => hash_key(&address.octets()),
-        IpAddr::V6(address) => hash_key(&address.octets()),
     }
 }
 

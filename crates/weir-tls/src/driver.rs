@@ -1,14 +1,14 @@
 //! The commands of [`Sealed`], and its turn.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Payload, Receive, RecvBuf, Relayed, Socket, Token,
-    Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Outbound, Payload, Receive, RecvBuf, Relayed,
+    Socket, Token, Waker,
 };
 
 use crate::sealed::Sealed;
@@ -47,12 +47,12 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.set_backlog(listener, backlog);
     }
 
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         #[cfg(test)]
         if let Some(cipher) = self.connects.as_ref().map(|seal| seal.cipher()) {
-            return self.connect_sealed(from, to, token, cipher);
+            return self.connect_sealed(way, to, token, cipher);
         }
-        self.inner.connect_from(from, to, token)
+        self.inner.connect_by(way, to, token)
     }
 
     fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket> {

@@ -17,11 +17,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
+use weir_io::{Class, Completion, Driver, Event, Outbound, Payload, Receive, RecvBuf, Socket, Token};
 
 use crate::cipher::{Cipher, Facts, Failure, RECORD_BYTES_MAX, Seal, State, Tally};
 use crate::gate::Gate;
@@ -129,19 +129,19 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
-    /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_from`] does, but only when
+    /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_by`] does, but only when
     /// the handshake is complete; how long that may take is the caller's affair.
     ///
     /// # Errors
-    /// As [`Driver::connect_from`].
+    /// As [`Driver::connect_by`].
     pub fn connect_sealed(
         &mut self,
-        from: Option<IpAddr>,
+        way: Outbound<'_>,
         to: SocketAddr,
         token: Token,
         cipher: Box<dyn Cipher>,
     ) -> io::Result<Socket> {
-        let socket = self.inner.connect_from(from, to, token)?;
+        let socket = self.inner.connect_by(way, to, token)?;
         self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
         Ok(socket)
     }

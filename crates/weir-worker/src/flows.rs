@@ -19,9 +19,10 @@ pub(crate) fn receive<D: Driver>(worker: &mut Worker<D>, socket: Socket, client:
 
 /// A connect to a server could not be begun: it is the server's affair, but where this process, or the machine, has run out of something.
 pub(crate) fn unstarted<D: Driver>(worker: &mut Worker<D>, token: u64, error: &io::Error) {
-    match is_scarcity(error) {
-        true => on_flow(&mut worker.engine, token, FlowEvent::Unstarted),
-        false => worker.engine.upstream_connected(token, false),
+    match error {
+        _ if is_scarcity(error) => on_flow(&mut worker.engine, token, FlowEvent::Unstarted),
+        _ if is_port_taken(error) => on_flow(&mut worker.engine, token, FlowEvent::PortTaken),
+        _ => worker.engine.upstream_connected(token, false),
     }
 }
 
@@ -29,6 +30,12 @@ pub(crate) fn unstarted<D: Driver>(worker: &mut Worker<D>, token: u64, error: &i
 fn is_scarcity(error: &io::Error) -> bool {
     let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| scarce.contains(&errno))
+}
+
+/// Whether the address that a connection was to come from can't be used for it (bind(2), connect(2)).
+fn is_port_taken(error: &io::Error) -> bool {
+    let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
+    Errno::from_io_error(error).is_some_and(|errno| taken.contains(&errno))
 }
 
 /// The worker is about to stop: resets all that are left, which would else end in order when the driver goes. The closes are queued then.
@@ -45,6 +52,9 @@ pub(crate) fn stop<D: Driver>(worker: &mut Worker<D>) {
 pub(crate) fn handle<D: Driver>(worker: &mut Worker<D>, completion: Completion) {
     let Completion { token, socket, event } = completion;
     match event {
+        Event::Connected(Err(error)) if is_port_taken(&error) => {
+            on_flow(&mut worker.engine, token, FlowEvent::PortTaken);
+        }
         Event::Connected(result) => worker.connected(token, socket, &result),
         Event::RelayEnded { moved, how } => {
             let over = match how {

@@ -31,6 +31,11 @@ impl<D: Driver> Worker<D> {
         self.accepted = true;
         let peer = SocketAddr::new(canonical(peer.ip()), peer.port());
         let mut entrance = self.listeners.entrance(listener);
+        if self.listeners.is_transparent(listener) {
+            let destination = self.driver.destination(socket);
+            let now_us = self.driver.now_us();
+            entrance.destination = destination.filter(|to| !self.listeners.own.has(to.ip(), now_us));
+        }
         let accepted = match self.driver.take_facts(socket) {
             None => self.engine.accepted(pack(socket), peer, entrance),
             Some(facts) => {

@@ -26,7 +26,7 @@ pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use errands::{ERRANDS_MAX, Errands};
 pub use hand_over::{Lending, Lent};
-pub use listeners::{ListenerChange, Speech};
+pub use listeners::{ListenerChange, Speech, inbound};
 pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
 pub use log_writer::{LogWriter, wall_offset_us};
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_io::{AcceptQueue, Announced, Balancers, Driver, Socket, keep_clients_alive};
+use weir_io::{AcceptQueue, Announced, Balancers, Driver, Inbound, OwnAddresses, Socket, keep_clients_alive};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
 use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves};
@@ -62,6 +62,8 @@ pub(crate) struct Listeners {
     /// Numbers of those of the plan, in its order.
     of_plan: Vec<u32>,
     leaving: Vec<Leaver>,
+    /// Who connects to one of these has connected to nobody else.
+    pub(crate) own: OwnAddresses,
 }
 
 /// A listener that goes.
@@ -83,6 +85,11 @@ struct Listener {
     /// The service manager has the sockets, too, and keeps them.
     stays_open: bool,
     is_leaving: bool,
+}
+
+/// How connections of a listener are taken.
+pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
+    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref() }
 }
 
 /// Whether connections are passed on, so that only the kernel can find out whether a client that rests is still there.
@@ -154,8 +161,14 @@ impl Listeners {
             listener: number,
             serves: plan.serves,
             protocols: plan.protocols,
+            destination: None,
             is_leaving: *is_leaving,
         })
+    }
+
+    /// Whether it takes connections to other addresses than those of this machine.
+    pub(crate) fn is_transparent(&self, token: u64) -> bool {
+        self.of_token(token).is_some_and(|(_, listener)| listener.plan.transparent)
     }
 
     /// Whether servers are told the certificates of its clients.
@@ -235,6 +248,11 @@ impl<D: Driver> Worker<D> {
         let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if listener.plan.backlog != plan.backlog {
             listener.sockets.iter().for_each(|socket| self.driver.set_backlog(*socket, plan.backlog));
+        }
+        if inbound(&listener.plan) != inbound(plan) {
+            // Who brought this plan has found out that it can be.
+            let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
+            descriptors.for_each(|socket| drop(inbound(plan).apply(&socket)));
         }
         if is_tcp(&listener.plan) != is_tcp(plan) {
             let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());

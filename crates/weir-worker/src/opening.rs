@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_io::{Driver, SocketFile, bind_listener, bind_unix};
 use weir_proxy::plan::{ListenerPlan, Location};
 
+use crate::listeners::inbound;
 use crate::start::{Sealing, StartError};
 use crate::worker::Worker;
 
@@ -106,6 +107,7 @@ impl Opened {
                     is_shared |= all.len() < workers;
                     all.into_iter().map(OwnedFd::from).collect()
                 }
+                Location::Destination => return Err(failed(io::ErrorKind::InvalidInput.into())),
                 Location::Unix(path) => {
                     addresses.push(plan.address.clone());
                     let (all, file) = at_path(path, plan, before, held).map_err(failed)?;
@@ -113,6 +115,9 @@ impl Opened {
                     all
                 }
             };
+            for socket in &all {
+                inbound(plan).apply(socket).map_err(failed)?;
+            }
             for (of_worker, sockets) in of_workers.iter_mut().zip(spread(&all, workers).map_err(failed)?) {
                 of_worker.push(Sockets { sockets, stays_open });
             }

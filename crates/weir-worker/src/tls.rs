@@ -4,11 +4,11 @@
 use std::io;
 use std::sync::Arc;
 
-use weir_io::{Driver, ProxyHeader, ProxyVersion, Socket};
+use weir_io::{Driver, Outbound, ProxyHeader, ProxyVersion, Socket};
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
-use weir_proxy::plan::{Announcement, Location, Protocols, ProxyProtocol, Whose};
+use weir_proxy::plan::{Announcement, Location, Protocols, ProxyProtocol, Way, Whose};
 use weir_tls::{Facts, Failure, Tally};
 
 use crate::start::{Sealing, ServerSeals};
@@ -39,16 +39,21 @@ impl<D: Driver> Worker<D> {
     pub(crate) fn connect(
         &mut self,
         token: u64,
-        address: &Location,
+        (address, way): (&Location, Option<&Way>),
         server: u32,
         announcement: Option<Announcement>,
     ) -> io::Result<Socket> {
         let seal = self.server_seals.get(server as usize).and_then(Option::as_ref);
+        let way = way.map_or_else(Outbound::default, |Way { from, is_client, congestion }| Outbound {
+            from: *from,
+            transparent: *is_client,
+            congestion: congestion.as_deref(),
+        });
         let socket = match (address, seal) {
-            (Location::Network(address), None) => self.driver.connect(*address, token),
-            (Location::Network(address), Some(seal)) => {
-                self.driver.connect_sealed(None, *address, token, seal.cipher())
-            }
+            (Location::Network(address), None) => self.driver.connect_by(way, *address, token),
+            (Location::Network(address), Some(seal)) => self.driver.connect_sealed(way, *address, token, seal.cipher()),
+            // The machine that asks has put in what that is.
+            (Location::Destination, _) => Err(io::ErrorKind::InvalidInput.into()),
             (Location::Unix(path), None) => self.driver.connect_unix(path, token),
             (Location::Unix(path), Some(seal)) => self.driver.connect_unix_sealed(path, token, seal.cipher()),
         }?;

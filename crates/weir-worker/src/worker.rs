@@ -557,8 +557,8 @@ impl<D: Driver> Worker<D> {
             Action::CloseClient { socket, reset: false } | Action::CloseUpstream { socket } => {
                 self.driver.close(unpack(socket));
             }
-            Action::Connect { token, address, server, announcement } => {
-                match self.connect(token, &address, server, announcement) {
+            Action::Connect { token, address, server, announcement, way } => {
+                match self.connect(token, (&address, way.as_deref()), server, announcement) {
                     Ok(socket) => {
                         if !self.engine.upstream_started(token, pack(socket)) {
                             self.driver.close(socket);

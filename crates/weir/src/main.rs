@@ -34,6 +34,7 @@ mod side;
 mod status;
 mod terminal;
 mod upgrade;
+mod ways;
 
 use std::io::Write as _;
 use std::process::ExitCode;

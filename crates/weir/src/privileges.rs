@@ -20,6 +20,7 @@ use weir_proxy::plan::BanVia;
 use crate::admin::place;
 use crate::failure::Failure;
 use crate::terminal::warn;
+use crate::ways;
 
 /// Of /etc/passwd or /etc/group.
 const ACCOUNTS_BYTES_MAX: u64 = 4 << 20;
@@ -88,7 +89,8 @@ impl NewUser {
         // For bans in the kernel.
         let via = config.plan.ban().map_or(&BanVia::User, |ban| &ban.via);
         let (keeps_network, keeps_bpf) = (*via != BanVia::User, matches!(via, BanVia::Xdp(_)));
-        let identity = Identity { keeps_network, keeps_bpf, ..identity };
+        let keeps_raw = ways::are_transparent(&config.plan);
+        let identity = Identity { keeps_network, keeps_raw, keeps_bpf, ..identity };
         let identity = (uid == 0 && identity.uid != 0).then_some(identity);
         Ok(NewUser(Some((choice.clone(), identity))))
     }
@@ -199,6 +201,11 @@ fn way_out(name: &str, text: &str) -> Option<String> {
             "this weir gave that up to be user `{name}`: restart it, and with user \"{name}\" privileged-ports=#true it keeps it"
         ));
     }
+    if text.contains("CAP_NET_RAW") || text.contains("CAP_NET_ADMIN, or its name") {
+        return Some(format!(
+            "this weir gave up root to be user `{name}`: restart it, and it keeps CAP_NET_RAW where its configuration needs that"
+        ));
+    }
     let (what, does) = match text {
         _ if !text.contains("Permission denied") => return None,
         _ if text.contains("cannot listen on unix:") => ("make files in the folder of the socket", "binds"),
@@ -285,7 +292,15 @@ impl Accounts {
         groups.push(gid);
         groups.sort_unstable();
         groups.dedup();
-        Ok(Identity { uid, gid, groups, keeps_ports: *privileged_ports, keeps_network: false, keeps_bpf: false })
+        Ok(Identity {
+            uid,
+            gid,
+            groups,
+            keeps_ports: *privileged_ports,
+            keeps_network: false,
+            keeps_raw: false,
+            keeps_bpf: false,
+        })
     }
 
     fn group_of(&self, written: &str) -> Result<u32, Account> {
@@ -327,6 +342,7 @@ mod tests {
                 Some("let that user make files in the folder"),
             ),
             ("weir: cannot listen on 0.0.0.0:80: Permission denied; it needs CAP_NET_BIND_SERVICE", Some("keeps it")),
+            ("weir: `transparent` of a `listen` needs the capability CAP_NET_RAW: no", Some("restart it")),
             ("weir: cannot listen on 0.0.0.0:80: the port is taken", None),
         ] {
             let help = way_out("weir", text);

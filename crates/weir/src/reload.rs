@@ -32,6 +32,7 @@ use crate::privileges;
 use crate::run;
 use crate::terminal::{tell, warn};
 use crate::upgrade::{Handed, Upgrader};
+use crate::ways;
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
 pub(crate) use temporary::{Added, Temporary};
@@ -399,6 +400,7 @@ impl Clerk {
             return Err(Failure::Configuration(restart::report(&refused)));
         }
         listeners::check(&plan.listeners, &config.plan.listeners)?;
+        ways::check(&config.plan)?;
         let wanted = config.plan.located(&self.known());
         let mut lines = self.written.tree.difference(&config.tree);
         lines.extend(temporary::lines(&plan, &wanted));

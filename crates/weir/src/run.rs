@@ -32,7 +32,7 @@ use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
 use crate::side::Side;
 use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
-use crate::{admin, certificates, machine, privileges, side};
+use crate::{admin, certificates, machine, privileges, side, ways};
 
 /// How long a port that is taken is tried again, and how often.
 const BIND_MAX: Duration = Duration::from_secs(2);
@@ -197,6 +197,7 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
     user.carry_out(config, &listeners)?;
     weir_io::set_network_aside().map_err(|error| failed("capabilities", &error))?;
+    ways::check(plan)?;
     let doors = early.map_or_else(|| open_doors(heritage), Ok)?;
     let users = plan.users.iter().map(AsRef::as_ref);
     user.warn(config, file.into_iter().chain(certificates.paths()).chain(users));
@@ -333,6 +334,7 @@ pub(crate) fn check_free(place: &Location) -> io::Result<()> {
         Location::Network(address) if address.port() == 0 => return Ok(()),
         Location::Network(address) => *address,
         Location::Unix(path) => return weir_io::check_unix_free(path),
+        Location::Destination => return Err(io::ErrorKind::InvalidInput.into()),
     };
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;

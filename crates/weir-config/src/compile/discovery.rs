@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use weir_proxy::plan::{DiscoveryPlan, Family, ServerPlan};
+use weir_proxy::plan::{DiscoveryPlan, Family, ORIGINAL_DESTINATION, ServerPlan};
 
 use super::{Compiler, World};
 use crate::Experts;
@@ -16,6 +16,10 @@ use crate::servers::parse_servers;
 /// What a file of servers says.
 pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<ServerPlan> {
     let world = World { variables: &|_| None, read: &read_list, experts: Experts::NOBODY };
+    for server in document.all("server").filter(|server| server.text("address") == ORIGINAL_DESTINATION) {
+        let message = format!("`{ORIGINAL_DESTINATION}` is no server of a list: it stands alone in its upstream");
+        problems.push(Problem::new("conflict", &server.place("address"), message));
+    }
     Compiler { world, problems, warnings: Vec::new(), names: Vec::new(), users: Vec::new() }.listed(document, true)
 }
 

@@ -1,10 +1,11 @@
 //! `listen` -> plan: where clients are listened for, who may connect there, and which two can't be beside each other.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use weir_proxy::plan::{ListenerPlan, Location, Serves, UNIX};
 
-use super::{BLOCKS_MAX, Compiler, narrow, tcp};
+use super::{BLOCKS_MAX, Compiler, narrow, pool, tcp};
 use crate::Account;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
@@ -33,7 +34,19 @@ impl Compiler<'_> {
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
             let protocols = self.protocols(block, serves, tls.is_some());
             let proxy_protocol = self.proxy_protocol(block, document);
-            listeners.push(ListenerPlan { address, mode, group, backlog, serves, tls, protocols, proxy_protocol });
+            let (transparent, congestion) = kernel_options(self, block, &address, serves);
+            listeners.push(ListenerPlan {
+                address,
+                mode,
+                group,
+                backlog,
+                serves,
+                tls,
+                protocols,
+                proxy_protocol,
+                transparent,
+                congestion,
+            });
         }
         listeners
     }
@@ -54,6 +67,27 @@ impl Compiler<'_> {
         }
         is_on
     }
+}
+
+/// What the kernel is asked of a listener besides: whether it takes connections to any address, and which congestion control they have.
+fn kernel_options(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    address: &Location,
+    serves: Serves,
+) -> (bool, Option<Arc<str>>) {
+    let (transparent, congestion) = (block.flag("transparent"), pool::congestion(block));
+    let words = [("transparent", transparent), ("congestion", congestion.is_some())];
+    for (word, _) in words.iter().filter(|(_, is_on)| *is_on && address.network().is_none()) {
+        let message = format!("`{word}` is for listeners of TCP, and `{address}` is none");
+        compiler.push(Problem::new("conflict", &block.place(word), message));
+    }
+    if transparent && !matches!(serves, Serves::Tcp(_)) {
+        let message = "`transparent` is for a `listen` of `tcp`: HTTP is not proxied to where a client was going";
+        let help = "leave it out, or write the `listen` into a `tcp`";
+        compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
+    }
+    (transparent, congestion)
 }
 
 /// The mode and the group of a unix socket.

@@ -1,7 +1,9 @@
 //! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
 //! by [`super::compile`].
 
-use weir_proxy::plan::{AllDown, PipelineMode, Pool, ProxyProtocol, UpstreamPlan};
+use std::sync::Arc;
+
+use weir_proxy::plan::{AllDown, Dial, PipelineMode, Pool, ProxyProtocol, Source, UpstreamPlan};
 
 use super::Compiler;
 use crate::check::{Checked, Chosen};
@@ -14,12 +16,27 @@ pub(super) fn pool(word: &str) -> Option<Pool> {
 }
 
 /// With what connections begin by a word of the configuration.
-pub(super) fn proxy_protocol(word: &str) -> Option<ProxyProtocol> {
+fn proxy_protocol(word: &str) -> Option<ProxyProtocol> {
     match word {
         "v1" => Some(ProxyProtocol::V1),
         "v2" => Some(ProxyProtocol::V2),
         _ => None,
     }
+}
+
+/// How connections to the servers of an upstream are made.
+pub(super) fn dial(block: &Checked) -> Dial {
+    let source = match block.text("source") {
+        "client" => Source::Client,
+        text => text.parse().map_or(Source::Route, Source::Address),
+    };
+    let proxy_protocol = proxy_protocol(block.word("proxy-protocol"));
+    Dial { proxy_protocol, source, congestion: congestion(block) }
+}
+
+/// The congestion control that a block names.
+pub(super) fn congestion(block: &Checked) -> Option<Arc<str>> {
+    Some(block.text("congestion")).filter(|name| !name.is_empty()).map(Arc::from)
 }
 
 /// The index of the upstream that has the same servers in this mode, added when there is none.
@@ -61,7 +78,7 @@ pub(super) fn pooled(
 
 /// Connections that name a client carry requests of nobody else. `block` has the pool.
 pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
-    if upstream.proxy_protocol.is_some() && !pool.is_private() {
+    if upstream.dial.proxy_protocol.is_some() && !pool.is_private() {
         let message = format!(
             "with `pool {}` clients share connections, and by `proxy-protocol` each one to `{}` names its client",
             pool.word(),

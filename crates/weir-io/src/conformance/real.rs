@@ -1,6 +1,6 @@
 //! What only real drivers have: other threads, descriptors, memory that outlives its driver.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
@@ -13,8 +13,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
 use crate::{
-    AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, RelayEnd, Relayed, bind_listener, set_network_aside,
-    take_up_network,
+    AcceptQueue, Class, Completion, Delivery, Driver, Event, Options, Outbound, Receive, RelayEnd, Relayed,
+    bind_listener, set_network_aside, take_up_network,
 };
 
 /// Descriptors that a test may open on top of what others need.
@@ -294,17 +294,38 @@ pub fn shared_listener<S: Subject>(subject: &S) {
     assert!(drivers.iter_mut().all(|driver| driver.stats().accepts == 2));
 }
 
-/// A connection comes from the address that was chosen for it; one that is not of this machine is refused at once.
+/// A connection comes from the address and port that were chosen for it. One that is not of this machine is refused at once; a port that leads to
+/// that server already is told, at once or by the connect, in a way that says so.
 pub fn chosen_source<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let address = listener.local_addr().expect("an address");
     let source = [127, 0, 7, 9].into();
-    driver.connect_from(Some(source), address, 2).expect("a socket");
+    driver.connect_by(Outbound::from_address(source), address, 2).expect("a socket");
     driver.turn(Some(0), &mut Vec::new()).expect("a turn");
     let (_stream, peer) = listener.accept().expect("a connection");
     assert_eq!(peer.ip(), source);
-    assert!(driver.connect_from(Some([192, 0, 2, 1].into()), address, 3).is_err());
+    assert!(driver.connect_by(Outbound::from_address([192, 0, 2, 1].into()), address, 3).is_err());
+    let free = std::net::TcpListener::bind((source, 0)).expect("a free port").local_addr().expect("an address");
+    let way = Outbound { from: Some(free), ..Outbound::default() };
+    driver.connect_by(way, address, 4).expect("a socket");
+    driver.turn(Some(0), &mut Vec::new()).expect("a turn");
+    assert_eq!(listener.accept().expect("a connection").1, free);
+    let refused = |result: io::Result<()>| result.expect_err("the pair is taken").kind();
+    let why = match driver.connect_by(way, address, 5) {
+        Err(error) => error.kind(),
+        Ok(_) => {
+            let mut completions = Vec::new();
+            let end = Instant::now() + Duration::from_secs(10);
+            while !completions.iter().any(|completion: &Completion| completion.token == 5) && Instant::now() < end {
+                driver.turn(Some(100_000), &mut completions).expect("a turn");
+            }
+            let event = completions.into_iter().find(|completion| completion.token == 5).expect("an end").event;
+            let Event::Connected(result) = event else { panic!("{event:?}") };
+            refused(result)
+        }
+    };
+    assert!(matches!(why, io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse), "{why:?}");
 }
 
 /// A connection to a unix socket is like another: bytes both ways, ends, relays. What was sent on it counts as arrived.

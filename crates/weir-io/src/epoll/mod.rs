@@ -11,7 +11,7 @@ mod work;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::later::Later;
 use crate::net::{
     accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, local_address,
-    outgoing_socket, receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
+    receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -27,8 +27,8 @@ use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed,
-    Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload, Receive, RecvBuf,
+    Relayed, Socket, Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -338,8 +338,8 @@ impl Driver for Epoll {
         }
     }
 
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        let fd = outgoing_socket(from, to, true)?.into_raw_fd();
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        let fd = way.socket(to, true)?.into_raw_fd();
         let outcome = poller::connect(fd, to);
         Ok(self.watch_connect(fd, outcome, token))
     }

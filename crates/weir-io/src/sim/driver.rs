@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::kernel::{Kind, class_index};
 use super::world::World;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Payload, Receive, RecvBuf, Relayed, Socket, Token,
-    Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Outbound, Payload, Receive, RecvBuf, Relayed,
+    Socket, Token, Waker,
 };
 
 /// One worker's driver in a [`super::SimWorld`].
@@ -117,9 +117,9 @@ impl Driver for SimDriver {
     /// Nobody has to wait in the simulated network for want of room.
     fn set_backlog(&mut self, _: Socket, _: u32) {}
 
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        if from.is_some() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has no address of choice"));
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        if way != Outbound::default() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has no options"));
         }
         self.command(|world, driver| world.driver_connect(driver, to, token))
     }

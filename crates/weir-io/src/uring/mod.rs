@@ -15,7 +15,7 @@ mod scratch;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use io_uring::{opcode, squeue, types};
 use crate::later::Later;
 use crate::net::{
     accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, linger_zero, local_address,
-    outgoing_socket, receiving_core, set_backlog, shutdown_write, turn_away,
+    receiving_core, set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed,
-    Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload, Receive, RecvBuf,
+    Relayed, Socket, Token, Waker,
 };
 
 pub(crate) use group::Group;
@@ -270,8 +270,8 @@ impl Driver for Uring {
         }
     }
 
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        let fd = outgoing_socket(from, to, false)?.into_raw_fd();
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        let fd = way.socket(to, false)?.into_raw_fd();
         let socket = self.start_socket(fd, token);
         self.table.slot(socket.index).set(table::CONNECTING);
         let (address, len) = self.scratch.address(to);

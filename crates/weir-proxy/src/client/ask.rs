@@ -202,7 +202,7 @@ fn whose(
     bytes: &[u8],
     plan: &ClientPlan,
 ) -> Option<Whose> {
-    upstream.proxy_protocol?;
+    upstream.dial.proxy_protocol?;
     let address = client_socket_address(SocketAddr::new(conn.peer, conn.port), fields, bytes, plan);
     Some(match address.ip() {
         NO_ADDRESS => Whose::Unknown,

@@ -19,6 +19,8 @@ pub enum FlowEvent<'a> {
     Failed,
     /// Its connect could not be begun, for want of descriptors or memory: that says nothing of the server.
     Unstarted,
+    /// It can't be made from the port that was asked for: that one leads to the server already, or is somebody else's.
+    PortTaken,
     /// The driver moves its bytes no more. Both sockets are still open.
     RelayEnded {
         /// Bytes from the client and to it.
@@ -36,6 +38,7 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
         FlowEvent::Ended => flows.client_ended(token, &mut sides),
         FlowEvent::Failed => flows.client_failed(token, &mut sides),
         FlowEvent::Unstarted => flows.unstarted(token, &mut sides),
+        FlowEvent::PortTaken => flows.port_taken(token, &mut sides),
         FlowEvent::RelayEnded { moved, over } => flows.relay_ended(token, moved, over, &mut sides),
     }
     engine.pass_on();

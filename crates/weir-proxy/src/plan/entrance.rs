@@ -1,5 +1,7 @@
 //! What a client comes in by, and what it may speak there.
 
+use std::net::SocketAddr;
+
 use super::Serves;
 
 /// What a client comes in by: a listener, with the terms on which it was accepted.
@@ -11,6 +13,8 @@ pub struct Entrance {
     pub serves: Serves,
     /// What this client may speak, or does speak.
     pub protocols: Protocols,
+    /// Where the client has connected to, when that is not this machine: its listener takes connections to other addresses.
+    pub destination: Option<SocketAddr>,
     /// The listener is about to go: who had connected before may ask once.
     pub is_leaving: bool,
 }

@@ -144,7 +144,7 @@ impl UpstreamPlan {
     pub fn fits(&self, other: &UpstreamPlan) -> bool {
         self.pool == other.pool
             && self.tls == other.tls
-            && self.proxy_protocol == other.proxy_protocol
+            && self.dial == other.dial
             && self.pipeline == other.pipeline
             && self.share == other.share
             && self.echo == other.echo

@@ -8,6 +8,9 @@ use std::sync::Arc;
 /// What the path of a unix socket is written behind.
 pub const UNIX: &str = "unix:";
 
+/// The server that is where its client has connected to.
+pub const ORIGINAL_DESTINATION: &str = "original-destination";
+
 /// The address of a server whose name has none yet. Nobody connects to it.
 pub const UNLOCATED: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
@@ -16,6 +19,8 @@ pub const UNLOCATED: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFI
 pub enum Location {
     /// At an address and a port of TCP.
     Network(SocketAddr),
+    /// Of a server: where its client has connected to ([`Entrance::destination`](super::Entrance::destination)).
+    Destination,
     /// On this machine, at the path of a unix socket (unix(7)), of at most 107 bytes.
     Unix(Arc<Path>),
 }
@@ -45,6 +50,7 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Location::Network(address) => address.fmt(f),
+            Location::Destination => f.write_str(ORIGINAL_DESTINATION),
             Location::Unix(path) => write!(f, "{UNIX}{}", path.display()),
         }
     }
@@ -127,7 +133,11 @@ impl ServerPlan {
 
     /// The server that is written as a [place](Location::read); None: it is written as a name.
     pub fn read(written: &str) -> Option<ServerPlan> {
-        Some(ServerPlan { address: Location::read(written)?, ..ServerPlan::new(written, UNLOCATED) })
+        let address = match written {
+            ORIGINAL_DESTINATION => Location::Destination,
+            _ => Location::read(written)?,
+        };
+        Some(ServerPlan { address, ..ServerPlan::new(written, UNLOCATED) })
     }
 
     /// The host as written: without the port, or without the two labels that name a service. That of a unix socket is `localhost`.

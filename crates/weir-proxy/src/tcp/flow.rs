@@ -24,8 +24,8 @@ pub(super) const NO_UPSTREAM: u16 = u16::MAX;
 pub(super) enum Phase {
     /// The client is to say which name it asks for.
     Hello,
-    /// A connect is under way, after those.
-    Connecting { tried: Tried },
+    /// A connect is under way, after those; not from the port of the client.
+    Connecting { tried: Tried, any_port: bool },
     /// The driver moves its bytes.
     Relaying {
         /// From the accept until it was connected, microseconds; `u32::MAX`: more than that can say.
@@ -74,7 +74,11 @@ impl Flow {
             client,
             server: NO_SOCKET,
             upstream: terms.upstream.filter(|_| terms.names.is_none()).unwrap_or(NO_UPSTREAM),
-            phase: if terms.names.is_some() { Phase::Hello } else { Phase::Connecting { tried: Tried::default() } },
+            phase: if terms.names.is_some() {
+                Phase::Hello
+            } else {
+                Phase::Connecting { tried: Tried::default(), any_port: false }
+            },
             terms,
             begun_us: now_us,
             due_us: now_us,
@@ -123,7 +127,7 @@ impl Flow {
     pub(super) fn tries(&self) -> u32 {
         match self.phase {
             Phase::Hello => 0,
-            Phase::Connecting { tried } => tried.count(),
+            Phase::Connecting { tried, .. } => tried.count(),
             Phase::Relaying { tries, .. } => u32::from(tries),
         }
     }

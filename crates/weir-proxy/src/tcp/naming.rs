@@ -60,7 +60,7 @@ impl Flows {
         let Some(upstream) = known.or(flow.terms.upstream) else {
             return self.end(key, FlowEnd::UnknownName, sides);
         };
-        (flow.upstream, flow.phase) = (upstream, Phase::Connecting { tried: Tried::default() });
+        (flow.upstream, flow.phase) = (upstream, Phase::Connecting { tried: Tried::default(), any_port: false });
         self.connect(key, FlowEnd::NoServer, sides);
     }
 

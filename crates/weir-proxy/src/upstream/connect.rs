@@ -281,8 +281,9 @@ impl Pool {
         server.stats.connects.add(1);
         let upstream = &cx.plan.upstreams[usize::from(server.upstream)];
         let address = upstream.servers[usize::from(server.index)].address.clone();
+        let way = upstream.dial.way(None);
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
-        debug_assert!(upstream.proxy_protocol.is_none(), "a connection that names a client is private");
+        debug_assert!(upstream.dial.proxy_protocol.is_none(), "a connection that names a client is private");
         let conn = self.conns.at_mut(index);
         conn.contact.begin(cx.now_us);
         let position = conn.server.number();
@@ -290,7 +291,7 @@ impl Pool {
         self.arm_conn(index, deadline_us, cx);
         cx.counters.upstream_connects.add(1);
         let token = self.conn_token(index);
-        cx.actions.push_back(Action::Connect { token, address, server: position, announcement: None });
+        cx.actions.push_back(Action::Connect { token, address, server: position, announcement: None, way });
     }
 
     /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.

@@ -6,6 +6,7 @@
 //! ([`Flows`](crate::tcp::Flows)). Called by that; calls nobody back. Bound: `tcp-connections` of a server, over all workers; they are given
 //! back when a worker loses everything, too. docs/semantics.md §23.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::Upstreams;
@@ -18,8 +19,8 @@ use crate::context::Context;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::observe::server_stats::ServerStats;
-use crate::placement::balance::Balance;
-use crate::plan::{Location, ProxyProtocol};
+use crate::placement::balance::{Balance, hash_key};
+use crate::plan::{Location, ProxyProtocol, Way};
 
 /// A server that a connection is made to.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct FlowServer {
     pub(crate) address: Location,
     /// With what the connection begins, if with anything.
     pub(crate) proxy_protocol: Option<ProxyProtocol>,
+    /// From where, and how.
+    pub(crate) way: Option<Box<Way>>,
     /// How long the connect may take, microseconds.
     pub(crate) timeout_us: u64,
 }
@@ -67,16 +70,17 @@ struct Standing {
 }
 
 /// A server for a connection of `tcp` that has been to those in vain; it is counted there from now on, until
-/// [`flow_ended`] or what comes instead of that. `key`: what it is hashed by. None: none can take it.
+/// [`flow_ended`] or what comes instead of that. None: none can take it.
 pub(crate) fn begin_flow(
     all: &mut Upstreams,
     upstream: u16,
-    key: u64,
+    client: SocketAddr,
     tried: &mut Tried,
     cx: &mut Context,
 ) -> Option<FlowServer> {
     let plan = Arc::clone(&cx.plan);
     let plan = &plan.upstreams[usize::from(upstream)];
+    let key = hash_of(client.ip());
     // Another worker may take the last place between the look and the choice; each turn excludes a server.
     loop {
         let index = choose(&mut all.groups, upstream, key, *tried, &all.pool, cx)?;
@@ -90,9 +94,35 @@ pub(crate) fn begin_flow(
         machine.stats.requests.add(1);
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
-        let (proxy_protocol, timeout_us) = (plan.proxy_protocol, plan.connect_timeout_us);
-        return Some(FlowServer { server, address: plan.servers[index].address.clone(), proxy_protocol, timeout_us });
+        return Some(flow_server(all, server, client, cx));
     }
+}
+
+/// The server that a connection of this client is at, for one more connect from another port.
+pub(crate) fn flow_server(all: &Upstreams, server: ServerIndex, client: SocketAddr, cx: &Context) -> FlowServer {
+    let machine = &all.pool.servers[server];
+    let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
+    FlowServer {
+        server,
+        address: plan.servers[usize::from(machine.index)].address.clone(),
+        proxy_protocol: plan.dial.proxy_protocol,
+        way: plan.dial.way(Some(client)),
+        timeout_us: plan.connect_timeout_us,
+    }
+}
+
+/// What a client is hashed by.
+fn hash_of(client: IpAddr) -> u64 {
+    match client {
+        IpAddr::V4(address) => hash_key(&address.octets()),
+        IpAddr::V6(address) => hash_key(&address.octets()),
+    }
+}
+
+/// Whether an upstream leads to where clients have connected to.
+pub(crate) fn is_destination(upstream: u16, cx: &Context) -> bool {
+    let servers = &cx.plan.upstreams[usize::from(upstream)].servers;
+    servers.iter().any(|server| server.address == Location::Destination && !server.retired)
 }
 
 /// The connect to a server has succeeded.

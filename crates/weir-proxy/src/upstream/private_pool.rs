@@ -323,7 +323,9 @@ impl PrivatePools {
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
         let owner = Owner { client, once: upstream.pool == plan::Pool::PerRequest };
-        let announcement = upstream.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
+        let way = upstream.dial.way(None);
+        let announcement =
+            upstream.dial.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut conn = UpstreamConn::of_owner(server, owner, cx.now_us);
@@ -338,7 +340,7 @@ impl PrivatePools {
         let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
         pool.arm_conn(index, look_us, cx);
         let token = pool.conn_token(index);
-        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement });
+        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
         true
     }
 

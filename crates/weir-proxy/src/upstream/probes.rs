@@ -148,8 +148,9 @@ impl Health {
         let token = prober.token(server);
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let address = upstream.servers[usize::from(machine.index)].address.clone();
-        let announcement = upstream.proxy_protocol.map(|version| Announcement { version, whose: Whose::Own });
-        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement });
+        let announcement = upstream.dial.proxy_protocol.map(|version| Announcement { version, whose: Whose::Own });
+        let way = upstream.dial.way(None);
+        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
     }
 
     /// As [`Engine::upstream_started`](crate::engine::Engine::upstream_started).

@@ -4,7 +4,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_proxy::plan::{AllDown, Announcement, HealthPlan, Network, Plan, Pool, ProxyProtocol, UpstreamPlan, Whose};
+use weir_proxy::plan::{
+    AllDown, Announcement, Dial, HealthPlan, Network, Plan, Pool, ProxyProtocol, UpstreamPlan, Whose,
+};
 
 use crate::world::{Do, Door, World, answer, plan};
 
@@ -13,7 +15,7 @@ const SOCKETS: u64 = 1 << 32;
 
 fn told(pool: Pool, version: ProxyProtocol, servers: usize) -> Plan {
     let mut plan = plan(servers, 8);
-    (plan.upstreams[0].pool, plan.upstreams[0].proxy_protocol) = (pool, Some(version));
+    (plan.upstreams[0].pool, plan.upstreams[0].dial.proxy_protocol) = (pool, Some(version));
     plan
 }
 
@@ -152,7 +154,7 @@ fn who_stands_in() {
         name: name.to_owned(),
         servers: servers.next().into_iter().collect(),
         all_down: fallback.map_or(AllDown::TryAll, AllDown::Fallback),
-        proxy_protocol,
+        dial: Dial { proxy_protocol, ..Dial::default() },
         ..base.clone()
     };
     let versions = [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None];
@@ -188,7 +190,7 @@ fn a_reload_changes_it() {
     let client = world.client();
     for (n, version) in [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None, None].into_iter().enumerate() {
         let mut wanted = told(Pool::Pinned, ProxyProtocol::V1, 1);
-        wanted.upstreams[0].proxy_protocol = version;
+        wanted.upstreams[0].dial.proxy_protocol = version;
         world.reload(wanted);
         world.get(client, &format!("{n:08}"));
         world.run_for(100_000);

@@ -2,7 +2,7 @@
 //! are passed on as what they are; times, limits and counts hold, also over a reload, a drain and a worker that begins anew
 //! (docs/semantics.md §23). How: the driver's part is played by hand.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_proxy::cross::standing::Order;
@@ -10,12 +10,13 @@ use weir_proxy::ending::Farewell;
 use weir_proxy::engine::{Over, Unwanted, stop_flows};
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{
-    ClientPlan, Entrance, HealthPlan, LimitPlan, Plan, Pool, ProxyProtocol, Serves, ShieldPlan, TcpPlan, Terms, Whose,
+    ClientPlan, Entrance, HealthPlan, LimitPlan, Location, Plan, Pool, ProxyProtocol, Serves, ShieldPlan, Source,
+    TcpPlan, Terms, UpstreamPlan, Whose,
 };
 use weir_proxy::shield::bans::{BanSet, Block};
 use weir_proxy::upstream::server_state::State;
 
-use crate::world::{Door, World, access_log, plan};
+use crate::world::{Door, PORT, World, access_log, plan};
 
 const SECOND_US: u64 = 1_000_000;
 const LINE: &str =
@@ -137,6 +138,88 @@ fn a_silent_server_costs_the_time_of_a_connect() {
     world.run_for(11 * SECOND_US);
     assert!(world.clients[other].was_reset);
     assert!(world.lines.last().expect("a line").starts_with("TCP - 0 0 server connect connect-timeout 2"));
+    finish(world);
+}
+
+fn from_clients(servers: usize) -> Plan {
+    let mut plan = tcp(servers);
+    plan.upstreams[0].dial.source = Source::Client;
+    plan
+}
+
+#[test]
+fn servers_see_the_address_of_the_client_and_another_port_where_that_is_taken() {
+    for late in [false, true] {
+        let mut world = world_of(from_clients(2), 1);
+        let (client, _) = joined(&mut world, 0);
+        let own = SocketAddr::new(world.peer, world.clients[client].port);
+        let from = |world: &World| world.ways.last().expect("a connect").as_ref().and_then(|way| way.from);
+        assert_eq!(from(&world), Some(own));
+        world.taken = Some((SocketAddr::new(world.peer, own.port() + 1), late));
+        let (_, conn) = joined(&mut world, 0);
+        assert_eq!(from(&world), Some(SocketAddr::new(world.peer, 0)));
+        assert_eq!(world.connects[1], world.connects[2], "the same server");
+        assert!(!world.conns[conn].closed);
+        assert_eq!(world.count(|counters| counters.tcp_ports_changed.get()), 1);
+        // No port at all: that server can't be reached, and another one is tried.
+        let before = world.connects.len();
+        world.taken = Some((SocketAddr::new(world.peer, 0), late));
+        let client = world.client();
+        let mine = SocketAddr::new(world.peer, world.clients[client].port);
+        world.settle();
+        assert_eq!(from(&world), Some(mine), "only what is taken is asked for otherwise");
+        assert_eq!(world.connects.len(), before + 1);
+        finish(world);
+    }
+}
+
+#[test]
+fn a_port_that_no_server_can_be_reached_from_ends_in_a_reset() {
+    // What is taken has no port already: it is the address that can't be used.
+    let mut plan = tcp(2);
+    plan.upstreams[0].dial.source = Source::Address(IpAddr::from([10, 9, 8, 7]));
+    let mut world = world_of(plan, 1);
+    world.taken = Some((SocketAddr::from(([10, 9, 8, 7], 0)), false));
+    let client = world.client();
+    world.settle();
+    assert!(world.clients[client].was_reset);
+    assert_eq!(world.connects.len(), 2, "each server once");
+    assert!(world.lines.last().expect("a line").contains("connect-failed"));
+    finish(world);
+}
+
+#[test]
+fn who_has_connected_elsewhere_is_led_there() {
+    let mut plan = from_clients(2);
+    // The world has as many servers as the plan.
+    let other = plan.upstreams[0].servers.split_off(1);
+    plan.upstreams.push(UpstreamPlan { name: "other".to_owned(), servers: other, ..plan.upstreams[0].clone() });
+    plan.upstreams[0].servers[0].address = Location::Destination;
+    let mut world = world_of(plan, 1);
+    for port in [PORT, PORT + 1] {
+        world.destination = Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        let (client, _) = joined(&mut world, 0);
+        assert_eq!(world.connects.last(), world.destination.as_ref());
+        world.end_flow(client, Over::Complete);
+        world.settle();
+        assert_eq!(world.lines.pop().expect("a line"), format!("TCP - 0 0 none done - 1 127.0.0.1:{port}"));
+    }
+    // One that can't be reached says nothing of others.
+    world.servers[0].door = Door::Refuses;
+    world.destination = Some(SocketAddr::from(([127, 0, 0, 1], PORT)));
+    let client = world.client();
+    world.settle();
+    assert!(world.clients[client].was_reset);
+    assert_eq!(world.lines.pop().expect("a line"), "TCP - 0 0 server connect connect-failed 1 127.0.0.1:9000");
+    world.destination = Some(SocketAddr::from(([127, 0, 0, 1], PORT + 1)));
+    joined(&mut world, 0);
+    // Whoever has connected to weir itself would be led in a circle.
+    world.destination = None;
+    let before = world.connects.len();
+    let client = world.client();
+    world.settle();
+    assert!(world.clients[client].was_reset);
+    assert_eq!((world.connects.len(), world.count(|counters| counters.tcp_closes.get("own-destination"))), (before, 1));
     finish(world);
 }
 
@@ -474,7 +557,7 @@ fn there_are_no_more_connections_than_one_worker_may_have() {
 #[test]
 fn servers_are_told_whose_connection_it_is() {
     let mut plan = tcp(1);
-    plan.upstreams[0].proxy_protocol = Some(ProxyProtocol::V2);
+    plan.upstreams[0].dial.proxy_protocol = Some(ProxyProtocol::V2);
     plan.upstreams[0].health = Some(HealthPlan::default());
     let mut world = world_of(plan, 1);
     world.run_for(SECOND_US);

@@ -24,11 +24,11 @@ use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::report::ServerReport;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Announcement, Plan, ServerPlan, Serves, UpstreamPlan};
+use weir_proxy::plan::{Announcement, Plan, ServerPlan, Serves, UpstreamPlan, Way};
 use weir_proxy::request::route::{Route, RouteTable};
 
 /// Port of server 0; server n listens on the n-th port behind it.
-const PORT: u16 = 9000;
+pub const PORT: u16 = 9000;
 /// Turns without progress in time after which a test is stuck.
 const TURNS_MAX: usize = 200_000;
 /// Servers that may be added.
@@ -297,6 +297,12 @@ pub struct World {
     pub half_closed: bool,
     /// Where engines connected to, in their order.
     pub connects: Vec<SocketAddr>,
+    /// And from where.
+    pub ways: Vec<Option<Way>>,
+    /// An address that connects can't come from; true: it is found out when they are made.
+    pub taken: Option<(SocketAddr, bool)>,
+    /// Where new clients have connected to, when that is not weir.
+    pub destination: Option<SocketAddr>,
     /// What engines asked of the side thread, as far as no test has taken it.
     pub errands: Vec<(usize, Errand)>,
     /// What engines want encoded elsewhere stays in `jobs`, until a test has it done.
@@ -405,6 +411,9 @@ impl World {
             half_closed: false,
             descriptors: None,
             connects: Vec::new(),
+            ways: Vec::new(),
+            taken: None,
+            destination: None,
             errands: Vec::new(),
             encodes_elsewhere: false,
             jobs: VecDeque::new(),

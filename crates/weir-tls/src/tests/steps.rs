@@ -122,7 +122,8 @@ fn handshakes_with_servers_come_before_those_of_clients() {
     flood(&mut bench, CLIENTS);
     bench.until("the flood", |bench| bench.driver.work.len() > CLIENTS / 2);
     let address = bench.address;
-    let near = bench.driver.connect_sealed(None, address, 3, server.cipher()).expect("a socket");
+    let near =
+        bench.driver.connect_sealed(weir_io::Outbound::default(), address, 3, server.cipher()).expect("a socket");
     bench.seen.insert(near, Seen::default());
     let before = clients.steps();
     while server.steps() == 0 {

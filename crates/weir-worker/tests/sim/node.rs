@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use weir_io::sim::{Rng, SimDriver, SimWorld};
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket,
-    Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Outbound, Payload, Receive, RecvBuf, Relayed,
+    Socket, Token, Waker,
 };
 use weir_proxy::base::token;
 use weir_proxy::engine::{Engine, Hints, Parts};
@@ -120,9 +120,9 @@ impl Driver for Fused {
         self.inner.set_backlog(listener, backlog);
     }
 
-    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         self.point();
-        let socket = self.inner.connect_from(from, to, token)?;
+        let socket = self.inner.connect_by(way, to, token)?;
         self.connected.insert(socket);
         Ok(socket)
     }

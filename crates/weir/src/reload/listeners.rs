@@ -42,8 +42,11 @@ fn bind(plan: &ListenerPlan, workers: usize, files: &mut Vec<SocketFile>) -> io:
     match &plan.address {
         Location::Network(address) => {
             let (sockets, address) = bind_listeners(*address, plan.backlog, workers)?;
-            Ok((sockets.into_iter().map(OwnedFd::from).collect(), address.into()))
+            let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
+            sockets.iter().try_for_each(|socket| weir_worker::inbound(plan).apply(socket))?;
+            Ok((sockets, address.into()))
         }
+        Location::Destination => Err(io::ErrorKind::InvalidInput.into()),
         Location::Unix(path) => {
             let (socket, file) = bind_unix(path, plan.backlog, plan.mode, plan.group)?;
             files.push(file);

@@ -143,7 +143,7 @@ impl Newcomer {
         for (address, stays_open, sockets) in listeners {
             let file = match address {
                 Location::Unix(path) => workers.file_at(path),
-                Location::Network(_) => None,
+                Location::Network(_) | Location::Destination => None,
             };
             for sockets in sockets.chunks(DESCRIPTORS_MAX) {
                 self.channel.say(&ToNew::Listener { address: address.to_string(), stays_open, file }, sockets)?;

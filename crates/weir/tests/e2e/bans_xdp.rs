@@ -3,36 +3,24 @@
 //! can't be, nftables drops them, and when its place becomes free it is taken. How: the real binary in a network namespace of the test, and
 //! clients in another one, behind a pair of virtual interfaces whose driver runs such programs. Needs root. docs/semantics.md §22.
 
-use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd as _;
-use std::process::{Child, Command};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use socket2::Socket;
 
 use crate::bans_kernel::{address, knock, knows, lets_in};
 use crate::kit::{
-    Honest, Io, Server, Weir, app, eventually, free_port, in_own_network_as_root, on_both_drivers, run, status,
+    Honest, Io, Neighbour, Server, Weir, app, eventually, free_port, in_own_network_as_root, ip, on_both_drivers, run,
+    status,
 };
 
 on_both_drivers!(drivers_drop_packets_of_the_banned, nftables_steps_in);
 
-/// The clients' network.
-struct Outside {
-    holder: Child,
-}
+/// The clients' network, joined to this one by the interface `near`.
+struct Outside(Neighbour);
 
 impl Outside {
-    /// Joins it to this one by the interface `near`.
     fn new() -> Outside {
-        let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare starts");
-        let outside = Outside { holder };
-        let same = |a: &str, b: &str| std::fs::read_link(a).ok() == std::fs::read_link(b).ok();
-        eventually("it is there", || !same(&outside.place(), "/proc/self/ns/net"));
-        let peer = outside.holder.id().to_string();
-        let done = run("ip", &["link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &peer]);
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let outside = Neighbour::new("near", "far");
         for line in [
             "addr add 198.18.0.1/24 dev near",
             "addr add fd00:1::1/64 dev near nodad",
@@ -40,52 +28,28 @@ impl Outside {
             "route add 198.18.1.0/24 via 198.18.0.2",
             "-6 route add fd00:2::/48 via fd00:1::2",
         ] {
-            ip("ip", line);
+            ip(line);
         }
         for line in [
-            "link set lo up",
             "addr add 198.18.0.2/24 dev far",
             "addr add fd00:1::2/64 dev far nodad",
             "link set far up",
             "route add local 198.18.1.0/24 dev lo",
             "-6 route add local fd00:2::/48 dev lo",
         ] {
-            ip(&format!("nsenter --net={} ip", outside.place()), line);
+            outside.ip(line);
         }
-        outside
-    }
-
-    fn place(&self) -> String {
-        format!("/proc/{}/ns/net", self.holder.id())
+        Outside(outside)
     }
 
     /// Somebody there begins to connect.
     fn knock(&self, from: &str, to: SocketAddr) -> Socket {
-        let place = File::open(self.place()).expect("its namespace");
-        // A thread that has entered a namespace stays there: this one ends.
-        let knock = || {
-            move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-            knock(from, to)
-        };
-        std::thread::scope(|scope| scope.spawn(knock).join()).expect("no panic")
+        self.0.inside(|| knock(from, to))
     }
 
     fn lets_in(&self, weir: &Weir, from: &str, to: SocketAddr) -> bool {
         lets_in(weir, || self.knock(from, to))
     }
-}
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
-fn ip(command: &str, line: &str) {
-    let mut words = command.split(' ').chain(line.split(' '));
-    let done = run(words.next().expect("a program"), &words.collect::<Vec<_>>());
-    assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Whether the interface runs a program in its driver.
@@ -196,10 +160,10 @@ fn nftables_steps_in(io: Io) {
         knows(second, 1);
         assert!(!outside.lets_in(second, "198.18.1.5", *second_at));
         // Cards come and go.
-        ip("ip", "link del near");
+        ip("link del near");
         let kind = || status(second)["bans"]["kernel_tier"].clone();
         eventually("nftables steps in", || kind() == "nftables");
-        ip("ip", "link add near type veth peer name other");
+        ip("link add near type veth peer name other");
         eventually("it has the new one", || kind() == "xdp" && has_program());
         second.signal("KILL");
         server.finish();

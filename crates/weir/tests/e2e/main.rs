@@ -46,6 +46,7 @@ mod temporary;
 mod tls;
 mod tls_servers;
 mod tools;
+mod transparent;
 mod tunnel;
 mod unix;
 mod unix_listeners;

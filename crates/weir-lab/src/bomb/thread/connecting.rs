@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use rustix::io::Errno;
-use weir_io::{Class as Buffers, Driver, Receive};
+use weir_io::{Class as Buffers, Driver, Outbound, Receive};
 use weir_tls::Failure;
 
 use super::{Asked, Connection, Generator, Phase, Timer};
@@ -31,13 +31,14 @@ impl<D: Driver> Generator<'_, D> {
             }
             share.left -= 1;
         }
-        let from = class.sources.as_ref().map(|sources| sources.nth(share.made));
+        let from = class.sources.as_ref().map(|sources| Outbound::from_address(sources.nth(share.made)));
+        let way = from.unwrap_or_default();
         share.made = share.made.wrapping_add(threads);
         let (to, token) = (class.target.address, u64::from(index));
         let cipher = share.caller.as_ref().map(Caller::cipher);
         let made = match cipher {
-            None => self.driver.connect_from(from, to, token),
-            Some(cipher) => self.driver.connect_sealed(from, to, token, cipher),
+            None => self.driver.connect_by(way, to, token),
+            Some(cipher) => self.driver.connect_sealed(way, to, token, cipher),
         };
         let connection = &mut self.connections[index as usize];
         connection.since_us = now_us;

@@ -23,6 +23,8 @@ pub(crate) struct FlowLine {
     pub(crate) name: Option<Box<str>>,
     /// Index of the server in every engine; None: it has none.
     pub(crate) server: Option<u32>,
+    /// Where its client has connected to, when that is not this machine.
+    pub(crate) destination: Option<SocketAddr>,
     /// Bytes from the client and to it.
     pub(crate) moved: (u64, u64),
     /// Servers that were tried.
@@ -42,13 +44,15 @@ impl Access {
         write_address(&mut client.address, line.peer.ip());
         let name = line.name.take();
         client.secured = name.map(|name| Box::new(Secured { name: Some(name), ..Secured::default() }));
-        let placed = line.server.map(|server| Placed {
+        // Where a client wanted to go is of interest also when nobody is there.
+        let server = line.server.or(line.destination.map(|_| u32::MAX));
+        let placed = server.map(|server| Placed {
             conn: line.conn,
             server,
             sent_us: line.connected_us.unwrap_or(line.now_us),
             connected_us: line.connected_us.unwrap_or(line.now_us),
             before: 0,
-            address: None,
+            address: line.destination,
         });
         let mut record = Record::default();
         record.reset(line.begun_us, self.newest());

@@ -28,7 +28,8 @@ impl World {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
-        let entrance = Entrance { listener: self.listener, serves: self.serves, protocols, is_leaving: false };
+        let (listener, serves, destination) = (self.listener, self.serves, self.destination);
+        let entrance = Entrance { listener, serves, protocols, destination, is_leaving: false };
         let engine = &mut self.nodes[node].engine;
         let token = engine.accepted(CLIENT_SOCKETS + number as u64, peer, entrance).expect("accepted");
         self.clients.push(Client {

@@ -7,7 +7,7 @@ use weir_check::{Request, Rules, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Delivery, FlowEvent, on_flow};
-use weir_proxy::plan::Announcement;
+use weir_proxy::plan::{Announcement, Way};
 
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
 
@@ -194,7 +194,14 @@ impl World {
         }
     }
 
-    pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr, announcement: Option<Announcement>) {
+    pub(super) fn connect(
+        &mut self,
+        node: usize,
+        token: u64,
+        address: SocketAddr,
+        announcement: Option<Announcement>,
+        way: Option<Way>,
+    ) {
         let engine = &mut self.nodes[node].engine;
         match &mut self.descriptors {
             Some(0) if Token::is_flow(token) => return on_flow(engine, token, FlowEvent::Unstarted),
@@ -202,6 +209,13 @@ impl World {
             descriptors => descriptors.iter_mut().for_each(|left| *left -= 1),
         }
         self.connects.push(address);
+        let from = way.as_ref().and_then(|way| way.from);
+        self.ways.push(way);
+        let is_taken = |late| self.taken.is_some_and(|(taken, when)| from == Some(taken) && when == late);
+        let is_taken_late = is_taken(true);
+        if is_taken(false) {
+            return on_flow(engine, token, FlowEvent::PortTaken);
+        }
         let server = usize::from(address.port() - PORT);
         if self.servers[server].door == Door::Absent {
             return engine.upstream_connected(token, false);
@@ -241,6 +255,9 @@ impl World {
         if !self.nodes[node].engine.upstream_started(token, number as u64) {
             self.conns[number].closed = true;
             return;
+        }
+        if is_taken_late {
+            return on_flow(&mut self.nodes[node].engine, token, FlowEvent::PortTaken);
         }
         match self.servers[server].door {
             Door::Open => self.nodes[node].events.push_back(Event::Connected(number, true)),

@@ -304,8 +304,8 @@ impl World {
                 self.clients[number].was_reset = reset;
                 self.client_end(number);
             }
-            Action::Connect { token, address: Location::Network(address), announcement, .. } => {
-                self.connect(node, token, address, announcement);
+            Action::Connect { token, address: Location::Network(address), announcement, way, .. } => {
+                self.connect(node, token, address, announcement, way.map(|way| *way));
             }
             Action::Connect { .. } => panic!("the world has no unix sockets"),
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),

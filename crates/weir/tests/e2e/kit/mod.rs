@@ -10,6 +10,7 @@ pub mod forward;
 pub mod http2;
 #[allow(dead_code)] // the unit tests of names use the rest
 pub mod names;
+mod neighbour;
 mod server;
 pub mod tls;
 pub mod tls_servers;
@@ -20,6 +21,7 @@ mod weir;
 use std::time::Duration;
 
 pub use client::{Client, Ended, keep_asking, request, timed_get};
+pub use neighbour::{Neighbour, ip};
 pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
 pub use tools::{
     Nginx, Scratch, TcpSocket, browse, finish, in_own_network, in_own_network_as_root, passwd, run, tcp_sockets,

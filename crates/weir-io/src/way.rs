@@ -1,0 +1,247 @@
+//! How connections are made and taken, where that is not left to the kernel: from whose address, to whose, and by which congestion control.
+//!
+//! Used by the drivers for each connection to a server, and by whoever makes listeners; what those are accepted with is inherited from them.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::net::KEEPALIVE;
+
+/// How a connection to a server is made. The default leaves all to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outbound<'a> {
+    /// The address that it comes from. Port 0: one that the kernel chooses when the connection is made (IP_BIND_ADDRESS_NO_PORT, ip(7)), so
+    /// that one port serves connections to different addresses. None: both are the kernel's choice.
+    pub from: Option<SocketAddr>,
+    /// `from` need not be an address of this machine (IP_TRANSPARENT, ip(7)), which needs the capability CAP_NET_RAW or CAP_NET_ADMIN.
+    pub transparent: bool,
+    /// The name of its congestion control (TCP_CONGESTION, tcp(7)).
+    pub congestion: Option<&'a str>,
+}
+
+impl Outbound<'_> {
+    /// From an address of this machine, by a port that the kernel chooses.
+    pub fn from_address(from: IpAddr) -> Outbound<'static> {
+        Outbound { from: Some(SocketAddr::new(from, 0)), ..Outbound::default() }
+    }
+
+    /// A socket for it, with TCP_NODELAY and keepalive.
+    pub(crate) fn socket(&self, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
+        socket.set_nonblocking(nonblocking)?;
+        if self.transparent {
+            set_transparent(&socket, to.is_ipv6(), true)?;
+        }
+        if let Some(name) = self.congestion {
+            socket.set_tcp_congestion(name.as_bytes())?;
+        }
+        if let Some(from) = self.from {
+            match from.port() {
+                0 => set_option(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, true)?,
+                // Connections of one port to different servers.
+                _ => socket.set_reuse_address(true)?,
+            }
+            socket.bind(&from.into())?;
+        }
+        Ok(socket.into())
+    }
+}
+
+/// How connections of a listener are taken. The default leaves all to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Inbound<'a> {
+    /// It takes connections to addresses that are not of this machine, when their packets are led to it (IP_TRANSPARENT, ip(7)), which needs
+    /// the capability CAP_NET_RAW or CAP_NET_ADMIN.
+    pub transparent: bool,
+    /// The name of the congestion control of what is accepted (TCP_CONGESTION, tcp(7)); None: that of the system.
+    pub congestion: Option<&'a str>,
+}
+
+impl Inbound<'_> {
+    /// Has a listening socket of TCP take connections so from now on, whatever it did before. Nothing is done that changes nothing.
+    ///
+    /// # Errors
+    /// What can't be had, and why, in words.
+    pub fn apply(&self, listener: &OwnedFd) -> io::Result<()> {
+        let socket = SockRef::from(listener);
+        let Some(address) = socket.local_addr()?.as_socket() else { return Ok(()) };
+        self.set(listener, address).map_err(|error| {
+            let why = match error.raw_os_error() {
+                Some(libc::EPERM) => "no permission: `transparent` needs the capability CAP_NET_RAW, and a congestion control that is not in `sysctl net.ipv4.tcp_allowed_congestion_control` CAP_NET_ADMIN".to_owned(),
+                Some(libc::ENOENT) => "this kernel has no such congestion control".to_owned(),
+                _ => error.to_string(),
+            };
+            io::Error::new(error.kind(), format!("cannot listen on {address}: {why}"))
+        })
+    }
+
+    fn set(&self, listener: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+        let socket = SockRef::from(listener);
+        let is_transparent = match address.is_ipv6() {
+            true => option(listener, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)? != 0,
+            false => socket.ip_transparent_v4()?,
+        };
+        if is_transparent != self.transparent {
+            set_transparent(listener, address.is_ipv6(), self.transparent)?;
+        }
+        let usual = || fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+        let wanted = self.congestion.map_or_else(usual, |name| Ok(name.to_owned()))?;
+        let now = socket.tcp_congestion()?;
+        if now.split(|byte| *byte == 0).next() != Some(wanted.trim().as_bytes()) {
+            socket.set_tcp_congestion(wanted.trim().as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether this thread may make transparent sockets.
+///
+/// # Errors
+/// Why not.
+pub fn check_transparent() -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    set_transparent(&socket, false, true)
+}
+
+/// Whether this thread may use a congestion control.
+///
+/// # Errors
+/// Why not, in words that name the way out.
+pub fn check_congestion(name: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    let Err(error) = socket.set_tcp_congestion(name.as_bytes()) else { return Ok(()) };
+    let known = |what: &str| {
+        let read = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{what}_congestion_control"));
+        read.map(|text| text.trim().to_owned()).unwrap_or_default()
+    };
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT) => {
+            format!("this kernel has none of this name: it has {}; `modprobe tcp_{name}` may help", known("available"))
+        }
+        Some(libc::EPERM) => format!(
+            "it needs the capability CAP_NET_ADMIN, or its name in `sysctl net.ipv4.tcp_allowed_congestion_control`, where there is {}",
+            known("allowed")
+        ),
+        _ => error.to_string(),
+    };
+    Err(io::Error::new(error.kind(), format!("congestion control `{name}`: {why}")))
+}
+
+fn set_transparent(socket: &impl AsFd, is_ipv6: bool, on: bool) -> io::Result<()> {
+    match is_ipv6 {
+        true => set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, on),
+        false => SockRef::from(socket).set_ip_transparent_v4(on),
+    }
+}
+
+fn set_option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, on: bool) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    let value = libc::c_int::from(on);
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` is readable for `len` bytes; the descriptor is open.
+    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    use std::os::fd::AsRawFd as _;
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` is writable for `len` bytes; the descriptor is open.
+    let result =
+        unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: outgoing connections are asked whether they still stand, and are not given up for a closed window; they come from where is asked;
+    //! what listeners accept has their congestion control; what can't be had is named. How: real sockets.
+
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// One that everybody may use, other than that of the system if there is such a one.
+    fn allowed() -> String {
+        let read = |what: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{what}")).expect("every Linux has it");
+        let usual = read("tcp_congestion_control");
+        let all = read("tcp_allowed_congestion_control");
+        let other = all.split_whitespace().find(|name| *name != usual.trim());
+        other.unwrap_or(usual.trim()).to_owned()
+    }
+
+    fn congestion_of(socket: &impl AsFd) -> String {
+        let name = SockRef::from(socket).tcp_congestion().expect("an option");
+        String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn outgoing_connections_have_keepalive_and_no_user_timeout() {
+        for to in ["127.0.0.1:1", "[::1]:1"] {
+            let socket = Outbound::default().socket(to.parse().expect("an address"), true).expect("a socket");
+            let options = SockRef::from(&socket);
+            assert!(options.keepalive().expect("an option"));
+            let (idle, each) = (options.tcp_keepalive_time(), options.tcp_keepalive_interval());
+            let count = options.tcp_keepalive_retries().expect("an option");
+            assert_eq!(idle.expect("an option") + each.expect("an option") * count, Duration::from_secs(24));
+            assert_eq!(options.tcp_user_timeout().expect("an option"), None);
+        }
+    }
+
+    #[test]
+    fn one_port_serves_connections_to_different_servers() {
+        let servers: Vec<SocketAddr> =
+            ["127.0.0.1:0", "127.0.0.2:0"].map(|text| text.parse().expect("an address")).into();
+        let servers: Vec<TcpListener> = servers.iter().map(|at| TcpListener::bind(at).expect("a port")).collect();
+        let probe = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let way = Outbound { from: Some(probe), congestion: None, transparent: false };
+        let connect = |server: &TcpListener| {
+            let to = server.local_addr().expect("bound");
+            let socket = Socket::from(way.socket(to, false)?);
+            socket.connect(&to.into())?;
+            Ok::<_, io::Error>(socket)
+        };
+        let both: Vec<Socket> = servers.iter().map(|server| connect(server).expect("connected")).collect();
+        for socket in &both {
+            assert_eq!(socket.local_addr().expect("bound").as_socket(), Some(probe));
+        }
+        // The pair is taken: that is what tells to use another port.
+        let error = connect(&servers[0]).expect_err("it is connected already");
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[test]
+    fn each_side_has_its_congestion_control() {
+        let name = allowed();
+        check_congestion(&name).expect("everybody may");
+        let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
+        Inbound { congestion: Some(&name), transparent: false }.apply(&listener).expect("everybody may");
+        let listener = TcpListener::from(listener);
+        let to = listener.local_addr().expect("bound");
+        let client = TcpStream::connect(to).expect("it listens");
+        let (accepted, _) = listener.accept().expect("one waits");
+        assert_eq!(congestion_of(&accepted), name);
+        let way = Outbound { congestion: Some(&name), ..Outbound::default() };
+        assert_eq!(congestion_of(&way.socket(to, true).expect("a socket")), name);
+        drop(client);
+        // And back to what is usual.
+        let listener = OwnedFd::from(listener);
+        Inbound::default().apply(&listener).expect("everybody may");
+        let usual = Outbound::default().socket(to, true).expect("a socket");
+        assert_eq!(congestion_of(&listener), congestion_of(&usual));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = check_congestion("warp").expect_err("there is none").to_string();
+        assert!(error.contains("`warp`") && error.contains("it has "), "{error}");
+    }
+}

@@ -1,0 +1,79 @@
+//! How connections to servers are made, and from whose address.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::{NO_ADDRESS, ProxyProtocol};
+
+/// How connections to the servers of an upstream are made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dial {
+    /// Each begins by saying whose it is. None, the default: it doesn't.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// Where they come from.
+    pub source: Source,
+    /// The name of their congestion control (tcp(7), TCP_CONGESTION). None, the default: that of the system.
+    pub congestion: Option<Arc<str>>,
+}
+
+/// Where connections to servers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Source {
+    /// From the address that the route has. The default.
+    #[default]
+    Route,
+    /// From this one, of this machine.
+    Address(IpAddr),
+    /// From the address and port of the client, whose packets come back through this machine; another port where that one is taken. A connection
+    /// that is nobody's, as that of a probe, comes from an address of this machine.
+    Client,
+}
+
+/// How one connection is made, as far as that is not left to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// Where it comes from; port 0: any.
+    pub from: Option<SocketAddr>,
+    /// That is a client's address, not one of this machine.
+    pub is_client: bool,
+    /// As [`Dial::congestion`].
+    pub congestion: Option<Arc<str>>,
+}
+
+impl Dial {
+    /// How a connection is made that is for this client; None: as the kernel makes it.
+    pub(crate) fn way(&self, client: Option<SocketAddr>) -> Option<Box<Way>> {
+        let client = client.filter(|client| client.ip() != NO_ADDRESS);
+        let (from, is_client) = match self.source {
+            Source::Route => (None, false),
+            Source::Address(address) => (Some(SocketAddr::new(address, 0)), false),
+            Source::Client => (client, client.is_some()),
+        };
+        let is_usual = from.is_none() && self.congestion.is_none();
+        (!is_usual).then(|| Box::new(Way { from, is_client, congestion: self.congestion.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a connection comes from where its upstream says, and a client's only where there is one. How: examples.
+
+    use super::*;
+
+    #[test]
+    fn where_connections_come_from() {
+        let client = Some(SocketAddr::from(([198, 51, 100, 7], 4000)));
+        let own = IpAddr::from([10, 0, 0, 5]);
+        let way = |source, client| {
+            let way = Dial { source, ..Dial::default() }.way(client)?;
+            Some((way.from, way.is_client))
+        };
+        assert_eq!(way(Source::Route, client), None);
+        assert_eq!(way(Source::Address(own), client), Some((Some(SocketAddr::new(own, 0)), false)));
+        assert_eq!(way(Source::Client, client), Some((client, true)));
+        let nobody = SocketAddr::new(NO_ADDRESS, 0);
+        assert_eq!((way(Source::Client, None), way(Source::Client, Some(nobody))), (None, None));
+        let paced = Dial { congestion: Some("bbr".into()), ..Dial::default() }.way(None);
+        assert_eq!(paced.map(|way| (way.from, way.congestion)), Some((None, Some("bbr".into()))));
+    }
+}

@@ -1,0 +1,36 @@
+//! What a configuration asks of the kernel's TCP, tried before anything depends on it: congestion controls, and sockets with addresses of
+//! others. Called at the start, when privileges are given up that are to be, and before a reload.
+
+use std::collections::BTreeSet;
+
+use weir_proxy::plan::{Plan, Source};
+
+use crate::failure::Failure;
+
+/// Whether any socket has an address of somebody else.
+pub(crate) fn are_transparent(plan: &Plan) -> bool {
+    let is_client = plan.upstreams.iter().any(|upstream| upstream.dial.source == Source::Client);
+    is_client || plan.listeners.iter().any(|listener| listener.transparent)
+}
+
+/// Whether this thread, and those that it makes, can have what the plan asks.
+///
+/// # Errors
+/// What can't be had, and the way out.
+pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
+    let upstreams = plan.upstreams.iter().filter_map(|upstream| upstream.dial.congestion.as_deref());
+    let names: BTreeSet<&str> =
+        plan.listeners.iter().filter_map(|listener| listener.congestion.as_deref()).chain(upstreams).collect();
+    for name in names {
+        weir_io::check_congestion(name).map_err(|error| Failure::binding(&error))?;
+    }
+    if are_transparent(plan)
+        && let Err(error) = weir_io::check_transparent()
+    {
+        let text =
+            "weir: `transparent` of a `listen` and `source \"client\"` of an upstream need the capability CAP_NET_RAW";
+        let help = "start weir as root, or give it that capability (of systemd: AmbientCapabilities=CAP_NET_RAW)";
+        return Err(Failure::Privilege(format!("{text}: {error}\n  help: {help}\n")));
+    }
+    Ok(())
+}

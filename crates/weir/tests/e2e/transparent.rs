@@ -1,0 +1,221 @@
+//! Proves: where packets are led to weir, by routes or by TPROXY, connections to anybody go on to where they were going, from the address and port of
+//! their client, with a congestion control on each side; who means weir itself is not led in a circle; without the right to it weir does not start, and
+//! says why. How: the real binary between two networks of the test. Needs root. docs/semantics.md §24.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::kit::{
+    DEADLINE, Io, Neighbour, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run, status,
+};
+
+on_both_drivers!(by_routes, by_tproxy, without_the_right_weir_says_so);
+
+/// Clients and servers, and this machine between them.
+struct Between {
+    clients: Neighbour,
+    servers: Neighbour,
+}
+
+const CLIENT: [&str; 2] = ["198.18.1.2", "fd00:1::2"];
+const SERVER: [&str; 2] = ["198.18.2.2", "fd00:2::2"];
+
+impl Between {
+    fn new() -> Between {
+        let between = Between { clients: Neighbour::new("pc", "c"), servers: Neighbour::new("ps", "s") };
+        for (own, far, neighbour, net) in [("pc", "c", &between.clients, 1), ("ps", "s", &between.servers, 2)] {
+            ip(&format!("addr add 198.18.{net}.1/24 dev {own}"));
+            ip(&format!("addr add fd00:{net}::1/64 dev {own} nodad"));
+            ip(&format!("link set {own} up"));
+            neighbour.ip(&format!("addr add 198.18.{net}.2/24 dev {far}"));
+            neighbour.ip(&format!("addr add fd00:{net}::2/64 dev {far} nodad"));
+            neighbour.ip(&format!("link set {far} up"));
+            neighbour.ip(&format!("route add default via 198.18.{net}.1"));
+            neighbour.ip(&format!("-6 route add default via fd00:{net}::1"));
+        }
+        for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/{name}"), "1").expect("root may");
+        }
+        for family in ["-4", "-6"] {
+            ip(&format!("{family} route add local default dev lo table 100"));
+        }
+        between
+    }
+
+    /// A server that says from where a client has come, then what it says.
+    fn serve(&self, host: &str, port: u16) {
+        let at = SocketAddr::new(host.parse().expect("an address"), port);
+        let listener = self.servers.inside(|| TcpListener::bind(at)).expect("a free port");
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let peer = stream.peer_addr()?;
+                    writeln!(stream, "{peer} to {}", stream.local_addr()?)?;
+                    let mut buffer = [0; 4096];
+                    while let n @ 1.. = stream.read(&mut buffer)? {
+                        stream.write_all(&buffer[..n])?;
+                    }
+                    Ok::<_, std::io::Error>(())
+                });
+            }
+        });
+    }
+
+    /// A client there, from a port of its choice, and what it is told.
+    fn ask(&self, from: &str, port: u16, to: &str, to_port: u16) -> std::io::Result<(TcpStream, String)> {
+        let [from, to] =
+            [(from, port), (to, to_port)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+        self.clients.inside(|| {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&from.into())?;
+            socket.connect_timeout(&to.into(), DEADLINE)?;
+            let mut stream = TcpStream::from(socket);
+            stream.set_read_timeout(Some(DEADLINE))?;
+            let mut told = Vec::new();
+            while !told.ends_with(b"\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte)?;
+                told.push(byte[0]);
+            }
+            Ok((stream, String::from_utf8_lossy(told.trim_ascii_end()).into_owned()))
+        })
+    }
+
+    /// Both families get through as themselves.
+    fn gets_through(&self, weir: &Weir) {
+        for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
+            for round in 0..3 {
+                let before = total(weir, "tcp_connections");
+                let (mut stream, told) = self.ask(from, 4000 + round, to, 8080).expect("it gets through");
+                let show = |host: &str, port: u16| SocketAddr::new(host.parse().expect("an address"), port);
+                assert_eq!(told, format!("{} to {}", show(from, 4000 + round), show(to, 8080)));
+                assert_eq!(total(weir, "tcp_connections"), before + 1, "by weir");
+                stream.write_all(b"ping").expect("open");
+                let mut back = [0; 4];
+                stream.read_exact(&mut back).expect("what was said");
+                assert_eq!(&back, b"ping", "family {at}");
+                SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
+            }
+        }
+    }
+}
+
+fn total(weir: &Weir, name: &str) -> u64 {
+    status(weir)["totals"][name].as_u64().unwrap_or(0)
+}
+
+fn in_network(test: &str, io: Io, body: impl FnOnce()) {
+    in_own_network_as_root(&format!("transparent::{}::{test}", io.word()), body);
+}
+
+fn passing(port: u16, scratch: &Scratch) -> String {
+    let listen = |host: &str| format!("listen \"{host}:{port}\" transparent=#true congestion=\"reno\"; ");
+    format!(
+        "access-log \"{}\" format=\"$remote_addr $remote_port $upstream_addr $reason\"\n\
+         tcp {{ {}{} proxy \"through\"; }}\n\
+         upstream \"through\" {{ server \"original-destination\"; source \"client\"; congestion \"reno\"; }}\n\
+         route {{ respond 204; }}\n",
+        scratch.path("access.log").display(),
+        listen("0.0.0.0"),
+        listen("[::]"),
+    )
+}
+
+/// The congestion controls of established connections here from or to this port (ss(8)).
+fn congestion(port: u16) -> Vec<String> {
+    let filter = format!("( sport = :{port} or dport = :{port} )");
+    let shown = run("ss", &["-Htin", "state", "established", &filter]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let known = ["reno", "cubic", "bbr"];
+    shown.split_whitespace().filter(|word| known.contains(word)).map(str::to_owned).collect()
+}
+
+fn by_routes(io: Io) {
+    in_network("by_routes", io, || {
+        let (between, scratch) = (Between::new(), Scratch::new());
+        for family in ["-4", "-6"] {
+            ip(&format!("{family} rule add iif pc ipproto tcp dport 8080 lookup 100"));
+            ip(&format!("{family} rule add iif ps ipproto tcp sport 8080 lookup 100"));
+        }
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        let weir = Weir::start(io, 2, &passing(8080, &scratch));
+        between.gets_through(&weir);
+        let (open, _) = between.ask(CLIENT[0], 4100, SERVER[0], 8080).expect("it gets through");
+        assert_eq!(congestion(8080), ["reno", "reno"], "both sides");
+        drop(open);
+        // A destination that refuses, and one that is this machine.
+        let refused = between.ask(CLIENT[0], 0, "198.18.2.1", 8080).expect_err("it is weir's own address");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionReset);
+        let own = || status(&weir)["totals"]["tcp_closes"]["own-destination"].as_u64();
+        eventually("it is counted", || own() >= Some(1));
+        let lines = || std::fs::read_to_string(scratch.path("access.log")).unwrap_or_default();
+        eventually("lines say where to", || {
+            lines().contains("198.18.1.2 4000 198.18.2.2:8080 ")
+                && lines().contains("fd00:1::2 4000 [fd00:2::2]:8080 ")
+                && lines().contains(" - own-destination\n")
+        });
+        weir.stop();
+    });
+}
+
+fn by_tproxy(io: Io) {
+    in_network("by_tproxy", io, || {
+        let (between, scratch) = (Between::new(), Scratch::new());
+        for family in ["-4", "-6"] {
+            ip(&format!("{family} rule add fwmark 1 lookup 100"));
+        }
+        let rules = scratch.write(
+            "rules.nft",
+            b"table inet weir {
+                chain prerouting {
+                    type filter hook prerouting priority mangle;
+                    meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 meta mark set 1 accept
+                    iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn meta nfproto ipv4 tproxy ip to :1234 meta mark set 1 accept
+                    iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn meta nfproto ipv6 tproxy ip6 to :1234 meta mark set 1 accept
+                }
+            }\n",
+        );
+        let loaded = run("nft", &["-f", &rules.display().to_string()]);
+        if !loaded.status.success() {
+            return eprintln!("not tested: no TPROXY here: {}", String::from_utf8_lossy(&loaded.stderr));
+        }
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        // Without a listener packets go on as without rules.
+        between.ask(CLIENT[0], 3999, SERVER[0], 8080).expect("nobody is between");
+        let weir = Weir::start(io, 2, &passing(1234, &scratch));
+        between.gets_through(&weir);
+        weir.stop();
+        between.ask(CLIENT[0], 3998, SERVER[0], 8080).expect("nobody is between any more");
+    });
+}
+
+fn without_the_right_weir_says_so(io: Io) {
+    in_network("without_the_right_weir_says_so", io, || {
+        let scratch = Scratch::new();
+        let start = |text: &str| {
+            let text = format!("io \"{}\"\nlisten \"127.0.0.1:8080\"\n{text}", io.word());
+            let file = scratch.write("weir.kdl", text.as_bytes());
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin"]);
+            command.args([env!("CARGO_BIN_EXE_weir"), "run", "-c"]).arg(file).env("WEIR_ADMIN", "off");
+            let done = crate::kit::finish(&mut command);
+            (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+        };
+        let (code, said) = start(&passing(1234, &scratch));
+        assert_eq!(code, Some(77), "{said}");
+        assert!(said.contains("cannot listen on 0.0.0.0:1234") && said.contains("CAP_NET_RAW"), "{said}");
+        let upstream = "upstream \"a\" { server \"127.0.0.1:9\"; source \"client\"; }\nroute { respond 204; }";
+        let (code, said) = start(&format!("tcp {{ listen \"127.0.0.1:1234\"; proxy \"a\"; }}\n{upstream}\n"));
+        assert_eq!(code, Some(77), "{said}");
+        assert!(said.contains("`source \"client\"`") && said.contains("help: start weir as root"), "{said}");
+        let upstream = "upstream \"a\" { server \"127.0.0.1:9\"; congestion \"warp\"; }";
+        let (code, said) = start(&format!("route {{ proxy \"a\"; }}\n{upstream}\n"));
+        assert_ne!(code, Some(0));
+        assert!(said.contains("congestion control `warp`: this kernel has none"), "{said}");
+    });
+}
