@@ -3,7 +3,7 @@
 //! A thread that enters a namespace stays there, so whatever is done in one is done by a thread that ends with it. Making and entering need
 //! CAP_SYS_ADMIN.
 
-use std::fs::{File, metadata};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -72,15 +72,6 @@ impl Namespace {
     pub fn is(&self, other: &Namespace) -> io::Result<bool> {
         let (own, other) = (self.file.metadata()?, other.file.metadata()?);
         Ok((own.dev(), own.ino()) == (other.dev(), other.ino()))
-    }
-
-    /// Whether this thread is in it.
-    ///
-    /// # Errors
-    /// The operating system's: no /proc.
-    pub fn is_current(&self) -> io::Result<bool> {
-        let (own, current) = (self.file.metadata()?, metadata(OWN)?);
-        Ok((own.dev(), own.ino()) == (current.dev(), current.ino()))
     }
 }
 

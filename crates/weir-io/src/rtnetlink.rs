@@ -69,12 +69,16 @@ impl Interfaces {
         }
     }
 
-    /// The longest packet that an interface takes, bytes.
+    /// The longest packet that an interface takes, bytes, and how many may wait to be sent by it.
     ///
     /// # Errors
     /// EINVAL: it takes none that are so long, or so short.
-    pub fn set_mtu(&mut self, index: u32, bytes: u32) -> io::Result<()> {
-        self.change(NEW_LINK, 0, &link_header(index, 0), |message| message.bytes(4, &bytes.to_ne_bytes()))
+    pub fn set_limits(&mut self, index: u32, mtu: u32, packets: u32) -> io::Result<()> {
+        self.change(NEW_LINK, 0, &link_header(index, 0), |message| {
+            // IFLA_MTU, IFLA_TXQLEN.
+            message.bytes(4, &mtu.to_ne_bytes());
+            message.bytes(13, &packets.to_ne_bytes());
+        })
     }
 
     /// An interface gets no addresses of IPv6 but those that it is given, and so sends nothing of its own accord.
@@ -222,11 +226,11 @@ mod tests {
         if Tun::probe().is_err() {
             return eprintln!("not tested: there are no TUN devices");
         }
-        assert!(!there.is_current().unwrap() && !there.is(&Namespace::current().unwrap()).unwrap());
+        assert!(!there.is(&Namespace::current().unwrap()).unwrap());
         let (name, own, other) = ("weir-unit", "198.18.9.1", "198.18.9.2");
         there
             .enter(|| {
-                assert!(there.is_current().unwrap());
+                assert!(there.is(&Namespace::current().unwrap()).unwrap());
                 let tun = Tun::create(name).unwrap();
                 assert_eq!(Tun::create(name).unwrap_err().raw_os_error(), Some(libc::EBUSY));
                 for wrong in ["", "a/b", "%d", "sixteen-letters-"] {
@@ -236,8 +240,8 @@ mod tests {
                 let mut interfaces = Interfaces::here().unwrap();
                 let index = interfaces.index(name).unwrap().unwrap();
                 let _ = interfaces.keep_silent(index);
-                interfaces.set_mtu(index, 1400).unwrap();
-                assert!(interfaces.set_mtu(index, 70_000).is_err());
+                interfaces.set_limits(index, 1400, 1000).unwrap();
+                assert!(interfaces.set_limits(index, 70_000, 1000).is_err());
                 let address: IpAddr = own.parse().unwrap();
                 interfaces.add_address(index, address, 30).unwrap();
                 let twice = interfaces.add_address(index, address, 30).unwrap_err();
