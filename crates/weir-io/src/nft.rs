@@ -167,7 +167,8 @@ impl Nft {
                         // The number of the batch itself comes with what concerns all of it.
                         refused.get_or_insert_with(|| io::Error::from_raw_os_error(-code));
                     }
-                    Answer::Told(told) if of == number => return Ok(take(told)),
+                    // Behind the header that messages of nftables have.
+                    Answer::Told(told) if of == number => return Ok(take(told.get(4..).unwrap_or_default())),
                     _ => {}
                 }
                 if of == number {

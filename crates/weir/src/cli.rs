@@ -64,6 +64,8 @@ pub(crate) enum Verb {
     Demo(crate::demo::DemoArgs),
     /// Load a server, and account for every connection and request
     Bomb(Box<crate::bomb::BombArgs>),
+    /// Make a slow and lossy link
+    Lab(crate::lab::LabArgs),
     /// Measure weir against no proxy, nginx and HAProxy
     Bench(crate::bench::BenchArgs),
     /// Write what a shell completes weir's words by

@@ -1,7 +1,7 @@
 //! How a verb fails: a text for standard error and an exit code. Called by all verbs, read by `main`.
 //!
 //! Codes: 1 failed while running, 2 usage, 77 a missing privilege, 78 bad configuration (sysexits.h), so that a service
-//! manager can tell what a restart can't heal.
+//! manager can tell what a restart can't heal. `weir lab link -- COMMAND` has the command's.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Privilege(String),
     /// The configuration is wrong; the report is complete: code 78.
     Configuration(String),
+    /// A command that was run ended with this code, which becomes that of weir; it has said why itself.
+    Command(u8),
 }
 
 impl Failure {
@@ -31,6 +33,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Privilege(_) => 77,
             Failure::Configuration(_) => 78,
+            Failure::Command(code) => *code,
         }
     }
 
@@ -65,6 +68,7 @@ impl Display for Failure {
             Failure::Running(text) | Failure::Usage(text) | Failure::Privilege(text) | Failure::Configuration(text) => {
                 f.write_str(text)
             }
+            Failure::Command(_) => Ok(()),
         }
     }
 }

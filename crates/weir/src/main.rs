@@ -15,6 +15,7 @@ mod failure;
 mod forward;
 mod import;
 mod journal;
+mod lab;
 mod leaving;
 mod machine;
 mod manual;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Verb::Probe(arguments) => probe::probe(arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Bomb(arguments) => bomb::bomb(*arguments),
+        Verb::Lab(arguments) => lab::lab(arguments),
         Verb::Bench(arguments) => bench::bench(arguments),
         Verb::Completion(arguments) => manual::completion(&arguments),
         Verb::Man(arguments) => manual::man(&arguments),

@@ -89,6 +89,8 @@ fn help_texts_are_as_stored() {
         "probe",
         "demo",
         "bomb",
+        "lab",
+        "lab link",
         "bench",
         "completion",
         "man",
@@ -124,6 +126,12 @@ fn wrong_usage_is_code_2_with_a_suggestion() {
         (&["server", "dran", "app", "a:1"], "drain"),
         (&["server", "drain", "app"], "<SERVER>"),
         (&["status", "--watch=0"], "1..=3600"),
+        (&["lab", "link", "--loss", "101%"], "0% to 100%"),
+        (&["lab", "link", "--rate", "0Mbit/s"], "from 1kbit/s"),
+        (&["lab", "link", "--delay", "20"], "is not a duration"),
+        (&["lab", "link", "--addresses", "10.0.0.1/30,10.0.1.1/30"], "same network"),
+        (&["lab", "link", "--queue", "5ms"], "--rate"),
+        (&["lab", "link", "--every", "1ms"], "10ms"),
     ] {
         let refused = output(arguments);
         assert_eq!(code(&refused), 2, "{arguments:?}");

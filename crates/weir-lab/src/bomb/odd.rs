@@ -4,7 +4,7 @@
 //! requests, heads of at most [`HEAD_BYTES_MAX`] with at most [`FIELDS_MAX`] drawn fields, bodies below 200 bytes.
 
 use super::requests::Request;
-use super::schedule::Random;
+use crate::random::Random;
 
 /// Requests of a class.
 const COUNT: usize = 256;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::http2::Spelled;
-use super::schedule::Random;
+use crate::random::Random;
 
 /// What a path has in place of a number that each request of a run has for itself.
 const SERIAL: &str = "{serial}";

@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Display};
 
+use crate::random::Random;
 use crate::units::{duration_us, number};
 
 /// Highest rate that can be asked for, requests a second.
@@ -146,31 +147,6 @@ impl Schedule {
             self.before = (self.before.0 + stage.seconds, self.before.1 + stage.count(stage.seconds));
             self.stage += 1;
         }
-    }
-}
-
-/// Numbers that look random and are the same for the same seed (splitmix64, Steele et al., 2014).
-#[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A distance with the mean 1.
-    fn exponential(&mut self) -> f64 {
-        // From (0, 1]: the logarithm of 0 is no number.
-        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        -uniform.ln()
     }
 }
 

@@ -28,10 +28,11 @@ use super::class::{Behaviour, Class};
 use super::count::{Connect, End, Outcome};
 use super::http2::Streams;
 use super::reply::Reader;
-use super::schedule::{Random, Schedule};
+use super::schedule::Schedule;
 use super::slice::Slice;
 use super::{Finished, News, Plan};
 use crate::io::UseDriver;
+use crate::random::Random;
 use crate::tls::Caller;
 
 /// How long answers may come after the last request was due.

@@ -1,0 +1,280 @@
+//! Interfaces of a network namespace: finding them by name, setting them up, their addresses and routes, what they dropped. rtnetlink(7). Called by the
+//! laboratory; what changes something needs CAP_NET_ADMIN in the namespace.
+//!
+//! The socket stays with the namespace of the thread that made it, whoever uses it later. Bound: a call waits for the kernel at most [`ANSWER_US`].
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
+};
+
+use crate::netlink::{ACKNOWLEDGE, Answer, Attributes, CREATE, EXCLUSIVE, answers, find, put};
+
+/// How long the kernel may take for an answer.
+const ANSWER_US: u64 = 2_000_000;
+/// More than the kernel says of one interface.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// `RTM_NEWLINK`, `RTM_GETLINK`, `RTM_NEWADDR`, `RTM_NEWROUTE`.
+const NEW_LINK: u16 = 16;
+const GET_LINK: u16 = 18;
+const NEW_ADDRESS: u16 = 20;
+const NEW_ROUTE: u16 = 24;
+/// `struct ifinfomsg`.
+const LINK_HEADER_BYTES: usize = 16;
+/// `IFF_UP`.
+const UP: u32 = 1;
+/// `IFA_F_NODAD`: it may be used at once.
+const NO_DUPLICATE_DETECTION: u8 = 2;
+
+/// The interfaces of one namespace.
+#[derive(Debug)]
+pub struct Interfaces {
+    socket: OwnedFd,
+    /// Of the next message.
+    number: u32,
+    /// Where answers are read to.
+    buffer: Vec<u8>,
+}
+
+impl Interfaces {
+    /// Those of the namespace that this thread is in.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn here() -> io::Result<Interfaces> {
+        // No protocol is NETLINK_ROUTE, whose number is 0.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_micros(ANSWER_US)))?;
+        Ok(Interfaces { socket, number: 1, buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// The index of the interface of this name, if there is one.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn index(&self, name: &str) -> io::Result<Option<u32>> {
+        match name_to_index(&self.socket, name) {
+            Ok(index) => Ok(Some(index)),
+            Err(Errno::NODEV) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The longest packet that an interface takes, bytes, and how many may wait to be sent by it.
+    ///
+    /// # Errors
+    /// EINVAL: it takes none that are so long, or so short.
+    pub fn set_limits(&mut self, index: u32, mtu: u32, packets: u32) -> io::Result<()> {
+        self.change(NEW_LINK, 0, &link_header(index, 0), |message| {
+            // IFLA_MTU, IFLA_TXQLEN.
+            message.bytes(4, &mtu.to_ne_bytes());
+            message.bytes(13, &packets.to_ne_bytes());
+        })
+    }
+
+    /// An interface gets no addresses of IPv6 but those that it is given, and so sends nothing of its own accord.
+    ///
+    /// # Errors
+    /// EAFNOSUPPORT and others where there is no IPv6.
+    pub fn keep_silent(&mut self, index: u32) -> io::Result<()> {
+        // IFLA_AF_SPEC, AF_INET6, IFLA_INET6_ADDR_GEN_MODE: none.
+        self.change(NEW_LINK, 0, &link_header(index, 0), |message| {
+            message.nest(26, |of| of.nest(u16::from(INET6), |six| six.bytes(8, &[1])));
+        })
+    }
+
+    /// Sets an interface up.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn set_up(&mut self, index: u32) -> io::Result<()> {
+        self.change(NEW_LINK, 0, &link_header(index, UP), |_| {})
+    }
+
+    /// Gives an interface an address in a network whose addresses have the first `prefix` bits in common.
+    ///
+    /// # Errors
+    /// EEXIST: it has it; EACCES where there is no IPv6.
+    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let flags = if address.is_ipv6() { NO_DUPLICATE_DETECTION } else { 0 };
+        let mut header = vec![family(address), prefix, flags, 0];
+        header.extend_from_slice(&index.to_ne_bytes());
+        self.change(NEW_ADDRESS, CREATE | EXCLUSIVE, &header, |message| {
+            // IFA_LOCAL and IFA_ADDRESS.
+            message.bytes(2, &octets(address));
+            message.bytes(1, &octets(address));
+        })
+    }
+
+    /// All addresses of the family of `of` that have no other route are behind an interface.
+    ///
+    /// # Errors
+    /// EEXIST: there is such a route.
+    pub fn add_default_route(&mut self, index: u32, of: IpAddr) -> io::Result<()> {
+        // RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST.
+        let header = [family(of), 0, 0, 0, 254, 4, 253, 1, 0, 0, 0, 0];
+        self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &header, |message| message.bytes(4, &index.to_ne_bytes()))
+    }
+
+    /// Packets that an interface was to send and has dropped.
+    ///
+    /// # Errors
+    /// ENODEV: it is not there.
+    pub fn dropped(&mut self, index: u32) -> io::Result<u64> {
+        let told = self.ask(
+            GET_LINK,
+            0,
+            &link_header(index, 0),
+            |_| {},
+            |told| {
+                // The eighth number of IFLA_STATS64.
+                let counts = find(told.get(LINK_HEADER_BYTES..)?, 23)?;
+                counts.get(7 * 8..)?.first_chunk().copied().map(u64::from_ne_bytes)
+            },
+        )?;
+        told.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn change(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        header: &[u8],
+        write: impl FnOnce(&mut Attributes<'_>),
+    ) -> io::Result<()> {
+        self.ask(kind, flags | ACKNOWLEDGE, header, write, |_| None::<()>).map(drop)
+    }
+
+    /// Sends a message and waits for what comes of it; what `take` finds in what is told, if that was asked for.
+    fn ask<T>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        header: &[u8],
+        write: impl FnOnce(&mut Attributes<'_>),
+        take: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        let mut message = Vec::new();
+        put(&mut message, kind, flags, number, header, write);
+        sendto(&self.socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        loop {
+            let read = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((read, _)) => read,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            };
+            // What a call before did not wait for has another number.
+            let answer = answers(&self.buffer[..read]).find(|(of, _)| *of == number);
+            match answer {
+                Some((_, Answer::Done(0))) => return Ok(None),
+                Some((_, Answer::Done(code))) => return Err(io::Error::from_raw_os_error(-code)),
+                Some((_, Answer::Told(told))) => return Ok(take(told)),
+                None => {}
+            }
+        }
+    }
+}
+
+const INET: u8 = 2;
+const INET6: u8 = 10;
+
+fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { INET } else { INET6 }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// `struct ifinfomsg` of an interface, which sets these flags.
+fn link_header(index: u32, flags: u32) -> [u8; LINK_HEADER_BYTES] {
+    let mut header = [0; LINK_HEADER_BYTES];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..].copy_from_slice(&flags.to_ne_bytes());
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a TUN device in a new namespace is found by its name, gets addresses and routes, is seen by nobody outside, carries a packet, and is
+    //! gone with its descriptor; names that are taken or wrong are refused. How: on the machine that runs it, if it may make namespaces.
+
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::{Namespace, Tun};
+
+    #[test]
+    fn a_device_is_made_and_goes() {
+        let Ok(there) = Namespace::create() else { return eprintln!("not tested: no namespace can be made") };
+        if Tun::probe().is_err() {
+            return eprintln!("not tested: there are no TUN devices");
+        }
+        assert!(!there.is(&Namespace::current().unwrap()).unwrap());
+        let (name, own, other) = ("weir-unit", "198.18.9.1", "198.18.9.2");
+        there
+            .enter(|| {
+                assert!(there.is(&Namespace::current().unwrap()).unwrap());
+                let tun = Tun::create(name).unwrap();
+                assert_eq!(Tun::create(name).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+                for wrong in ["", "a/b", "%d", "sixteen-letters-"] {
+                    let kind = Tun::create(wrong).unwrap_err().kind();
+                    assert_eq!(kind, io::ErrorKind::InvalidInput, "{wrong}");
+                }
+                let mut interfaces = Interfaces::here().unwrap();
+                let index = interfaces.index(name).unwrap().unwrap();
+                let _ = interfaces.keep_silent(index);
+                interfaces.set_limits(index, 1400, 1000).unwrap();
+                assert!(interfaces.set_limits(index, 70_000, 1000).is_err());
+                let address: IpAddr = own.parse().unwrap();
+                interfaces.add_address(index, address, 30).unwrap();
+                let twice = interfaces.add_address(index, address, 30).unwrap_err();
+                assert_eq!(twice.kind(), io::ErrorKind::AlreadyExists);
+                interfaces.set_up(index).unwrap();
+                interfaces.add_default_route(index, address).unwrap();
+                assert_eq!(interfaces.dropped(index).unwrap(), 0);
+                let mut packet = [0; 1500];
+                assert_eq!(tun.read(&mut packet).unwrap(), None, "it sends nothing of its own accord");
+                let socket = UdpSocket::bind((own, 0)).unwrap();
+                socket.send_to(b"hello", (other, 9)).unwrap();
+                let bytes = tun.read(&mut packet).unwrap().unwrap();
+                assert!(packet[..bytes].ends_with(b"hello") && bytes == 20 + 8 + 5, "{:?}", &packet[..bytes]);
+                // Back again, with source and destination exchanged, which changes no checksum.
+                let ports = socket.local_addr().unwrap().port().to_be_bytes();
+                packet[12..20].rotate_left(4);
+                packet[20..24].copy_from_slice(&[0, 9, ports[0], ports[1]]);
+                socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                tun.write(&packet[..bytes]).unwrap();
+                let mut told = [0; 16];
+                assert_eq!(socket.recv_from(&mut told).unwrap(), (5, (other.parse::<IpAddr>().unwrap(), 9).into()));
+                drop(tun);
+                assert_eq!(interfaces.index(name).unwrap(), None);
+                assert_eq!(interfaces.dropped(index).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+            })
+            .unwrap();
+        assert_eq!(Interfaces::here().unwrap().index(name).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_refused() {
+        for path in ["/proc/self/ns/uts", "/dev/null", "/nowhere"] {
+            assert!(Namespace::open(std::path::Path::new(path)).is_err(), "{path}");
+        }
+    }
+}

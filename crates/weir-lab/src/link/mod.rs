@@ -1,0 +1,151 @@
+//! `weir lab link`: a link between two network namespaces with delay, rate, jitter, loss and reordering, by two TUN devices and one thread.
+//!
+//! Called by the binary's verb. `terms` is what is asked for, `make` the two ends, `way` what becomes of packets in one direction, with `loss`;
+//! `carry` moves them. Only `make` and `carry` touch the system. Bounds: those of `way`, once for each direction. docs/link.md.
+
+mod carry;
+mod loss;
+mod make;
+mod terms;
+mod way;
+
+use std::io::{self, PipeWriter};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use weir_io::Namespace;
+
+pub use terms::{
+    End, LinkOptions, Place, QUEUE_DEFAULT, Queue, Terms, addresses, bursts, names, place, queues, rates, shares,
+    show_rate, time, times,
+};
+pub use way::Figures;
+
+use crate::random::Random;
+use make::Made;
+use way::Way;
+
+/// Why there is no link; the text names the thing and the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// What was asked for does not fit together.
+    Usage(String),
+    /// The operating system forbids it.
+    Privilege(String),
+    /// The machine can't do it, or not like this.
+    Failed(String),
+}
+
+/// A link that carries packets until it is dropped.
+#[derive(Debug)]
+pub struct Link {
+    ends: [Made; 2],
+    names: [String; 2],
+    figures: Arc<Mutex<[Figures; 2]>>,
+    /// Closed to stop the thread.
+    until: Option<PipeWriter>,
+    thread: Option<JoinHandle<Result<(), (usize, io::Error)>>>,
+}
+
+impl Link {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// What stands in the way; then nothing was changed, or what was is gone.
+    pub fn spawn(options: &LinkOptions) -> Result<Link, Obstacle> {
+        let (ends, devices) = make::make(options)?;
+        let random = Random::new(options.seed);
+        let [there, back] = options.ways;
+        let ways = [Way::new(there, &random.fork(1)), Way::new(back, &random.fork(2))];
+        let figures = Arc::new(Mutex::new([Figures::default(); 2]));
+        let thread = |shared: Arc<Mutex<[Figures; 2]>>| -> io::Result<_> {
+            let (reader, writer) = io::pipe()?;
+            let run = move || carry::carry(&devices, ways, &shared, &reader);
+            Ok((std::thread::Builder::new().name("link".to_owned()).spawn(run)?, writer))
+        };
+        let (thread, until) =
+            thread(Arc::clone(&figures)).map_err(|error| Obstacle::Failed(format!("a thread: {error}")))?;
+        let names = options.ends.each_ref().map(|end| end.name.clone());
+        Ok(Link { ends, names, figures, until: Some(until), thread: Some(thread) })
+    }
+
+    /// What became of packets so far, from the first end to the second, and back.
+    pub fn figures(&mut self) -> [Figures; 2] {
+        let mut figures = *self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        for (figures, end) in figures.iter_mut().zip(&mut self.ends) {
+            // Of an interface that was deleted nothing is known any more.
+            figures.overrun = end.interfaces.dropped(end.index).unwrap_or(0);
+        }
+        figures
+    }
+
+    /// Whether it has ended by itself, because an end is gone.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it; the devices are gone then.
+    ///
+    /// # Errors
+    /// Why it had ended before.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.until = None;
+        match self.thread.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err((at, error)))) => Err(format!("{}: {error}", self.names[at])),
+            Some(Err(_)) => Err("the thread of the link panicked".to_owned()),
+        }
+    }
+
+    /// The namespace of an end, 0 or 1.
+    pub fn namespace(&self, end: usize) -> &Namespace {
+        &self.ends[end].namespace
+    }
+
+    /// A path by which others can enter the namespace of an end as long as the link is there: `nsenter --net=PATH`.
+    pub fn entrance(&self, end: usize) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.ends[end].namespace.as_fd().as_raw_fd())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.until = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Place {
+    /// For people, behind a name.
+    pub fn text(&self) -> String {
+        match self {
+            Place::Here => "here".to_owned(),
+            Place::New => "in a new namespace".to_owned(),
+            Place::At(_, said) => format!("in {said}"),
+        }
+    }
+}
+
+impl Figures {
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "packets_in": self.packets_in,
+            "bytes_in": self.bytes_in,
+            "packets_out": self.packets_out,
+            "bytes_out": self.bytes_out,
+            "lost": self.lost,
+            "dropped": self.dropped,
+            "refused": self.refused,
+            "reordered": self.reordered,
+            "held": self.held,
+            "overrun": self.overrun,
+            "late_mean_us": self.late_mean_ns() as f64 / 1e3,
+            "late_max_us": self.late_max_ns as f64 / 1e3,
+        })
+    }
+}

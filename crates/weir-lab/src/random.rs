@@ -1,0 +1,38 @@
+//! Numbers that look random: what is drawn for load and for links. Pure; not for secrets.
+
+/// Numbers that look random and are the same for the same seed (splitmix64, Steele et al., 2014).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// The numbers of this seed; those of its neighbours are the same ones a place later.
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// The next 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Others, which depend on what this one is and on the label alone.
+    pub(crate) fn fork(&self, label: u64) -> Random {
+        Random::new(Random(self.0 ^ label.wrapping_mul(0xd1b5_4a32_d192_ed03)).next())
+    }
+
+    /// From 0 to below 1.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A distance with the mean 1.
+    pub(crate) fn exponential(&mut self) -> f64 {
+        // From (0, 1]: the logarithm of 0 is no number.
+        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        -uniform.ln()
+    }
+}

@@ -1,0 +1,339 @@
+//! `weir lab link`: a slow and lossy link between two network namespaces. The link is `weir_lab::link`.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weir_lab::link::{self, End, Figures, Link, LinkOptions, Obstacle, Place, QUEUE_DEFAULT, Queue, Terms, show_rate};
+use weir_lab::units::{duration_us, show_ns};
+
+use crate::failure::Failure;
+use crate::{run, terminal};
+
+/// How often it is looked whether the link is still there.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// `weir lab`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  weir lab link --delay 20ms --rate 20Mbit/s --loss 1% -- ping -c 5 198.18.0.1")]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    what: Lab,
+}
+
+/// What the laboratory has.
+#[derive(Subcommand, Debug)]
+enum Lab {
+    /// Carry packets between two network namespaces with delay, rate, jitter, loss and reordering
+    Link(Box<LinkArgs>),
+}
+
+/// `weir lab link`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Two TUN devices, one in each namespace, and a thread between them: what netem does, where there is none. Values are for both ways, \
+or two with a comma: from a to b, and back. The devices are gone when weir is, whatever ends it. COMMAND runs in b's namespace and \
+ends the link, with its exit code; without one, Ctrl-C does. Needs root, or: unshare --user --map-root-user --net weir lab link ...
+
+Example:
+  weir origin --listen 0.0.0.0:9090 &
+  weir lab link --delay 20ms --rate 20Mbit/s --loss 1% \\
+    -- curl -so /dev/null 'http://198.18.0.1:9090/?size=4000000'
+  weir lab link --delay 300ms --rate 20Mbit/s,2Mbit/s --queue 1s --loss 0.5% --burst 4")]
+pub(crate) struct LinkArgs {
+    /// How long a packet takes, up to 1m
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = link::times)]
+    delay: [u64; 2],
+    /// Up to so much longer, evenly distributed; packets stay in order
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = link::times)]
+    jitter: [u64; 2],
+    /// How much is sent in a second: kbit/s, Mbit/s, Gbit/s, or none
+    #[arg(long, value_name = "RATE", default_value = "none", value_parser = link::rates)]
+    rate: [Option<u64>; 2],
+    /// How long a packet waits for the line at most, or how many bytes do: 100ms, 64KiB [default: 100ms]
+    #[arg(long, value_name = "TIME|SIZE", value_parser = link::queues)]
+    queue: Option<[Queue; 2]>,
+    /// Packets that are lost, per cent
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = link::shares)]
+    loss: [f64; 2],
+    /// How many are lost at a time, on average [default: each by itself]
+    #[arg(long, value_name = "N", value_parser = link::bursts)]
+    burst: Option<[f64; 2]>,
+    /// Packets that come later, so that others overtake them, per cent
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = link::shares)]
+    reorder: [f64; 2],
+    /// By how much they do
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = link::times)]
+    reorder_by: [u64; 2],
+    /// Seed of everything that is drawn
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// What the interfaces are called
+    #[arg(long, value_name = "A,B", default_value = "wa,wb", value_parser = link::names)]
+    names: [String; 2],
+    /// Their addresses; several times for several
+    #[arg(long, value_name = "A/LENGTH,B/LENGTH", default_value = "198.18.0.1/30,198.18.0.2/30", value_parser = link::addresses)]
+    addresses: Vec<[(IpAddr, u8); 2]>,
+    /// Where a is: a process, a name of `ip netns`, or a path [default: here]
+    #[arg(long, value_name = "NAMESPACE", value_parser = link::place)]
+    netns_a: Option<Place>,
+    /// Where b is [default: in a new namespace, which is gone with the link]
+    #[arg(long, value_name = "NAMESPACE", value_parser = link::place)]
+    netns_b: Option<Place>,
+    /// Longest packet, bytes
+    #[arg(long, value_name = "BYTES", default_value = "1500", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    mtu: u32,
+    /// Show figures so often; 0s: only at the end [default: 1s, with a COMMAND 0s]
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    every: Option<u64>,
+    /// Write figures as JSON, totals in each line
+    #[arg(long)]
+    json: bool,
+    /// What to run in b's namespace
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// `--every`: 0, or a time in which something can happen. Microseconds.
+fn interval(text: &str) -> Result<u64, String> {
+    match duration_us(text)? {
+        us @ 1..10_000 => Err(format!("{us} us are too few: 10ms or more, or 0s")),
+        us => Ok(us),
+    }
+}
+
+/// Does the verb.
+///
+/// # Errors
+/// What does not fit together, what the machine can't do or may not, an end that went away, a command that failed.
+pub(crate) fn lab(arguments: LabArgs) -> Result<(), Failure> {
+    let Lab::Link(arguments) = arguments.what;
+    let signals = watch_signals().map_err(|error| run::failed("signals", &error))?;
+    let options = options(&arguments)?;
+    let mut link = Link::spawn(&options).map_err(failure)?;
+    let begin = Instant::now();
+    let mut view = View::new(&arguments, &options);
+    terminal::print_error(&title(&options, &link, arguments.command.is_empty()));
+    let child = start(&arguments.command, &link)?;
+    let ended = watch(&mut link, child, &signals, &mut view, begin);
+    view.show(begin.elapsed(), link.figures(), true);
+    link.stop().map_err(|why| Failure::Running(format!("weir lab link: {why}\n")))?;
+    match ended.map(code) {
+        None | Some(0) => Ok(()),
+        Some(code) => Err(Failure::Command(code)),
+    }
+}
+
+fn options(arguments: &LinkArgs) -> Result<LinkOptions, Failure> {
+    if arguments.queue.is_some() && arguments.rate == [None; 2] {
+        let why = "--queue: without a --rate nothing waits";
+        return Err(Failure::Usage(format!("weir lab link: {why}\n")));
+    }
+    let queue = arguments.queue.unwrap_or([QUEUE_DEFAULT; 2]);
+    let way = |at: usize| Terms {
+        rate: arguments.rate[at],
+        queue: queue[at],
+        loss: arguments.loss[at],
+        burst: arguments
+            .burst
+            .filter(|_| arguments.loss[at] > 0.0 || arguments.loss == [0.0; 2])
+            .map(|burst| burst[at]),
+        delay_ns: arguments.delay[at],
+        jitter_ns: arguments.jitter[at],
+        reorder: arguments.reorder[at],
+        reorder_ns: arguments.reorder_by[at],
+    };
+    let (a, b) = (arguments.netns_a.clone().unwrap_or(Place::Here), arguments.netns_b.clone().unwrap_or(Place::New));
+    let end = |at: usize, place| End {
+        name: arguments.names[at].clone(),
+        place,
+        addresses: arguments.addresses.iter().map(|pair| pair[at]).collect(),
+    };
+    Ok(LinkOptions { ends: [end(0, a), end(1, b)], ways: [way(0), way(1)], seed: arguments.seed, mtu: arguments.mtu })
+}
+
+fn failure(obstacle: Obstacle) -> Failure {
+    let say = |why: String| format!("weir lab link: {why}\n");
+    match obstacle {
+        Obstacle::Usage(why) => Failure::Usage(say(why)),
+        Obstacle::Privilege(why) => Failure::Privilege(say(why)),
+        Obstacle::Failed(why) => Failure::Running(say(why)),
+    }
+}
+
+fn title(options: &LinkOptions, link: &Link, says_how_to_enter: bool) -> String {
+    let mut text = String::from("weir lab link:");
+    for end in &options.ends {
+        let addresses: Vec<String> =
+            end.addresses.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect();
+        text += &format!(" {} {} ({}),", end.name, end.place.text(), addresses.join(", "));
+    }
+    text += &format!(" seed {}\n", options.seed);
+    let [a, b] = options.ends.each_ref().map(|end| &end.name);
+    let [there, back] = options.ways.each_ref().map(Terms::text);
+    text += &format!("  {a} > {b}  {there}\n  {b} > {a}  {back}\n");
+    if says_how_to_enter && options.ends[1].place == Place::New {
+        text += &format!("Enter by: nsenter --net={} COMMAND\n", link.entrance(1));
+    }
+    text
+}
+
+/// Starts the command in the namespace of the second end.
+fn start(command: &[OsString], link: &Link) -> Result<Option<Child>, Failure> {
+    let [program, arguments @ ..] = command else { return Ok(None) };
+    let started = link.namespace(1).enter(|| Command::new(program).args(arguments).spawn());
+    let started = started.and_then(|started| started);
+    let why = |error| Failure::Running(format!("weir lab link: can't run {}: {error}\n", program.display()));
+    started.map(Some).map_err(why)
+}
+
+/// Sends each signal that concerns a link.
+fn watch_signals() -> std::io::Result<Receiver<i32>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if sender.send(signal).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(receiver)
+}
+
+/// Shows figures until a signal comes, the command ends, or an end of the link is gone. How the command has ended.
+fn watch(
+    link: &mut Link,
+    mut child: Option<Child>,
+    signals: &Receiver<i32>,
+    view: &mut View,
+    begin: Instant,
+) -> Option<ExitStatus> {
+    let mut due = view.every;
+    // That there is no link any more.
+    let mut is_told = false;
+    loop {
+        let wait = due.saturating_sub(begin.elapsed()).min(LOOK);
+        let signal = signals.recv_timeout(wait);
+        // Looked at each time, for its end may have come before anybody watched for it.
+        if let Some(status) = child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            return Some(status);
+        }
+        match (signal, &child) {
+            (Ok(SIGCHLD), _) => {}
+            // A terminal sends it to the command, too, which knows best what to make of it.
+            (Ok(SIGINT), Some(_)) => {}
+            (Ok(_), Some(child)) => {
+                let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            }
+            (Ok(_) | Err(RecvTimeoutError::Disconnected), None) => return None,
+            (Err(_), None) if link.is_over() => return None,
+            (Err(_), Some(child)) if !is_told && link.is_over() => {
+                is_told = true;
+                let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            }
+            (Err(_), _) => {}
+        }
+        if begin.elapsed() >= due {
+            view.show(begin.elapsed(), link.figures(), false);
+            due += view.every;
+        }
+    }
+}
+
+/// As a shell has it.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// What is shown while it runs, and at the end.
+struct View {
+    names: [String; 2],
+    every: Duration,
+    is_json: bool,
+    /// Standard output is the command's.
+    is_aside: bool,
+    last: (Duration, [Figures; 2]),
+}
+
+impl View {
+    fn new(arguments: &LinkArgs, options: &LinkOptions) -> View {
+        let is_aside = !arguments.command.is_empty();
+        let every = arguments.every.unwrap_or(if is_aside { 0 } else { 1_000_000 });
+        View {
+            names: options.ends.each_ref().map(|end| end.name.clone()),
+            every: if every == 0 { Duration::MAX } else { Duration::from_micros(every) },
+            is_json: arguments.json,
+            is_aside,
+            last: Default::default(),
+        }
+    }
+
+    fn show(&mut self, elapsed: Duration, figures: [Figures; 2], is_end: bool) {
+        let text = if self.is_json { self.json(elapsed, figures, is_end) } else { self.text(elapsed, figures, is_end) };
+        self.last = (elapsed, figures);
+        if self.is_aside { terminal::print_error(&text) } else { terminal::print(&text) }
+    }
+
+    fn json(&self, elapsed: Duration, figures: [Figures; 2], is_end: bool) -> String {
+        let [a, b] = &self.names;
+        let ways: Vec<_> = [(a, b), (b, a)]
+            .into_iter()
+            .zip(figures)
+            .map(|((from, to), figures)| {
+                let mut way = figures.json();
+                way["from"] = json!(from);
+                way["to"] = json!(to);
+                way
+            })
+            .collect();
+        format!("{}\n", json!({ "seconds": elapsed.as_secs_f64(), "end": is_end, "ways": ways }))
+    }
+
+    fn text(&self, elapsed: Duration, figures: [Figures; 2], is_end: bool) -> String {
+        let (since, before) = if is_end { Default::default() } else { self.last };
+        let seconds = (elapsed - since).as_secs_f64().max(1e-6);
+        let [a, b] = &self.names;
+        let mut text = String::new();
+        for ((from, to), (now, before)) in [(a, b), (b, a)].into_iter().zip(figures.iter().zip(&before)) {
+            let part = now.since(before);
+            text += &format!(
+                "{:8.1} s {} {from} > {to}  {}, {} packets, {} lost, {} dropped",
+                elapsed.as_secs_f64(),
+                if is_end { "in all" } else { "lately" },
+                show_rate(part.bytes_out as f64 * 8.0 / seconds),
+                part.packets_out,
+                part.lost,
+                part.dropped,
+            );
+            let more = [
+                (part.reordered, "reordered"),
+                (part.refused, "refused"),
+                (part.held, "held"),
+                (part.overrun, "OVERRUN"),
+            ];
+            for (count, word) in more.into_iter().filter(|(count, _)| *count > 0) {
+                text += &format!(", {count} {word}");
+            }
+            if is_end {
+                text += &format!(", late by {}, at most {}", show_ns(now.late_mean_ns()), show_ns(now.late_max_ns));
+            }
+            text.push('\n');
+        }
+        if is_end && figures.iter().any(|figures| figures.overrun > 0) {
+            text += "weir lab link: packets came faster than they could be read (overrun): this is not what was asked for\n";
+        }
+        text
+    }
+}
