@@ -4,6 +4,10 @@
 //! anew and compares. Nothing is pinned: what is attached goes with the process, however that ends.
 #![forbid(unsafe_code)]
 
+mod error;
+mod intercept;
 mod xdp;
 
+pub use error::BpfError;
+pub use intercept::{Inside, Intercept, Side, Taken};
 pub use xdp::{Dropped, Network, Ports, Xdp, XdpError};

@@ -15,10 +15,12 @@ use aya::programs::links::FdLink;
 use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, Xdp as Program, XdpMode};
 use aya::util::KernelVersion;
-use aya::{Ebpf, EbpfError, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::{BpfError, io_error, map, of_io, of_map, of_object};
 
 #[cfg(test)]
 mod tests;
@@ -75,6 +77,15 @@ impl fmt::Display for XdpError {
 }
 
 impl std::error::Error for XdpError {}
+
+impl From<BpfError> for XdpError {
+    fn from(error: BpfError) -> XdpError {
+        match error {
+            BpfError::NotPermitted => XdpError::NotPermitted,
+            BpfError::Kernel(why) => XdpError::Kernel(why),
+        }
+    }
+}
 
 /// The maps of one family of addresses, keys as they stand on the wire.
 struct Family<H: aya::Pod, A: aya::Pod> {
@@ -274,52 +285,18 @@ fn attach(object: &mut Ebpf, interfaces: &[(String, u32)], mut before: Vec<Place
     Ok(links)
 }
 
-/// Takes a map of this type out of the object.
-fn map<M: TryFrom<aya::maps::Map, Error = MapError>>(object: &mut Ebpf, name: &str) -> Result<M, XdpError> {
-    let map = object.take_map(name).ok_or_else(|| XdpError::Kernel(format!("the object has no map {name}")))?;
-    M::try_from(map).map_err(of_map)
-}
-
 fn failed((network, error): (Network, MapError)) -> (Network, io::Error) {
     (network, io_error(error))
-}
-
-/// What the kernel said.
-fn io_error(error: MapError) -> io::Error {
-    match error {
-        MapError::SyscallError(error) => error.io_error,
-        MapError::KeyNotFound => io::ErrorKind::NotFound.into(),
-        error => io::Error::other(error),
-    }
-}
-
-fn of_map(error: MapError) -> XdpError {
-    of_io(&io_error(error))
-}
-
-fn of_io(error: &io::Error) -> XdpError {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => XdpError::NotPermitted,
-        _ => XdpError::Kernel(error.to_string()),
-    }
-}
-
-fn of_object(error: EbpfError) -> XdpError {
-    match error {
-        EbpfError::MapError(MapError::CreateError { io_error, .. }) => of_io(&io_error),
-        EbpfError::MapError(error) => of_map(error),
-        error => XdpError::Kernel(error.to_string()),
-    }
 }
 
 fn of_program(error: ProgramError, interface: &str) -> XdpError {
     let name = || interface.to_owned();
     match error {
-        ProgramError::LoadError { io_error, .. } => of_io(&io_error),
+        ProgramError::LoadError { io_error, .. } => of_io(&io_error).into(),
         ProgramError::SyscallError(error) if !interface.is_empty() => match error.io_error.kind() {
             io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => XdpError::Taken(name()),
             io::ErrorKind::Unsupported => XdpError::NotNative(name()),
-            _ => of_io(&error.io_error),
+            _ => of_io(&error.io_error).into(),
         },
         error => XdpError::Kernel(error.to_string()),
     }

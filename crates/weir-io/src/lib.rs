@@ -51,7 +51,7 @@ pub use probe::{DriverKind, Probe, choose, probe};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use proxy_header::fuzzing as proxy_header_fuzzing;
 pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyVersion, Whose};
-pub use rtnetlink::Interfaces;
+pub use rtnetlink::{Interfaces, Link};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use tun::{INTERFACE_NAME_BYTES_MAX, TUN_DEVICE, Tun};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};

@@ -65,6 +65,14 @@ impl Namespace {
         aside(enter)
     }
 
+    /// This thread, and all that it makes later, are in it from now on.
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN.
+    pub fn stay(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+
     /// Whether both are the same one.
     ///
     /// # Errors

@@ -57,6 +57,14 @@ impl Attributes<'_> {
         self.attribute(kind, |inner| inner.bytes.extend_from_slice(value));
     }
 
+    /// A header of this kind, and attributes behind it.
+    pub(crate) fn message(&mut self, kind: u16, header: &[u8], write: impl FnOnce(&mut Attributes<'_>)) {
+        self.attribute(kind, |inner| {
+            inner.bytes.extend_from_slice(header);
+            write(inner);
+        });
+    }
+
     /// A text, with the zero behind it.
     pub(crate) fn text(&mut self, kind: u16, value: &str) {
         self.attribute(kind, |inner| {

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
 };
 
+use crate::Namespace;
 use crate::netlink::{ACKNOWLEDGE, Answer, Attributes, CREATE, EXCLUSIVE, answers, find, put};
 
 /// How long the kernel may take for an answer.
@@ -22,17 +23,44 @@ const ANSWER_US: u64 = 2_000_000;
 /// More than the kernel says of one interface.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// `RTM_NEWLINK`, `RTM_GETLINK`, `RTM_NEWADDR`, `RTM_NEWROUTE`.
+/// `RTM_NEWLINK`, `RTM_GETLINK`, `RTM_NEWADDR`, `RTM_NEWROUTE`, `RTM_NEWRULE`.
 const NEW_LINK: u16 = 16;
 const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
+const NEW_RULE: u16 = 32;
 /// `struct ifinfomsg`.
 const LINK_HEADER_BYTES: usize = 16;
 /// `IFF_UP`.
 const UP: u32 = 1;
+/// `IFF_NOARP`: nobody behind it is asked for the address of his link.
+const NO_ARP: u32 = 0x80;
+/// A table of routes that the kernel knows no name of.
+const TABLE: u8 = 100;
 /// `IFA_F_NODAD`: it may be used at once.
 const NO_DUPLICATE_DETECTION: u8 = 2;
+
+/// What is known of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// What it is (`ARPHRD_ETHER` and others, linux/if_arp.h).
+    pub kind: u16,
+    /// It was set up.
+    pub is_up: bool,
+    /// The longest packet that it takes, bytes.
+    pub mtu: u32,
+    /// Its address, where that is one of Ethernet.
+    pub hardware: Option<[u8; 6]>,
+    /// The namespace of its peer, as this one calls it; None: that is this one, or it has none.
+    pub namespace: Option<u32>,
+}
+
+impl Link {
+    /// Whether its packets begin with a header of Ethernet.
+    pub fn is_ethernet(&self) -> bool {
+        self.kind == libc::ARPHRD_ETHER
+    }
+}
 
 /// The interfaces of one namespace.
 #[derive(Debug)]
@@ -98,6 +126,71 @@ impl Interfaces {
     /// The operating system's.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         self.change(NEW_LINK, 0, &link_header(index, UP), |_| {})
+    }
+
+    /// Makes a pair of interfaces (veth(4)): `name` here, and `peer` in the other namespace. Both go with either namespace.
+    ///
+    /// # Errors
+    /// EEXIST: one of the names is taken; EOPNOTSUPP: the kernel has no such interfaces.
+    pub fn make_pair(&mut self, name: &str, peer: &str, there: &Namespace) -> io::Result<()> {
+        self.change(NEW_LINK, CREATE | EXCLUSIVE, &[0; LINK_HEADER_BYTES], |message| {
+            // IFLA_IFNAME; IFLA_LINKINFO with IFLA_INFO_KIND and IFLA_INFO_DATA; VETH_INFO_PEER, IFLA_NET_NS_FD.
+            message.text(3, name);
+            message.nest(18, |info| {
+                info.text(1, "veth");
+                info.nest(2, |data| {
+                    data.message(1, &[0; LINK_HEADER_BYTES], |of| {
+                        of.text(3, peer);
+                        of.bytes(28, &there.as_fd().as_raw_fd().to_ne_bytes());
+                    });
+                });
+            });
+        })
+    }
+
+    /// What is known of an interface.
+    ///
+    /// # Errors
+    /// ENODEV: it is not there.
+    pub fn link(&mut self, index: u32) -> io::Result<Link> {
+        let told = self.ask(
+            GET_LINK,
+            0,
+            &link_header(index, 0),
+            |_| {},
+            |told| {
+                // `ifi_type` and `ifi_flags`; IFLA_MTU, IFLA_ADDRESS, IFLA_LINK_NETNSID.
+                let attributes = told.get(LINK_HEADER_BYTES..)?;
+                let number = |kind| find(attributes, kind)?.first_chunk().copied().map(u32::from_ne_bytes);
+                Some(Link {
+                    kind: u16::from_ne_bytes(*told.get(2..)?.first_chunk()?),
+                    is_up: u32::from_ne_bytes(*told.get(8..)?.first_chunk()?) & UP != 0,
+                    mtu: number(4)?,
+                    hardware: find(attributes, 1).and_then(|address| address.try_into().ok()),
+                    namespace: number(37),
+                })
+            },
+        )?;
+        told.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Has all that comes by an interface taken for what is meant for this namespace, whoever it is addressed to, and sends all that has no other
+    /// route by it, without asking who is there. `loopback` is the index of the loopback interface.
+    ///
+    /// # Errors
+    /// The operating system's; EAFNOSUPPORT where there is no IPv6 and `of` is of that.
+    pub fn lead_in(&mut self, index: u32, name: &str, loopback: u32, of: IpAddr) -> io::Result<()> {
+        self.change(NEW_LINK, 0, &link_header(index, UP | NO_ARP), |_| {})?;
+        // RT_TABLE, RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL; RTA_OIF.
+        let local = [family(of), 0, 0, 0, TABLE, 4, 254, 2, 0, 0, 0, 0];
+        self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &local, |message| message.bytes(4, &loopback.to_ne_bytes()))?;
+        // FR_ACT_TO_TBL; FRA_IIFNAME, FRA_PRIORITY.
+        let rule = [family(of), 0, 0, 0, TABLE, 0, 0, 1, 0, 0, 0, 0];
+        self.change(NEW_RULE, CREATE | EXCLUSIVE, &rule, |message| {
+            message.text(3, name);
+            message.bytes(6, &100u32.to_ne_bytes());
+        })?;
+        self.add_default_route(index, of)
     }
 
     /// Gives an interface an address in a network whose addresses have the first `prefix` bits in common.

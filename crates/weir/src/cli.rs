@@ -54,6 +54,8 @@ pub(crate) enum Verb {
     Reverse(ReverseArgs),
     /// Run a forward proxy without a configuration file
     Forward(Box<ForwardArgs>),
+    /// Take the TCP connections that this machine forwards, and continue them with a congestion control on each side
+    Intercept(Box<crate::intercept::InterceptArgs>),
     /// Write, delete or check a user of the forward proxy
     Passwd(crate::passwd::PasswdArgs),
     /// Run the test origin

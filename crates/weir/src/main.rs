@@ -14,6 +14,7 @@ mod discovery;
 mod failure;
 mod forward;
 mod import;
+mod intercept;
 mod journal;
 mod lab;
 mod leaving;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Verb::Shield(arguments) => shield::shield(&arguments),
         Verb::Reverse(arguments) => upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage)),
         Verb::Forward(arguments) => upgrade::inheriting(|heritage| forward::forward(*arguments, heritage)),
+        Verb::Intercept(arguments) => upgrade::inheriting(|heritage| intercept::intercept(*arguments, heritage)),
         Verb::Passwd(arguments) => passwd::passwd(&arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Probe(arguments) => probe::probe(arguments),

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leads TCP connections that this machine forwards from one interface to another into a network namespace, whose sockets end and continue them, and
+// what those sockets send back out again. Nothing of the stack of this machine is changed: what is no connection of that namespace, and not about to
+// become one, goes the way that it always has. Programs of tcx (Linux 6.6), whose links end with the process that has them:
+//
+//   client interface, in:   packets of connections that are there -> inside
+//   server interface, out:  first packets of connections from clients, which this machine has routed and let through -> inside
+//   server interface, in:   packets of connections that are there -> inside
+//   from inside:            to servers by their interface, to clients by theirs
+//
+// What is never led inside: first packets with options that a second connection could not keep (MD5 and AO of TCP, Multipath TCP), from one of the ports
+// themselves, or from an address of this machine (of a NAT); fragments; IPv6 with extension headers. Errors of ICMP about a packet of ours reach it.
+// Compiled by `bpf/compile`; loaded by `src/intercept.rs`, which says what the maps hold. Needs no header of the system.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SECTION(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+
+// linux/bpf.h and linux/pkt_cls.h: map types, verdicts, numbers of helpers.
+enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6 };
+enum { NO_PREALLOC = 1 };
+// TCX_NEXT: whatever else is there decides.
+enum { NEXT = -1, DROP = 2 };
+
+struct sk_buff {
+    u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex, ifindex;
+};
+struct sock {
+    u32 bound_dev_if, family, type, protocol, mark, priority, src_ip4, src_ip6[4], src_port;
+    u16 dst_port, zero;
+    u32 dst_ip4, dst_ip6[4], state;
+};
+
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const store_bytes)(struct sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
+static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
+static long (*const load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 len) = (void *)26;
+static long (*const sk_release)(void *sock) = (void *)86;
+static struct sock *(*const skc_lookup_tcp)(void *skb, void *tuple, u32 size, u64 netns, u64 flags) = (void *)99;
+static long (*const redirect_neigh)(u32 ifindex, void *params, int size, u64 flags) = (void *)152;
+static long (*const redirect_peer)(u32 ifindex, u64 flags) = (void *)155;
+
+struct map {
+    u32 kind, key_size, value_size, max_entries, flags;
+};
+
+struct settings {
+    // The namespace, as this one calls it (RTM_GETNSID), and the interface here that leads there.
+    u32 netns, inside;
+    // The interfaces of clients and of servers, and how long the header of their links is: 14 bytes of Ethernet, or none.
+    u32 client, server, client_header, server_header;
+    // Not 0: no new connections.
+    u32 pass_by;
+    // The address of the interface inside, and two bytes of nothing.
+    u8 hardware[8];
+};
+struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
+// A bit for each port whose connections are taken.
+struct map SECTION("maps") ports = {ARRAY, 4, 8, 1024, 0};
+// Addresses of this machine, as those of IPv6 are written, with 0 in front of those of IPv4.
+struct address {
+    u32 words[4];
+};
+struct map SECTION("maps") own = {HASH, sizeof(struct address), 1, 1, NO_PREALLOC};
+// What became of first packets.
+enum { TAKEN, PASSED_BY, WITH_OPTIONS, FROM_HERE };
+struct map SECTION("maps") counts = {PERCPU_ARRAY, 4, 8, 4, 0};
+
+#define BE16(number) ((u16)((number) << 8 | (number) >> 8))
+enum { IPV4 = BE16(0x0800), IPV6 = BE16(0x86dd) };
+enum { ICMP = 1, TCP = 6, ICMPV6 = 58 };
+// RFC 791: the bits of a fragment's place and of one that more follow, in the order of the wire.
+enum { FRAGMENT = BE16(0x3fff) };
+// RFC 9293: flags in byte 13.
+enum { SYN = 2, ACK = 16 };
+// IANA, TCP option kinds.
+enum { END = 0, NOTHING = 1, MD5 = 19, AO = 29, MULTIPATH = 30 };
+// include/net/tcp_states.h.
+enum { LISTEN = 10 };
+
+struct ipv4 {
+    u8 version_and_words, service;
+    u16 length, id, fragment;
+    u8 hops, protocol;
+    u16 checksum;
+    u32 source, destination;
+};
+struct ipv6 {
+    u32 version;
+    u16 length;
+    u8 next, hops;
+    u32 source[4], destination[4];
+};
+
+// struct bpf_sock_tuple, of either family.
+struct tuple4 {
+    u32 source, destination;
+    u16 source_port, destination_port;
+};
+struct tuple6 {
+    u32 source[4], destination[4];
+    u16 source_port, destination_port;
+};
+
+// A packet of TCP, or one that an error of ICMP is about.
+struct packet {
+    struct tuple6 six;
+    struct tuple4 four;
+    // Where the header of TCP begins.
+    u32 at;
+    u8 is_four, is_error;
+};
+
+// Reads the addresses and ports of a packet whose header of IP begins there. 0: it is none of TCP that can be followed.
+INLINE int read_ip(struct sk_buff *skb, u32 at, u8 is_four, struct packet *packet, u8 *protocol) {
+    packet->is_four = is_four;
+    if (is_four) {
+        struct ipv4 ip;
+        if (load_bytes(skb, at, &ip, sizeof ip) || ip.fragment & FRAGMENT || (ip.version_and_words & 15) < 5)
+            return 0;
+        packet->four.source = ip.source;
+        packet->four.destination = ip.destination;
+        packet->at = at + (ip.version_and_words & 15) * 4;
+        *protocol = ip.protocol;
+        return 1;
+    }
+    struct ipv6 ip;
+    if (load_bytes(skb, at, &ip, sizeof ip))
+        return 0;
+    __builtin_memcpy(packet->six.source, ip.source, sizeof ip.source);
+    __builtin_memcpy(packet->six.destination, ip.destination, sizeof ip.destination);
+    packet->at = at + sizeof ip;
+    *protocol = ip.next;
+    return 1;
+}
+
+INLINE int read_ports(struct sk_buff *skb, struct packet *packet) {
+    u16 both[2];
+    if (load_bytes(skb, packet->at, both, sizeof both))
+        return 0;
+    packet->four.source_port = packet->six.source_port = both[0];
+    packet->four.destination_port = packet->six.destination_port = both[1];
+    return 1;
+}
+
+// Reads a packet, or the one that an error of ICMP is about: that one was sent the other way, so its ends are exchanged.
+INLINE int read(struct sk_buff *skb, u32 header, struct packet *packet) {
+    u8 protocol, kind;
+    u8 is_four = skb->protocol == IPV4;
+    if (skb->vlan_present || (!is_four && skb->protocol != IPV6) || !read_ip(skb, header, is_four, packet, &protocol))
+        return 0;
+    packet->is_error = 0;
+    if (protocol == TCP)
+        return read_ports(skb, packet);
+    if (protocol != (is_four ? ICMP : ICMPV6) || load_bytes(skb, packet->at, &kind, 1))
+        return 0;
+    // RFC 792: destination unreachable, time exceeded; RFC 4443: the same, and packet too big.
+    int is_error = is_four ? kind == 3 || kind == 11 : kind == 1 || kind == 2 || kind == 3;
+    if (!is_error || !read_ip(skb, packet->at + 8, is_four, packet, &protocol) || protocol != TCP || !read_ports(skb, packet))
+        return 0;
+    packet->is_error = 1;
+    u32 address = packet->four.source;
+    packet->four.source = packet->four.destination;
+    packet->four.destination = address;
+#pragma unroll
+    for (int word = 0; word < 4; word++) {
+        address = packet->six.source[word];
+        packet->six.source[word] = packet->six.destination[word];
+        packet->six.destination[word] = address;
+    }
+    u16 port = packet->four.source_port;
+    packet->four.source_port = packet->six.source_port = packet->four.destination_port;
+    packet->four.destination_port = packet->six.destination_port = port;
+    return 1;
+}
+
+INLINE int is_port_ours(u16 on_wire) {
+    u32 port = BE16(on_wire), word = port / 64;
+    u64 *bits = map_lookup(&ports, &word);
+    return bits && *bits >> port % 64 & 1;
+}
+
+INLINE void count(u32 which) {
+    u64 *number = map_lookup(&counts, &which);
+    if (number)
+        *number += 1;
+}
+
+INLINE struct settings *known(void) {
+    u32 first = 0;
+    return map_lookup(&settings, &first);
+}
+
+int SECTION("classifier/from_outside") from_outside(struct sk_buff *skb) {
+    struct settings *at = known();
+    struct packet packet = {};
+    if (!at || !read(skb, skb->ifindex == at->client ? at->client_header : at->server_header, &packet))
+        return NEXT;
+    struct sock *sock = packet.is_four ? skc_lookup_tcp(skb, &packet.four, sizeof packet.four, at->netns, 0)
+                                       : skc_lookup_tcp(skb, &packet.six, sizeof packet.six, at->netns, 0);
+    if (!sock)
+        return NEXT;
+    u32 state = sock->state;
+    sk_release(sock);
+    return state == LISTEN ? NEXT : redirect_peer(at->inside, 0);
+}
+
+// Whether a first packet has options that a second connection could not keep.
+INLINE int has_odd_options(struct sk_buff *skb, u32 at, u32 bytes) {
+#pragma unroll
+    for (int options = 0; options < 16; options++) {
+        u8 option[2] = {0, 0};
+        if (bytes == 0 || load_bytes(skb, at, option, 1) || option[0] == END)
+            return 0;
+        u32 len = 1;
+        if (option[0] != NOTHING) {
+            if (option[0] == MD5 || option[0] == AO || option[0] == MULTIPATH)
+                return 1;
+            if (bytes < 2 || load_bytes(skb, at, option, 2) || option[1] < 2)
+                return 0;
+            len = option[1];
+        }
+        if (len > bytes)
+            return 0;
+        at += len;
+        bytes -= len;
+    }
+    return 0;
+}
+
+int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
+    struct settings *at = known();
+    struct packet packet = {};
+    u8 flags[2];
+    if (!at || skb->ingress_ifindex != at->client || !read(skb, at->server_header, &packet) || packet.is_error)
+        return NEXT;
+    if (load_bytes(skb, packet.at + 12, flags, 2) || (flags[1] & (SYN | ACK)) != SYN || !is_port_ours(packet.four.destination_port)
+        || is_port_ours(packet.four.source_port))
+        return NEXT;
+    u32 bytes = (flags[0] >> 4) * 4;
+    if (bytes < 20 || has_odd_options(skb, packet.at + 20, bytes - 20)) {
+        count(WITH_OPTIONS);
+        return NEXT;
+    }
+    struct address source = {{0, 0, 0, packet.four.source}};
+    if (!packet.is_four)
+        __builtin_memcpy(source.words, packet.six.source, sizeof source.words);
+    if (map_lookup(&own, &source)) {
+        count(FROM_HERE);
+        return NEXT;
+    }
+    if (at->pass_by) {
+        count(PASSED_BY);
+        return NEXT;
+    }
+    u8 hardware[6];
+    __builtin_memcpy(hardware, at->hardware, sizeof hardware);
+    if (store_bytes(skb, 0, hardware, sizeof hardware, 0))
+        return NEXT;
+    count(TAKEN);
+    return redirect(at->inside, 0);
+}
+
+int SECTION("classifier/from_inside") from_inside(struct sk_buff *skb) {
+    struct settings *at = known();
+    struct packet packet = {};
+    if (!at || !read(skb, 14, &packet) || packet.is_error)
+        return DROP;
+    // No connection is from one of the ports to another.
+    return redirect_neigh(is_port_ours(packet.four.destination_port) ? at->server : at->client, (void *)0, 0, 0);
+}
+
+// No helper here asks for the GPL.
+char SECTION("license") LICENSE[] = "Apache-2.0";

@@ -1,0 +1,187 @@
+//! TCP connections that this machine forwards are led into a network namespace, whose sockets end and continue them (`bpf/intercept.bpf.c`, which says
+//! which, and how). When this is dropped, or the process ends in whatever way, all is as before.
+//!
+//! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the namespace whose connections they are; afterwards nothing. Linux 6.6 (tcx).
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::programs::links::FdLink;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use aya::util::KernelVersion;
+use aya::{Ebpf, EbpfLoader};
+
+use crate::error::{BpfError, kernel, map, of_map, of_object, of_program};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/intercept.bpf.o");
+
+/// Own addresses that are known at most.
+const OWN_MAX: u32 = 4096;
+
+/// An interface whose packets are looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// The header of its link, bytes: 14 of Ethernet, or none.
+    pub header_bytes: u32,
+}
+
+/// Where connections are led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inside<'a> {
+    /// The namespace, as this one calls it (IFLA_LINK_NETNSID of the interface).
+    pub namespace: u32,
+    /// The interface here, one of a pair (veth(4)).
+    pub name: &'a str,
+    /// Its number.
+    pub index: u32,
+    /// The address of its peer.
+    pub hardware: [u8; 6],
+}
+
+/// First packets of connections to the ports, from clients to servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Led inside.
+    pub taken: u64,
+    /// Left alone, because that was [asked](Intercept::pass_by).
+    pub passed_by: u64,
+    /// The same, for they have options that a second connection could not keep: MD5 (RFC 2385), AO (RFC 5925), Multipath TCP (RFC 8684).
+    pub with_options: u64,
+    /// The same, for they come from an address of this machine, as those of a NAT.
+    pub from_here: u64,
+}
+
+/// See the module.
+pub struct Intercept {
+    settings: Array<MapData, Settings>,
+    own: HashMap<MapData, [u8; 16], u8>,
+    known: Vec<IpAddr>,
+    counts: PerCpuArray<MapData, u64>,
+    /// The programs stay in their places while they are open.
+    _links: Vec<FdLink>,
+}
+
+/// `struct settings` of the program, in its order.
+type Settings = [u32; 9];
+/// The word of it that says that new connections are left alone.
+const PASS_BY: usize = 6;
+
+impl fmt::Debug for Intercept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intercept").field("taken", &self.taken()).finish_non_exhaustive()
+    }
+}
+
+impl Intercept {
+    /// Begins. `ports` are those that clients connect to.
+    ///
+    /// # Errors
+    /// See [`BpfError`]. Then nothing is changed.
+    pub fn open(client: &Side, server: &Side, inside: Inside<'_>, ports: &[u16]) -> Result<Intercept, BpfError> {
+        if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(6, 6, 0)) {
+            return Err(kernel("it needs Linux 6.6 or later (tcx)"));
+        }
+        let mut loader = EbpfLoader::new();
+        // Types of the kernel matter to none of the programs; it may have none to offer.
+        loader.btf(None);
+        loader.map_max_entries("own", OWN_MAX);
+        let mut object = loader.load(OBJECT).map_err(of_object)?;
+        // Before any map is let go: they name them by their descriptors.
+        for name in ["from_outside", "to_servers", "from_inside"] {
+            program(&mut object, name)?.load().map_err(of_program)?;
+        }
+        let mut words = vec![0u64; 1 << 10];
+        ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64));
+        let mut bits: Array<_, u64> = map(&mut object, "ports")?;
+        for (at, word) in (0u32..).zip(words).filter(|(_, word)| *word != 0) {
+            bits.set(at, word, 0).map_err(of_map)?;
+        }
+        let [a, b, c, d, e, f] = inside.hardware;
+        let (hardware, rest) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
+        let headers = [client.header_bytes, server.header_bytes];
+        let mut settings: Array<_, Settings> = map(&mut object, "settings")?;
+        let known =
+            [inside.namespace, inside.index, client.index, server.index, headers[0], headers[1], 0, hardware, rest];
+        settings.set(0, known, 0).map_err(of_map)?;
+        let (own, counts) = (map(&mut object, "own")?, map(&mut object, "counts")?);
+        // New connections last: they find all the others in their places.
+        let places = [
+            ("from_inside", inside.name, TcAttachType::Ingress),
+            ("from_outside", &*client.name, TcAttachType::Ingress),
+            ("from_outside", &*server.name, TcAttachType::Ingress),
+            ("to_servers", &*server.name, TcAttachType::Egress),
+        ];
+        let links = places.map(|(name, interface, kind)| attach(&mut object, name, interface, kind));
+        let links = links.into_iter().collect::<Result<_, _>>()?;
+        Ok(Intercept { settings, own, known: Vec::new(), counts, _links: links })
+    }
+
+    /// Tells which addresses are those of this machine now: whoever comes from one of them is left alone.
+    ///
+    /// # Errors
+    /// The operating system's: some may not be known.
+    pub fn set_own(&mut self, addresses: &[IpAddr]) -> Result<(), BpfError> {
+        let key = |address: &IpAddr| match address {
+            IpAddr::V4(it) => {
+                let mut key = [0; 16];
+                key[12..].copy_from_slice(&it.octets());
+                key
+            }
+            IpAddr::V6(it) => it.octets(),
+        };
+        for gone in self.known.iter().filter(|known| !addresses.contains(known)) {
+            // One that is not there is as good as gone.
+            let _ = self.own.remove(&key(gone));
+        }
+        self.known.retain(|known| addresses.contains(known));
+        for new in addresses {
+            if !self.known.contains(new) {
+                self.own.insert(key(new), 1, 0).map_err(of_map)?;
+                self.known.push(*new);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether new connections are left alone.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn pass_by(&mut self, on: bool) -> Result<(), BpfError> {
+        let mut known = self.settings.get(&0, 0).map_err(of_map)?;
+        known[PASS_BY] = on.into();
+        self.settings.set(0, known, 0).map_err(of_map)
+    }
+
+    /// What became of first packets.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn taken(&self) -> io::Result<Taken> {
+        let sum = |which: u32| {
+            let counts = self.counts.get(&which, 0).map_err(io::Error::other)?;
+            Ok::<u64, io::Error>(counts.iter().sum())
+        };
+        Ok(Taken { taken: sum(0)?, passed_by: sum(1)?, with_options: sum(2)?, from_here: sum(3)? })
+    }
+}
+
+fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, BpfError> {
+    let missing = || kernel(&format!("the object has no program {name}"));
+    object.program_mut(name).ok_or_else(missing)?.try_into().map_err(of_program)
+}
+
+/// Puts a program to an interface, in front of those that are there, by a link that ends with its descriptor.
+fn attach(object: &mut Ebpf, name: &str, interface: &str, kind: TcAttachType) -> Result<FdLink, BpfError> {
+    let program = program(object, name)?;
+    let id = program.attach_with_options(interface, kind, TcAttachOptions::TcxOrder(LinkOrder::first()));
+    let link = program.take_link(id.map_err(of_program)?).map_err(of_program)?;
+    FdLink::try_from(link).map_err(|_| kernel(&format!("{interface}: its link would outlive this process")))
+}

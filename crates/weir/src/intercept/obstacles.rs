@@ -1,0 +1,119 @@
+//! What stands in the way of an interception, looked at before anything is changed, with the way out.
+
+use std::fmt;
+use std::fs;
+
+use weir_io::{Interfaces, Link, Namespace, check_congestion};
+
+use super::Route;
+use crate::failure::Failure;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// It can't be done.
+    obstacles: Vec<(String, String)>,
+    /// It can, but the operator may have meant something else.
+    notes: Vec<String>,
+    is_forbidden: bool,
+}
+
+impl Found {
+    /// Nothing stands in the way.
+    pub(super) fn is_clear(&self) -> bool {
+        self.obstacles.is_empty()
+    }
+
+    fn obstacle(&mut self, what: impl Into<String>, help: impl Into<String>) {
+        self.obstacles.push((what.into(), help.into()));
+    }
+
+    /// Warns of what was noted.
+    ///
+    /// # Errors
+    /// Something stands in the way.
+    pub(super) fn refuse(self) -> Result<(), Failure> {
+        if self.is_clear() {
+            self.notes.iter().for_each(crate::terminal::warn);
+            return Ok(());
+        }
+        let lines = self.obstacles.iter().map(|(what, help)| format!("weir: {what}\n  help: {help}\n")).collect();
+        Err(if self.is_forbidden { Failure::Privilege(lines) } else { Failure::Running(lines) })
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.obstacles.iter().try_for_each(|(what, help)| writeln!(f, "error: {what}\n  help: {help}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        if self.is_clear() { writeln!(f, "nothing stands in the way") } else { Ok(()) }
+    }
+}
+
+/// Looks for all of it.
+pub(super) fn look(route: &Route) -> Found {
+    let mut found = Found::default();
+    if let Err(error) = Namespace::create() {
+        found.is_forbidden = true;
+        found.obstacle(
+            format!("no network namespace can be made: {error}"),
+            "run as root: it needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+        );
+    }
+    if route.client == route.server {
+        found.obstacle(
+            format!("{} is both sides: which packets are clients' could not be told", route.client),
+            "name the interface that clients' packets come by, and the one that they leave by",
+        );
+    }
+    let [client, server] = [&route.client, &route.server].map(|name| interface(&mut found, name));
+    if server.is_some_and(|link| !link.is_ethernet()) {
+        found.obstacle(
+            format!("{} is not Ethernet: packets can't be taken where they leave by it", route.server),
+            "a tunnel or ppp can be the client side only",
+        );
+    }
+    if client.is_some() {
+        forwarding(&mut found, &route.client);
+    }
+    for name in &route.congestion {
+        if let Err(error) = check_congestion(name) {
+            found.obstacle(error.to_string(), format!("modprobe tcp_{name}, or leave it out"));
+        }
+    }
+    found
+}
+
+fn interface(found: &mut Found, name: &str) -> Option<Link> {
+    let mut interfaces = Interfaces::here().ok()?;
+    let Ok(Some(index)) = interfaces.index(name) else {
+        let known: Vec<String> = fs::read_dir("/sys/class/net")
+            .map(|all| all.filter_map(|one| one.ok()?.file_name().into_string().ok()).collect())
+            .unwrap_or_default();
+        found.obstacle(format!("there is no interface {name}"), format!("this machine has {}", known.join(", ")));
+        return None;
+    };
+    let link = interfaces.link(index).ok()?;
+    if !link.is_up {
+        found.notes.push(format!("{name} is down: ip link set {name} up"));
+    }
+    Some(link)
+}
+
+/// Whether packets that come by an interface are forwarded at all.
+fn forwarding(found: &mut Found, client: &str) {
+    let is_on = |family: &str| {
+        let read = fs::read_to_string(format!("/proc/sys/net/{family}/conf/{client}/forwarding"));
+        read.is_ok_and(|text| text.trim() != "0")
+    };
+    match (is_on("ipv4"), is_on("ipv6")) {
+        (false, false) => {
+            let what =
+                format!("this machine does not forward what comes by {client}, so there are no connections to take");
+            found.obstacle(what, "sysctl net.ipv4.ip_forward=1, and for IPv6 net.ipv6.conf.all.forwarding=1");
+        }
+        (false, true) => found.notes.push("IPv4 is not forwarded: sysctl net.ipv4.ip_forward=1".to_owned()),
+        (true, false) => found.notes.push("IPv6 is not forwarded: sysctl net.ipv6.conf.all.forwarding=1".to_owned()),
+        (true, true) => {}
+    }
+}

@@ -1,0 +1,145 @@
+//! Where an interception lives: a network namespace, joined to this one by a pair of interfaces, in which everything that comes is for it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weir_bpf::{Inside, Intercept, Side};
+use weir_io::{Interfaces, Link, Namespace};
+
+use super::Route;
+use crate::failure::Failure;
+use crate::terminal::tell;
+
+/// What the pair is called inside.
+const INSIDE: &str = "outside";
+/// Both families.
+const ALL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+/// Packets that wait in an interface at most.
+const PACKETS: u32 = 1000;
+
+/// A namespace that is ready. It lasts as long as somebody is in it.
+pub(super) struct Place {
+    namespace: Namespace,
+}
+
+impl Place {
+    /// This thread, and all that it makes, are there from now on.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(super) fn enter(&self) -> Result<(), Failure> {
+        self.namespace.stay().map_err(|error| failed("can't enter the namespace", &error))
+    }
+}
+
+/// What the outer one is called: no other process has this name.
+fn outer() -> String {
+    format!("weir{}", std::process::id())
+}
+
+/// What is done, as one would type it.
+pub(super) fn shown(route: &Route) -> String {
+    let (Route { client, server, .. }, outer) = (route, "weirPID");
+    let mut text = String::from("# In a network namespace without a name, NS, which goes with weir:\n");
+    let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
+    let _ = writeln!(text, "# ip link set {outer} up");
+    for family in ["-4", "-6"] {
+        let _ = writeln!(text, "# ip -n NS {family} route add local default dev lo table 100");
+        let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
+        let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}");
+    }
+    let _ = writeln!(text, "# Programs of the kernel (tcx), whose links weir has and nobody else:");
+    let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
+    let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
+    let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
+    let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
+    text.push_str("# There, with this configuration:\n");
+    text
+}
+
+/// Makes the namespace, and begins to lead connections there.
+///
+/// # Errors
+/// What the kernel refuses. Nothing is left then.
+pub(super) fn open(route: &Route) -> Result<(Place, Intercept), Failure> {
+    let kernel = |what: &'static str| move |error: io::Error| failed(what, &error);
+    let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
+    let [client, server] = [&route.client, &route.server].map(|name| side(&mut here, name));
+    let (client, server) = (client?, server?);
+    let namespace = Namespace::create().map_err(kernel("no namespace can be made"))?;
+    let outer = outer();
+    here.make_pair(&outer, INSIDE, &namespace).map_err(kernel("no pair of interfaces can be made"))?;
+    let index = here.index(&outer).map_err(kernel("the pair of interfaces"))?;
+    let index = index.ok_or_else(|| failed("the pair of interfaces", &io::ErrorKind::NotFound.into()))?;
+    // Not both families may be there.
+    let _ = here.keep_silent(index);
+    let mtu = client.1.mtu.min(server.1.mtu);
+    here.set_limits(index, mtu, PACKETS).map_err(kernel("the pair of interfaces"))?;
+    here.set_up(index).map_err(kernel("the pair of interfaces"))?;
+    let furnish = || furnish(mtu, &route.ports);
+    let hardware = namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
+    let outside = here.link(index).map_err(kernel("the pair of interfaces"))?;
+    let number =
+        outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
+    let inside = Inside { namespace: number, name: &outer, index, hardware };
+    let intercept = Intercept::open(&client.0, &server.0, inside, &route.ports).map_err(|error| match error {
+        weir_bpf::BpfError::NotPermitted => Failure::Privilege(format!("weir: can't lead connections here: {error}\n")),
+        weir_bpf::BpfError::Kernel(why) => Failure::Running(format!("weir: can't lead connections here: {why}\n")),
+    })?;
+    let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
+    let plural = if ports.len() == 1 { "port" } else { "ports" };
+    let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
+    tell(format_args!("takes new TCP connections from {from} to {to}, {plural} {ports}; without weir they pass by"));
+    Ok((Place { namespace }, intercept))
+}
+
+fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {
+    let missing = || failed(name, &io::ErrorKind::NotFound.into());
+    let index = here.index(name).map_err(|error| failed(name, &error))?.ok_or_else(missing)?;
+    let link = here.link(index).map_err(|error| failed(name, &error))?;
+    let header_bytes = if link.is_ethernet() { 14 } else { 0 };
+    Ok((Side { name: name.to_owned(), index, header_bytes }, link))
+}
+
+/// Sets up the namespace, in it. Returns the address of its interface.
+fn furnish(mtu: u32, ports: &[u16]) -> io::Result<[u8; 6]> {
+    let mut interfaces = Interfaces::here()?;
+    let index = |interfaces: &Interfaces, name| interfaces.index(name)?.ok_or_else(|| io::ErrorKind::NotFound.into());
+    let lo: io::Result<u32> = index(&interfaces, "lo");
+    let (lo, inside): (u32, u32) = (lo?, index(&interfaces, INSIDE)?);
+    interfaces.set_up(lo)?;
+    let _ = interfaces.keep_silent(inside);
+    interfaces.set_limits(inside, mtu, PACKETS)?;
+    for family in ALL {
+        match interfaces.lead_in(inside, INSIDE, lo, family) {
+            Err(error) if family.is_ipv4() => return Err(error),
+            // A kernel without IPv6 has nothing to lead.
+            _ => {}
+        }
+    }
+    let reserved: Vec<String> = ports.iter().map(u16::to_string).collect();
+    for (name, value) in [
+        ("ipv4/conf/all/rp_filter", "0"),
+        ("ipv4/conf/outside/rp_filter", "0"),
+        ("ipv4/ip_local_port_range", "1024 65535"),
+        // A connection from one of the ports would look like one of theirs.
+        ("ipv4/ip_local_reserved_ports", &reserved.join(",")),
+        ("ipv4/tcp_max_syn_backlog", "65535"),
+        ("ipv4/tcp_slow_start_after_idle", "0"),
+        ("core/somaxconn", "65535"),
+    ] {
+        fs::write(format!("/proc/sys/net/{name}"), value)
+            .map_err(|error| io::Error::new(error.kind(), format!("net/{name}: {error}")))?;
+    }
+    interfaces.link(inside)?.hardware.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+pub(super) fn failed(what: &str, error: &io::Error) -> Failure {
+    let text = format!("weir: {what}: {error}\n");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::Privilege(text),
+        _ => Failure::Running(text),
+    }
+}
