@@ -9,6 +9,7 @@ mod fate;
 mod limits;
 mod location;
 mod read;
+mod stream;
 mod upstream;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,6 +43,7 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     nginx.limits(&served);
     nginx.draft.keep_names_apart();
     nginx.tell();
+    stream::import(&mut nginx);
     Ok(())
 }
 
@@ -113,14 +115,7 @@ fn address(text: &str) -> String {
 impl<'t> Nginx<'t, '_, '_> {
     /// Those of a name that hold in a block: its own, else those of the nearest block around it.
     fn effective(&self, at: usize, name: &str) -> &'t [usize] {
-        let mut block = at;
-        loop {
-            let found = self.tree.indices(block, name);
-            if !found.is_empty() || block == ROOT {
-                return found;
-            }
-            block = self.tree.nodes[block].parent;
-        }
+        self.tree.effective(at, name)
     }
 
     /// The last of these.
