@@ -8,9 +8,10 @@ use weir_proxy::plan::{IN_PROGRESS_MAX, LIMITS_MAX};
 
 use super::draft::Draft;
 use super::notes::{Kind, harmless};
-use super::tree::Place;
+use super::tree::{Node, Place};
 use crate::reverse::literal;
 use crate::texts;
+use crate::units::time_text;
 
 /// Clients that a table has room for when nothing is said, and the most that it may have.
 const CLIENTS: u64 = 65_536;
@@ -24,6 +25,8 @@ pub(super) struct Limits {
     clients: u64,
     /// Whom no limit is for.
     allow: BTreeSet<String>,
+    /// How long refusals wait, microseconds; None: as weir has it.
+    tarpit_us: Option<u64>,
 }
 
 /// One.
@@ -34,6 +37,8 @@ pub(super) struct Limit {
     /// What it is called, and what all that count together are called.
     pub(super) name: String,
     pub(super) measure: Measure,
+    /// Which answers count, as it is written; empty: it is not answers that count.
+    pub(super) status: &'static str,
     /// What becomes of one too many, as it is written; None: 429.
     pub(super) over: Option<String>,
     /// Nobody is refused.
@@ -153,8 +158,10 @@ impl Requests {
 impl Draft<'_> {
     /// One more limit; one that counts together with another one, and the same, becomes part of that.
     pub(super) fn limit(&mut self, limit: Limit) {
-        let is_same =
-            |other: &Limit| (other.measure, &other.over, other.observe) == (limit.measure, &limit.over, limit.observe);
+        let is_same = |other: &Limit| {
+            (other.measure, other.status, &other.over, other.observe)
+                == (limit.measure, limit.status, &limit.over, limit.observe)
+        };
         let mut together = self.limits.list.iter_mut().filter(|other| other.name == limit.name);
         if together.any(|other| is_same(other) && other.requests.join(&limit.requests)) {
             return;
@@ -185,6 +192,19 @@ impl Draft<'_> {
         self.limits.allow.extend(whom);
     }
 
+    /// Refusals that wait do so for this time.
+    pub(super) fn tarpits(&mut self, node: &Node, us: u64) {
+        let fit = us.clamp(1_000_000, 60_000_000);
+        if fit != us {
+            self.different(node, "`tarpit` is as near to that as weir allows");
+        }
+        let longest = self.limits.tarpit_us.map_or(fit, |other| other.max(fit));
+        if self.limits.tarpit_us.is_some_and(|other| other != fit) {
+            self.different(node, "weir has one `tarpit` for all; the longest one is taken");
+        }
+        self.limits.tarpit_us = Some(longest);
+    }
+
     /// So many clients are remembered at a time where a limit comes from.
     pub(super) fn remembers(&mut self, clients: u64) {
         self.limits.clients = self.limits.clients.max(clients);
@@ -196,7 +216,8 @@ impl Draft<'_> {
         for mut limit in std::mem::take(&mut self.limits.list) {
             let hides = |other: &&Limit| {
                 let acts = !other.observe || limit.observe;
-                acts && other.requests == limit.requests && other.measure.shadows(&limit.measure)
+                let same = other.requests == limit.requests && other.status == limit.status;
+                acts && same && other.measure.shadows(&limit.measure)
             };
             if let Some(other) = kept.iter().find(hides) {
                 let why = format!("`{}` is for the same requests and refuses first", other.name);
@@ -225,6 +246,9 @@ pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
     if clients > CLIENTS {
         let _ = writeln!(out, "    table {clients}");
     }
+    if let Some(us) = draft.limits.tarpit_us {
+        let _ = writeln!(out, "    tarpit \"{}\"", time_text(us));
+    }
     if !draft.limits.allow.is_empty() {
         let _ = writeln!(out, "    allow{}", words(&draft.limits.allow));
     }
@@ -232,6 +256,9 @@ pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
         let what: String = harmless(limit.what.chars().take(80)).collect();
         let _ = writeln!(out, "    // {} {what}", draft.sources.short(limit.place));
         let _ = write!(out, "    limit {} {}", literal(&limit.name), limit.measure.written());
+        if !limit.status.is_empty() {
+            let _ = write!(out, " status={}", literal(limit.status));
+        }
         if let Some(over) = &limit.over {
             let _ = write!(out, " over={}", literal(over));
         }

@@ -16,6 +16,9 @@ use crate::texts;
 /// The most of anything that weir takes.
 const AMOUNT_MAX: u64 = 1_000_000;
 
+/// Counters of answers, with the statuses that they are about.
+const STATUSES: [(&str, &str); 2] = [("http_err_rate", "400-499"), ("http_fail_rate", "500,502-504,506-599")];
+
 /// A counter that a line compares: of a client, in a table.
 struct Counter<'t> {
     /// As in `store`, without its time.
@@ -53,7 +56,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     fn limit_by(&mut self, frontend: usize, section: usize, line: &'t Node, comparison: &Comparison<'t>) -> bool {
         let Some(counter) = self.counter(frontend, section, comparison) else { return false };
         let Some((measure, size)) = self.measure(line, &counter) else { return false };
-        let is_of_connections = measure.count() != "requests";
+        let is_of_connections = !matches!(measure.count(), "requests" | "answers");
         if is_of_connections && !comparison.rest.is_empty() || self.tree.nodes.iter().any(changes_sources) {
             return false;
         }
@@ -67,9 +70,17 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different(line, why);
         }
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
-        let over = self.over(line, &measure);
-        let hammer = matches!(measure, Measure::Rate { .. });
-        if hammer {
+        let over = self.over(section, line, &measure);
+        let status = STATUSES.iter().find(|(name, _)| *name == counter.name).map_or("", |(_, status)| status);
+        // Who is refused has made one more error there.
+        let is_of_errors = counter.name == "http_err_rate";
+        if is_of_errors {
+            let why = "HAProxy counts also what it refuses by its rules, weir no refusals by limits";
+            self.draft.different_once(line, why);
+        }
+        let is_rate = matches!(measure, Measure::Rate { .. });
+        let hammer = is_rate && (status.is_empty() || is_of_errors);
+        if is_rate {
             let why = "HAProxy counts what came within the time that `store` says; weir lets so many come at once, and then as many evenly in that time";
             self.draft.different_once(line, why);
         }
@@ -82,7 +93,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         for requests in all {
             // Who is refused is counted as well: so he has to keep quiet.
             let (place, what, name, over) = (line.place, line.shown(), name.clone(), over.clone());
-            self.draft.limit(Limit { place, what, name, measure, over, observe: false, hammer, requests });
+            self.draft.limit(Limit { place, what, name, measure, status, over, observe: false, hammer, requests });
         }
         true
     }
@@ -197,6 +208,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         };
         let measure = match (counter.name, is_of_connections) {
             ("http_req_rate", false) if line.name() == "http-request" => rate("requests")?,
+            ("http_err_rate" | "http_fail_rate", false) if line.name() == "http-request" => rate("answers")?,
             ("conn_rate", true) => rate("connections")?,
             ("conn_cur", true) => Measure::Number { count: "open", max: most },
             _ => return None,
@@ -212,8 +224,8 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 
     /// What becomes of one too many.
-    fn over(&mut self, line: &Node, measure: &Measure) -> Option<String> {
-        if measure.count() != "requests" {
+    fn over(&mut self, section: usize, line: &Node, measure: &Measure) -> Option<String> {
+        if !matches!(measure.count(), "requests" | "answers") {
             return None;
         }
         let status = line.arguments().skip_while(|word| *word != "deny_status" && *word != "status").nth(1);
@@ -221,7 +233,15 @@ impl<'t> Haproxy<'t, '_, '_> {
             ("deny", "429") => None,
             ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => Some(status.to_owned()),
             ("tarpit", _) => {
-                self.draft.different(line, "weir answers with 429 after the `tarpit` of `shield`, which is 10 s");
+                // Without a time of its own it is that of a connect.
+                let said = self.one(section, &["timeout", "tarpit"]).or(self.one(section, &["timeout", "connect"]));
+                match said.and_then(|said| Some((said, time(said.argument(2))?))) {
+                    Some((said, us)) => self.draft.tarpits(said, us),
+                    None => self.draft.different(line, "it waits for the `tarpit` of `shield`, which is 10 s"),
+                }
+                if status != Some("429") {
+                    self.draft.different_once(line, "weir answers with 429, where HAProxy does so with 500");
+                }
                 Some("tarpit".to_owned())
             }
             ("reject" | "silent-drop", _) => {
