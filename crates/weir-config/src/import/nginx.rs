@@ -36,11 +36,13 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let domains = domains.map(|domain| format!("*{domain}")).collect();
     let tells_clients = answer::tells_clients(&tree);
     let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams: HashMap::new(), served: Vec::new() };
+    let are_default: HashSet<usize> = defaults.values().copied().collect();
     for at in servers {
-        nginx.server(at, defaults.contains(&at));
+        nginx.server(at, are_default.contains(&at));
     }
     let served = std::mem::take(&mut nginx.served);
-    nginx.limits(&served);
+    let places = limits::Places::new(&tree, &defaults, &served);
+    nginx.limits(&served, &places);
     nginx.draft.keep_names_apart();
     nginx.tell();
     stream::import(&mut nginx);
@@ -73,26 +75,27 @@ struct Server {
     expressions: Vec<location::Expression>,
 }
 
-/// Servers that are the default of an address.
-fn defaults(tree: &Tree, servers: &[usize]) -> HashSet<usize> {
+/// The server that is the default of each address.
+fn defaults(tree: &Tree, servers: &[usize]) -> BTreeMap<String, usize> {
     // The one that says so, or the first.
     let mut of: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     for at in servers {
-        let mut listens: Vec<(String, bool)> = tree
-            .named(*at, "listen")
-            .map(|node| (address(node.argument(1)), node.arguments().any(|word| word.starts_with("default"))))
-            .collect();
-        if listens.is_empty() {
-            listens.push((address("80"), false));
-        }
-        for (address, says_so) in listens {
+        for (address, says_so) in listens(tree, *at) {
             let entry = of.entry(address).or_insert((*at, says_so));
             if says_so && !entry.1 {
                 *entry = (*at, true);
             }
         }
     }
-    of.into_values().map(|(at, _)| at).collect()
+    of.into_iter().map(|(address, (at, _))| (address, at)).collect()
+}
+
+/// The addresses of a server, each with whether it says that it is the default there.
+fn listens(tree: &Tree, at: usize) -> Vec<(String, bool)> {
+    let says_so = |node: &Node| node.arguments().any(|word| word.starts_with("default"));
+    let all = tree.named(at, "listen").map(|node| (address(node.argument(1)), says_so(node)));
+    let all: Vec<(String, bool)> = all.collect();
+    if all.is_empty() { vec![(address("80"), false)] } else { all }
 }
 
 /// What stands behind `listen`, as weir writes it.
