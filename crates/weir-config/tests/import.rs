@@ -408,6 +408,8 @@ fn pieces() -> impl Strategy<Value = String> {
         "timeout client 1m",
         "timeout server 0",
         "default_backend t",
+        "rate_limit {\n zone z {\n key {remote_host}\n window 1s\n events 5\n",
+        "rate_limit /r/* {\n zone y {\n key {header.X}\n window 1m\n events 7\n }\n }\n",
     ];
     let marks = [" {\n", "\n}\n", ";\n", "\n", " ", " ", "\t", "#", "\\", "'", "\"", "`", "$", "é", "\u{2028}"];
     let word = prop::sample::select(words.to_vec()).prop_map(|word| format!("{word} "));

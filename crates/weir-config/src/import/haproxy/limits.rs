@@ -4,17 +4,13 @@
 //! some out; those without a counter stay what they were.
 
 use super::super::cases::Case;
-use super::super::limits::{Limit, Measure, Requests};
+use super::super::limits::{AMOUNT_MAX, Limit, Measure, Requests, per_unit};
 use super::super::missing::Missing;
-use super::super::route::Route;
 use super::super::tree::{Node, ROOT};
 use super::acl::{SOURCES, condition};
 use super::fate::time;
 use super::{Haproxy, PROXIES};
 use crate::texts;
-
-/// The most of anything that weir takes.
-const AMOUNT_MAX: u64 = 1_000_000;
 
 /// Counters of answers, with the statuses that they are about.
 const STATUSES: [(&str, &str); 2] = [("http_err_rate", "400-499"), ("http_fail_rate", "500,502-504,506-599")];
@@ -93,7 +89,18 @@ impl<'t> Haproxy<'t, '_, '_> {
         for requests in all {
             // Who is refused is counted as well: so he has to keep quiet.
             let (place, what, name, over) = (line.place, line.shown(), name.clone(), over.clone());
-            self.draft.limit(Limit { place, what, name, measure, status, over, observe: false, hammer, requests });
+            self.draft.limit(Limit {
+                place,
+                what,
+                name,
+                measure,
+                status,
+                by: String::new(),
+                over,
+                observe: false,
+                hammer,
+                requests,
+            });
         }
         true
     }
@@ -135,18 +142,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         let mut exempt: Vec<String> = Vec::new();
         let mut all: Vec<Requests> = Vec::new();
         for case in &cases {
-            let route = case.route(Route::default());
-            if route.scheme.is_some() || !route.conditions.is_empty() {
-                return None;
-            }
-            exempt.extend_from_slice(case.exempt()?);
-            let mut requests = Requests { methods: route.methods.into_iter().collect(), ..Requests::default() };
-            requests.hosts.extend(Some(route.host).filter(|host| host != "*"));
-            let paths = if route.exact { &mut requests.exact } else { &mut requests.prefixes };
-            paths.extend(Some(route.path).filter(|path| path != "/" || route.exact));
-            if requests.is_refused() {
-                return None;
-            }
+            let (requests, whom) = Requests::of(case)?;
+            exempt.extend_from_slice(whom);
             all.push(requests);
         }
         Some((all, exempt))
@@ -203,7 +200,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         let stored = behind("store")?.split(',').map(str::trim);
         let mut times = stored.filter_map(|one| one.strip_prefix(counter.name)?.strip_prefix('(')?.strip_suffix(')'));
         let mut rate = |count| {
-            let (number, seconds) = rate(most, time(times.next()?)?)?;
+            let (number, seconds) = per_unit(most, time(times.next()?)?)?;
             Some(Measure::Rate { count, number, seconds, burst: most })
         };
         let measure = match (counter.name, is_of_connections) {
@@ -280,37 +277,7 @@ fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
     }
 }
 
-/// So many in this time, as a rate that weir takes: the number, and in how many seconds.
-fn rate(most: u64, window_us: u64) -> Option<(u64, u64)> {
-    let number = |seconds: u64| most.checked_mul(seconds)?.checked_mul(1_000_000);
-    let is_whole = |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
-    let seconds = [1, 60, 3600].into_iter().find(is_whole).unwrap_or(3600);
-    let number = number(seconds).filter(|_| window_us > 0)?.div_ceil(window_us);
-    (number <= AMOUNT_MAX).then_some((number, seconds))
-}
-
 /// Whether by this line the address of a client is another than that of its connection.
 fn changes_sources(line: &Node) -> bool {
     line.arguments().any(|word| SOURCES.contains(&word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_in_units_of_weir() {
-        let second = 1_000_000;
-        for (most, window_us, expected) in [
-            (100, 10 * second, Some((10, 1))),
-            (20, 3 * second, Some((400, 60))),
-            (5, 3600 * second, Some((5, 3600))),
-            (10, 7 * second, Some((5143, 3600))),
-            (1, 86_400 * second, Some((1, 3600))),
-            (1_000_000, 1, None),
-            (1, 0, None),
-        ] {
-            assert_eq!(rate(most, window_us), expected, "{most} in {window_us}");
-        }
-    }
 }

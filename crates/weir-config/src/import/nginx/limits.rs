@@ -223,7 +223,18 @@ impl<'t> Nginx<'t, '_, '_> {
         let over = self.over(words, node);
         let (place, what, observe) = (node.place, node.shown(), dry_run || bare.is_some());
         self.draft.remembers(clients);
-        self.draft.limit(Limit { place, what, name, measure, status: "", over, observe, hammer: false, requests });
+        self.draft.limit(Limit {
+            place,
+            what,
+            name,
+            measure,
+            status: "",
+            by: String::new(),
+            over,
+            observe,
+            hammer: false,
+            requests,
+        });
         Ok(())
     }
 

@@ -268,6 +268,7 @@ impl<'t> Stream<'_, 't, '_, '_> {
                 name: name.to_owned(),
                 measure: Measure::Number { count: "open", max },
                 status: "",
+                by: String::new(),
                 over: Some("close".to_owned()),
                 observe: !is_for_all || self.is_on(at, "limit_conn_dry_run"),
                 hammer: false,
