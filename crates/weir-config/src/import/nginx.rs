@@ -9,6 +9,7 @@ mod fate;
 mod limits;
 mod location;
 mod read;
+mod refusal;
 mod stream;
 mod upstream;
 
@@ -35,7 +36,8 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let domains = names.filter_map(|name| name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.'))));
     let domains = domains.map(|domain| format!("*{domain}")).collect();
     let tells_clients = answer::tells_clients(&tree);
-    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams: HashMap::new(), served: Vec::new() };
+    let (upstreams, served, tests) = (HashMap::new(), Vec::new(), HashSet::new());
+    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams, served, tests };
     let are_default: HashSet<usize> = defaults.values().copied().collect();
     for at in servers {
         nginx.server(at, are_default.contains(&at));
@@ -61,6 +63,8 @@ struct Nginx<'t, 'd, 'a> {
     upstreams: HashMap<(String, bool), Option<usize>>,
     /// Servers that take requests.
     served: Vec<limits::Served>,
+    /// `if` blocks that could be carried over.
+    tests: HashSet<usize>,
 }
 
 /// A `server`.
@@ -73,6 +77,8 @@ struct Server {
     names: Vec<String>,
     /// What keeps some out by expressions.
     expressions: Vec<location::Expression>,
+    /// What an `if` refuses of all of its requests.
+    refusals: Vec<refusal::Refusal>,
 }
 
 /// The server that is the default of each address.
@@ -151,9 +157,12 @@ impl<'t> Nginx<'t, '_, '_> {
             hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
             hosts.push("*".to_owned());
         }
-        let mut server = Server { at, group, hosts, names, expressions: Vec::new() };
+        let mut server = Server { at, group, hosts, names, expressions: Vec::new(), refusals: Vec::new() };
         for test in tree.indices(at, "if") {
-            if !self.server_test(&mut server, *test) {
+            let found = refusal::refusals(self, &server, *test);
+            let is_done = !found.is_empty();
+            server.refusals.extend(found);
+            if !is_done && !self.server_test(&mut server, *test) {
                 self.draft.groups[group].only_tls |= sends_to_tls(tree, &tree.nodes[*test]);
                 self.lost_test(*test);
             }
@@ -163,6 +172,7 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         if let Some(found) = tree.indices(at, "return").first() {
             let answer = &tree.nodes[*found];
+            server.refusals.retain(|refusal| refusal.place < answer.place);
             for one in self.answers(&server, at, answer) {
                 self.answer_all(&server, &server.hosts, (at, answer), one);
             }

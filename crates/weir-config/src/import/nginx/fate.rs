@@ -5,7 +5,7 @@ use weir_proxy::observe::access::{Escape, Template};
 use super::super::fate::{Fate, Fates};
 use super::super::missing::Missing;
 use super::super::notes::Kind;
-use super::super::tree::{Node, ROOT};
+use super::super::tree::{Node, ROOT, Tree};
 use super::location::keeps_some_out;
 use super::{Nginx, sends_to_tls, size, time};
 use crate::reverse::literal;
@@ -273,6 +273,7 @@ impl Nginx<'_, '_, '_> {
             "rewrite" if !self.passes_on(node.parent) => self.draft.missing(node, Missing::Redirect),
             "rewrite" => {}
             "if" if self.tree.nodes[node.parent].name() == "server" => {}
+            "if" if self.tests.contains(&at) => {}
             "if" => self.lost_test(at),
             "proxy_redirect" if matches!(node.argument(1), "off" | "default") => self.draft.unneeded(name),
             "gzip" | "proxy_cache" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
@@ -352,7 +353,7 @@ impl Nginx<'_, '_, '_> {
         if matches!(name, "" | "combined") || name.contains('=') {
             return String::new();
         }
-        let block = self.top(node);
+        let block = top(self.tree, node);
         let is_tcp = self.tree.nodes[block].name() == "stream";
         let tops = [ROOT].into_iter().chain(self.tree.indices(ROOT, "http").iter().copied());
         let tops = tops.filter(|_| !is_tcp).chain(is_tcp.then_some(block));
@@ -379,15 +380,6 @@ impl Nginx<'_, '_, '_> {
         format!(" format={}{escape}", literal(&text))
     }
 
-    /// The block of the file that a directive is in.
-    fn top(&self, node: &Node) -> usize {
-        let mut block = node.parent;
-        while self.tree.nodes[block].parent != ROOT {
-            block = self.tree.nodes[block].parent;
-        }
-        block
-    }
-
     /// An `if` that could not be carried over.
     pub(super) fn lost_test(&mut self, at: usize) {
         let tree = self.tree;
@@ -399,6 +391,15 @@ impl Nginx<'_, '_, '_> {
         let opens = if opens { ": what it kept out is let in now" } else { "" };
         self.draft.lost(node, format!("{}{opens}", Missing::Criteria.why()));
     }
+}
+
+/// The block of the file that a directive is in.
+fn top(tree: &Tree, node: &Node) -> usize {
+    let mut block = node.parent;
+    while tree.nodes[block].parent != ROOT {
+        block = tree.nodes[block].parent;
+    }
+    block
 }
 
 /// A format for connections that are passed on as they are, with weir's names.
