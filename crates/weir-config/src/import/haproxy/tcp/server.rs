@@ -31,6 +31,22 @@ struct Said {
     slow_start_us: u64,
 }
 
+impl Said {
+    /// `inter`, `rise`, `fall`.
+    fn probe(&mut self, word: &str, value: &str) {
+        let count = || value.parse::<u64>().ok().map(|count| count.clamp(1, 100).to_string());
+        let (name, value) = match word {
+            "inter" => {
+                let us = time(value).map(|us| us.clamp(100_000, 86_400_000_000));
+                ("interval", us.map(|us| format!("\"{}\"", time_text(us))))
+            }
+            "rise" => ("rise", count()),
+            _ => ("fall", count()),
+        };
+        self.probes.extend(value.map(|value| (name, value)));
+    }
+}
+
 /// The upstream of a section; None: there is none that works.
 pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<usize> {
     if let Some(known) = haproxy.passed.get(&at) {
@@ -122,12 +138,7 @@ fn server_line<'t>(
                 unused |= server.weight == 0;
             }
             "maxconn" => server.connections = value().parse().ok().filter(|most| *most > 0),
-            "inter" => drop(time(value()).map(|us| {
-                said.probes.insert("interval", format!("\"{}\"", time_text(us.clamp(100_000, 86_400_000_000))))
-            })),
-            "rise" | "fall" => drop(value().parse::<u64>().ok().map(|count| {
-                said.probes.insert(if word == "rise" { "rise" } else { "fall" }, count.clamp(1, 100).to_string())
-            })),
+            "inter" | "rise" | "fall" => said.probe(word, value()),
             "slowstart" => said.slow_start_us = time(value()).unwrap_or_default().max(said.slow_start_us),
             "ssl" | "no-ssl" => speaks_tls = word == "ssl",
             "no-send-proxy" | "no-send-proxy-v2" => header = None,
