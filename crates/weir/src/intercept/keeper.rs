@@ -5,10 +5,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 use weir_bpf::{Intercept, Taken};
+use weir_io::Interfaces;
 
 use super::place::failed;
 use crate::failure::Failure;
@@ -20,22 +21,42 @@ const LOOK: Duration = Duration::from_millis(100);
 const FULL_PERCENT: u64 = 90;
 const ROOM_PERCENT: u64 = 80;
 
+/// How long what is on its way may take at the end.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What leads connections inside, and what is there for that.
+pub(super) struct Way {
+    /// The programs.
+    pub(super) intercept: Intercept,
+    /// The interfaces outside.
+    pub(super) interfaces: Interfaces,
+    /// The index of the one that leads inside.
+    pub(super) index: u32,
+}
+
 /// See the module. Connections are led inside until this [ends](Keeper::end), or the process does.
 pub(super) struct Keeper {
     end: SyncSender<()>,
-    thread: JoinHandle<Intercept>,
+    thread: JoinHandle<Way>,
 }
 
 impl Keeper {
-    /// Leads nothing inside any more, and says what was.
+    /// Leads nothing inside any more once what was over there has reached its ends, and says what was.
     pub(super) fn end(self) {
         drop(self.end);
-        let Ok(intercept) = self.thread.join() else { return };
+        let Ok(Way { intercept, mut interfaces, index }) = self.thread.join() else { return };
+        let until = Instant::now() + LAST_PATIENCE;
+        while sockets_inside() > 0 && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
         if let Ok(Taken { taken, passed_by, with_options, from_here }) = intercept.taken() {
             tell(format_args!(
                 "{taken} connections were taken; {passed_by} passed by for want of room, {with_options} for their options, {from_here} as this machine's own"
             ));
         }
+        drop(intercept);
+        // Else it goes with the namespace.
+        let _ = interfaces.remove(index);
     }
 }
 
@@ -43,15 +64,16 @@ impl Keeper {
 ///
 /// # Errors
 /// No thread, or the addresses of this machine can't be known.
-pub(super) fn start(mut intercept: Intercept) -> Result<Keeper, Failure> {
+pub(super) fn start(mut way: Way) -> Result<Keeper, Failure> {
     let list = |error| failed("can't list the addresses of this machine", &error);
-    tell_own(&mut intercept, &weir_io::local_addresses().map_err(list)?);
+    tell_own(&mut way.intercept, &weir_io::local_addresses().map_err(list)?);
     let (end, ended) = sync_channel(0);
-    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(intercept, &ended));
+    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &ended));
     Ok(Keeper { end, thread: thread.map_err(|error| failed("no thread", &error))? })
 }
 
-fn keep(mut intercept: Intercept, ended: &Receiver<()>) -> Intercept {
+fn keep(mut way: Way, ended: &Receiver<()>) -> Way {
+    let intercept = &mut way.intercept;
     /// Looks in ten seconds.
     const OWN_EVERY: u32 = 100;
     let (mut looks, mut is_full) = (0u32, false);
@@ -60,7 +82,7 @@ fn keep(mut intercept: Intercept, ended: &Receiver<()>) -> Intercept {
         if looks % OWN_EVERY == 0
             && let Ok(addresses) = weir_io::local_addresses()
         {
-            tell_own(&mut intercept, &addresses);
+            tell_own(intercept, &addresses);
         }
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let was_full = is_full;
@@ -73,7 +95,7 @@ fn keep(mut intercept: Intercept, ended: &Receiver<()>) -> Intercept {
             }
         }
     }
-    intercept
+    way
 }
 
 /// With so many sockets connections pass by.
