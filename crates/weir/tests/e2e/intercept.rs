@@ -8,12 +8,18 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{Protocol, SockRef};
 
 use crate::kit::{DEADLINE, Io, Neighbour, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 
-on_both_drivers!(connections_are_taken, what_is_not_for_it_passes_by, a_narrow_place_is_found_out, nothing_is_left);
+on_both_drivers!(
+    connections_are_taken,
+    what_is_not_for_it_passes_by,
+    a_narrow_place_is_found_out,
+    without_room_connections_pass_by,
+    nothing_is_left,
+);
 
 /// `weir intercept` here.
 struct Intercept {
@@ -23,9 +29,12 @@ struct Intercept {
 
 impl Intercept {
     fn start(io: Io, more: &[&str]) -> Intercept {
+        Intercept::start_by(Command::new(env!("CARGO_BIN_EXE_weir")), io, more)
+    }
+
+    fn start_by(mut command: Command, io: Io, more: &[&str]) -> Intercept {
         let scratch = Scratch::new();
         let said = std::fs::File::create(scratch.path("said")).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
         command.args(["--workers", "2", "--io", io.word()]).args(more).env("WEIR_ADMIN", scratch.path("admin.sock"));
         let child = command.stdin(Stdio::null()).stderr(said).spawn().expect("it starts");
@@ -136,6 +145,16 @@ fn what_is_not_for_it_passes_by(io: Io) {
         // From one of the ports itself.
         let (mut odd, _) = between.ask(CLIENT[0], 8443, SERVER[0], 8080).expect("it passes by");
         echoes(&mut odd);
+        // Options that would be lost.
+        match between.ask_by(Protocol::MPTCP, (CLIENT[0], 4003), (SERVER[0], 8080)) {
+            Ok((mut paths, _)) => {
+                echoes(&mut paths);
+            }
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTONOSUPPORT.raw_os_error()) => {
+                eprintln!("not tested: this kernel has no Multipath TCP");
+            }
+            Err(error) => panic!("{error}"),
+        }
         assert_eq!(weir.total("tcp_connections"), 0);
         let (mut taken, _) = between.ask(CLIENT[0], 4002, SERVER[0], 8080).expect("it gets through");
         echoes(&mut taken);
@@ -192,6 +211,30 @@ fn a_narrow_place_is_found_out(io: Io) {
         pairs.iter().for_each(|(from, to)| upload(from, to));
         assert_eq!(weir.total("tcp_connections"), 2);
         weir.end("-TERM");
+    });
+}
+
+fn without_room_connections_pass_by(io: Io) {
+    in_network("without_room_connections_pass_by", io, || {
+        let between = Between::new();
+        between.serve(SERVER[0], 8080);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]);
+        let weir = Intercept::start_by(shell, io, &[]);
+        let mut open = Vec::new();
+        eventually("there is no room", || {
+            open.push(between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through"));
+            weir.said().contains("new connections pass by: 400 descriptors are nearly used up")
+        });
+        let before = weir.total("tcp_connections");
+        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+        echoes(&mut stream);
+        assert_eq!(weir.total("tcp_connections"), before);
+        open.clear();
+        eventually("there is room", || weir.said().contains("new connections are taken again"));
+        between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+        assert_eq!(weir.total("tcp_connections"), before + 1);
+        weir.end("-INT");
     });
 }
 
