@@ -9,7 +9,8 @@
 //   from inside:            to servers by their interface, to clients by theirs
 //
 // What is never led inside: first packets with options that a second connection could not keep (MD5 and AO of TCP, Multipath TCP), from one of the ports
-// themselves, or from an address of this machine (of a NAT); fragments; IPv6 with extension headers. Errors of ICMP about a packet of ours reach it.
+// themselves, whose addresses or ports this machine has changed (NAT), or for which nobody listens inside; fragments; IPv6 with extension headers. Errors
+// of ICMP about a packet of ours reach it, and so does what comes for a connection that is over, so that it is told.
 // Compiled by `bpf/compile`; loaded by `src/intercept.rs`, which says what the maps hold. Needs no header of the system.
 
 typedef unsigned char u8;
@@ -21,8 +22,7 @@ typedef unsigned long long u64;
 #define INLINE static inline __attribute__((always_inline))
 
 // linux/bpf.h and linux/pkt_cls.h: map types, verdicts, numbers of helpers.
-enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6 };
-enum { NO_PREALLOC = 1 };
+enum { ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9 };
 // TCX_NEXT: whatever else is there decides.
 enum { NEXT = -1, DROP = 2 };
 
@@ -36,6 +36,7 @@ struct sock {
 };
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*const store_bytes)(struct sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 len) = (void *)26;
@@ -61,13 +62,14 @@ struct settings {
 struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
 // A bit for each port whose connections are taken.
 struct map SECTION("maps") ports = {ARRAY, 4, 8, 1024, 0};
-// Addresses of this machine, as those of IPv6 are written, with 0 in front of those of IPv4.
-struct address {
-    u32 words[4];
+// Whose first packet came by the clients' interface, from there to there: 0, or 1 when it was taken. Addresses of IPv4 are in the last words.
+struct ends {
+    u32 source[4], destination[4];
+    u16 source_port, destination_port;
 };
-struct map SECTION("maps") own = {HASH, sizeof(struct address), 1, 1, NO_PREALLOC};
+struct map SECTION("maps") begun = {LRU_HASH, sizeof(struct ends), 1, 1, 0};
 // What became of first packets.
-enum { TAKEN, PASSED_BY, WITH_OPTIONS, FROM_HERE };
+enum { TAKEN, PASSED_BY, WITH_OPTIONS, CHANGED };
 struct map SECTION("maps") counts = {PERCPU_ARRAY, 4, 8, 4, 0};
 
 #define BE16(number) ((u16)((number) << 8 | (number) >> 8))
@@ -195,18 +197,63 @@ INLINE struct settings *known(void) {
     return map_lookup(&settings, &first);
 }
 
+// Between whom a packet is; `back`: the other way round.
+INLINE struct ends ends_of(const struct packet *packet, int back) {
+    struct ends ends = {};
+    if (packet->is_four) {
+        ends.source[3] = back ? packet->four.destination : packet->four.source;
+        ends.destination[3] = back ? packet->four.source : packet->four.destination;
+    } else {
+        __builtin_memcpy(ends.source, back ? packet->six.destination : packet->six.source, sizeof ends.source);
+        __builtin_memcpy(ends.destination, back ? packet->six.source : packet->six.destination, sizeof ends.destination);
+    }
+    ends.source_port = back ? packet->four.destination_port : packet->four.source_port;
+    ends.destination_port = back ? packet->four.source_port : packet->four.destination_port;
+    return ends;
+}
+
+// The state of the socket inside that a packet is for; 0: there is none.
+INLINE u32 state_inside(struct sk_buff *skb, struct packet *packet, const struct settings *at) {
+    struct sock *sock = packet->is_four ? skc_lookup_tcp(skb, &packet->four, sizeof packet->four, at->netns, 0)
+                                        : skc_lookup_tcp(skb, &packet->six, sizeof packet->six, at->netns, 0);
+    if (!sock)
+        return 0;
+    u32 state = sock->state;
+    sk_release(sock);
+    return state;
+}
+
+INLINE int is_first(struct sk_buff *skb, const struct packet *packet) {
+    u8 flags = 0;
+    return !load_bytes(skb, packet->at + 13, &flags, 1) && (flags & (SYN | ACK)) == SYN;
+}
+
 int SECTION("classifier/from_outside") from_outside(struct sk_buff *skb) {
     struct settings *at = known();
     struct packet packet = {};
-    if (!at || !read(skb, skb->ifindex == at->client ? at->client_header : at->server_header, &packet))
+    if (!at)
         return NEXT;
-    struct sock *sock = packet.is_four ? skc_lookup_tcp(skb, &packet.four, sizeof packet.four, at->netns, 0)
-                                       : skc_lookup_tcp(skb, &packet.six, sizeof packet.six, at->netns, 0);
-    if (!sock)
+    int is_client = skb->ifindex == at->client;
+    if (!read(skb, is_client ? at->client_header : at->server_header, &packet))
         return NEXT;
-    u32 state = sock->state;
-    sk_release(sock);
-    return state == LISTEN ? NEXT : redirect_peer(at->inside, 0);
+    if (!packet.is_error && is_first(skb, &packet)) {
+        // Others decide whether it goes on; until then it is none of ours.
+        if (is_client && is_port_ours(packet.four.destination_port)) {
+            struct ends ends = ends_of(&packet, 0);
+            u8 taken = 0;
+            map_update(&begun, &ends, &taken, 0);
+        }
+        return NEXT;
+    }
+    u32 state = state_inside(skb, &packet, at);
+    if (state && state != LISTEN)
+        return redirect_peer(at->inside, 0);
+    if (packet.is_error)
+        return NEXT;
+    // One that is over: whoever sends still is told by a reset.
+    struct ends ends = ends_of(&packet, !is_client);
+    u8 *taken = map_lookup(&begun, &ends);
+    return taken && *taken ? redirect_peer(at->inside, 0) : NEXT;
 }
 
 // Whether a first packet has options that a second connection could not keep.
@@ -241,19 +288,18 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     if (load_bytes(skb, packet.at + 12, flags, 2) || (flags[1] & (SYN | ACK)) != SYN || !is_port_ours(packet.four.destination_port)
         || is_port_ours(packet.four.source_port))
         return NEXT;
+    struct ends ends = ends_of(&packet, 0);
+    u8 *taken = map_lookup(&begun, &ends);
+    if (!taken) {
+        count(CHANGED);
+        return NEXT;
+    }
     u32 bytes = (flags[0] >> 4) * 4;
     if (bytes < 20 || has_odd_options(skb, packet.at + 20, bytes - 20)) {
         count(WITH_OPTIONS);
         return NEXT;
     }
-    struct address source = {{0, 0, 0, packet.four.source}};
-    if (!packet.is_four)
-        __builtin_memcpy(source.words, packet.six.source, sizeof source.words);
-    if (map_lookup(&own, &source)) {
-        count(FROM_HERE);
-        return NEXT;
-    }
-    if (at->pass_by) {
+    if (at->pass_by || !state_inside(skb, &packet, at)) {
         count(PASSED_BY);
         return NEXT;
     }
@@ -261,6 +307,7 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     __builtin_memcpy(hardware, at->hardware, sizeof hardware);
     if (store_bytes(skb, 0, hardware, sizeof hardware, 0))
         return NEXT;
+    *taken = 1;
     count(TAKEN);
     return redirect(at->inside, 0);
 }

@@ -5,9 +5,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
@@ -18,8 +17,8 @@ use crate::error::{BpfError, kernel, map, of_map, of_object, of_program};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/intercept.bpf.o");
 
-/// Own addresses that are known at most.
-const OWN_MAX: u32 = 4096;
+/// Connections of which is remembered that they were taken: with more, those that are over are told so later.
+const BEGUN_MAX: u32 = 1 << 16;
 
 /// An interface whose packets are looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,19 +49,17 @@ pub struct Inside<'a> {
 pub struct Taken {
     /// Led inside.
     pub taken: u64,
-    /// Left alone, because that was [asked](Intercept::pass_by).
+    /// Left alone, because that was [asked](Intercept::pass_by), or nobody listens inside.
     pub passed_by: u64,
     /// The same, for they have options that a second connection could not keep: MD5 (RFC 2385), AO (RFC 5925), Multipath TCP (RFC 8684).
     pub with_options: u64,
-    /// The same, for they come from an address of this machine, as those of a NAT.
-    pub from_here: u64,
+    /// The same, for this machine has changed their addresses or ports (NAT).
+    pub changed: u64,
 }
 
 /// See the module.
 pub struct Intercept {
     settings: Array<MapData, Settings>,
-    own: HashMap<MapData, [u8; 16], u8>,
-    known: Vec<IpAddr>,
     counts: PerCpuArray<MapData, u64>,
     /// The programs stay in their places while they are open.
     _links: Vec<FdLink>,
@@ -80,23 +77,20 @@ impl fmt::Debug for Intercept {
 }
 
 impl Intercept {
+    /// Whether it could begin, as far as that is a matter of the kernel. Nothing is changed.
+    ///
+    /// # Errors
+    /// See [`BpfError`].
+    pub fn probe() -> Result<(), BpfError> {
+        load().map(drop)
+    }
+
     /// Begins. `ports` are those that clients connect to.
     ///
     /// # Errors
     /// See [`BpfError`]. Then nothing is changed.
     pub fn open(client: &Side, server: &Side, inside: Inside<'_>, ports: &[u16]) -> Result<Intercept, BpfError> {
-        if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(6, 6, 0)) {
-            return Err(kernel("it needs Linux 6.6 or later (tcx)"));
-        }
-        let mut loader = EbpfLoader::new();
-        // Types of the kernel matter to none of the programs; it may have none to offer.
-        loader.btf(None);
-        loader.map_max_entries("own", OWN_MAX);
-        let mut object = loader.load(OBJECT).map_err(of_object)?;
-        // Before any map is let go: they name them by their descriptors.
-        for name in ["from_outside", "to_servers", "from_inside"] {
-            program(&mut object, name)?.load().map_err(of_program)?;
-        }
+        let mut object = load()?;
         let mut words = vec![0u64; 1 << 10];
         ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64));
         let mut bits: Array<_, u64> = map(&mut object, "ports")?;
@@ -110,7 +104,7 @@ impl Intercept {
         let known =
             [inside.namespace, inside.index, client.index, server.index, headers[0], headers[1], 0, hardware, rest];
         settings.set(0, known, 0).map_err(of_map)?;
-        let (own, counts) = (map(&mut object, "own")?, map(&mut object, "counts")?);
+        let counts = map(&mut object, "counts")?;
         // New connections last: they find all the others in their places.
         let places = [
             ("from_inside", inside.name, TcAttachType::Ingress),
@@ -120,34 +114,7 @@ impl Intercept {
         ];
         let links = places.map(|(name, interface, kind)| attach(&mut object, name, interface, kind));
         let links = links.into_iter().collect::<Result<_, _>>()?;
-        Ok(Intercept { settings, own, known: Vec::new(), counts, _links: links })
-    }
-
-    /// Tells which addresses are those of this machine now: whoever comes from one of them is left alone.
-    ///
-    /// # Errors
-    /// The operating system's: some may not be known.
-    pub fn set_own(&mut self, addresses: &[IpAddr]) -> Result<(), BpfError> {
-        let key = |address: &IpAddr| match address {
-            IpAddr::V4(it) => {
-                let mut key = [0; 16];
-                key[12..].copy_from_slice(&it.octets());
-                key
-            }
-            IpAddr::V6(it) => it.octets(),
-        };
-        for gone in self.known.iter().filter(|known| !addresses.contains(known)) {
-            // One that is not there is as good as gone.
-            let _ = self.own.remove(&key(gone));
-        }
-        self.known.retain(|known| addresses.contains(known));
-        for new in addresses {
-            if !self.known.contains(new) {
-                self.own.insert(key(new), 1, 0).map_err(of_map)?;
-                self.known.push(*new);
-            }
-        }
-        Ok(())
+        Ok(Intercept { settings, counts, _links: links })
     }
 
     /// Whether new connections are left alone.
@@ -169,8 +136,25 @@ impl Intercept {
             let counts = self.counts.get(&which, 0).map_err(io::Error::other)?;
             Ok::<u64, io::Error>(counts.iter().sum())
         };
-        Ok(Taken { taken: sum(0)?, passed_by: sum(1)?, with_options: sum(2)?, from_here: sum(3)? })
+        Ok(Taken { taken: sum(0)?, passed_by: sum(1)?, with_options: sum(2)?, changed: sum(3)? })
     }
+}
+
+/// The programs in the kernel, in no place yet.
+fn load() -> Result<Ebpf, BpfError> {
+    if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(6, 6, 0)) {
+        return Err(kernel("it needs Linux 6.6 or later (tcx)"));
+    }
+    let mut loader = EbpfLoader::new();
+    // Types of the kernel matter to none of the programs; it may have none to offer.
+    loader.btf(None);
+    loader.map_max_entries("begun", BEGUN_MAX);
+    let mut object = loader.load(OBJECT).map_err(of_object)?;
+    // Before any map is let go: they name them by their descriptors.
+    for name in ["from_outside", "to_servers", "from_inside"] {
+        program(&mut object, name)?.load().map_err(of_program)?;
+    }
+    Ok(object)
 }
 
 fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, BpfError> {

@@ -9,6 +9,8 @@ use crate::reverse::{Common, literal};
 pub struct Interception {
     /// Ports whose connections are taken.
     pub ports: Vec<u16>,
+    /// Those of IPv6, too.
+    pub ipv6: bool,
     /// The congestion control towards clients; None leaves the default.
     pub client_congestion: Option<String>,
     /// The same towards servers.
@@ -30,7 +32,12 @@ impl Interception {
             name.as_ref().map_or_else(String::new, |name| format!(" congestion{between}{}", literal(name)))
         };
         out.push_str("tcp {\n");
-        for (port, host) in self.ports.iter().flat_map(|port| ["0.0.0.0", "[::]"].map(|host| (port, host))) {
+        for (port, host) in self
+            .ports
+            .iter()
+            .flat_map(|port| ["0.0.0.0", "[::]"].map(|host| (port, host)))
+            .filter(|(_, host)| self.ipv6 || *host == "0.0.0.0")
+        {
             let congestion = congestion(&self.client_congestion, "=");
             let _ = writeln!(out, "    listen \"{host}:{port}\" transparent=#true{congestion}");
         }
@@ -55,14 +62,15 @@ mod tests {
     fn what_is_written_can_be_read() {
         let all = Interception {
             ports: vec![80, 443],
+            ipv6: true,
             client_congestion: Some("bbr".to_owned()),
             server_congestion: Some("cubic".to_owned()),
             ..Interception::default()
         };
-        for asked in [all.clone(), Interception { ports: vec![8080], ..Interception::default() }] {
+        for asked in [all.clone(), Interception { ports: vec![8080], ipv6: false, ..Interception::default() }] {
             let text = asked.to_kdl();
             let config = crate::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
-            assert_eq!(config.plan.listeners.len(), 2 * asked.ports.len());
+            assert_eq!(config.plan.listeners.len(), if asked.ipv6 { 2 } else { 1 } * asked.ports.len());
             assert!(config.plan.listeners.iter().all(|listener| listener.transparent));
             assert!(
                 config

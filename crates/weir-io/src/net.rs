@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::Inbound;
 use crate::driver::{AcceptQueue, Delivery};
 
 /// What stands for the address of a client on a unix socket, which has none. No client of TCP has it (RFC 4291 §2.5.2).
@@ -25,25 +26,44 @@ const TCP_LISTEN: u32 = 10;
 /// The operating system's, with a text that names the address and the usual cause (port taken, privilege, no such
 /// address).
 pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
-    open_listener(address, backlog).map_err(|error| explain(address, &error))
+    bind_listener_by(address, backlog, Inbound::default())
+}
+
+/// The same, whose clients are taken in a way of choice from the first one on.
+///
+/// # Errors
+/// As [`bind_listener`] and [`Inbound::apply`].
+pub fn bind_listener_by(address: SocketAddr, backlog: u32, way: Inbound<'_>) -> io::Result<TcpListener> {
+    let explained = |error: io::Error| explain(address, &error);
+    let socket = bound(address).map_err(explained)?;
+    let listener = OwnedFd::from(socket);
+    way.apply(&listener)?;
+    let socket = Socket::from(listener);
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)).map_err(explained)?;
+    Ok(socket.into())
 }
 
 /// The same for so many workers, and the address: one port for all of them where 0 is asked.
 ///
 /// # Errors
-/// As [`bind_listener`].
-pub fn bind_listeners(address: SocketAddr, backlog: u32, workers: usize) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
+/// As [`bind_listener_by`].
+pub fn bind_listeners(
+    address: SocketAddr,
+    backlog: u32,
+    way: Inbound<'_>,
+    workers: usize,
+) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let mut real = address;
     let mut sockets = Vec::new();
     for _ in 0..workers {
-        let socket = bind_listener(real, backlog)?;
+        let socket = bind_listener_by(real, backlog, way)?;
         real = socket.local_addr()?;
         sockets.push(socket);
     }
     Ok((sockets, real))
 }
 
-fn open_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -53,8 +73,7 @@ fn open_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Makes of a listening socket of TCP or at a path that another process has opened one as [`bind_listener`] makes it, as far as that can

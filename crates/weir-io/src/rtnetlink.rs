@@ -125,6 +125,15 @@ impl Interfaces {
         })
     }
 
+    /// Gives an interface this address of Ethernet.
+    ///
+    /// # Errors
+    /// EBUSY: it is up, and can't change it then.
+    pub fn set_hardware(&mut self, index: u32, hardware: [u8; 6]) -> io::Result<()> {
+        // IFLA_ADDRESS.
+        self.change(NEW_LINK, 0, &link_header(index, 0), |message| message.bytes(1, &hardware))
+    }
+
     /// Removes an interface, with its peer if it has one.
     ///
     /// # Errors

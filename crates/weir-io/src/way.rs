@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -82,7 +83,7 @@ impl Inbound<'_> {
         let Some(address) = socket.local_addr()?.as_socket() else { return Ok(()) };
         self.set(listener, address).map_err(|error| {
             let why = match error.raw_os_error() {
-                Some(libc::EPERM) => "no permission: `transparent` needs the capability CAP_NET_RAW, and a congestion control that is not in `sysctl net.ipv4.tcp_allowed_congestion_control` CAP_NET_ADMIN".to_owned(),
+                Some(libc::EPERM) => "no permission: `transparent` needs the capability CAP_NET_RAW, and a congestion control has to be in `sysctl net.ipv4.tcp_allowed_congestion_control`".to_owned(),
                 Some(libc::ENOENT) => "this kernel has no such congestion control".to_owned(),
                 _ => error.to_string(),
             };
@@ -92,9 +93,10 @@ impl Inbound<'_> {
 
     fn set(&self, listener: &OwnedFd, address: SocketAddr) -> io::Result<()> {
         let socket = SockRef::from(listener);
+        // Another protocol than plain TCP may have no such option.
         let is_transparent = match address.is_ipv6() {
-            true => option(listener, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)? != 0,
-            false => socket.ip_transparent_v4()?,
+            true => option(listener, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT).is_ok_and(|is| is != 0),
+            false => socket.ip_transparent_v4().unwrap_or(false),
         };
         if is_transparent != self.transparent {
             set_transparent(listener, address.is_ipv6(), self.transparent)?;
@@ -102,14 +104,22 @@ impl Inbound<'_> {
         if socket.linger()?.is_some() != self.resets {
             socket.set_linger(self.resets.then_some(Duration::ZERO))?;
         }
-        let usual = || fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-        let wanted = self.congestion.map_or_else(usual, |name| Ok(name.to_owned()))?;
-        let now = socket.tcp_congestion()?;
-        if now.split(|byte| *byte == 0).next() != Some(wanted.trim().as_bytes()) {
-            socket.set_tcp_congestion(wanted.trim().as_bytes())?;
+        let of = |socket: &Socket| Ok::<_, io::Error>(name_of(&socket.tcp_congestion()?));
+        let wanted = match self.congestion {
+            Some(name) => name.as_bytes().to_vec(),
+            // A socket that was just made has that of the system.
+            None => of(&Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?)?,
+        };
+        if of(&socket)? != wanted {
+            socket.set_tcp_congestion(&wanted)?;
         }
         Ok(())
     }
+}
+
+/// Without what stands behind the name.
+fn name_of(option: &[u8]) -> Vec<u8> {
+    option.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }
 
 /// Whether this thread may make transparent sockets.
@@ -121,11 +131,19 @@ pub fn check_transparent() -> io::Result<()> {
     set_transparent(&socket, false, true)
 }
 
-/// Whether this thread may use a congestion control.
+/// Whether a thread may use a congestion control that does not administer the network, as no worker does.
 ///
 /// # Errors
 /// Why not, in words that name the way out.
 pub fn check_congestion(name: &str) -> io::Result<()> {
+    let check = || {
+        crate::set_network_aside()?;
+        try_congestion(name)
+    };
+    thread::scope(|scope| scope.spawn(check).join()).map_err(|_| io::Error::other("a thread panicked"))?
+}
+
+fn try_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let Err(error) = socket.set_tcp_congestion(name.as_bytes()) else { return Ok(()) };
     let known = |what: &str| {
@@ -137,7 +155,7 @@ pub fn check_congestion(name: &str) -> io::Result<()> {
             format!("this kernel has none of this name: it has {}; `modprobe tcp_{name}` may help", known("available"))
         }
         Some(libc::EPERM) => format!(
-            "it needs the capability CAP_NET_ADMIN, or its name in `sysctl net.ipv4.tcp_allowed_congestion_control`, where there is {}",
+            "its name has to be in `sysctl net.ipv4.tcp_allowed_congestion_control`, where there is {}",
             known("allowed")
         ),
         _ => error.to_string(),

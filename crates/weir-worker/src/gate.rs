@@ -34,6 +34,7 @@ impl<D: Driver> Worker<D> {
         if self.listeners.is_transparent(listener) {
             let destination = self.driver.destination(socket);
             let now_us = self.driver.now_us();
+            let destination = destination.map(|to| SocketAddr::new(canonical(to.ip()), to.port()));
             entrance.destination = destination.filter(|to| !self.listeners.own.has(to.ip(), now_us));
         }
         let accepted = match self.driver.take_facts(socket) {

@@ -123,6 +123,8 @@ impl Listeners {
             (address, _) => address,
         };
         let token = Token::Listener { index: number }.pack();
+        // Not before: one that was taken over is another process's until now.
+        sockets.iter().try_for_each(|socket| inbound(plan).apply(socket))?;
         // Who has opened the others may have said so already.
         sockets.iter().filter(|_| is_tcp(plan)).for_each(|socket| keep_clients_alive(socket, true));
         let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_io::{Driver, SocketFile, bind_listener, bind_unix};
+use weir_io::{Driver, SocketFile, bind_listener_by, bind_unix};
 use weir_proxy::plan::{ListenerPlan, Location};
 
 use crate::listeners::inbound;
@@ -102,7 +102,7 @@ impl Opened {
             let failed = |error| StartError::Listen { address: plan.address.clone(), error };
             let all = match &plan.address {
                 Location::Network(address) => {
-                    let all = complete((*address, plan.backlog), workers, before, stays_open).map_err(failed)?;
+                    let all = complete(*address, plan, workers, before, stays_open).map_err(failed)?;
                     addresses.push(all[0].local_addr().map_err(failed)?.into());
                     is_shared |= all.len() < workers;
                     all.into_iter().map(OwnedFd::from).collect()
@@ -115,9 +115,6 @@ impl Opened {
                     all
                 }
             };
-            for socket in &all {
-                inbound(plan).apply(socket).map_err(failed)?;
-            }
             for (of_worker, sockets) in of_workers.iter_mut().zip(spread(&all, workers).map_err(failed)?) {
                 of_worker.push(Sockets { sockets, stays_open });
             }
@@ -129,7 +126,8 @@ impl Opened {
 
 /// The sockets of a listener, with one for each worker if that can be; at least one.
 fn complete(
-    (address, backlog): (SocketAddr, u32),
+    address: SocketAddr,
+    plan: &ListenerPlan,
     workers: usize,
     before: Vec<OwnedFd>,
     stays_open: bool,
@@ -139,7 +137,7 @@ fn complete(
     // One of ours beside those that stay open would lose who waits at it when weir ends.
     let wanted = if stays_open { 1 } else { workers };
     while all.len() < wanted {
-        match bind_listener(address, backlog) {
+        match bind_listener_by(address, plan.backlog, inbound(plan)) {
             Ok(socket) => {
                 address = socket.local_addr()?;
                 all.push(socket);
@@ -207,6 +205,8 @@ mod tests {
 
     use std::collections::BTreeSet;
     use std::os::fd::AsFd;
+
+    use weir_io::bind_listener;
 
     use super::*;
 

@@ -2,11 +2,13 @@
 //!
 //! The proxy lives in a network namespace without a name, joined to this one by a pair of interfaces; programs of the kernel lead packets there
 //! (`weir-bpf/src/intercept.rs`). All of that goes with the process, whatever ends it. What could be wrong is looked at before anything is changed
-//! (`intercept/obstacles.rs`). A thread stays outside and tells the programs which addresses are this machine's, and when there is no room for more.
+//! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
 
 mod keeper;
 mod obstacles;
 mod place;
+
+use std::net::{Ipv6Addr, UdpSocket};
 
 use clap::{Args, ValueEnum};
 use weir_config::{Interception, parse_with};
@@ -97,7 +99,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
     let congestion = [&client_congestion, &server_congestion].into_iter().flatten().cloned().collect();
     let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion };
     let common = arguments.engine.into();
-    let text = Interception { ports, client_congestion, server_congestion, user: arguments.user, common }.to_kdl();
+    let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    let text =
+        Interception { ports, ipv6, client_congestion, server_congestion, user: arguments.user, common }.to_kdl();
     // What is wrong here was wrong on the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;

@@ -201,7 +201,7 @@ fn way_out(name: &str, text: &str) -> Option<String> {
             "this weir gave that up to be user `{name}`: restart it, and with user \"{name}\" privileged-ports=#true it keeps it"
         ));
     }
-    if text.contains("CAP_NET_RAW") || text.contains("CAP_NET_ADMIN, or its name") {
+    if text.contains("CAP_NET_RAW") {
         return Some(format!(
             "this weir gave up root to be user `{name}`: restart it, and it keeps CAP_NET_RAW where its configuration needs that"
         ));

@@ -1,8 +1,7 @@
-//! A thread that stays outside of the namespace: it tells the programs which addresses are this machine's, and that connections are to pass by when
-//! there are hardly descriptors for more. It is made before the process enters the namespace, and gives up privileges with the others.
+//! A thread that stays outside of the namespace: it tells the programs that connections are to pass by when there are hardly descriptors for more, and
+//! takes all away at the end. It is made before the process enters the namespace, and gives up privileges with the others.
 
 use std::fs;
-use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,8 +17,6 @@ use crate::terminal::{tell, warn};
 /// How often it looks, and how often when half of the descriptors are used.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
-/// How old addresses may be.
-const OWN_AGE: Duration = Duration::from_secs(10);
 /// With so many in hundred of the descriptors in use connections pass by, and with so many no more.
 const FULL_PERCENT: u64 = 90;
 const ROOM_PERCENT: u64 = 80;
@@ -40,51 +37,32 @@ pub(super) struct Way {
 /// See the module. Connections are led inside until this [ends](Keeper::end), or the process does.
 pub(super) struct Keeper {
     end: SyncSender<()>,
-    thread: JoinHandle<Way>,
+    thread: JoinHandle<()>,
 }
 
 impl Keeper {
     /// Leads nothing inside any more once what was over there has reached its ends, and says what was.
     pub(super) fn end(self) {
         drop(self.end);
-        let Ok(Way { intercept, mut interfaces, index }) = self.thread.join() else { return };
-        let until = Instant::now() + LAST_PATIENCE;
-        while sockets_inside() > 0 && Instant::now() < until {
-            thread::sleep(LOOK);
-        }
-        if let Ok(Taken { taken, passed_by, with_options, from_here }) = intercept.taken() {
-            tell(format_args!(
-                "{taken} connections were taken; {passed_by} passed by for want of room, {with_options} for their options, {from_here} as this machine's own"
-            ));
-        }
-        drop(intercept);
-        // Else it goes with the namespace.
-        let _ = interfaces.remove(index);
+        // It has said what it had to.
+        let _ = self.thread.join();
     }
 }
 
 /// Begins; the namespace of this thread is the one outside.
 ///
 /// # Errors
-/// No thread, or the addresses of this machine can't be known.
-pub(super) fn start(mut way: Way) -> Result<Keeper, Failure> {
-    let list = |error| failed("can't list the addresses of this machine", &error);
-    tell_own(&mut way.intercept, &weir_io::local_addresses().map_err(list)?);
+/// No thread.
+pub(super) fn start(way: Way) -> Result<Keeper, Failure> {
     let (end, ended) = sync_channel(0);
     let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &ended));
     Ok(Keeper { end, thread: thread.map_err(|error| failed("no thread", &error))? })
 }
 
-fn keep(mut way: Way, ended: &Receiver<()>) -> Way {
-    let intercept = &mut way.intercept;
-    let (mut own_since, mut is_full, mut look) = (Instant::now(), false, LOOK);
+fn keep(way: Way, ended: &Receiver<()>) {
+    let Way { mut intercept, mut interfaces, index } = way;
+    let (mut is_full, mut look) = (false, LOOK);
     while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
-        if own_since.elapsed() >= OWN_AGE
-            && let Ok(addresses) = weir_io::local_addresses()
-        {
-            own_since = Instant::now();
-            tell_own(intercept, &addresses);
-        }
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let used = descriptors();
         let was_full = is_full;
@@ -98,7 +76,18 @@ fn keep(mut way: Way, ended: &Receiver<()>) -> Way {
             }
         }
     }
-    way
+    let until = Instant::now() + LAST_PATIENCE;
+    while sockets_inside() > 0 && Instant::now() < until {
+        thread::sleep(LOOK_CLOSELY);
+    }
+    if let Ok(Taken { taken, passed_by, with_options, changed }) = intercept.taken() {
+        tell(format_args!(
+            "{taken} connections were taken; {passed_by} passed by for want of room, {with_options} for their options, {changed} for NAT"
+        ));
+    }
+    drop(intercept);
+    // Without the right to it, of which a user has nothing, it goes with the namespace.
+    let _ = interfaces.remove(index);
 }
 
 /// Whether connections pass by with so many descriptors in use.
@@ -109,12 +98,6 @@ fn is_used_up(used: u64, most: u64, is_full: bool) -> bool {
 /// How many this process has, which Linux tells as the size of the folder (proc_pid_fd(5)).
 fn descriptors() -> u64 {
     fs::metadata("/proc/self/fd").map_or(0, |folder| folder.len())
-}
-
-fn tell_own(intercept: &mut Intercept, addresses: &[IpAddr]) {
-    if let Err(error) = intercept.set_own(addresses) {
-        warn(format_args!("not all addresses of this machine are known to the kernel's programs: {error}"));
-    }
 }
 
 /// Sockets of TCP in the namespace of the process, which this thread is not in.

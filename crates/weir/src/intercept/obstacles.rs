@@ -60,6 +60,15 @@ pub(super) fn look(route: &Route) -> Found {
             "run as root: it needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
         );
     }
+    if !found.is_forbidden
+        && let Err(error) = weir_bpf::Intercept::probe()
+    {
+        found.is_forbidden = matches!(error, weir_bpf::BpfError::NotPermitted);
+        found.obstacle(
+            format!("the kernel does not take the programs that lead connections here: {error}"),
+            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF",
+        );
+    }
     if route.client == route.server {
         found.obstacle(
             format!("{} is both sides: which packets are clients' could not be told", route.client),
@@ -78,7 +87,7 @@ pub(super) fn look(route: &Route) -> Found {
     }
     for name in &route.congestion {
         if let Err(error) = check_congestion(name) {
-            found.obstacle(error.to_string(), format!("modprobe tcp_{name}, or leave it out"));
+            found.obstacle(error.to_string(), "use another one, or leave it out");
         }
     }
     found

@@ -84,8 +84,10 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way), Failure> {
     let mtu = client.1.mtu.min(server.1.mtu);
     here.set_limits(index, mtu, PACKETS).map_err(kernel("the pair of interfaces"))?;
     here.set_up(index).map_err(kernel("the pair of interfaces"))?;
-    let furnish = || furnish(mtu, &route.ports);
-    let hardware = namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
+    let missing = || failed("the pair of interfaces has no address", &io::ErrorKind::NotFound.into());
+    let hardware = here.link(index).map_err(kernel("the pair of interfaces"))?.hardware.ok_or_else(missing)?;
+    let furnish = || furnish(mtu, &route.ports, hardware);
+    namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
     let outside = running(&mut here, index).map_err(kernel("the pair of interfaces"))?;
     let number =
         outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
@@ -124,14 +126,16 @@ fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {
     Ok((Side { name: name.to_owned(), index, header_bytes }, link))
 }
 
-/// Sets up the namespace, in it. Returns the address of its interface.
-fn furnish(mtu: u32, ports: &[u16]) -> io::Result<[u8; 6]> {
+/// Sets up the namespace, in it. Both ends of the pair have the same address: what is sent is for whoever gets it, also by a machine whose programs
+/// have just gone, so that the last resets arrive.
+fn furnish(mtu: u32, ports: &[u16], hardware: [u8; 6]) -> io::Result<()> {
     let mut interfaces = Interfaces::here()?;
     let index = |interfaces: &Interfaces, name| interfaces.index(name)?.ok_or_else(|| io::ErrorKind::NotFound.into());
     let lo: io::Result<u32> = index(&interfaces, "lo");
     let (lo, inside): (u32, u32) = (lo?, index(&interfaces, INSIDE)?);
     interfaces.set_up(lo)?;
     let _ = interfaces.keep_silent(inside);
+    interfaces.set_hardware(inside, hardware)?;
     interfaces.set_limits(inside, mtu, PACKETS)?;
     for family in ALL {
         match interfaces.lead_in(inside, INSIDE, lo, family) {
@@ -148,13 +152,15 @@ fn furnish(mtu: u32, ports: &[u16]) -> io::Result<[u8; 6]> {
         // A connection from one of the ports would look like one of theirs.
         ("ipv4/ip_local_reserved_ports", &reserved.join(",")),
         ("ipv4/tcp_max_syn_backlog", "65535"),
+        // Whoever answers one has no socket that its packets could be told by.
+        ("ipv4/tcp_syncookies", "0"),
         ("ipv4/tcp_slow_start_after_idle", "0"),
         ("core/somaxconn", "65535"),
     ] {
         fs::write(format!("/proc/sys/net/{name}"), value)
             .map_err(|error| io::Error::new(error.kind(), format!("net/{name}: {error}")))?;
     }
-    interfaces.link(inside)?.hardware.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    Ok(())
 }
 
 pub(super) fn failed(what: &str, error: &io::Error) -> Failure {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use weir_config::is_same_place;
 use weir_io::{SocketFile, bind_listeners, bind_unix};
 use weir_proxy::plan::{ListenerPlan, Location, kept};
-use weir_worker::{ListenerChange, Speech};
+use weir_worker::{ListenerChange, Speech, inbound};
 
 use crate::failure::Failure;
 use crate::run::{check_free, patiently};
@@ -41,9 +41,8 @@ pub(super) fn check(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<(), Fa
 fn bind(plan: &ListenerPlan, workers: usize, files: &mut Vec<SocketFile>) -> io::Result<(Vec<OwnedFd>, Location)> {
     match &plan.address {
         Location::Network(address) => {
-            let (sockets, address) = bind_listeners(*address, plan.backlog, workers)?;
+            let (sockets, address) = bind_listeners(*address, plan.backlog, inbound(plan), workers)?;
             let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
-            sockets.iter().try_for_each(|socket| weir_worker::inbound(plan).apply(socket))?;
             Ok((sockets, address.into()))
         }
         Location::Destination => Err(io::ErrorKind::InvalidInput.into()),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weir_config::parse_server;
-use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
+use weir_proxy::plan::{Location, Plan, ServerPlan, UpstreamPlan};
 
 use crate::names::meant;
 
@@ -78,6 +78,12 @@ pub(super) fn with(plan: &Plan, upstream: &str, added: &Added) -> Result<Tempora
             server.name,
             origin(plan, upstream, there),
             server.name
+        ));
+    }
+    if let Some(there) = all.iter().find_map(|plan| plan.present().find(|one| one.address == Location::Destination)) {
+        return Err(format!(
+            "upstream `{upstream}` leads to where each client has connected to (`{}`), and nobody can be beside that\n  help: name another upstream",
+            there.name
         ));
     }
     if all.iter().all(|plan| plan.pool.is_private())

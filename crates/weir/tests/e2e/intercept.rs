@@ -156,6 +156,25 @@ fn what_is_not_for_it_passes_by(io: Io) {
             Err(error) => panic!("{error}"),
         }
         assert_eq!(weir.total("tcp_connections"), 0);
+        // What this machine translates, either end of it.
+        let scratch = Scratch::new();
+        let rules = scratch.write(
+            "nat.nft",
+            b"table ip nat {
+                chain in { type nat hook prerouting priority dstnat; ip daddr 198.18.1.1 tcp dport 8080 dnat to 198.18.2.2 }
+                chain out { type nat hook postrouting priority srcnat; tcp sport 4010 masquerade }
+            }\n",
+        );
+        if run("nft", &["-f", &rules.display().to_string()]).status.success() {
+            for (port, to) in [(4009, "198.18.1.1"), (4010, SERVER[0])] {
+                let (mut translated, told) = between.ask(CLIENT[0], port, to, 8080).expect("it passes by");
+                echoes(&mut translated);
+                assert_eq!(told.starts_with("198.18.2.1:"), port == 4010, "{told}");
+            }
+        } else {
+            eprintln!("not tested: no NAT here");
+        }
+        assert_eq!(weir.total("tcp_connections"), 0);
         let (mut taken, _) = between.ask(CLIENT[0], 4002, SERVER[0], 8080).expect("it gets through");
         echoes(&mut taken);
         assert_eq!(weir.total("tcp_connections"), 1);
