@@ -11,6 +11,8 @@ use super::metric::{Compared, Metric};
 use super::targets::{self, Target};
 use super::tls;
 use super::tunnel::{TUNNEL_RATIOS, Tunnels, Way};
+use super::wan::{Object, Wan};
+use super::wan_cells;
 use crate::units::grouped;
 
 /// One experiment.
@@ -186,6 +188,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: HTTP2,
         targets: targets::HTTP2,
+    },
+    Experiment {
+        name: "wan",
+        title: "what a proxy with a congestion control of its own gains for clients behind a slow link that loses packets",
+        cells: wan_cells::cells,
+        rounds: 3,
+        seconds: 8,
+        axes: &[],
+        compared: wan_cells::LARGE,
+        targets: wan_cells::TARGETS,
     },
     Experiment {
         name: "generator",
@@ -451,6 +463,8 @@ pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Comp
     match load {
         Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
         Load::Stalled(_) => STALLED,
+        Load::Wan(Wan { object: Object::Large, .. }) => wan_cells::LARGE,
+        Load::Wan(Wan { object: Object::Small, .. }) => wan_cells::SMALL,
         load if load.is_memory() => &[],
         _ => usual,
     }

@@ -7,6 +7,7 @@ use super::http2::Stalling;
 use super::keepalive::Probing;
 use super::tls::Secure;
 use super::tunnel::Tunnels;
+use super::wan::Wan;
 
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +115,8 @@ pub(crate) enum Load {
     Probe(Probing),
     /// Through tunnels whose other end is no HTTP server.
     Tunnel(Tunnels),
+    /// Over a slow link that loses packets.
+    Wan(Wan),
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -142,6 +145,7 @@ impl Load {
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Recovery => block::ATTACKERS,
             Load::BanMemory => 0,
+            Load::Wan(wan) => wan.clients(),
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -149,7 +153,7 @@ impl Load {
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
     pub(crate) fn is_fresh(self) -> bool {
-        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_));
+        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) | Load::Wan(_));
         own || self.is_of_bans() || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 

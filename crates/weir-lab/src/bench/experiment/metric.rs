@@ -13,6 +13,8 @@ pub(crate) enum Metric {
     CpuGigabyte,
     /// Generator CPU for each request.
     GeneratorCpu,
+    /// Median of latency, microseconds.
+    P50,
     /// 99th percentile of latency, microseconds.
     P99,
     /// The same, milliseconds.

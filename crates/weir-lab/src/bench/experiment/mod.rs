@@ -19,3 +19,5 @@ pub(super) mod selection;
 pub(super) mod targets;
 pub(super) mod tls;
 pub(super) mod tunnel;
+pub(super) mod wan;
+pub(super) mod wan_cells;

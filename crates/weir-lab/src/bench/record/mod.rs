@@ -17,3 +17,4 @@ pub(super) mod outcome;
 pub(super) mod setting;
 pub(super) mod statistics;
 pub(super) mod tls;
+pub(super) mod wan;

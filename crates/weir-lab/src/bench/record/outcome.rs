@@ -12,6 +12,7 @@ use super::histogram::Histogram;
 use super::http2::Stalled;
 use super::keepalive::Probed;
 use super::tls::Handshakes;
+use super::wan::Carried;
 use crate::bench::experiment::block::BANS;
 use crate::bench::experiment::metric::Metric;
 
@@ -97,6 +98,9 @@ pub(crate) struct Special {
     /// Clients whose bans end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery: Option<Recovery>,
+    /// What the link between clients and proxy did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wan: Option<Carried>,
 }
 
 impl Record {
@@ -132,6 +136,7 @@ impl Record {
             Metric::Cpu => self.proxy_us_per_request(),
             Metric::CpuGigabyte => self.proxy_s_per_gigabyte(),
             Metric::GeneratorCpu => self.generator_us_per_request(),
+            Metric::P50 => self.latency_us(|latency| latency.p50_us),
             Metric::P99 => self.latency_us(|latency| latency.p99_us),
             Metric::P99Ms => self.latency_us(|latency| latency.p99_us) / 1e3,
             Metric::SentP99Ms => self.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),

@@ -23,3 +23,4 @@ pub(super) mod progress;
 mod setup;
 mod tls;
 mod tunnel;
+mod wan;

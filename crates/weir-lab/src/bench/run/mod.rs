@@ -24,6 +24,8 @@ pub(super) mod programs;
 pub(super) mod rounds;
 mod servers;
 mod settings;
+mod slow_link;
 mod stage;
 mod stalled;
 mod tunnel;
+mod wan;

@@ -77,6 +77,27 @@ impl Process {
         }
     }
 
+    /// Waits until it has done what it was started for.
+    ///
+    /// # Errors
+    /// It failed (with what it wrote), or is not done within 10 s.
+    pub(super) fn await_success(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    let line = self.command_line();
+                    return Err(io::Error::other(format!("{line} failed ({status}): {}", self.said().trim())));
+                }
+                None if Instant::now() > deadline => {
+                    return Err(io::Error::other(format!("{} doesn't end", self.command_line())));
+                }
+                None => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
     /// What it has written.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs` and `tunnel.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs` and `wan.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{bans, block, failover, flood, keepalive, memory, stalled, tunnel};
+use super::{bans, block, failover, flood, keepalive, memory, stalled, tunnel, wan};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -18,6 +18,7 @@ use crate::bench::experiment::metric::Metric;
 use crate::bench::experiment::selection::{BenchOptions, unknown};
 use crate::bench::experiment::targets;
 use crate::bench::experiment::tunnel::Tunnels;
+use crate::bench::experiment::wan::Object;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::setting::Setting;
 use crate::bench::record::statistics::median;
@@ -128,7 +129,7 @@ impl Rounds<'_> {
         (round, rate): (u32, f64),
     ) -> io::Result<()> {
         let (started, record);
-        let one = if let Some((one, on_its_own)) = self.run_on_its_own(stage, cell, contender)? {
+        let one = if let Some((one, on_its_own)) = self.run_on_its_own(stage, cell, contender, round)? {
             record = on_its_own;
             started = one;
             &started
@@ -155,6 +156,7 @@ impl Rounds<'_> {
         stage: &Stage,
         cell: &Cell,
         contender: Contender,
+        round: u32,
     ) -> io::Result<Option<(Running, Record)>> {
         let seconds = |quick| {
             let usual = if self.options.quick { quick } else { self.experiment.seconds };
@@ -167,6 +169,11 @@ impl Rounds<'_> {
             Load::Recovery => bans::recovery(stage, contender).map(Some),
             Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
+            // One large object takes a while, and small ones are many.
+            Load::Wan(link) => {
+                let quick = if link.object == Object::Large { 6 } else { 3 };
+                wan::run(stage, contender, link, (round, seconds(quick))).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -224,7 +231,8 @@ impl Rounds<'_> {
     }
 
     fn rounds(&self, cell: &Cell) -> u32 {
-        let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_));
+        let is_short = cell.load.is_fresh()
+            && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_) | Load::Wan(_));
         let usual = match (self.options.quick, is_short) {
             _ if cell.load.is_once() => 1,
             (false, false) => self.experiment.rounds,
@@ -281,6 +289,7 @@ impl Rounds<'_> {
             | Load::Probe(_)
             | Load::Tunnel(_)
             | Load::Block(_)
+            | Load::Wan(_)
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {

@@ -287,6 +287,27 @@ forward {{
     )
 }
 
+/// weir in TCP mode, with these congestion controls towards clients and towards the server, or those of the system.
+pub(super) fn weir_tcp(
+    (listen, to): (SocketAddr, SocketAddr),
+    workers: usize,
+    [clients, server]: [Option<&str>; 2],
+) -> String {
+    let clients = clients.map_or_else(String::new, |name| format!(" congestion=\"{name}\""));
+    let server = server.map_or_else(String::new, |name| format!("    congestion \"{name}\"\n"));
+    format!(
+        "workers {workers}
+tcp {{
+    listen \"{listen}\"{clients}
+    proxy \"app\"
+}}
+upstream \"app\" {{
+    server \"{to}\"
+{server}}}
+"
+    )
+}
+
 /// nginx as a forward proxy: its upstream is what Host says, to which it can't keep connections.
 pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
     let http = format!(
