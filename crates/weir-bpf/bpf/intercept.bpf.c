@@ -119,7 +119,7 @@ struct packet {
 INLINE int read_ip(struct sk_buff *skb, u32 at, u8 is_four, struct packet *packet, u8 *protocol) {
     packet->is_four = is_four;
     if (is_four) {
-        struct ipv4 ip;
+        struct ipv4 ip = {};
         if (load_bytes(skb, at, &ip, sizeof ip) || ip.fragment & FRAGMENT || (ip.version_and_words & 15) < 5)
             return 0;
         packet->four.source = ip.source;
@@ -128,7 +128,7 @@ INLINE int read_ip(struct sk_buff *skb, u32 at, u8 is_four, struct packet *packe
         *protocol = ip.protocol;
         return 1;
     }
-    struct ipv6 ip;
+    struct ipv6 ip = {};
     if (load_bytes(skb, at, &ip, sizeof ip))
         return 0;
     __builtin_memcpy(packet->six.source, ip.source, sizeof ip.source);
@@ -139,7 +139,7 @@ INLINE int read_ip(struct sk_buff *skb, u32 at, u8 is_four, struct packet *packe
 }
 
 INLINE int read_ports(struct sk_buff *skb, struct packet *packet) {
-    u16 both[2];
+    u16 both[2] = {0, 0};
     if (load_bytes(skb, packet->at, both, sizeof both))
         return 0;
     packet->four.source_port = packet->six.source_port = both[0];
@@ -149,7 +149,7 @@ INLINE int read_ports(struct sk_buff *skb, struct packet *packet) {
 
 // Reads a packet, or the one that an error of ICMP is about: that one was sent the other way, so its ends are exchanged.
 INLINE int read(struct sk_buff *skb, u32 header, struct packet *packet) {
-    u8 protocol, kind;
+    u8 protocol = 0, kind = 0;
     u8 is_four = skb->protocol == IPV4;
     if (skb->vlan_present || (!is_four && skb->protocol != IPV6) || !read_ip(skb, header, is_four, packet, &protocol))
         return 0;
@@ -235,7 +235,7 @@ INLINE int has_odd_options(struct sk_buff *skb, u32 at, u32 bytes) {
 int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     struct settings *at = known();
     struct packet packet = {};
-    u8 flags[2];
+    u8 flags[2] = {0, 0};
     if (!at || skb->ingress_ifindex != at->client || !read(skb, at->server_header, &packet) || packet.is_error)
         return NEXT;
     if (load_bytes(skb, packet.at + 12, flags, 2) || (flags[1] & (SYN | ACK)) != SYN || !is_port_ours(packet.four.destination_port)

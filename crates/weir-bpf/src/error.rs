@@ -7,6 +7,7 @@ use aya::maps::{Map, MapError};
 use aya::programs::ProgramError;
 use aya::programs::tc::TcError;
 use aya::{Ebpf, EbpfError};
+use rustix::io::Errno;
 
 /// Why the kernel does not run programs.
 #[derive(Debug)]
@@ -48,8 +49,9 @@ pub(crate) fn io_error(error: MapError) -> io::Error {
 }
 
 pub(crate) fn of_io(error: &io::Error) -> BpfError {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => BpfError::NotPermitted,
+    match Errno::from_io_error(error) {
+        // EACCES is what the kernel says of a program that it does not take.
+        Some(Errno::PERM) => BpfError::NotPermitted,
         _ => BpfError::Kernel(error.to_string()),
     }
 }
@@ -71,7 +73,12 @@ pub(crate) fn of_program(error: ProgramError) -> BpfError {
         ProgramError::LoadError { io_error, verifier_log } => match of_io(&io_error) {
             BpfError::Kernel(why) => {
                 let log = verifier_log.to_string();
-                let last = log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                // Behind its reason stand statistics.
+                let is_count = |line: &&str| {
+                    ["processed ", "stack depth ", "verification time "].iter().any(|word| line.starts_with(word))
+                };
+                let last =
+                    log.lines().rev().find(|line| !line.trim().is_empty() && !is_count(line)).unwrap_or_default();
                 BpfError::Kernel(format!("{why}: {last}"))
             }
             error => error,

@@ -22,6 +22,7 @@ mod own_answer;
 mod route;
 mod schemes;
 mod steps;
+mod tcp;
 mod tree;
 mod write;
 

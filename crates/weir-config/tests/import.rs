@@ -74,7 +74,8 @@ fn assert_valid(text: &str, name: &Path) {
     let world = World { variables: &|_| None, read: &|_| Ok(Vec::new()), experts: Experts::NOBODY };
     let config =
         parse_in(text, "imported.kdl", world).unwrap_or_else(|errors| panic!("{}: {errors}\n{text}", name.display()));
-    assert!(!config.plan.listeners.is_empty() && !config.plan.routes.is_empty());
+    assert!(!config.plan.listeners.is_empty());
+    assert!(!config.plan.routes.is_empty() || !config.plan.tcp.is_empty());
 }
 
 #[test]
@@ -195,6 +196,25 @@ fn large_configurations_come_to_an_end() {
         let _ = writeln!(caddy, "@m{n} path /{n}/* /x{n}/*\nreverse_proxy @m{n} 10.0.0.1:{}", n + 1);
     }
     caddy.push('}');
+    let mut stream = "stream { map $ssl_preread_server_name $n { hostnames; ".to_owned();
+    for n in 0..3_000 {
+        let _ = write!(stream, ".h{n}.test 10.0.0.1:{}; ", n + 1);
+    }
+    stream.push_str("} ");
+    for n in 0..3_000 {
+        let _ = writeln!(stream, "server {{ listen {}; ssl_preread on; proxy_pass $n; deny 10.0.0.1; }}", n + 1);
+    }
+    stream.push('}');
+    let names: String = (0..4_000).map(|n| format!(" h{n}.test")).collect();
+    let mut tls = format!("frontend f\n bind :443\n acl a req.ssl_sni{names}\n");
+    for n in 0..5_000 {
+        let _ = writeln!(tls, " use_backend b if a or {{ req.ssl_sni -m end .x{n}.test }}");
+    }
+    tls.push_str("backend b\n server s 10.0.0.1:443\n");
+    for (dialect, text) in [(Dialect::Nginx, stream), (Dialect::Haproxy, tls)] {
+        let imported = import_text(dialect, text.as_bytes()).unwrap();
+        assert!(imported.text.contains("sni \"h0.test\"") && !imported.notes.is_empty(), "{}", dialect.word());
+    }
     for (dialect, text) in [(Dialect::Nginx, nginx), (Dialect::Haproxy, haproxy), (Dialect::Caddy, caddy)] {
         let imported = import_text(dialect, text.as_bytes()).unwrap();
         assert!(imported.notes.iter().any(|note| note.why.contains("too many")), "{}", dialect.word());
@@ -343,6 +363,9 @@ fn pieces() -> impl Strategy<Value = String> {
         "return 200 \"x\"",
         "if ($host = a.test)",
         "if ($scheme = http)",
+        "if ($http_user_agent ~* bot) { return 403; }",
+        "if ($http_referer = \"\") { return 301 $scheme://a.test/; }",
+        "if ($request_method ~ ^(PUT|TRACE)$) { return 405; }",
         "allow 10.0.0.0/8",
         "deny 10.0.0.1",
         "gzip on",
@@ -359,6 +382,37 @@ fn pieces() -> impl Strategy<Value = String> {
         "encode gzip",
         "remote_ip 10.0.0.0/8",
         "abort @m",
+        "stream",
+        "proxy_pass u",
+        "proxy_pass $n",
+        "proxy_pass 10.0.0.3:82",
+        "map $ssl_preread_server_name $n",
+        "ssl_preread on",
+        "hostnames",
+        "default u",
+        ".c.test u",
+        "*.d.test 10.0.0.4:83",
+        "proxy_protocol on",
+        "listen 5000-5003 proxy_protocol",
+        "set_real_ip_from unix:",
+        "limit_conn_zone $remote_addr zone=a:1m",
+        "limit_conn a 5",
+        "proxy_timeout 1m",
+        "listen l",
+        "mode tcp",
+        "use_backend t if { req.ssl_sni -i",
+        "-m end",
+        "backend t\n mode tcp\n server s 10.0.0.5:84",
+        "tcp-request inspect-delay 5s",
+        "tcp-request content reject if",
+        "{ req.ssl_hello_type 1 }",
+        "accept-proxy",
+        "send-proxy-v2",
+        "timeout client 1m",
+        "timeout server 0",
+        "default_backend t",
+        "rate_limit {\n zone z {\n key {remote_host}\n window 1s\n events 5\n",
+        "rate_limit /r/* {\n zone y {\n key {header.X}\n window 1m\n events 7\n }\n }\n",
     ];
     let marks = [" {\n", "\n}\n", ";\n", "\n", " ", " ", "\t", "#", "\\", "'", "\"", "`", "$", "é", "\u{2028}"];
     let word = prop::sample::select(words.to_vec()).prop_map(|word| format!("{word} "));
@@ -370,8 +424,8 @@ proptest! {
     #[test]
     fn any_text_has_an_answer_and_what_is_written_is_valid(text in pieces(), dialect in prop::sample::select(DIALECTS.to_vec())) {
         let start = match dialect {
-            Dialect::Nginx => "upstream u { server 10.0.0.9; } server { location / { proxy_pass http://u; } ",
-            Dialect::Haproxy => "backend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n",
+            Dialect::Nginx => "stream { upstream u { server 10.0.0.8:1; } server { listen 90; proxy_pass u; } } upstream u { server 10.0.0.9; } server { location / { proxy_pass http://u; } ",
+            Dialect::Haproxy => "listen t\n mode tcp\n bind :90\n server s 10.0.0.8:1\nbackend u\n mode http\n server s 10.0.0.9:80\nfrontend f\n mode http\n bind :80\n",
             Dialect::Caddy => ":80 {\n reverse_proxy 10.0.0.9\n",
         };
         let end = if dialect == Dialect::Haproxy { "" } else { "\n}" };

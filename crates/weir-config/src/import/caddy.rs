@@ -6,6 +6,7 @@
 mod answer;
 mod encode;
 mod fate;
+mod limits;
 mod matcher;
 mod proxy;
 mod read;
@@ -66,6 +67,8 @@ struct Caddy<'t, 'd, 'a> {
     others: Others,
     /// Upstreams by all that is said of them; None: there is none that works.
     upstreams: HashMap<String, Option<usize>>,
+    /// Zones of `rate_limit` so far.
+    zones: usize,
 }
 
 /// Which addresses of clients are others than weir's.
@@ -104,6 +107,7 @@ impl<'t, 'd, 'a> Caddy<'t, 'd, 'a> {
             redirects: true,
             others: Others::default(),
             upstreams: HashMap::new(),
+            zones: 0,
         }
     }
 

@@ -14,6 +14,7 @@ use super::notes::{Draw, Kind, NOTES_MAX, Note, short};
 use super::order::covers_host;
 use super::own_answer::Answer;
 use super::route::{Edit, Route, Scheme, To};
+use super::tcp::{self, Tcp};
 use super::tree::{Node, Place, Sources};
 use super::{Dialect, write};
 use crate::compile::is_same_place;
@@ -22,7 +23,7 @@ use crate::texts;
 use crate::units::{size_text, time_text};
 
 /// Listeners, groups of servers, servers of one, routes: the compiler takes no more.
-const BLOCKS_MAX: usize = 10_000;
+pub(super) const BLOCKS_MAX: usize = 10_000;
 
 /// A set of addresses with what is served there: a `server` of nginx, a frontend, a site.
 #[derive(Debug, Default)]
@@ -65,6 +66,8 @@ pub(super) struct Upstream {
     /// Options of `tls`, as they are written; None: no TLS.
     pub(super) tls: Option<BTreeMap<&'static str, String>>,
     pub(super) servers: Vec<Server>,
+    /// It has connections as they are, and no requests.
+    pub(super) is_tcp: bool,
 }
 
 /// A server.
@@ -122,6 +125,10 @@ pub(super) struct Draft<'a> {
     pub(super) routes: Vec<Route>,
     /// What weir answers by itself, each once.
     pub(super) answers: Vec<Answer>,
+    /// Connections that are passed on as they are.
+    pub(super) tcps: Vec<Tcp>,
+    /// Names for them that were looked at, for a bound.
+    pub(super) tcp_names: usize,
     /// Limits for each client.
     pub(super) limits: Limits,
     /// `client`.
@@ -133,7 +140,7 @@ pub(super) struct Draft<'a> {
     /// `access-log`, as it is written.
     pub(super) log: Option<(String, Place)>,
     /// Names of upstreams, each with the last number that one like it has got.
-    names: BTreeMap<String, u64>,
+    upstream_names: BTreeMap<String, u64>,
     draws: Vec<Draw>,
     dropped: usize,
     unneeded: BTreeSet<String>,
@@ -148,12 +155,14 @@ impl<'a> Draft<'a> {
             upstreams: Vec::new(),
             routes: Vec::new(),
             answers: Vec::new(),
+            tcps: Vec::new(),
+            tcp_names: 0,
             limits: Limits::default(),
             client: Amounts::default(),
             shutdown: Amounts::default(),
             client_lines: BTreeMap::new(),
             log: None,
-            names: BTreeMap::new(),
+            upstream_names: BTreeMap::new(),
             draws: Vec::new(),
             dropped: 0,
             unneeded: BTreeSet::new(),
@@ -282,17 +291,17 @@ impl<'a> Draft<'a> {
     pub(super) fn upstream(&mut self, place: Place, name: &str) -> usize {
         let fine = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
         let mut base: String = name.chars().map(fine).take(48).collect();
-        if base.is_empty() || base == super::write::CLOSED {
+        if base.is_empty() || write::RESERVED.contains(&base.as_str()) {
             base.push_str("app");
         }
         let mut name = base.clone();
-        let mut number = self.names.get(&base).copied().unwrap_or(1);
-        while self.names.contains_key(&name) {
+        let mut number = self.upstream_names.get(&base).copied().unwrap_or(1);
+        while self.upstream_names.contains_key(&name) {
             number += 1;
             name = format!("{base}-{number}");
         }
-        self.names.insert(base, number);
-        self.names.insert(name.clone(), 1);
+        self.upstream_names.insert(base, number);
+        self.upstream_names.insert(name.clone(), 1);
         self.upstreams.push(Upstream { place, name, ..Upstream::default() });
         self.upstreams.len() - 1
     }
@@ -432,7 +441,8 @@ impl<'a> Draft<'a> {
         self.leave_out_certified();
         self.tell_of_other_addresses();
         self.settle_limits();
-        let leads = self.routes.iter().any(|route| route.to != To::Closed);
+        tcp::settle(self);
+        let leads = self.routes.iter().any(|route| route.to != To::Closed) || !self.tcps.is_empty();
         if leads { write::write(self, dialect) } else { String::new() }
     }
 

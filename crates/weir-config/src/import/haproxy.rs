@@ -11,6 +11,7 @@ mod fate;
 mod limits;
 mod read;
 mod rules;
+mod tcp;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -18,7 +19,6 @@ use weir_proxy::request::rules::edits::Side;
 
 use super::cases::Case;
 use super::draft::Draft;
-use super::missing::Missing;
 use super::notes::Kind;
 use super::order::{RULES_MAX, by_specificity};
 use super::route::{Edit, Route, To};
@@ -39,16 +39,20 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
         if node.name() == "defaults" {
             current = Some(at);
         }
-        defaults.insert(at, current.filter(|other| *other != at));
+        // `frontend NAME from DEFAULTS`.
+        let from = node.words.iter().position(|word| word == "from").and_then(|from| node.words.get(from + 1));
+        let named = from.and_then(|name| tree.named(ROOT, "defaults").position(|other| other.argument(1) == name));
+        let named = named.map(|number| tree.indices(ROOT, "defaults")[number]);
+        defaults.insert(at, named.or(current).filter(|other| *other != at));
     }
     let mut named = HashMap::new();
     for (at, node) in tree.children(ROOT).filter(|(_, node)| matches!(node.name(), "backend" | "listen")) {
         named.entry(node.argument(1)).or_insert(at);
     }
-    let (changes, backends) = (HashMap::new(), HashMap::new());
+    let (changes, backends, passed) = (HashMap::new(), HashMap::new(), HashMap::new());
     let (tables, tracks) = (BTreeSet::new(), BTreeSet::new());
     let mut haproxy =
-        Haproxy { tree: &tree, draft, defaults, changes, named, backends, any_case: false, tables, tracks };
+        Haproxy { tree: &tree, draft, defaults, changes, named, backends, passed, any_case: false, tables, tracks };
     for (at, node) in tree.children(ROOT) {
         if PROXIES.contains(&node.name()) {
             haproxy.frontend(at);
@@ -70,6 +74,8 @@ struct Haproxy<'t, 'd, 'a> {
     named: HashMap<&'t str, usize>,
     /// Upstreams of `backend` and `listen` sections; None: there is none that works.
     backends: HashMap<usize, Option<usize>>,
+    /// The same of those in `mode tcp`.
+    passed: HashMap<usize, Option<usize>>,
     /// Whether the condition that was read last has paths in any case.
     any_case: bool,
     /// Sections whose tables became limits, and the lines that count there.
@@ -88,22 +94,22 @@ impl<'t> Haproxy<'t, '_, '_> {
         find(section).or_else(|| self.defaults.get(&section).copied().flatten().and_then(find))
     }
 
-    /// Whether a section carries HTTP.
-    fn is_http(&self, section: usize) -> bool {
-        self.one(section, &["mode"]).is_some_and(|mode| mode.argument(1) == "http")
+    /// What a section carries; without a word connections as they are.
+    fn mode(&self, section: usize) -> &'t str {
+        self.one(section, &["mode"]).map_or("tcp", |mode| mode.argument(1))
     }
 
     fn frontend(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
-        if !self.is_http(at) {
-            let place = self.one(at, &["mode"]).map_or(node.place, |mode| mode.place);
-            return self.draft.note(
-                place,
-                Kind::Lost,
-                &node.shown(),
-                format!("it has not `mode http`; {}", Missing::Tcp.why()),
-            );
+        match self.mode(at) {
+            "http" => {}
+            "tcp" => return tcp::frontend(self, at),
+            _ => {
+                return self
+                    .draft
+                    .lost(node, "weir carries HTTP and connections as they are, `mode http` and `mode tcp`");
+            }
         }
         if tree.named(at, "stats").any(|line| line.argument(1) == "enable" || line.argument(1) == "uri")
             && tree.indices(at, "server").is_empty()

@@ -6,12 +6,17 @@ use std::fmt::Write as _;
 
 use weir_proxy::plan::{IN_PROGRESS_MAX, LIMITS_MAX};
 
+use super::cases::Case;
 use super::draft::Draft;
 use super::notes::{Kind, harmless};
-use super::tree::Place;
+use super::route::Route;
+use super::tree::{Node, Place};
 use crate::reverse::literal;
 use crate::texts;
+use crate::units::time_text;
 
+/// The most of anything that weir takes.
+pub(super) const AMOUNT_MAX: u64 = 1_000_000;
 /// Clients that a table has room for when nothing is said, and the most that it may have.
 const CLIENTS: u64 = 65_536;
 const CLIENTS_MAX: u64 = 16 << 20;
@@ -24,6 +29,8 @@ pub(super) struct Limits {
     clients: u64,
     /// Whom no limit is for.
     allow: BTreeSet<String>,
+    /// How long refusals wait, microseconds; None: as weir has it.
+    tarpit_us: Option<u64>,
 }
 
 /// One.
@@ -34,6 +41,10 @@ pub(super) struct Limit {
     /// What it is called, and what all that count together are called.
     pub(super) name: String,
     pub(super) measure: Measure,
+    /// Which answers count, as it is written; empty: it is not answers that count.
+    pub(super) status: &'static str,
+    /// Whom it counts, as it is written; empty: each client.
+    pub(super) by: String,
     /// What becomes of one too many, as it is written; None: 429.
     pub(super) over: Option<String>,
     /// Nobody is refused.
@@ -116,8 +127,22 @@ impl Requests {
         self.hosts.is_empty() && self.has_all_paths() && self.methods.is_empty()
     }
 
+    /// Those of a case, and the clients that it is not about. None: `match` can't say it.
+    pub(super) fn of(case: &Case) -> Option<(Requests, &[String])> {
+        let route = case.route(Route::default());
+        let exempt = case.exempt()?;
+        if route.scheme.is_some() || !route.conditions.is_empty() {
+            return None;
+        }
+        let mut requests = Requests { methods: route.methods.into_iter().collect(), ..Requests::default() };
+        requests.hosts.extend(Some(route.host).filter(|host| host != "*"));
+        let paths = if route.exact { &mut requests.exact } else { &mut requests.prefixes };
+        paths.extend(Some(route.path).filter(|path| path != "/" || route.exact));
+        (!requests.is_refused()).then_some((requests, exempt))
+    }
+
     /// Whether the table refuses some of it.
-    pub(super) fn is_refused(&self) -> bool {
+    fn is_refused(&self) -> bool {
         let paths = self.exact.iter().chain(&self.prefixes).any(|path| texts::route_path(path).is_err());
         paths
             || self.hosts.iter().any(|host| texts::host_pattern(host).is_err())
@@ -153,8 +178,10 @@ impl Requests {
 impl Draft<'_> {
     /// One more limit; one that counts together with another one, and the same, becomes part of that.
     pub(super) fn limit(&mut self, limit: Limit) {
-        let is_same =
-            |other: &Limit| (other.measure, &other.over, other.observe) == (limit.measure, &limit.over, limit.observe);
+        let is_same = |other: &Limit| {
+            (other.measure, other.status, &other.by, &other.over, other.observe)
+                == (limit.measure, limit.status, &limit.by, &limit.over, limit.observe)
+        };
         let mut together = self.limits.list.iter_mut().filter(|other| other.name == limit.name);
         if together.any(|other| is_same(other) && other.requests.join(&limit.requests)) {
             return;
@@ -185,6 +212,19 @@ impl Draft<'_> {
         self.limits.allow.extend(whom);
     }
 
+    /// Refusals that wait do so for this time.
+    pub(super) fn tarpits(&mut self, node: &Node, us: u64) {
+        let fit = us.clamp(1_000_000, 60_000_000);
+        if fit != us {
+            self.different(node, "`tarpit` is as near to that as weir allows");
+        }
+        let longest = self.limits.tarpit_us.map_or(fit, |other| other.max(fit));
+        if self.limits.tarpit_us.is_some_and(|other| other != fit) {
+            self.different(node, "weir has one `tarpit` for all; the longest one is taken");
+        }
+        self.limits.tarpit_us = Some(longest);
+    }
+
     /// So many clients are remembered at a time where a limit comes from.
     pub(super) fn remembers(&mut self, clients: u64) {
         self.limits.clients = self.limits.clients.max(clients);
@@ -196,7 +236,8 @@ impl Draft<'_> {
         for mut limit in std::mem::take(&mut self.limits.list) {
             let hides = |other: &&Limit| {
                 let acts = !other.observe || limit.observe;
-                acts && other.requests == limit.requests && other.measure.shadows(&limit.measure)
+                let same = other.requests == limit.requests && other.status == limit.status && other.by == limit.by;
+                acts && same && other.measure.shadows(&limit.measure)
             };
             if let Some(other) = kept.iter().find(hides) {
                 let why = format!("`{}` is for the same requests and refuses first", other.name);
@@ -215,6 +256,15 @@ impl Draft<'_> {
     }
 }
 
+/// So many in this time, as a rate that weir takes: the number, and in how many seconds.
+pub(super) fn per_unit(most: u64, window_us: u64) -> Option<(u64, u64)> {
+    let number = |seconds: u64| most.checked_mul(seconds)?.checked_mul(1_000_000);
+    let is_whole = |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
+    let seconds = [1, 60, 3600].into_iter().find(is_whole).unwrap_or(3600);
+    let number = number(seconds).filter(|_| window_us > 0)?.div_ceil(window_us);
+    (number <= AMOUNT_MAX).then_some((number, seconds))
+}
+
 /// `shield`, if there is a limit.
 pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
     if draft.limits.list.is_empty() {
@@ -225,6 +275,9 @@ pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
     if clients > CLIENTS {
         let _ = writeln!(out, "    table {clients}");
     }
+    if let Some(us) = draft.limits.tarpit_us {
+        let _ = writeln!(out, "    tarpit \"{}\"", time_text(us));
+    }
     if !draft.limits.allow.is_empty() {
         let _ = writeln!(out, "    allow{}", words(&draft.limits.allow));
     }
@@ -232,6 +285,12 @@ pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
         let what: String = harmless(limit.what.chars().take(80)).collect();
         let _ = writeln!(out, "    // {} {what}", draft.sources.short(limit.place));
         let _ = write!(out, "    limit {} {}", literal(&limit.name), limit.measure.written());
+        if !limit.status.is_empty() {
+            let _ = write!(out, " status={}", literal(limit.status));
+        }
+        if !limit.by.is_empty() {
+            let _ = write!(out, " by={}", literal(&limit.by));
+        }
         if let Some(over) = &limit.over {
             let _ = write!(out, " over={}", literal(over));
         }
@@ -325,5 +384,21 @@ mod tests {
         let number = |count, max| Measure::Number { count, max };
         assert!(number("open", 1).shadows(&number("open", 1)) && !number("open", 1).shadows(&number("in-progress", 1)));
         assert!(!number("open", 1).is_slower(&rate(1, 1, 1)));
+    }
+
+    #[test]
+    fn rates_in_units_of_weir() {
+        let second = 1_000_000;
+        for (most, window_us, expected) in [
+            (100, 10 * second, Some((10, 1))),
+            (20, 3 * second, Some((400, 60))),
+            (5, 3600 * second, Some((5, 3600))),
+            (10, 7 * second, Some((5143, 3600))),
+            (1, 86_400 * second, Some((1, 3600))),
+            (1_000_000, 1, None),
+            (1, 0, None),
+        ] {
+            assert_eq!(per_unit(most, window_us), expected, "{most} in {window_us}");
+        }
     }
 }

@@ -27,8 +27,6 @@ pub(super) enum Missing {
     Files,
     /// Certificates from a CA by ACME.
     Acme,
-    /// Anything but HTTP.
-    Tcp,
     /// The PROXY protocol of listeners.
     ProxyProtocol,
     /// HTTP/2 to servers, and so gRPC.
@@ -66,7 +64,6 @@ impl Missing {
             Missing::Acme => {
                 "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"
             }
-            Missing::Tcp => "an import carries over HTTP only; plain TCP is a `tcp` block",
             Missing::ProxyProtocol => {
                 "write `proxy-protocol` in the `listen`, and in `trusted-proxies` who may connect there"
             }

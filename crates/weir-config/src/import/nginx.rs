@@ -9,6 +9,8 @@ mod fate;
 mod limits;
 mod location;
 mod read;
+mod refusal;
+mod stream;
 mod upstream;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,14 +36,18 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
     let domains = names.filter_map(|name| name.strip_prefix('*').or(Some(name).filter(|name| name.starts_with('.'))));
     let domains = domains.map(|domain| format!("*{domain}")).collect();
     let tells_clients = answer::tells_clients(&tree);
-    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams: HashMap::new(), served: Vec::new() };
+    let (upstreams, served, tests) = (HashMap::new(), Vec::new(), HashSet::new());
+    let mut nginx = Nginx { tree: &tree, draft, domains, tells_clients, upstreams, served, tests };
+    let are_default: HashSet<usize> = defaults.values().copied().collect();
     for at in servers {
-        nginx.server(at, defaults.contains(&at));
+        nginx.server(at, are_default.contains(&at));
     }
     let served = std::mem::take(&mut nginx.served);
-    nginx.limits(&served);
+    let places = limits::Places::new(&tree, &defaults, &served);
+    nginx.limits(&served, &places);
     nginx.draft.keep_names_apart();
     nginx.tell();
+    stream::import(&mut nginx);
     Ok(())
 }
 
@@ -57,6 +63,8 @@ struct Nginx<'t, 'd, 'a> {
     upstreams: HashMap<(String, bool), Option<usize>>,
     /// Servers that take requests.
     served: Vec<limits::Served>,
+    /// `if` blocks that could be carried over.
+    tests: HashSet<usize>,
 }
 
 /// A `server`.
@@ -69,28 +77,31 @@ struct Server {
     names: Vec<String>,
     /// What keeps some out by expressions.
     expressions: Vec<location::Expression>,
+    /// What an `if` refuses of all of its requests.
+    refusals: Vec<refusal::Refusal>,
 }
 
-/// Servers that are the default of an address.
-fn defaults(tree: &Tree, servers: &[usize]) -> HashSet<usize> {
+/// The server that is the default of each address.
+fn defaults(tree: &Tree, servers: &[usize]) -> BTreeMap<String, usize> {
     // The one that says so, or the first.
     let mut of: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     for at in servers {
-        let mut listens: Vec<(String, bool)> = tree
-            .named(*at, "listen")
-            .map(|node| (address(node.argument(1)), node.arguments().any(|word| word.starts_with("default"))))
-            .collect();
-        if listens.is_empty() {
-            listens.push((address("80"), false));
-        }
-        for (address, says_so) in listens {
+        for (address, says_so) in listens(tree, *at) {
             let entry = of.entry(address).or_insert((*at, says_so));
             if says_so && !entry.1 {
                 *entry = (*at, true);
             }
         }
     }
-    of.into_values().map(|(at, _)| at).collect()
+    of.into_iter().map(|(address, (at, _))| (address, at)).collect()
+}
+
+/// The addresses of a server, each with whether it says that it is the default there.
+fn listens(tree: &Tree, at: usize) -> Vec<(String, bool)> {
+    let says_so = |node: &Node| node.arguments().any(|word| word.starts_with("default"));
+    let all = tree.named(at, "listen").map(|node| (address(node.argument(1)), says_so(node)));
+    let all: Vec<(String, bool)> = all.collect();
+    if all.is_empty() { vec![(address("80"), false)] } else { all }
 }
 
 /// What stands behind `listen`, as weir writes it.
@@ -113,14 +124,7 @@ fn address(text: &str) -> String {
 impl<'t> Nginx<'t, '_, '_> {
     /// Those of a name that hold in a block: its own, else those of the nearest block around it.
     fn effective(&self, at: usize, name: &str) -> &'t [usize] {
-        let mut block = at;
-        loop {
-            let found = self.tree.indices(block, name);
-            if !found.is_empty() || block == ROOT {
-                return found;
-            }
-            block = self.tree.nodes[block].parent;
-        }
+        self.tree.effective(at, name)
     }
 
     /// The last of these.
@@ -153,9 +157,12 @@ impl<'t> Nginx<'t, '_, '_> {
             hosts.retain(|host| self.domains.iter().any(|domain| domain != host && covers_host(domain, host)));
             hosts.push("*".to_owned());
         }
-        let mut server = Server { at, group, hosts, names, expressions: Vec::new() };
+        let mut server = Server { at, group, hosts, names, expressions: Vec::new(), refusals: Vec::new() };
         for test in tree.indices(at, "if") {
-            if !self.server_test(&mut server, *test) {
+            let found = refusal::refusals(self, &server, *test);
+            let is_done = !found.is_empty();
+            server.refusals.extend(found);
+            if !is_done && !self.server_test(&mut server, *test) {
                 self.draft.groups[group].only_tls |= sends_to_tls(tree, &tree.nodes[*test]);
                 self.lost_test(*test);
             }
@@ -165,6 +172,7 @@ impl<'t> Nginx<'t, '_, '_> {
         }
         if let Some(found) = tree.indices(at, "return").first() {
             let answer = &tree.nodes[*found];
+            server.refusals.retain(|refusal| refusal.place < answer.place);
             for one in self.answers(&server, at, answer) {
                 self.answer_all(&server, &server.hosts, (at, answer), one);
             }

@@ -119,6 +119,13 @@ impl Route {
         same && schemes && self.conditions == later.conditions && (methods || self.methods == later.methods)
     }
 
+    /// Whether the same becomes of requests.
+    pub(super) fn does_the_same(&self, other: &Route) -> bool {
+        (self.group, self.to, &self.access) == (other.group, other.to, &other.access)
+            && (&self.strip, &self.rewrites, &self.server_host) == (&other.strip, &other.rewrites, &other.server_host)
+            && (&self.request, &self.answer, &self.compress) == (&other.request, &other.answer, &other.compress)
+    }
+
     /// Whether it takes all requests of its host and scheme.
     pub(super) fn takes_all(&self) -> bool {
         self.path == "/" && !self.exact && self.methods.is_empty() && self.conditions.is_empty()

@@ -229,6 +229,18 @@ impl Tree {
         self.named(parent, name).next_back()
     }
 
+    /// Those of a name that hold in a block: its own, else those of the nearest block around it.
+    pub(super) fn effective(&self, at: usize, name: &str) -> &[usize] {
+        let mut block = at;
+        loop {
+            let found = self.indices(block, name);
+            if !found.is_empty() || block == ROOT {
+                return found;
+            }
+            block = self.nodes[block].parent;
+        }
+    }
+
     pub(super) fn children(&self, parent: usize) -> impl Iterator<Item = (usize, &Node)> {
         self.nodes[parent].children.iter().map(|at| (*at, &self.nodes[*at]))
     }

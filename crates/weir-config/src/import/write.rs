@@ -7,11 +7,16 @@ use super::draft::{Draft, Listen, Server, Upstream};
 use super::limits;
 use super::notes::harmless;
 use super::route::{Condition, Edit, Route, To};
+use super::tcp::{self, Lead};
 use super::tree::Place;
 use crate::reverse::literal;
 
 /// The upstream to which leads what was for some only.
 pub(super) const CLOSED: &str = "closed";
+/// The same for connections that would be passed on as they are.
+pub(super) const CLOSED_TCP: &str = "closed-tcp";
+/// Names that no other upstream has.
+pub(super) const RESERVED: [&str; 2] = [CLOSED, CLOSED_TCP];
 
 /// The whole.
 pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
@@ -26,8 +31,9 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     for at in draft.listened() {
         write_listen(&mut out, draft, &draft.listens[at]);
     }
+    let leads = tcp::leads(draft);
     for (at, upstream) in draft.upstreams.iter().enumerate() {
-        if draft.routes.iter().any(|route| route.to == To::Upstream(at)) {
+        if draft.routes.iter().any(|route| route.to == To::Upstream(at)) || leads.contains(&Lead::Upstream(at)) {
             write_upstream(&mut out, draft, upstream);
         }
     }
@@ -35,6 +41,12 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
         let _ = write!(
             out,
             "\n// What was for some only leads here, where nothing listens: 502 for everybody.\nupstream \"{CLOSED}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
+        );
+    }
+    if leads.contains(&Lead::Closed) {
+        let _ = write!(
+            out,
+            "\n// Connections for some only, or to what could not be carried over, lead here, where nothing listens: they are reset.\nupstream \"{CLOSED_TCP}\" {{\n    server \"127.0.0.1:1\"\n}}\n"
         );
     }
     let compress = common_compress(draft);
@@ -45,6 +57,7 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     for route in &draft.routes {
         write_route(&mut out, draft, route, compress.is_some());
     }
+    tcp::write(&mut out, draft);
     limits::write(&mut out, draft);
     out
 }
@@ -104,7 +117,7 @@ fn write_upstream(out: &mut String, draft: &Draft<'_>, upstream: &Upstream) {
             out,
             "    server {}{} {}",
             literal(&server.address),
-            options(server, &weights),
+            options(server, &weights, upstream.is_tcp),
             comment(draft, server.place)
         );
     }
@@ -136,7 +149,7 @@ impl Weights {
     }
 }
 
-fn options(server: &Server, weights: &Weights) -> String {
+fn options(server: &Server, weights: &Weights, is_tcp: bool) -> String {
     let mut out = String::new();
     if weights.matter && !(server.backup && weights.lone_backup) {
         let _ = write!(out, " weight={}", weights.scaled(server.weight.max(1)));
@@ -144,7 +157,9 @@ fn options(server: &Server, weights: &Weights) -> String {
     if server.backup {
         out.push_str(" backup=#true");
     }
-    if let Some(most) = server.connections {
+    if let Some(most) = server.connections.filter(|_| is_tcp) {
+        let _ = write!(out, " tcp-connections={}", most.clamp(1, 1_000_000));
+    } else if let Some(most) = server.connections {
         let most = most.clamp(1, 65_535);
         let _ = write!(out, " connections={} connections-max={most}", most.min(32));
     }

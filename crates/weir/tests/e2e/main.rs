@@ -25,6 +25,7 @@ mod hostile_requests;
 mod hostile_upstreams;
 mod http2;
 mod http2_floods;
+mod intercept;
 mod lab_link;
 mod limits;
 mod log;

@@ -16,16 +16,16 @@ use crate::kit::{
 on_both_drivers!(by_routes, by_tproxy, without_the_right_weir_says_so);
 
 /// Clients and servers, and this machine between them.
-struct Between {
-    clients: Neighbour,
-    servers: Neighbour,
+pub(crate) struct Between {
+    pub(crate) clients: Neighbour,
+    pub(crate) servers: Neighbour,
 }
 
-const CLIENT: [&str; 2] = ["198.18.1.2", "fd00:1::2"];
-const SERVER: [&str; 2] = ["198.18.2.2", "fd00:2::2"];
+pub(crate) const CLIENT: [&str; 2] = ["198.18.1.2", "fd00:1::2"];
+pub(crate) const SERVER: [&str; 2] = ["198.18.2.2", "fd00:2::2"];
 
 impl Between {
-    fn new() -> Between {
+    pub(crate) fn new() -> Between {
         let between = Between { clients: Neighbour::new("pc", "c"), servers: Neighbour::new("ps", "s") };
         for (own, far, neighbour, net) in [("pc", "c", &between.clients, 1), ("ps", "s", &between.servers, 2)] {
             ip(&format!("addr add 198.18.{net}.1/24 dev {own}"));
@@ -47,7 +47,7 @@ impl Between {
     }
 
     /// A server that says from where a client has come, then what it says.
-    fn serve(&self, host: &str, port: u16) {
+    pub(crate) fn serve(&self, host: &str, port: u16) {
         let at = SocketAddr::new(host.parse().expect("an address"), port);
         let listener = self.servers.inside(|| TcpListener::bind(at)).expect("a free port");
         std::thread::spawn(move || {
@@ -66,7 +66,7 @@ impl Between {
     }
 
     /// A client there, from a port of its choice, and what it is told.
-    fn ask(&self, from: &str, port: u16, to: &str, to_port: u16) -> std::io::Result<(TcpStream, String)> {
+    pub(crate) fn ask(&self, from: &str, port: u16, to: &str, to_port: u16) -> std::io::Result<(TcpStream, String)> {
         let [from, to] =
             [(from, port), (to, to_port)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
         self.clients.inside(|| {

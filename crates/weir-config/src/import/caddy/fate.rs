@@ -32,7 +32,7 @@ impl Caddy<'_, '_, '_> {
             "file_server" | "root" | "try_files" | "templates" | "push" => self.draft.missing(node, Missing::Files),
             "php_fastcgi" => self.draft.missing(node, Missing::Gateway),
             "cache" => self.draft.missing(node, Missing::Cache),
-            "rate_limit" => self.draft.missing(node, Missing::Rates),
+            "rate_limit" => super::limits::limit(self, at, scope),
             "handle_errors" => self.draft.missing(node, Missing::Pages),
             "metrics" => self.draft.lost(node, "`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
             "tls" | "bind" => {}

@@ -52,36 +52,39 @@ impl<'t> Caddy<'t, '_, '_> {
             if !node.is_block {
                 return Some(self.line(node, &node.words[1..], false).into_iter().collect());
             }
-            let mut terms: Vec<Term> = Vec::new();
-            let mut seen: Vec<&str> = Vec::new();
-            for (inside, line) in tree.children(*found) {
-                // Several lines of one kind are one set.
-                let kind = line.name();
-                let again = seen.iter().position(|other| *other == kind && matches!(kind, "path" | "host" | "method"));
-                if kind == "not" && line.is_block {
-                    let lines = tree
-                        .children(inside)
-                        .flat_map(|(_, line)| self.line(line, &line.words, true))
-                        .collect::<Vec<_>>();
-                    // Not all of several is nothing that one case can say.
-                    let one =
-                        if lines.len() == 1 { lines } else { vec![Term { not: true, any: vec![Effect::Unsaid] }] };
-                    terms.extend(one);
-                    seen.push(kind);
-                } else if let Some(term) = self.line(line, &line.words, false) {
-                    match again {
-                        Some(first) if first < terms.len() => terms[first].any.extend(term.any),
-                        _ => {
-                            terms.push(term);
-                            seen.push(kind);
-                        }
-                    }
-                }
-            }
-            return Some(terms);
+            return Some(self.terms(*found));
         }
         self.draft.lost(&tree.nodes[at], format!("there is no matcher {name}"));
         None
+    }
+
+    /// What the lines of a block ask for together.
+    pub(super) fn terms(&mut self, block: usize) -> Vec<Term> {
+        let tree = self.tree;
+        let mut terms: Vec<Term> = Vec::new();
+        let mut seen: Vec<&str> = Vec::new();
+        for (inside, line) in tree.children(block) {
+            // Several lines of one kind are one set.
+            let kind = line.name();
+            let again = seen.iter().position(|other| *other == kind && matches!(kind, "path" | "host" | "method"));
+            if kind == "not" && line.is_block {
+                let lines =
+                    tree.children(inside).flat_map(|(_, line)| self.line(line, &line.words, true)).collect::<Vec<_>>();
+                // Not all of several is nothing that one case can say.
+                let one = if lines.len() == 1 { lines } else { vec![Term { not: true, any: vec![Effect::Unsaid] }] };
+                terms.extend(one);
+                seen.push(kind);
+            } else if let Some(term) = self.line(line, &line.words, false) {
+                match again {
+                    Some(first) if first < terms.len() => terms[first].any.extend(term.any),
+                    _ => {
+                        terms.push(term);
+                        seen.push(kind);
+                    }
+                }
+            }
+        }
+        terms
     }
 
     /// One line of a definition.

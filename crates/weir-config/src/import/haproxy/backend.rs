@@ -15,7 +15,7 @@ use crate::texts;
 use crate::units::time_text;
 
 /// Words behind a server that need nothing in weir, with a value and without.
-const WITH_VALUE: [&str; 12] = [
+pub(super) const WITH_VALUE: [&str; 12] = [
     "id",
     "pool-max-conn",
     "pool-low-conn",
@@ -29,7 +29,7 @@ const WITH_VALUE: [&str; 12] = [
     "init-addr",
     "resolve-prefer",
 ];
-const WITHOUT_VALUE: [&str; 4] = ["tfo", "non-stick", "track", "check-send-proxy"];
+pub(super) const WITHOUT_VALUE: [&str; 4] = ["tfo", "non-stick", "track", "check-send-proxy"];
 
 /// What the servers of a backend say together.
 #[derive(Default)]
@@ -53,8 +53,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let tree = self.tree;
         let node = &tree.nodes[at];
-        if !self.is_http(at) {
-            self.draft.lost(node, format!("it has not `mode http`; {}", Missing::Tcp.why()));
+        if self.mode(at) != "http" {
+            self.draft.lost(node, "it has not `mode http`, and requests lead to it");
             self.backends.insert(at, None);
             return None;
         }
@@ -99,16 +99,9 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 
     fn server_line(&mut self, upstream: usize, line: &Node, said: &mut Said) {
-        let address = line.argument(2);
-        let address = match address.split_once('@') {
-            Some(("unix", path)) => format!("{UNIX}{path}"),
-            Some(("ipv4" | "ipv6", address)) => address.to_owned(),
-            Some((kind, _)) => {
-                let why = format!("weir connects to TCP ports and to paths of unix sockets, not to `{kind}@`");
-                return self.draft.lost(line, why);
-            }
-            None if address.starts_with('/') => format!("{UNIX}{address}"),
-            None => address.to_owned(),
+        let address = match address(line) {
+            Ok(address) => address,
+            Err(why) => return self.draft.lost(line, why),
         };
         let mut server = Server { place: line.place, address, weight: 0, backup: false, connections: None };
         let mut tls: Option<BTreeMap<&'static str, String>> = None;
@@ -169,7 +162,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 
     /// The version of the PROXY protocol that a word asks for.
-    fn version(&mut self, line: &Node, word: &str) -> &'static str {
+    pub(super) fn version(&mut self, line: &Node, word: &str) -> &'static str {
         if word.starts_with("send-proxy-v2-") {
             self.draft.different(line, "weir's header says addresses and nothing else");
         }
@@ -325,5 +318,17 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.lost(line, "weir expects a status, one range of them, or a text");
         }
         found
+    }
+}
+
+/// Where a server is, as weir writes it. Err: why weir can't connect there.
+pub(super) fn address(line: &Node) -> Result<String, String> {
+    let address = line.argument(2);
+    match address.split_once('@') {
+        Some(("unix", path)) => Ok(format!("{UNIX}{path}")),
+        Some(("ipv4" | "ipv6", address)) => Ok(address.to_owned()),
+        Some((kind, _)) => Err(format!("weir connects to TCP ports and to paths of unix sockets, not to `{kind}@`")),
+        None if address.starts_with('/') => Ok(format!("{UNIX}{address}")),
+        None => Ok(address.to_owned()),
     }
 }

@@ -53,9 +53,9 @@ impl Haproxy<'_, '_, '_> {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {
                 match text.strip_prefix("unix@") {
                     Some(path) => self.bind_unix(group, node, path, tls.clone()),
-                    None => {
-                        self.draft.lost(node, format!("weir listens at no `{}`; {}", &text[..at], Missing::Tcp.why()))
-                    }
+                    None => self
+                        .draft
+                        .lost(node, format!("weir listens at no `{}`, but at ports and unix sockets", &text[..at])),
                 }
                 continue;
             }
@@ -145,7 +145,7 @@ impl Haproxy<'_, '_, '_> {
 }
 
 /// `*:80`, `:8000-8005`, `[::]:443`, `ipv6@:::80` as weir writes them.
-fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
+pub(super) fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
     let is_v6 = text.starts_with("ipv6@");
     let text = text.rsplit('@').next().unwrap_or(text);
     let (host, ports) = text.rsplit_once(':')?;

@@ -82,10 +82,8 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (
-        &["timeout check", "timeout queue", "timeout client-fin", "timeout server-fin", "timeout tarpit", "unique-id*"],
-        Fate::Unneeded,
-    ),
+    (&["timeout check", "timeout queue", "timeout client-fin", "timeout server-fin", "unique-id*"], Fate::Unneeded),
+    (&["timeout tarpit"], Fate::Done),
     (&["log"], Fate::Missing(Missing::Syslog)),
     (
         &["log-format", "capture", "option log-separate-errors"],
@@ -103,10 +101,25 @@ const FATES: Fates = &[
     (&["http-request cache-use", "http-response cache-store", "filter cache"], Fate::Missing(Missing::Cache)),
     (&["http-request track-sc*", "http-request sc-*"], Fate::Missing(Missing::Rates)),
     (&["http-request use-service"], Fate::Missing(Missing::Respond)),
-    (&["tcp-request", "tcp-response", "option tcplog", "tcp-check", "option tcp-check"], Fate::Missing(Missing::Tcp)),
+    (&["option tcplog"], Fate::Unneeded),
     (
-        &["option ssl-hello-chk", "option mysql-check", "option redis-check", "option pgsql-check", "option smtpchk"],
-        Fate::Missing(Missing::Tcp),
+        &["tcp-request", "tcp-response"],
+        Fate::Lost(
+            "of connections that carry requests weir looks at addresses and `limit` of `shield`; say the rest in a `route`",
+        ),
+    ),
+    (
+        &[
+            "tcp-check",
+            "option tcp-check",
+            "option ssl-hello-chk",
+            "option mysql-check",
+            "option redis-check",
+            "option pgsql-check",
+            "option ldap-check",
+            "option smtpchk",
+        ],
+        Fate::Lost("a probe of servers for requests is a request; see `health`"),
     ),
     (
         &["http-request set-var", "http-request capture", "http-request lua", "http-request do-resolve"],
@@ -135,10 +148,12 @@ impl Haproxy<'_, '_, '_> {
             match section.name() {
                 "global" => self.draft.unneeded("global"),
                 "defaults" | "frontend" | "backend" | "listen" => {
+                    let is_passed = self.passes_on(at);
                     for (_, line) in tree.children(at) {
-                        self.tell_of(line);
+                        if is_passed { super::tcp::tell_of(self, line) } else { self.tell_of(line) }
                     }
-                    let is_known = self.backends.contains_key(&at) || self.tables.contains(&at);
+                    let known = [&self.backends, &self.passed];
+                    let is_known = known.iter().any(|known| known.contains_key(&at)) || self.tables.contains(&at);
                     let is_idle = section.name() == "backend" && !is_known;
                     if is_idle {
                         self.draft.lost(section, "nothing that was carried over leads to it");
@@ -148,6 +163,18 @@ impl Haproxy<'_, '_, '_> {
                 _ => self.draft.missing(section, Missing::Nothing),
             }
         }
+    }
+
+    /// Whether a section is for connections as they are, and for no requests.
+    fn passes_on(&self, at: usize) -> bool {
+        let is_defaults = self.tree.nodes[at].name() == "defaults";
+        if !is_defaults {
+            return self.mode(at) == "tcp";
+        }
+        let all = self.tree.children(ROOT).map(|(at, _)| at);
+        let mut of_these = all.filter(|other| self.defaults.get(other) == Some(&Some(at))).peekable();
+        let carries = |at: usize| !matches!(self.tree.nodes[at].name(), "global" | "defaults");
+        of_these.peek().is_some() && !of_these.any(|other| carries(other) && self.mode(other) != "tcp")
     }
 
     fn tell_of(&mut self, line: &Node) {

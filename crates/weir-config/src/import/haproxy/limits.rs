@@ -4,17 +4,16 @@
 //! some out; those without a counter stay what they were.
 
 use super::super::cases::Case;
-use super::super::limits::{Limit, Measure, Requests};
+use super::super::limits::{AMOUNT_MAX, Limit, Measure, Requests, per_unit};
 use super::super::missing::Missing;
-use super::super::route::Route;
 use super::super::tree::{Node, ROOT};
 use super::acl::{SOURCES, condition};
 use super::fate::time;
 use super::{Haproxy, PROXIES};
 use crate::texts;
 
-/// The most of anything that weir takes.
-const AMOUNT_MAX: u64 = 1_000_000;
+/// Counters of answers, with the statuses that they are about.
+const STATUSES: [(&str, &str); 2] = [("http_err_rate", "400-499"), ("http_fail_rate", "500,502-504,506-599")];
 
 /// A counter that a line compares: of a client, in a table.
 struct Counter<'t> {
@@ -53,7 +52,7 @@ impl<'t> Haproxy<'t, '_, '_> {
     fn limit_by(&mut self, frontend: usize, section: usize, line: &'t Node, comparison: &Comparison<'t>) -> bool {
         let Some(counter) = self.counter(frontend, section, comparison) else { return false };
         let Some((measure, size)) = self.measure(line, &counter) else { return false };
-        let is_of_connections = measure.count() != "requests";
+        let is_of_connections = !matches!(measure.count(), "requests" | "answers");
         if is_of_connections && !comparison.rest.is_empty() || self.tree.nodes.iter().any(changes_sources) {
             return false;
         }
@@ -67,9 +66,17 @@ impl<'t> Haproxy<'t, '_, '_> {
             self.draft.different(line, why);
         }
         let name = format!("{}-{}", self.tree.nodes[counter.table].argument(1), measure.count());
-        let over = self.over(line, &measure);
-        let hammer = matches!(measure, Measure::Rate { .. });
-        if hammer {
+        let over = self.over(section, line, &measure);
+        let status = STATUSES.iter().find(|(name, _)| *name == counter.name).map_or("", |(_, status)| status);
+        // Who is refused has made one more error there.
+        let is_of_errors = counter.name == "http_err_rate";
+        if is_of_errors {
+            let why = "HAProxy counts also what it refuses by its rules, weir no refusals by limits";
+            self.draft.different_once(line, why);
+        }
+        let is_rate = matches!(measure, Measure::Rate { .. });
+        let hammer = is_rate && (status.is_empty() || is_of_errors);
+        if is_rate {
             let why = "HAProxy counts what came within the time that `store` says; weir lets so many come at once, and then as many evenly in that time";
             self.draft.different_once(line, why);
         }
@@ -82,7 +89,18 @@ impl<'t> Haproxy<'t, '_, '_> {
         for requests in all {
             // Who is refused is counted as well: so he has to keep quiet.
             let (place, what, name, over) = (line.place, line.shown(), name.clone(), over.clone());
-            self.draft.limit(Limit { place, what, name, measure, over, observe: false, hammer, requests });
+            self.draft.limit(Limit {
+                place,
+                what,
+                name,
+                measure,
+                status,
+                by: String::new(),
+                over,
+                observe: false,
+                hammer,
+                requests,
+            });
         }
         true
     }
@@ -124,18 +142,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         let mut exempt: Vec<String> = Vec::new();
         let mut all: Vec<Requests> = Vec::new();
         for case in &cases {
-            let route = case.route(Route::default());
-            if route.scheme.is_some() || !route.conditions.is_empty() {
-                return None;
-            }
-            exempt.extend_from_slice(case.exempt()?);
-            let mut requests = Requests { methods: route.methods.into_iter().collect(), ..Requests::default() };
-            requests.hosts.extend(Some(route.host).filter(|host| host != "*"));
-            let paths = if route.exact { &mut requests.exact } else { &mut requests.prefixes };
-            paths.extend(Some(route.path).filter(|path| path != "/" || route.exact));
-            if requests.is_refused() {
-                return None;
-            }
+            let (requests, whom) = Requests::of(case)?;
+            exempt.extend_from_slice(whom);
             all.push(requests);
         }
         Some((all, exempt))
@@ -192,11 +200,12 @@ impl<'t> Haproxy<'t, '_, '_> {
         let stored = behind("store")?.split(',').map(str::trim);
         let mut times = stored.filter_map(|one| one.strip_prefix(counter.name)?.strip_prefix('(')?.strip_suffix(')'));
         let mut rate = |count| {
-            let (number, seconds) = rate(most, time(times.next()?)?)?;
+            let (number, seconds) = per_unit(most, time(times.next()?)?)?;
             Some(Measure::Rate { count, number, seconds, burst: most })
         };
         let measure = match (counter.name, is_of_connections) {
             ("http_req_rate", false) if line.name() == "http-request" => rate("requests")?,
+            ("http_err_rate" | "http_fail_rate", false) if line.name() == "http-request" => rate("answers")?,
             ("conn_rate", true) => rate("connections")?,
             ("conn_cur", true) => Measure::Number { count: "open", max: most },
             _ => return None,
@@ -212,8 +221,8 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 
     /// What becomes of one too many.
-    fn over(&mut self, line: &Node, measure: &Measure) -> Option<String> {
-        if measure.count() != "requests" {
+    fn over(&mut self, section: usize, line: &Node, measure: &Measure) -> Option<String> {
+        if !matches!(measure.count(), "requests" | "answers") {
             return None;
         }
         let status = line.arguments().skip_while(|word| *word != "deny_status" && *word != "status").nth(1);
@@ -221,7 +230,15 @@ impl<'t> Haproxy<'t, '_, '_> {
             ("deny", "429") => None,
             ("deny", status) if status.len() == 3 && texts::shield::over(status).is_ok() => Some(status.to_owned()),
             ("tarpit", _) => {
-                self.draft.different(line, "weir answers with 429 after the `tarpit` of `shield`, which is 10 s");
+                // Without a time of its own it is that of a connect.
+                let said = self.one(section, &["timeout", "tarpit"]).or(self.one(section, &["timeout", "connect"]));
+                match said.and_then(|said| Some((said, time(said.argument(2))?))) {
+                    Some((said, us)) => self.draft.tarpits(said, us),
+                    None => self.draft.different(line, "it waits for the `tarpit` of `shield`, which is 10 s"),
+                }
+                if status != Some("429") {
+                    self.draft.different_once(line, "weir answers with 429, where HAProxy does so with 500");
+                }
                 Some("tarpit".to_owned())
             }
             ("reject" | "silent-drop", _) => {
@@ -260,37 +277,7 @@ fn tracked(line: &Node, is_word: impl Fn(&str) -> bool) -> Option<&str> {
     }
 }
 
-/// So many in this time, as a rate that weir takes: the number, and in how many seconds.
-fn rate(most: u64, window_us: u64) -> Option<(u64, u64)> {
-    let number = |seconds: u64| most.checked_mul(seconds)?.checked_mul(1_000_000);
-    let is_whole = |seconds: &u64| number(*seconds).is_some_and(|all| window_us > 0 && all % window_us == 0);
-    let seconds = [1, 60, 3600].into_iter().find(is_whole).unwrap_or(3600);
-    let number = number(seconds).filter(|_| window_us > 0)?.div_ceil(window_us);
-    (number <= AMOUNT_MAX).then_some((number, seconds))
-}
-
 /// Whether by this line the address of a client is another than that of its connection.
 fn changes_sources(line: &Node) -> bool {
     line.arguments().any(|word| SOURCES.contains(&word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_in_units_of_weir() {
-        let second = 1_000_000;
-        for (most, window_us, expected) in [
-            (100, 10 * second, Some((10, 1))),
-            (20, 3 * second, Some((400, 60))),
-            (5, 3600 * second, Some((5, 3600))),
-            (10, 7 * second, Some((5143, 3600))),
-            (1, 86_400 * second, Some((1, 3600))),
-            (1_000_000, 1, None),
-            (1, 0, None),
-        ] {
-            assert_eq!(rate(most, window_us), expected, "{most} in {window_us}");
-        }
-    }
 }

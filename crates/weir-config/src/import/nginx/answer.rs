@@ -126,7 +126,9 @@ impl Nginx<'_, '_, '_> {
         };
         self.answer_changes(&mut route, at);
         for host in hosts {
-            self.draft.route(Route { host: host.clone(), ..route.clone() });
+            let route = Route { host: host.clone(), ..route.clone() };
+            let twins: Vec<Route> = server.refusals.iter().filter_map(|refusal| refusal.twin(&route)).collect();
+            twins.into_iter().chain([route]).for_each(|route| self.draft.route(route));
         }
     }
 

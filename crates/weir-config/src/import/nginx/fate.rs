@@ -5,7 +5,7 @@ use weir_proxy::observe::access::{Escape, Template};
 use super::super::fate::{Fate, Fates};
 use super::super::missing::Missing;
 use super::super::notes::Kind;
-use super::super::tree::{Node, ROOT};
+use super::super::tree::{Node, ROOT, Tree};
 use super::location::keeps_some_out;
 use super::{Nginx, sends_to_tls, size, time};
 use crate::reverse::literal;
@@ -204,7 +204,8 @@ const FATES: Fates = &[
     (&["limit_conn", "limit_conn_zone", "limit_conn_status", "limit_conn_dry_run"], Fate::Done),
     (&["limit_req_log_level", "limit_conn_log_level"], Fate::Unneeded),
     (&["limit_rate*"], Fate::Missing(Missing::Nothing)),
-    (&["stream", "mail"], Fate::Missing(Missing::Tcp)),
+    (&["stream"], Fate::Done),
+    (&["mail"], Fate::Lost("weir speaks no protocol of mail; `tcp` passes connections to a server that does")),
     (
         &["stub_status", "status_zone", "api"],
         Fate::Lost("`metrics \"127.0.0.1:9100\"` at the top serves a page and OpenMetrics"),
@@ -272,6 +273,7 @@ impl Nginx<'_, '_, '_> {
             "rewrite" if !self.passes_on(node.parent) => self.draft.missing(node, Missing::Redirect),
             "rewrite" => {}
             "if" if self.tree.nodes[node.parent].name() == "server" => {}
+            "if" if self.tests.contains(&at) => {}
             "if" => self.lost_test(at),
             "proxy_redirect" if matches!(node.argument(1), "off" | "default") => self.draft.unneeded(name),
             "gzip" | "proxy_cache" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
@@ -323,7 +325,7 @@ impl Nginx<'_, '_, '_> {
     }
 
     /// Weir has one log.
-    fn access_log(&mut self, node: &Node) {
+    pub(super) fn access_log(&mut self, node: &Node) {
         let path = node.argument(1);
         match path {
             "off" => {
@@ -351,7 +353,10 @@ impl Nginx<'_, '_, '_> {
         if matches!(name, "" | "combined") || name.contains('=') {
             return String::new();
         }
+        let block = top(self.tree, node);
+        let is_tcp = self.tree.nodes[block].name() == "stream";
         let tops = [ROOT].into_iter().chain(self.tree.indices(ROOT, "http").iter().copied());
+        let tops = tops.filter(|_| !is_tcp).chain(is_tcp.then_some(block));
         let mut formats = tops.flat_map(|top| self.tree.named(top, "log_format"));
         let Some(format) = formats.find(|format| format.argument(1) == name) else {
             self.draft.different(node, format!("there is no `log_format {name}`: lines are `combined`"));
@@ -360,12 +365,16 @@ impl Nginx<'_, '_, '_> {
         let (escape, parts): (Vec<&str>, Vec<&str>) =
             format.arguments().skip(1).partition(|word| word.starts_with("escape="));
         let text = parts.concat();
+        let text = if is_tcp { of_connections(&text) } else { text };
         if let Err(error) = Template::compile(&text, Escape::Default) {
             self.draft.different(
                 format,
                 format!("{error}; lines are `combined`, docs/access-log.md has the names that there are"),
             );
             return String::new();
+        }
+        if is_tcp && text.contains("$status") {
+            self.draft.different(format, "`$status` of a connection is `-` in weir");
         }
         let escape = if escape == ["escape=json"] { " escape=json" } else { "" };
         format!(" format={}{escape}", literal(&text))
@@ -381,5 +390,52 @@ impl Nginx<'_, '_, '_> {
         let opens = self.is_refusal(at) && keeps_some_out(node);
         let opens = if opens { ": what it kept out is let in now" } else { "" };
         self.draft.lost(node, format!("{}{opens}", Missing::Criteria.why()));
+    }
+}
+
+/// The block of the file that a directive is in.
+fn top(tree: &Tree, node: &Node) -> usize {
+    let mut block = node.parent;
+    while tree.nodes[block].parent != ROOT {
+        block = tree.nodes[block].parent;
+    }
+    block
+}
+
+/// A format for connections that are passed on as they are, with weir's names.
+fn of_connections(text: &str) -> String {
+    const NAMES: [(&str, &str); 4] = [
+        ("protocol", "server_protocol"),
+        ("bytes_received", "request_length"),
+        ("session_time", "request_time"),
+        ("ssl_preread_server_name", "tls_name"),
+    ];
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..=at]);
+        rest = &rest[at + 1..];
+        if let Some(behind) = rest.strip_prefix('{') {
+            out.push('{');
+            rest = behind;
+        }
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(end);
+        out.push_str(NAMES.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours));
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_connections() {
+        let theirs = "$remote_addr ${protocol}x $bytes_received/$bytes_sent $session_time $";
+        let ours = "$remote_addr ${server_protocol}x $request_length/$bytes_sent $request_time $";
+        assert_eq!(of_connections(theirs), ours);
     }
 }

@@ -4,7 +4,7 @@
 //! for which requests. So one may count what another location takes. Where that has no limit that is at least as strict, it would refuse those
 //! whom nginx serves, and only observes. Bounds: [`DIRECTIVES_MAX`], [`OF_BLOCK_MAX`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 use super::super::limits::{Limit, Measure, Requests};
@@ -59,9 +59,54 @@ struct Spot<'t> {
     acts: (bool, &'t str),
 }
 
+/// Comparisons of names at all addresses, for one limit.
+const COMPARED_MAX: usize = 1 << 20;
+
+/// What all servers are called at each address, and which of them has all else there.
+pub(super) struct Places<'s>(Vec<Place<'s>>);
+
+struct Place<'s> {
+    /// An index of the servers.
+    default: usize,
+    exact: HashSet<&'s str>,
+    domains: Vec<&'s str>,
+}
+
+impl<'s> Places<'s> {
+    pub(super) fn new(tree: &Tree, defaults: &BTreeMap<String, usize>, served: &'s [Served]) -> Places<'s> {
+        let number = |at: &usize| served.iter().position(|one| one.at == *at);
+        let mut of: BTreeMap<&str, Place<'s>> = BTreeMap::new();
+        for (address, default) in defaults.iter().filter_map(|(address, at)| Some((address, number(at)?))) {
+            of.insert(address, Place { default, exact: HashSet::new(), domains: Vec::new() });
+        }
+        for one in served {
+            for (address, _) in super::listens(tree, one.at) {
+                let Some(place) = of.get_mut(address.as_str()) else { continue };
+                let (domains, exact): (Vec<&str>, Vec<&str>) =
+                    one.names.iter().map(String::as_str).partition(|name| name.starts_with('*'));
+                place.domains.extend(domains);
+                place.exact.extend(exact);
+            }
+        }
+        Places(of.into_values().collect())
+    }
+
+    /// Servers that take one of these hosts at an address where none is called so; too many comparisons: all that take unknown hosts.
+    fn catching(&self, hosts: &BTreeSet<String>) -> HashSet<usize> {
+        let known: usize = self.0.iter().map(|place| 1 + place.domains.len()).sum();
+        let is_much = known.saturating_mul(hosts.len()) > COMPARED_MAX;
+        let is_known = |place: &Place<'_>, host: &String| {
+            place.exact.contains(host.as_str()) || place.domains.iter().any(|domain| covers_host(domain, host))
+        };
+        let catches = |place: &&Place<'_>| is_much || hosts.iter().any(|host| !is_known(place, host));
+        self.0.iter().filter(catches).map(|place| place.default).collect()
+    }
+}
+
 /// All directives of one kind.
-struct Known<'t> {
+struct Known<'t, 's> {
     words: Words,
+    places: &'s Places<'s>,
     zones: HashMap<&'t str, &'t Node>,
     spots: Vec<Spot<'t>>,
     /// What directives that could be carried over come to.
@@ -70,14 +115,14 @@ struct Known<'t> {
 
 impl<'t> Nginx<'t, '_, '_> {
     /// All limits of these servers.
-    pub(super) fn limits(&mut self, served: &[Served]) {
+    pub(super) fn limits(&mut self, served: &[Served], places: &Places<'_>) {
         for words in [REQUESTS, CONNECTIONS] {
             let mut of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
             let (zones, spots) = (zones(self.tree, &words), self.spots(served, &words));
             for (number, spot) in spots.iter().enumerate() {
                 spot.limits.iter().for_each(|limit| of.entry(*limit).or_default().push(number));
             }
-            let mut known = Known { words, zones, spots, measures: HashMap::new() };
+            let mut known = Known { words, places, zones, spots, measures: HashMap::new() };
             let measured =
                 |at: &usize| Some((*at, known.measure(&self.tree.nodes[*at]).ok().map(|(_, measure, _)| measure)?));
             known.measures = of.keys().filter_map(measured).collect();
@@ -128,8 +173,8 @@ impl<'t> Nginx<'t, '_, '_> {
     }
 
     /// One directive, which holds in `own`. Err: why it is not carried over.
-    fn limit_of(&mut self, known: &Known<'_>, at: usize, own: &[usize], served: &[Served]) -> Result<(), String> {
-        let (node, Known { words, spots, .. }) = (&self.tree.nodes[at], known);
+    fn limit_of(&mut self, known: &Known<'_, '_>, at: usize, own: &[usize], served: &[Served]) -> Result<(), String> {
+        let (node, Known { words, spots, places, .. }) = (&self.tree.nodes[at], known);
         let (name, measure, clients) = known.measure(node)?;
         if !self.tells_clients {
             return Err(
@@ -137,11 +182,11 @@ impl<'t> Nginx<'t, '_, '_> {
             );
         }
         let mut requests = requests_of(self.tree, node, own, spots, served)?;
-        let mut others = covered(&requests, own, spots, served);
+        let mut others = covered(&requests, own, spots, (served, places));
         let mut bare = known.bare(&measure, &others);
         if let Some(hosts) = named(own, spots, served).filter(|_| bare.is_some() && requests.hosts.is_empty()) {
             let of_names = Requests { hosts, ..requests.clone() };
-            let among = covered(&of_names, own, spots, served);
+            let among = covered(&of_names, own, spots, (served, places));
             if known.bare(&measure, &among).is_none() {
                 self.draft.different(node, "weir counts requests for names of its server, not those for unknown hosts");
                 (requests, others, bare) = (of_names, among, None);
@@ -178,7 +223,18 @@ impl<'t> Nginx<'t, '_, '_> {
         let over = self.over(words, node);
         let (place, what, observe) = (node.place, node.shown(), dry_run || bare.is_some());
         self.draft.remembers(clients);
-        self.draft.limit(Limit { place, what, name, measure, over, observe, hammer: false, requests });
+        self.draft.limit(Limit {
+            place,
+            what,
+            name,
+            measure,
+            status: "",
+            by: String::new(),
+            over,
+            observe,
+            hammer: false,
+            requests,
+        });
         Ok(())
     }
 
@@ -200,7 +256,7 @@ impl<'t> Nginx<'t, '_, '_> {
     }
 }
 
-impl Known<'_> {
+impl Known<'_, '_> {
     /// The first of these locations that has no limit that is at least as strict.
     fn bare(&self, measure: &Measure, spots: &[&Spot<'_>]) -> Option<usize> {
         let is_limited = |spot: &Spot<'_>| {
@@ -339,12 +395,19 @@ fn has_below(paths: &BTreeSet<String>, prefix: &str) -> bool {
 }
 
 /// Locations of others whose requests are among these.
-fn covered<'s, 't>(requests: &Requests, own: &[usize], spots: &'s [Spot<'t>], served: &[Served]) -> Vec<&'s Spot<'t>> {
+fn covered<'s, 't>(
+    requests: &Requests,
+    own: &[usize],
+    spots: &'s [Spot<'t>],
+    (served, places): (&[Served], &Places<'_>),
+) -> Vec<&'s Spot<'t>> {
+    let catching = places.catching(&requests.hosts);
     let own_servers: BTreeSet<usize> = own.iter().map(|number| spots[*number].server).collect();
     let domains: Vec<&String> = requests.hosts.iter().filter(|host| host.starts_with('*')).collect();
     let has_host = |host: &String| requests.hosts.contains(host) || domains.iter().any(|wide| covers_host(wide, host));
     let has_server = |(number, served): (usize, &Served)| {
-        requests.hosts.is_empty() || own_servers.contains(&number) || served.hosts.iter().any(has_host)
+        let is_known = own_servers.contains(&number) || served.hosts.iter().any(has_host);
+        requests.hosts.is_empty() || is_known || catching.contains(&number)
     };
     let servers: Vec<bool> = served.iter().enumerate().map(has_server).collect();
     let has_path = |spot: &Spot<'_>| {

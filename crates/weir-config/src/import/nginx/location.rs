@@ -10,7 +10,7 @@ use super::super::missing::{EXACT, Missing, SEGMENTS};
 use super::super::notes::Kind;
 use super::super::route::{Edit, Route, To};
 use super::super::tree::Node;
-use super::{Nginx, Server, time};
+use super::{Nginx, Server, refusal, time};
 use crate::reverse::literal;
 
 /// Fields that weir writes by itself, as nginx is usually told to.
@@ -122,6 +122,7 @@ impl Nginx<'_, '_, '_> {
             exact: kind == "=",
             ..Route::default()
         };
+        let refusals = refusal::of_location(self, server, at);
         let routes = match (guard, answer, proxy) {
             (Some(guard), ..) => {
                 self.closed(guard, path);
@@ -136,7 +137,7 @@ impl Nginx<'_, '_, '_> {
                 let [own, other] = [at, named].map(|at| self.access(at).unwrap_or_default());
                 let Some(access) = (if at == named { Some(own) } else { own.and(&other) }).filter(Access::fits) else {
                     self.deny(at).into_iter().for_each(|deny| self.closed(deny, path));
-                    return self.route_of(server, node, &base);
+                    return self.route_of(server, node, (&base, &refusals));
                 };
                 base.access = access;
                 self.proxy(base, named, &tree.nodes[pass]).into_iter().collect()
@@ -144,7 +145,7 @@ impl Nginx<'_, '_, '_> {
             (None, None, None) => return,
         };
         for route in &routes {
-            self.route_of(server, node, route);
+            self.route_of(server, node, (route, &refusals));
         }
     }
 
@@ -219,12 +220,15 @@ impl Nginx<'_, '_, '_> {
     }
 
     /// A route for each host of its server.
-    fn route_of(&mut self, server: &Server, node: &Node, route: &Route) {
+    fn route_of(&mut self, server: &Server, node: &Node, (route, own): (&Route, &[refusal::Refusal])) {
         for host in &server.hosts {
             if self.draft.is_full() {
                 return self.draft.lost(node, "there are too many routes already");
             }
-            self.draft.route(Route { host: host.clone(), ..route.clone() });
+            let route = Route { host: host.clone(), ..route.clone() };
+            let refusals = server.refusals.iter().chain(own);
+            let twins: Vec<Route> = refusals.filter_map(|refusal| refusal.twin(&route)).collect();
+            twins.into_iter().chain([route]).for_each(|route| self.draft.route(route));
         }
     }
 

@@ -10,7 +10,7 @@ use super::{Nginx, time};
 use crate::units::time_text;
 
 /// How many losses within which time (microseconds) suspend a server; None: nothing is said of it.
-type Losses = Option<(u64, u64)>;
+pub(super) type Losses = Option<(u64, u64)>;
 
 /// The block of this name.
 fn block(tree: &Tree, name: &str) -> Option<usize> {
@@ -64,7 +64,7 @@ impl Nginx<'_, '_, '_> {
     }
 
     /// One server; gives what it says of losses, if it is one that weir can have.
-    fn server_line(&mut self, upstream: usize, node: &Node, port: u16) -> Option<Losses> {
+    pub(super) fn server_line(&mut self, upstream: usize, node: &Node, port: u16) -> Option<Losses> {
         let mut server = plain(node, address(node.argument(1), port));
         let (mut fails, mut window) = (None, None);
         for word in node.arguments().skip(1) {
@@ -127,6 +127,6 @@ fn address(text: &str, port: u16) -> String {
     if text.starts_with(UNIX) { text.to_owned() } else { with_port(text, port) }
 }
 
-fn plain(node: &Node, address: String) -> Server {
+pub(super) fn plain(node: &Node, address: String) -> Server {
     Server { place: node.place, address, weight: 0, backup: false, connections: None }
 }

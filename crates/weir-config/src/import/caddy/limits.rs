@@ -1,0 +1,221 @@
+//! `rate_limit` of Caddy, a module of its own (mholt/caddy-ratelimit), as limits of `shield`: a zone is a limit.
+//!
+//! Weir asks all limits in front of routes. Where one would also count what Caddy lets pass it, it only observes.
+
+use super::super::cases::{Case, and_all};
+use super::super::limits::{Limit, Measure, Requests, per_unit};
+use super::super::missing::Missing;
+use super::super::order::{covers_host, covers_path};
+use super::super::tree::{Node, ROOT};
+use super::{Caddy, Scope, kind};
+use crate::texts;
+use crate::units::parse_time;
+
+/// Zones that are looked at; weir has no more limits.
+const ZONES_MAX: usize = weir_proxy::plan::LIMITS_MAX;
+/// Comparisons of names of sites, for one zone.
+const COMPARED_MAX: usize = 1 << 16;
+
+/// What keys are in weir's words; those of several letters are followed by a name.
+const KEYS: [(&str, &str); 4] =
+    [("host", "host"), ("header.", "header:"), ("cookie.", "cookie:"), ("query.", "query:")];
+
+/// A `rate_limit`, which is for the requests of a scope.
+pub(super) fn limit(caddy: &mut Caddy<'_, '_, '_>, at: usize, scope: &Scope) {
+    let tree = caddy.tree;
+    let node = &tree.nodes[at];
+    if tree.indices(at, "zone").is_empty() {
+        return caddy.draft.missing(node, Missing::Rates);
+    }
+    let Some(terms) = caddy.matcher(at) else { return };
+    let cases = and_all(scope.cases.clone(), &scope.seen.asked(terms, false));
+    for (inside, line) in tree.children(at) {
+        match line.name() {
+            "zone" if caddy.zones >= ZONES_MAX => {
+                caddy.draft.lost(line, format!("weir takes at most {ZONES_MAX} limits"))
+            }
+            "zone" => {
+                caddy.zones += 1;
+                let zone = Zone { at: inside, node: line, directive: at };
+                if let Err(why) = zone.carry_over(caddy, cases.clone().unwrap_or_default(), scope) {
+                    caddy.draft.lost(line, format!("{why}; what it kept out is let in now"));
+                }
+            }
+            "distributed" => caddy.draft.different(line, "each weir counts by itself"),
+            "jitter" => {
+                caddy.draft.different(line, "`Retry-After` of weir says when a request may come, without chance")
+            }
+            "sweep_interval" | "storage" | "log_key" => caddy.draft.unneeded(line.name()),
+            _ => caddy.draft.missing(line, Missing::Nothing),
+        }
+    }
+}
+
+/// A `zone`.
+struct Zone<'t> {
+    at: usize,
+    node: &'t Node,
+    /// The `rate_limit` that it is of.
+    directive: usize,
+}
+
+impl<'t> Zone<'t> {
+    /// Makes a limit of it. Err: why there is none.
+    fn carry_over(&self, caddy: &mut Caddy<'t, '_, '_>, cases: Vec<Case>, scope: &Scope) -> Result<(), String> {
+        let tree = caddy.tree;
+        for (_, line) in tree.children(self.at) {
+            match line.name() {
+                "key" | "window" | "events" | "match" => {}
+                "ipv4_prefix" | "ipv6_prefix" => caddy
+                    .draft
+                    .lost(line, "how much of an address is a client says `prefix` in `shield`, for all limits"),
+                _ => caddy.draft.missing(line, Missing::Nothing),
+            }
+        }
+        let value = |name: &str| tree.last(self.at, name).map_or("", |line| line.argument(1));
+        let window = parse_time(value("window"))?;
+        let most = value("events").parse::<u64>().ok().filter(|most| (1..=1_000_000).contains(most));
+        let most = most.ok_or("its `events` are none that weir takes")?;
+        let (number, seconds) = per_unit(most, window).ok_or("its rate is none that weir takes")?;
+        let by = self.by(caddy, value("key"))?;
+        let mut terms = Vec::new();
+        for block in tree.indices(self.at, "match") {
+            terms.extend(caddy.terms(*block));
+        }
+        let cases = and_all(cases, &scope.seen.asked(terms, false)).filter(|cases| !cases.is_empty());
+        let cases = cases.ok_or("its matcher has no cases, or too many")?;
+        let (mut all, mut exempt) = (Vec::new(), Vec::new());
+        for case in &cases {
+            let found =
+                Requests::of(case).ok_or("`match` of a limit goes by host, path and method, and `allow` by address");
+            let (requests, whom) = found?;
+            all.push(requests);
+            exempt.extend(whom.iter().cloned());
+        }
+        if !exempt.is_empty() {
+            caddy.draft.different(self.node, "whom `allow` of `shield` has, no limit is for");
+            caddy.draft.exempt(exempt);
+        }
+        let why = "Caddy counts what came within `window`; weir lets so many come at once, and then as many evenly in that time";
+        caddy.draft.different_once(self.node, why);
+        let wider = all.iter().find_map(|requests| self.wider(caddy, requests));
+        if let Some(wider) = &wider {
+            let why = format!(
+                "weir counts also what {wider} takes, for which this is not meant: it only observes, until you leave `observe` out"
+            );
+            caddy.draft.different(self.node, why);
+        }
+        let is_redirected =
+            caddy.auto_https && caddy.redirects && caddy.draft.listens.iter().any(|listen| listen.tls.is_some());
+        if is_redirected {
+            caddy.draft.different_once(self.node, "weir counts also requests that are only sent to https");
+        }
+        let (place, what) = (self.node.place, self.node.shown());
+        let name = self.node.argument(1).to_owned();
+        let measure = Measure::Rate { count: "requests", number, seconds, burst: most };
+        for requests in all {
+            let (what, name, by) = (what.clone(), name.clone(), by.clone());
+            let (observe, hammer) = (wider.is_some(), false);
+            caddy.draft.limit(Limit {
+                place,
+                what,
+                name,
+                measure,
+                status: "",
+                by,
+                over: None,
+                observe,
+                hammer,
+                requests,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whom it counts, as weir writes it; empty: each client.
+    fn by(&self, caddy: &mut Caddy<'_, '_, '_>, key: &str) -> Result<String, String> {
+        let Some(inside) = key.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+            let is_static = !key.is_empty() && !key.contains(['{', '}']);
+            return if is_static { Ok("all".to_owned()) } else { Err(format!("weir has no key like `{key}`")) };
+        };
+        let (connections, believed) = (caddy.others.connections, caddy.others.believed);
+        let elsewhere = "addresses of clients come in another way than weir reads them: it would limit a proxy";
+        match inside {
+            "remote_host" | "http.request.remote.host" if connections => Err(elsewhere.to_owned()),
+            "client_ip" | "http.vars.client_ip" | "http.request.client_ip" if connections || believed => {
+                Err(elsewhere.to_owned())
+            }
+            "remote_host" | "http.request.remote.host" => {
+                if caddy.draft.client_lines.contains_key("trusted-proxies") {
+                    let why = "weir counts those for whom `trusted-proxies` speak, and not the proxies";
+                    caddy.draft.different(self.node, why);
+                }
+                Ok(String::new())
+            }
+            "client_ip" | "http.vars.client_ip" | "http.request.client_ip" => Ok(String::new()),
+            _ => {
+                let short = inside.strip_prefix("http.request.").unwrap_or(inside);
+                let short = short.strip_prefix("uri.").unwrap_or(short);
+                let ours = KEYS.iter().find_map(|(theirs, ours)| {
+                    let name = short.strip_prefix(theirs)?;
+                    (theirs.ends_with('.') != name.is_empty()).then(|| format!("{ours}{name}"))
+                });
+                let by = texts::shield::by(&ours.ok_or_else(|| format!("weir has no key like `{key}`"))?)?;
+                if by != "host" {
+                    caddy.draft.different(self.node, "who sends none of it is not counted; here all of these are one");
+                }
+                Ok(by)
+            }
+        }
+    }
+
+    /// What takes some of these requests without being meant.
+    fn wider(&self, caddy: &Caddy<'_, '_, '_>, requests: &Requests) -> Option<String> {
+        let tree = caddy.tree;
+        let shown = |node: &Node| format!("`{}`", node.shown());
+        // Blocks beside those that it is in, of which one has a request; in a `route` also what stands in front.
+        let mut inner = self.directive;
+        while tree.nodes[inner].parent != ROOT {
+            let block = tree.nodes[inner].parent;
+            let is_route = tree.nodes[block].name() == "route";
+            let before = tree.children(block).take_while(|(at, _)| *at != inner);
+            let first = before.filter(|(_, node)| is_route && kind(node.name()).is_some()).map(|(_, node)| node).next();
+            let is_block = matches!(tree.nodes[inner].name(), "handle" | "handle_path");
+            let mut others = tree
+                .children(block)
+                .filter(|(at, node)| is_block && *at != inner && matches!(node.name(), "handle" | "handle_path"));
+            let other = others.find(|(at, _)| {
+                let path = caddy.only_path(*at).trim_end_matches('*');
+                let is_apart = !path.is_empty() && !requests.takes(path);
+                !is_apart && tree.nodes[*at].words.len() > 1
+            });
+            if let Some(node) = first.or(other.map(|(_, node)| node)) {
+                return Some(shown(node));
+            }
+            inner = block;
+        }
+        let sites = tree
+            .children(ROOT)
+            .filter(|(at, node)| *at != inner && !node.name().is_empty() && !node.name().starts_with("&("));
+        let words: Vec<&str> = sites.flat_map(|(_, node)| node.words.iter()).flat_map(|word| word.split(',')).collect();
+        if words.len().saturating_mul(requests.hosts.len().max(1)) > COMPARED_MAX {
+            return Some("one of very many sites".to_owned());
+        }
+        let takes = |word: &&str| {
+            let Some(address) = caddy.address(word, false) else { return false };
+            let meets = |host: &String| {
+                address.host.is_empty() || covers_host(host, &address.host) || covers_host(&address.host, host)
+            };
+            requests.hosts.is_empty() || requests.hosts.iter().any(meets)
+        };
+        words.iter().copied().find(takes).map(|word| format!("`{word}`"))
+    }
+}
+
+impl Requests {
+    /// Whether some of what begins with a path is among these.
+    fn takes(&self, path: &str) -> bool {
+        let mut all = self.exact.iter().chain(&self.prefixes);
+        self.has_all_paths() || all.any(|one| covers_path(one, path) || covers_path(path, one))
+    }
+}

@@ -1,0 +1,199 @@
+//! `mode tcp` of HAProxy: a frontend becomes a `tcp` block, its backends upstreams. Called for each `frontend` and `listen`.
+//!
+//! Servers are in `haproxy/tcp/server.rs`, whom rules keep out and which names they ask for in `haproxy/tcp/rules.rs`, all other lines in
+//! `haproxy/tcp/fate.rs`.
+
+mod fate;
+mod rules;
+mod server;
+
+use weir_proxy::plan::UNIX;
+
+use super::super::draft::BLOCKS_MAX;
+use super::super::tcp::{Lead, Tcp};
+use super::super::tree::Node;
+use super::Haproxy;
+use super::bind::addresses;
+use super::fate::time;
+
+pub(super) use fate::tell_of;
+
+/// What is said where times differ.
+const ONE_IDLE: &str =
+    "weir has one `idle-timeout` and one `half-close-timeout` for all that a `tcp` leads to; the largest one is taken";
+
+/// A frontend, or a `listen`.
+pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
+    let tree = haproxy.tree;
+    let node = &tree.nodes[at];
+    let mut tcp = Tcp::new(node.place, node.shown());
+    let expects = rules::expects_header(haproxy, at);
+    for line in tree.named(at, "bind") {
+        bind(haproxy, &mut tcp, line, expects);
+    }
+    if tcp.is_unreachable() {
+        return haproxy.draft.lost(node, "it has no `bind` that could be carried over");
+    }
+    let refuses = rules::requests(haproxy, at, &mut tcp);
+    let mut leads = Leads { at, sections: Vec::new() };
+    let is_open = leads.by_name(haproxy, &mut tcp);
+    if is_open {
+        leads.others(haproxy, &mut tcp);
+    }
+    if !tcp.leads_somewhere() {
+        return haproxy.draft.lost(node, "it leads to no server that could be carried over");
+    }
+    rules::tell_of_names(haproxy, &tcp, &refuses);
+    times(haproxy, &mut tcp, at, &leads.sections);
+    if refuses.closes {
+        tcp.close();
+    }
+    haproxy.draft.tcps.push(tcp);
+}
+
+/// The listeners of a `bind` line.
+fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: bool) {
+    let has = |word: &str| node.arguments().any(|other| other == word);
+    let words: Vec<&str> = node.arguments().collect();
+    let value = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1).copied());
+    let draft = &mut *haproxy.draft;
+    if has("ssl") {
+        let why = "`tcp` passes bytes on as they are: weir ends TLS only in front of requests; let the server have the certificate";
+        return draft.lost(node, why);
+    }
+    if has("accept-netscaler-cip") {
+        return draft.lost(node, "weir reads the PROXY protocol alone");
+    }
+    if has("interface") {
+        let why =
+            "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
+        draft.different(node, why);
+    }
+    let announced = has("accept-proxy") || expects;
+    for text in node.argument(1).split(',') {
+        let path = text.strip_prefix("unix@").or(Some(text).filter(|text| text.starts_with('/')));
+        let all = match path {
+            Some(path) => Some(vec![format!("{UNIX}{path}")]),
+            None if text.find('@').is_some_and(|at| !matches!(&text[..at], "ipv4" | "ipv6")) => None,
+            None => addresses(text, has("v4v6")),
+        };
+        let Some(all) = all else {
+            draft.lost(node, "an address with a port, or few, or the path of a unix socket is what weir can listen at");
+            continue;
+        };
+        let rights = [("mode", value("mode")), ("group", value("group").or(value("gid")))];
+        all.iter().for_each(|address| tcp.listen(draft, node, address, announced, rights));
+        if path.is_some() && value("user").or(value("uid")).is_some() {
+            draft.lost(node, "a socket belongs to the user that weir is; `mode` and `group` say who may connect");
+        }
+    }
+}
+
+/// Where the connections of a frontend lead.
+struct Leads {
+    at: usize,
+    /// The sections of all servers.
+    sections: Vec<usize>,
+}
+
+impl Leads {
+    /// `use_backend`, in order; whether some are left behind them.
+    fn by_name(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp) -> bool {
+        let tree = haproxy.tree;
+        let mut lines: Vec<&Node> = tree.named(self.at, "use_backend").collect();
+        if let Some(line) = lines.get(BLOCKS_MAX) {
+            haproxy.draft.lost(
+                line,
+                format!("at most {BLOCKS_MAX} of these are carried over; its connections go where the others go"),
+            );
+        }
+        lines.truncate(BLOCKS_MAX);
+        let mut rest = lines.into_iter();
+        while let Some(line) = rest.next() {
+            if line.words.len() == 2 {
+                // What is chosen by what a connection says may be none.
+                let Some(lead) = self.lead(haproxy, line) else { continue };
+                tcp.to = Some(lead);
+                for later in rest {
+                    haproxy.draft.lost(later, "no connection reaches this rule: an earlier one takes them all");
+                }
+                return false;
+            }
+            let Some(names) = rules::names(haproxy, self.at, line) else {
+                let why = "weir leads connections by the name that a client of TLS asks for, `req.ssl_sni`; these go where the others go";
+                haproxy.draft.lost(line, why);
+                continue;
+            };
+            let Some(lead) = self.lead(haproxy, line) else { continue };
+            let taken: Vec<bool> = names.iter().map(|name| tcp.name(name, lead)).collect();
+            if !taken.contains(&true) {
+                haproxy.draft.lost(line, "no connection reaches this rule: earlier ones take them all");
+            }
+        }
+        true
+    }
+
+    /// `default_backend`, or servers of its own.
+    fn others(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp) {
+        let tree = haproxy.tree;
+        if let Some(line) = haproxy.one(self.at, &["default_backend"]) {
+            tcp.to = self.lead(haproxy, line);
+        } else if !tree.indices(self.at, "server").is_empty() {
+            tcp.to = Some(self.to(haproxy, &tree.nodes[self.at], self.at));
+        }
+    }
+
+    /// Where the backend is that a line names. None: there is none, which has been noted.
+    fn lead(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> Option<Lead> {
+        let Some(backend) = haproxy.named.get(line.argument(1)).copied() else {
+            let why = "there is no backend of this name; weir can't choose one by what a connection says";
+            haproxy.draft.lost(line, why);
+            return None;
+        };
+        Some(self.to(haproxy, line, backend))
+    }
+
+    fn to(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, line: &Node, section: usize) -> Lead {
+        let Some(upstream) = server::backend(haproxy, section) else {
+            haproxy.draft.lost(line, "none of its servers could be carried over: these connections are reset");
+            return Lead::Closed;
+        };
+        if !self.sections.contains(&section) {
+            self.sections.push(section);
+        }
+        Lead::Upstream(upstream)
+    }
+}
+
+/// How long a connection from a frontend to the servers of a section may be idle, and how long when one side has ended. None: for ever.
+fn idle(haproxy: &Haproxy<'_, '_, '_>, frontend: usize, section: usize) -> [Option<u64>; 2] {
+    let us =
+        |section: usize, name: &str| time(haproxy.one(section, &["timeout", name])?.argument(2)).filter(|us| *us > 0);
+    let least = |client: &str, server: &str| {
+        let both = [us(frontend, client), us(section, server)];
+        both.into_iter().flatten().min()
+    };
+    // A time for tunnels replaces the other two.
+    let whole = us(section, "tunnel").or_else(|| least("client", "server"));
+    [whole, least("client-fin", "server-fin").or(whole)]
+}
+
+fn times(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, at: usize, sections: &[usize]) {
+    let node = &haproxy.tree.nodes[at];
+    let all: Vec<[Option<u64>; 2]> = sections.iter().map(|section| idle(haproxy, at, *section)).collect();
+    if all.iter().any(|other| *other != all[0]) {
+        haproxy.draft.different(node, ONE_IDLE);
+    }
+    for (which, name) in ["idle-timeout", "half-close-timeout"].into_iter().enumerate() {
+        let largest =
+            all.iter().map(|times| times[which]).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
+        match largest {
+            Some(us) => tcp.time(haproxy.draft, node, name, us),
+            None if which == 0 => {
+                let why = "nothing ends idle connections here; weir does so after `idle-timeout`, which is 1h";
+                haproxy.draft.different_once(node, why);
+            }
+            None => {}
+        }
+    }
+}

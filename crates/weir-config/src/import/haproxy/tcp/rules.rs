@@ -1,0 +1,269 @@
+//! `tcp-request` and the conditions of `use_backend` in `mode tcp` of HAProxy: who is kept out, and which name a client of TLS asks for.
+//!
+//! `tcp` doesn't look at addresses. Whom a rule keeps out is let in, and noted; where a rule keeps out all but some, nobody is passed on.
+
+use super::super::super::access::address;
+use super::super::super::draft::BLOCKS_MAX;
+use super::super::super::missing::Missing;
+use super::super::super::notes::Kind;
+use super::super::super::tcp::{CLOSES, LET_IN, Lead, Tcp, has_room};
+use super::super::super::tree::Node;
+use super::super::Haproxy;
+use super::super::acl::condition;
+use super::super::fate::time;
+use crate::texts;
+
+/// The name that a client of TLS asks for, and whether it speaks TLS.
+const ASKED: [&str; 2] = ["req.ssl_sni", "req_ssl_sni"];
+const HELLO: [&str; 4] = ["req.ssl_hello_type", "req_ssl_hello_type", "req.ssl_ver", "req_ssl_ver"];
+
+/// What the rules of a frontend refuse that have no counterpart.
+#[derive(Default)]
+pub(super) struct Refuses<'t> {
+    /// All but some.
+    pub(super) closes: bool,
+    /// Whoever speaks no TLS: the line.
+    not_tls: Option<&'t Node>,
+    /// The line that says how long a client may take for what rules look at.
+    delay: Option<&'t Node>,
+}
+
+/// A part of a condition: whether it is negated, and criteria of which one must hold.
+struct Part<'t> {
+    not: bool,
+    any: Vec<Vec<&'t str>>,
+}
+
+impl Part<'_> {
+    /// Whether all of it looks at one of these, with any converters.
+    fn is_about(&self, names: &[&str]) -> bool {
+        let fetch =
+            |words: &Vec<&str>| words.first().and_then(|first| first.split(',').next()).unwrap_or_default().to_owned();
+        !self.any.is_empty() && self.any.iter().all(|words| names.contains(&fetch(words).as_str()))
+    }
+}
+
+/// The alternatives of a condition, each with its parts.
+fn alternatives<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Vec<Vec<Part<'t>>> {
+    let tree = haproxy.tree;
+    let mut all = vec![Vec::new()];
+    let mut rest = condition(line).1.iter().map(String::as_str);
+    while let Some(word) = rest.next() {
+        if matches!(word, "or" | "||") {
+            all.push(Vec::new());
+            continue;
+        }
+        let (not, name) = word.strip_prefix('!').map_or((false, word), |name| (true, name));
+        let name = if not && name.is_empty() { rest.next().unwrap_or_default() } else { name };
+        let any: Vec<Vec<&str>> = if name == "{" {
+            vec![rest.by_ref().take_while(|word| *word != "}").collect()]
+        } else {
+            let acls = || tree.named(section, "acl").filter(|acl| acl.argument(1) == name);
+            let has_room = has_room(haproxy.draft, acls().map(|acl| acl.words.len()).sum());
+            acls().filter(|_| has_room).map(|acl| acl.arguments().skip(1).collect()).collect()
+        };
+        if let Some(last) = all.last_mut() {
+            last.push(Part { not, any });
+        }
+    }
+    all
+}
+
+/// The names that a `use_backend` or a `reject` is about. None: it is about something else as well.
+pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<Vec<String>> {
+    if condition(line).0 {
+        return None;
+    }
+    let mut found = Vec::new();
+    for mut parts in alternatives(haproxy, section, line) {
+        // Who asks for a name speaks TLS.
+        parts.retain(|part| part.not || !part.is_about(&HELLO));
+        let [Part { not: false, any }] = &parts[..] else { return None };
+        let asked: Option<Vec<Vec<(String, bool)>>> = any.iter().map(|words| asked(words)).collect();
+        for (name, is_wide) in asked?.into_iter().flatten() {
+            if is_wide {
+                let why = format!("`{name}` and all below it, and no other names that end so");
+                haproxy.draft.different(line, why);
+            }
+            found.push(name);
+        }
+    }
+    let all = found.iter().map(|name| texts::host_pattern(name));
+    all.collect::<Result<Vec<String>, String>>()
+        .ok()
+        .filter(|all| !all.is_empty() && all.iter().all(|name| name != "*"))
+}
+
+/// The names that one criterion is about, each with whether other names are as well that weir has no word for.
+fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
+    let (fetch, rest) = words.split_first()?;
+    let mut parts = fetch.split(',');
+    if !ASKED.contains(&parts.next()?) || parts.any(|converter| converter != "lower") {
+        return None;
+    }
+    let (mut how, mut values, mut rest) = ("str", Vec::new(), rest.iter());
+    while let Some(word) = rest.next() {
+        match *word {
+            _ if !values.is_empty() => values.push(*word),
+            "-i" => {}
+            "-m" => how = rest.next()?,
+            "--" => values.extend(rest.by_ref()),
+            flag if flag.starts_with('-') && flag.len() == 2 => return None,
+            value => values.push(value),
+        }
+    }
+    let mut found = Vec::new();
+    for value in values {
+        let value = value.to_ascii_lowercase();
+        match (how, value.strip_prefix('.')) {
+            ("str", None) => found.push((value, false)),
+            ("end" | "dom", Some(domain)) => found.push((format!("*.{domain}"), false)),
+            ("end" | "dom", None) => found.extend([(value.clone(), true), (format!("*.{value}"), false)]),
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Who is meant by a condition that is about the addresses of clients alone: all but these, or these.
+fn sources<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<(bool, Vec<String>)> {
+    let all = alternatives(haproxy, section, line);
+    let [parts] = &all[..] else { return None };
+    let [part] = &parts[..] else { return None };
+    let whom = part.any.iter().flat_map(|words| words.iter().skip(1)).map(|text| address(text));
+    let whom: Vec<String> = whom.collect::<Option<_>>().filter(|_| part.is_about(&["src"]))?;
+    Some((condition(line).0 != part.not, whom)).filter(|(_, whom)| !whom.is_empty())
+}
+
+/// Whether a line of a frontend has it that connections begin with a header of the PROXY protocol.
+pub(super) fn expects_header(haproxy: &Haproxy<'_, '_, '_>, at: usize) -> bool {
+    haproxy.tree.named(at, "tcp-request").any(|line| line.argument(2) == "expect-proxy")
+}
+
+/// What `tcp-request` makes of a frontend.
+pub(super) fn requests<'t>(haproxy: &mut Haproxy<'t, '_, '_>, at: usize, tcp: &mut Tcp) -> Refuses<'t> {
+    let tree = haproxy.tree;
+    let sections: Vec<usize> = haproxy.defaults.get(&at).copied().flatten().into_iter().chain([at]).collect();
+    let mut refuses = Refuses::default();
+    // Whether some are let in before what refuses, and whether that is those of TLS.
+    let mut accepted: Option<bool> = None;
+    for section in sections {
+        for line in tree.named(section, "tcp-request").take(BLOCKS_MAX) {
+            match (line.argument(1), line.argument(2)) {
+                ("inspect-delay", text) => match time(text) {
+                    Some(us) => {
+                        refuses.delay = Some(line);
+                        tcp.time(haproxy.draft, line, "hello-timeout", us);
+                    }
+                    None => haproxy.draft.lost(line, "this is no time"),
+                },
+                (_, "accept") => {
+                    let is_tls = is_about_tls(haproxy, section, line) == Some(true);
+                    accepted = Some(accepted.unwrap_or(true) && is_tls);
+                }
+                (_, "reject" | "silent-drop") => refuse(haproxy, (at, section), line, tcp, (&mut refuses, accepted)),
+                ("connection", "expect-proxy") => {
+                    if let Some((false, whom)) = sources(haproxy, section, line) {
+                        tcp.trusted.extend(whom);
+                    }
+                }
+                (_, word) if word.starts_with("track-sc") => {
+                    if !haproxy.tracks.contains(&line.place) {
+                        haproxy.draft.missing(line, Missing::Rates);
+                    }
+                }
+                _ => haproxy.draft.missing(line, Missing::Nothing),
+            }
+        }
+    }
+    refuses
+}
+
+/// A line that refuses.
+fn refuse<'t>(
+    haproxy: &mut Haproxy<'t, '_, '_>,
+    (at, section): (usize, usize),
+    line: &'t Node,
+    tcp: &mut Tcp,
+    (refuses, accepted): (&mut Refuses<'t>, Option<bool>),
+) {
+    if haproxy.limit(at, section, line) {
+        return;
+    }
+    let is_unconditional = condition(line).1.is_empty();
+    if is_about_tls(haproxy, section, line) == Some(false) || is_unconditional && accepted == Some(true) {
+        refuses.not_tls = Some(line);
+        return;
+    }
+    if let Some(names) = names(haproxy, section, line) {
+        if accepted == Some(true) {
+            return haproxy.draft.lost(line, "no connection reaches this rule: an earlier one takes all of TLS");
+        }
+        for name in names {
+            tcp.name(&name, Lead::Closed);
+        }
+        return;
+    }
+    let from = sources(haproxy, section, line);
+    if let Some((true, whom)) = from.as_ref().filter(|_| line.argument(1) == "connection" && tcp.is_announced()) {
+        // These are the load balancers: addresses of clients are not known yet there.
+        return tcp.trusted.extend(whom.iter().cloned());
+    }
+    let has_not = alternatives(haproxy, section, line).iter().flatten().any(|part| part.not);
+    let closes = from.map_or_else(
+        || is_unconditional || accepted == Some(false) || condition(line).0 || has_not,
+        |(is_rest, _)| is_rest,
+    );
+    if closes {
+        haproxy.draft.note(line.place, Kind::Closed, &line.shown(), CLOSES);
+        refuses.closes = true;
+    } else {
+        haproxy.draft.lost(line, LET_IN);
+    }
+}
+
+/// Whether a condition is about TLS alone: Some(true): who speaks it, Some(false): who doesn't.
+fn is_about_tls<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> Option<bool> {
+    let all = alternatives(haproxy, section, line);
+    let [parts] = &all[..] else { return None };
+    let [part] = &parts[..] else { return None };
+    part.is_about(&HELLO).then_some(part.not == condition(line).0)
+}
+
+/// Says what is otherwise where names decide.
+pub(super) fn tell_of_names(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &Tcp, refuses: &Refuses<'_>) {
+    if tcp.to.is_none() {
+        return;
+    }
+    if let Some(line) = refuses.not_tls {
+        let why = "who speaks no TLS has `proxy`, as who asks for another name: he is let in now";
+        haproxy.draft.lost(line, why);
+    }
+    if let Some(line) = refuses.delay.filter(|_| tcp.has_names()) {
+        let why = "who says nothing for so long is reset; here he goes where the others go";
+        haproxy.draft.different(line, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_asked_for() {
+        let shown = |words: &[&str]| asked(words).map(|all| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+        assert_eq!(shown(&["req.ssl_sni", "-i", "A.test", "b.test"]).unwrap(), ["a.test", "b.test"]);
+        assert_eq!(shown(&["req_ssl_sni,lower", "-m", "end", ".a.test"]).unwrap(), ["*.a.test"]);
+        assert_eq!(shown(&["req.ssl_sni", "-m", "dom", "-i", "a.test"]).unwrap(), ["a.test", "*.a.test"]);
+        for none in [
+            &["req.ssl_sni", "-m", "found"][..],
+            &["req.ssl_sni", "-m", "reg", "^a"],
+            &["req.ssl_sni", "-f", "file"],
+            &["req.ssl_sni,map(x)", "a.test"],
+            &["req.ssl_sni", ".a.test"],
+            &["src", "10.0.0.1"],
+        ] {
+            assert!(shown(none).is_none_or(|names| names.is_empty()), "{none:?}");
+        }
+    }
+}
