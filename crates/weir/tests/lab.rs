@@ -242,6 +242,29 @@ fn a_slow_link_that_loses_packets_is_what_its_title_says() {
 }
 
 #[test]
+fn who_stands_on_a_router_is_compared_with_nobody() {
+    let contenders =
+        if is_installed("haproxy") { "--contender=weir-through,haproxy-through" } else { "--contender=weir-through" };
+    let words = ["--only=closed-8k,half-8k,half-1m", contenders, "--rounds=1", "--seconds=1"];
+    let Some((printed, lines)) = run_in_namespaces("pep", &words) else { return };
+    let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
+    assert!(records.len() >= 6, "{printed}");
+    for record in records {
+        assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+        let (requests, bytes) = (record["requests"].as_u64().unwrap(), record["bytes"].as_u64().unwrap());
+        let length = if record["cell"] == "half-1m" { 1 << 20 } else { 8 << 10 };
+        assert!(requests > 0 && bytes / requests >= length, "{record}");
+        let is_routed = record["contender"] == "routed";
+        // Somebody to whom no packets are led has nothing to do.
+        let own_us = record["proxy_us"].as_f64().unwrap() / requests as f64;
+        assert!(if is_routed { own_us == 0.0 } else { own_us > 5.0 }, "{record}");
+        assert!(record["pep"]["busy_us"].as_f64().unwrap() > 0.0, "{record}");
+        assert_eq!(record["pep"]["routed"].is_null(), is_routed, "{record}");
+    }
+    assert!(printed.contains("| added CPU µs a connection | added CPU s/GB |"), "{printed}");
+}
+
+#[test]
 fn attackers_are_blocked_and_users_are_not() {
     let words = ["--only=requests", "--contender=weir,weir-429", "--rounds=1", "--seconds=1"];
     let Some((printed, mut records)) = run_in_namespaces("block", &words) else { return };

@@ -5,6 +5,7 @@ use super::block::{self, Attack};
 use super::failover::{self, Fault};
 use super::http2::Stalling;
 use super::keepalive::Probing;
+use super::pep::Pep;
 use super::tls::Secure;
 use super::tunnel::Tunnels;
 use super::wan::Wan;
@@ -115,6 +116,8 @@ pub(crate) enum Load {
     Probe(Probing),
     /// Through tunnels whose other end is no HTTP server.
     Tunnel(Tunnels),
+    /// Through a router.
+    Pep(Pep),
     /// Over a slow link that loses packets.
     Wan(Wan),
     /// Idle keep-alive connections.
@@ -146,6 +149,7 @@ impl Load {
             Load::Recovery => block::ATTACKERS,
             Load::BanMemory => 0,
             Load::Wan(wan) => wan.clients(),
+            Load::Pep(pep) => pep.connections(),
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -153,7 +157,10 @@ impl Load {
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
     pub(crate) fn is_fresh(self) -> bool {
-        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) | Load::Wan(_));
+        let own = matches!(
+            self,
+            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) | Load::Wan(_) | Load::Pep(_)
+        );
         own || self.is_of_bans() || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 

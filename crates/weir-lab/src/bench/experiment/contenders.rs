@@ -1,6 +1,7 @@
 //! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
 use super::block::{self, Limiting, Program};
+use super::pep::Middle;
 use super::wan::{self, Split, SplitProxy};
 
 /// Something that is measured.
@@ -44,6 +45,8 @@ pub(crate) enum What {
     Limiting(Limiting),
     /// What stands behind a slow link: the origin, or a proxy in TCP mode.
     Split(Split),
+    /// A router.
+    Through(Middle),
     /// weir's own origin in place of the usual one, on this driver.
     Origin(&'static str),
     /// No proxy; the generator is what is measured: wrk.
@@ -68,7 +71,8 @@ impl What {
                 Program::Weir => None,
             },
             What::Split(Split { proxy: Some(SplitProxy::Haproxy), .. }) => Some("haproxy"),
-            What::Split(_) => None,
+            What::Through(Middle::Haproxy { .. }) => Some("haproxy"),
+            What::Split(_) | What::Through(_) => None,
             What::Direct | What::Weir(_) | What::WeirForward { .. } | What::Origin(_) | What::Bomb(_) => None,
         }
     }
@@ -170,6 +174,10 @@ const fn split(name: &'static str, split: Split) -> Contender {
     Contender { name, what: What::Split(split) }
 }
 
+const fn through(name: &'static str, middle: Middle) -> Contender {
+    Contender { name, what: What::Through(middle) }
+}
+
 impl Contender {
     /// No TLS, also where the others speak it.
     pub(crate) fn is_plain(self) -> bool {
@@ -241,6 +249,12 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     split("haproxy-bbr", wan::haproxy("bbr")),
     split("weir-cubic", wan::weir("cubic", "cubic")),
     split("weir-bbr", wan::weir("bbr", "cubic")),
+    through("routed", Middle::Forwards),
+    through("haproxy-through", Middle::Haproxy { splices: true }),
+    through("haproxy-through-copy", Middle::Haproxy { splices: false }),
+    through("weir-through", Middle::Weir("auto")),
+    through("weir-through-epoll", Middle::Weir("epoll")),
+    through("weir-intercept", Middle::Intercept),
     Contender { name: "wrk", what: What::Wrk },
     Contender { name: "bomb", what: What::Bomb("auto") },
     Contender { name: "bomb-epoll", what: What::Bomb("epoll") },

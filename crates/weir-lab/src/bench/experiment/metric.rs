@@ -9,6 +9,10 @@ pub(crate) enum Metric {
     Rate,
     /// Proxy CPU for each request.
     Cpu,
+    /// What the machine was busier for each connection than without anybody in the middle, microseconds.
+    AddedCpu,
+    /// The same for each gigabyte, seconds.
+    AddedCpuGigabyte,
     /// Proxy CPU for each gigabyte, seconds.
     CpuGigabyte,
     /// Generator CPU for each request.

@@ -15,6 +15,8 @@ pub(super) mod failover;
 pub(super) mod http2;
 pub(super) mod keepalive;
 pub(super) mod metric;
+pub(super) mod pep;
+pub(super) mod pep_cells;
 pub(super) mod selection;
 pub(super) mod targets;
 pub(super) mod tls;

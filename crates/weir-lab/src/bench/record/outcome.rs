@@ -11,6 +11,7 @@ use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
 use super::keepalive::Probed;
+use super::pep::Passed;
 use super::tls::Handshakes;
 use super::wan::Carried;
 use crate::bench::experiment::block::BANS;
@@ -101,6 +102,9 @@ pub(crate) struct Special {
     /// What the link between clients and proxy did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wan: Option<Carried>,
+    /// What connections through a router cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pep: Option<Passed>,
 }
 
 impl Record {
@@ -134,6 +138,8 @@ impl Record {
         match metric {
             Metric::Rate => self.rate,
             Metric::Cpu => self.proxy_us_per_request(),
+            Metric::AddedCpu => self.of_router(|passed| passed.added_us(self.requests)),
+            Metric::AddedCpuGigabyte => self.of_router(|passed| passed.added_s_per_gigabyte(self.bytes)),
             Metric::CpuGigabyte => self.proxy_s_per_gigabyte(),
             Metric::GeneratorCpu => self.generator_us_per_request(),
             Metric::P50 => self.latency_us(|latency| latency.p50_us),
@@ -156,6 +162,10 @@ impl Record {
             }
             Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
         }
+    }
+
+    fn of_router(&self, read: impl Fn(&Passed) -> f64) -> f64 {
+        self.special.pep.as_ref().map_or(f64::NAN, read)
     }
 
     fn of_attack(&self, read: impl Fn(&Blocked) -> f64) -> f64 {

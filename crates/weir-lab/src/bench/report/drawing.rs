@@ -12,6 +12,7 @@ use super::looks::palette;
 use super::wan;
 use crate::bench::experiment::cells::{Cell, Closed, Load};
 use crate::bench::experiment::metric::{Compared, Metric};
+use crate::bench::experiment::pep::{Pace, Pep};
 use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
 use crate::bench::experiment::wan::{Object, Wan};
 use crate::bench::record::keepalive::Probed;
@@ -104,6 +105,12 @@ const ATTEMPT: Figure = Figure {
     title: "Processor time of the proxy's core",
     unit: "µs an attempt of an attacker",
     of: |record| record.figure(Metric::AttemptCpu),
+    is_limited: is_generator_limited,
+};
+const ADDED: Figure = Figure {
+    title: "Processor time of the machine that is added on the router",
+    unit: "µs a connection",
+    of: |record| record.figure(Metric::AddedCpu),
     is_limited: is_generator_limited,
 };
 const SLOWER: Figure = Figure {
@@ -262,7 +269,10 @@ impl Drawing<'_> {
         let probed = cells().filter(|cell| matches!(cell.load, Load::Probe(_)));
         let tunnels = cells().filter(|cell| matches!(cell.load, Load::Tunnel(Tunnels::Idle(_))));
         let attacked = || cells().filter(|cell| matches!(cell.load, Load::Block(_)));
+        let passed = || cells().filter(|cell| matches!(cell.load, Load::Pep(Pep { pace: Pace::Half, .. })));
         let figures = [
+            self.bars(ADDED, passed()),
+            self.bars(P99, passed()),
             self.latencies(clocked),
             self.bars(ERRORS, dying()),
             self.bars(P99, dying()),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
-use super::{bans, block, failover, http2, keepalive, tls, tunnel, wan};
+use super::{bans, block, failover, http2, keepalive, pep, tls, tunnel, wan};
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -103,6 +103,7 @@ impl Report<'_> {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
             Some(load) if matches!(load, Load::Block(_)) || load.is_of_bans() => block::method(),
+            Some(Load::Pep(_)) => pep::method(),
             Some(Load::Wan(_)) => wan::method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
@@ -290,6 +291,7 @@ impl Report<'_> {
             Load::Failover(_) => failover::row(own),
             Load::Probe(_) => keepalive::row(own),
             Load::Block(_) => block::row(&self.of_cell(&cell.name), contender),
+            Load::Pep(load) => pep::row(load, own),
             Load::Wan(link) => wan::row(link, own),
             Load::BanMemory => bans::memory_row(own),
             Load::Recovery => bans::recovery_row(own),
@@ -352,6 +354,7 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Failover(_) => failover::COLUMNS,
         Load::Probe(_) => keepalive::COLUMNS,
         Load::Block(_) => block::COLUMNS,
+        Load::Pep(load) => pep::columns(load),
         Load::Wan(link) => wan::columns(link),
         Load::BanMemory => bans::MEMORY,
         Load::Recovery => bans::RECOVERY,

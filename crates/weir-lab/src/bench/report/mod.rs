@@ -19,6 +19,7 @@ pub(super) mod markdown;
 mod method;
 mod numbers;
 pub(super) mod page;
+mod pep;
 pub(super) mod progress;
 mod setup;
 mod tls;

@@ -283,6 +283,13 @@ impl Machine {
         Machine { total: (0..8).map(at).sum(), idle: at(3) + at(4), stolen: at(7) }
     }
 
+    /// Time since `earlier` in which cores were neither idle nor taken by the host, microseconds: of all cores together.
+    pub(super) fn busy_us_since(self, earlier: Machine) -> f64 {
+        let of = |read: fn(&Machine) -> u64| read(&self).saturating_sub(read(&earlier));
+        let idle = of(|machine| machine.idle) + of(|machine| machine.stolen);
+        (of(|machine| machine.total).saturating_sub(idle) * TICK_US) as f64
+    }
+
     /// Shares of the time since `earlier` that all cores together were idle, and that the host took away.
     pub(super) fn shares_since(self, earlier: Machine) -> (f64, f64) {
         let total = (self.total - earlier.total).max(1) as f64;
@@ -361,6 +368,13 @@ mod tests {
             (CoreTicks { idle: 100, ..CoreTicks::default() }, CoreTicks { idle: 150, softirq: 10, stolen: 20 });
         let (busy, softirq) = later.shares_since(earlier, Duration::from_secs(1));
         assert!((busy - 0.3).abs() < 1e-9 && (softirq - 0.1).abs() < 1e-9, "{busy} {softirq}");
+    }
+
+    #[test]
+    fn what_all_cores_were_not_idle_they_were_busy() {
+        let (earlier, later) =
+            (Machine { total: 100, idle: 50, stolen: 0 }, Machine { total: 300, idle: 150, stolen: 20 });
+        assert_eq!(later.busy_us_since(earlier), 800_000.0);
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Stage {
         {
             return Some(format!("{program} is not installed"));
         }
-        if (matches!(cell.load, Load::Block(_)) || cell.load.is_of_bans())
+        if (matches!(cell.load, Load::Block(_) | Load::Pep(_)) || cell.load.is_of_bans())
             && let Some(why) = Nets::obstacle(&self.programs, &self.directory)
         {
             return Some(why);
@@ -283,7 +283,7 @@ impl Stage {
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
-            What::Limiting(_) | What::Split(_) => {
+            What::Limiting(_) | What::Split(_) | What::Through(_) => {
                 return Err(io::Error::other(format!("{} is started in namespaces only", contender.name)));
             }
         };
