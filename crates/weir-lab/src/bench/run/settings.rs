@@ -287,7 +287,8 @@ forward {{
     )
 }
 
-/// weir in TCP mode, with these congestion controls towards clients and towards the server, or those of the system.
+/// weir in TCP mode, with these congestion controls towards clients and towards the server, or those of the system. It waits for nobody at its end, for the link is gone
+/// before it.
 pub(super) fn weir_tcp(
     (listen, to): (SocketAddr, SocketAddr),
     workers: usize,
@@ -297,6 +298,9 @@ pub(super) fn weir_tcp(
     let server = server.map_or_else(String::new, |name| format!("    congestion \"{name}\"\n"));
     format!(
         "workers {workers}
+shutdown {{
+    drain \"0s\"
+}}
 tcp {{
     listen \"{listen}\"{clients}
     proxy \"app\"
