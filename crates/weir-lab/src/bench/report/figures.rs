@@ -233,6 +233,9 @@ impl Report<'_> {
         if target.metric == Metric::AttemptCpu && block::is_disturbed(&own) {
             remark.push_str(", but other programs had much of the proxy's core");
         }
+        if wan::is_disturbed(&own) {
+            remark.push_str(", but the link was late");
+        }
         if target.metric == Metric::Rate && limited {
             remark.push_str(" (others took most of the machine: a floor)");
         }

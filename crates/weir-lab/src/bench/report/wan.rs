@@ -72,12 +72,25 @@ fn share(own: &[&Record], of: fn(&Wayed) -> u64) -> String {
     if percent.is_finite() { format!("{percent:.2} %") } else { "-".to_owned() }
 }
 
+/// By how much the link was late on average in each round in which it was another one than the title says, microseconds.
+fn late(own: &[&Record]) -> impl Iterator<Item = f64> {
+    carried(own).map(Carried::late_us).filter(|late_us| *late_us > LATE_MAX_US)
+}
+
+/// Whether the link was another one than the title says in some round.
+pub(super) fn is_disturbed(own: &[&Record]) -> bool {
+    late(own).next().is_some()
+}
+
 /// What keeps the figures from being those of that link.
 fn limits(own: &[&Record]) -> String {
-    let late = median(carried(own).map(Carried::late_us).collect());
+    let late: Vec<f64> = late(own).collect();
+    let most = late.iter().copied().fold(0.0, f64::max);
     let overrun: u64 = carried(own).map(Carried::overrun).sum();
     let causes = [
-        (late > LATE_MAX_US).then(|| format!("**the link was {} ms late**", ms(late))),
+        (!late.is_empty()).then(|| {
+            format!("**the link was late in {} of {} rounds, by up to {} ms**", late.len(), own.len(), ms(most))
+        }),
         (overrun > 0).then(|| format!("**{overrun} packets that the link never saw**")),
         Some(limit(own)).filter(|cause| !cause.is_empty()),
     ];
@@ -115,7 +128,7 @@ clients, and by sending again from where it is.
 
 Large objects are fetched by one client one after the other for the seconds of a run, a connection each; the rate is that of all bytes that came, the slow start of each connection included. Small
 ones are fetched by {SMALL_CLIENTS} clients, also one after the other, and their time counts from connect(2) to the last byte. `lost` and `no place` are shares of the packets towards clients that the link lost, and that found no
-place in its queue. `link late` is by how much packets left the link later than they were to, on average: where the machine has no time the link is another one, and `limit` says so.
+place in its queue. `link late` is by how much packets left the link later than they were to, on average: where the machine has no time the link is another one, and `limit` says in how many rounds it was later than 1 ms.
 
 `direct` has no proxy: the congestion control is that of the origin's sockets. `weir-bbr` has bbr towards clients (`congestion` of `listen`) and cubic towards the server (`congestion` of the upstream), `weir-cubic` has
 cubic on both sides. HAProxy is in mode tcp with splicing, as in `forward`. 2.6 has no option for a congestion control (`cc`); it has it as the origin has it in `direct`, by the route to the clients (`ip route add
@@ -142,9 +155,10 @@ mod tests {
         let wan = Wan { object: Object::Large, rtt_ms: 40, lost_permille: 10 };
         let (good, late) = (record(30.0, 0), record(2500.0, 3));
         assert_eq!(row(wan, &[&good]), ["10.00", "1", "1.00 %", "0.50 %", "0.03", "-", "0", ""]);
+        assert!(is_disturbed(&[&good, &late]) && !is_disturbed(&[&good]) && !is_disturbed(&[]));
         assert_eq!(
             row(wan, &[&good, &late, &late])[7],
-            "**the link was 2.50 ms late**; **6 packets that the link never saw**"
+            "**the link was late in 2 of 3 rounds, by up to 2.50 ms**; **6 packets that the link never saw**"
         );
         for object in [Object::Large, Object::Small] {
             let wan = Wan { object, ..wan };
