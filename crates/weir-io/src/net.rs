@@ -331,6 +331,14 @@ pub(crate) fn linger_zero(fd: RawFd) {
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len) };
 }
 
+/// Makes the close of a connection an end in order again, whatever its listener or [`Outbound`](crate::Outbound) had asked for.
+pub(crate) fn linger_usual(fd: RawFd) {
+    let linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), len) };
+}
+
 /// Closes a descriptor that its slot owns.
 pub(crate) fn close_fd(fd: RawFd) {
     // SAFETY: the caller owns `fd` and forgets it; dropping the wrapper closes it exactly once.

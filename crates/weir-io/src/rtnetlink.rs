@@ -23,8 +23,9 @@ const ANSWER_US: u64 = 2_000_000;
 /// More than the kernel says of one interface.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// `RTM_NEWLINK`, `RTM_GETLINK`, `RTM_NEWADDR`, `RTM_NEWROUTE`, `RTM_NEWRULE`.
+/// `RTM_NEWLINK`, `RTM_DELLINK`, `RTM_GETLINK`, `RTM_NEWADDR`, `RTM_NEWROUTE`, `RTM_NEWRULE`.
 const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
@@ -33,6 +34,8 @@ const NEW_RULE: u16 = 32;
 const LINK_HEADER_BYTES: usize = 16;
 /// `IFF_UP`.
 const UP: u32 = 1;
+/// `IFF_RUNNING`.
+const RUNNING: u32 = 0x40;
 /// `IFF_NOARP`: nobody behind it is asked for the address of his link.
 const NO_ARP: u32 = 0x80;
 /// A table of routes that the kernel knows no name of.
@@ -47,6 +50,8 @@ pub struct Link {
     pub kind: u16,
     /// It was set up.
     pub is_up: bool,
+    /// And carries packets (`IFF_RUNNING`), which the kernel notices up to a second later.
+    pub is_running: bool,
     /// The longest packet that it takes, bytes.
     pub mtu: u32,
     /// Its address, where that is one of Ethernet.
@@ -120,6 +125,14 @@ impl Interfaces {
         })
     }
 
+    /// Removes an interface, with its peer if it has one.
+    ///
+    /// # Errors
+    /// ENODEV: it is not there.
+    pub fn remove(&mut self, index: u32) -> io::Result<()> {
+        self.change(DELETE_LINK, 0, &link_header(index, 0), |_| {})
+    }
+
     /// Sets an interface up.
     ///
     /// # Errors
@@ -162,9 +175,11 @@ impl Interfaces {
                 // `ifi_type` and `ifi_flags`; IFLA_MTU, IFLA_ADDRESS, IFLA_LINK_NETNSID.
                 let attributes = told.get(LINK_HEADER_BYTES..)?;
                 let number = |kind| find(attributes, kind)?.first_chunk().copied().map(u32::from_ne_bytes);
+                let flags = u32::from_ne_bytes(*told.get(8..)?.first_chunk()?);
                 Some(Link {
                     kind: u16::from_ne_bytes(*told.get(2..)?.first_chunk()?),
-                    is_up: u32::from_ne_bytes(*told.get(8..)?.first_chunk()?) & UP != 0,
+                    is_up: flags & UP != 0,
+                    is_running: flags & RUNNING != 0,
                     mtu: number(4)?,
                     hardware: find(attributes, 1).and_then(|address| address.try_into().ok()),
                     namespace: number(37),

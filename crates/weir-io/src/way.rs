@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -21,6 +22,9 @@ pub struct Outbound<'a> {
     pub transparent: bool,
     /// The name of its congestion control (TCP_CONGESTION, tcp(7)).
     pub congestion: Option<&'a str>,
+    /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero, socket(7)), unless a relay has [passed on](crate::Driver::relay)
+    /// the ends of both sides: what is cut off must not look whole.
+    pub resets: bool,
 }
 
 impl Outbound<'_> {
@@ -40,6 +44,9 @@ impl Outbound<'_> {
         }
         if let Some(name) = self.congestion {
             socket.set_tcp_congestion(name.as_bytes())?;
+        }
+        if self.resets {
+            socket.set_linger(Some(Duration::ZERO))?;
         }
         if let Some(from) = self.from {
             match from.port() {
@@ -61,6 +68,8 @@ pub struct Inbound<'a> {
     pub transparent: bool,
     /// The name of the congestion control of what is accepted (TCP_CONGESTION, tcp(7)); None: that of the system.
     pub congestion: Option<&'a str>,
+    /// What is accepted is as [`Outbound::resets`] says.
+    pub resets: bool,
 }
 
 impl Inbound<'_> {
@@ -89,6 +98,9 @@ impl Inbound<'_> {
         };
         if is_transparent != self.transparent {
             set_transparent(listener, address.is_ipv6(), self.transparent)?;
+        }
+        if socket.linger()?.is_some() != self.resets {
+            socket.set_linger(self.resets.then_some(Duration::ZERO))?;
         }
         let usual = || fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
         let wanted = self.congestion.map_or_else(usual, |name| Ok(name.to_owned()))?;
@@ -165,7 +177,6 @@ mod tests {
     //! what listeners accept has their congestion control; what can't be had is named. How: real sockets.
 
     use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
 
     use super::*;
 
@@ -202,7 +213,7 @@ mod tests {
             ["127.0.0.1:0", "127.0.0.2:0"].map(|text| text.parse().expect("an address")).into();
         let servers: Vec<TcpListener> = servers.iter().map(|at| TcpListener::bind(at).expect("a port")).collect();
         let probe = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-        let way = Outbound { from: Some(probe), congestion: None, transparent: false };
+        let way = Outbound { from: Some(probe), ..Outbound::default() };
         let connect = |server: &TcpListener| {
             let to = server.local_addr().expect("bound");
             let socket = Socket::from(way.socket(to, false)?);
@@ -223,7 +234,7 @@ mod tests {
         let name = allowed();
         check_congestion(&name).expect("everybody may");
         let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
-        Inbound { congestion: Some(&name), transparent: false }.apply(&listener).expect("everybody may");
+        Inbound { congestion: Some(&name), ..Inbound::default() }.apply(&listener).expect("everybody may");
         let listener = TcpListener::from(listener);
         let to = listener.local_addr().expect("bound");
         let client = TcpStream::connect(to).expect("it listens");

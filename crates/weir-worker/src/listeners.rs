@@ -89,7 +89,7 @@ struct Listener {
 
 /// How connections of a listener are taken.
 pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
-    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref() }
+    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), resets: is_tcp(plan) }
 }
 
 /// Whether connections are passed on, so that only the kernel can find out whether a client that rests is still there.

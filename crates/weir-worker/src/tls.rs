@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use weir_io::{Driver, Outbound, ProxyHeader, ProxyVersion, Socket};
+use weir_proxy::base::token::Token;
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
@@ -44,10 +45,13 @@ impl<D: Driver> Worker<D> {
         announcement: Option<Announcement>,
     ) -> io::Result<Socket> {
         let seal = self.server_seals.get(server as usize).and_then(Option::as_ref);
-        let way = way.map_or_else(Outbound::default, |Way { from, is_client, congestion }| Outbound {
+        let resets = Token::is_flow(token);
+        let usual = Outbound { resets, ..Outbound::default() };
+        let way = way.map_or(usual, |Way { from, is_client, congestion }| Outbound {
             from: *from,
             transparent: *is_client,
             congestion: congestion.as_deref(),
+            resets,
         });
         let socket = match (address, seal) {
             (Location::Network(address), None) => self.driver.connect_by(way, *address, token),

@@ -115,8 +115,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
         return Err(Failure::Running(text.to_owned()));
     }
     found.refuse()?;
-    let (place, intercept) = place::open(&route)?;
-    let keeper = keeper::start(intercept)?;
+    let (place, way) = place::open(&route)?;
+    let keeper = keeper::start(way)?;
     place.enter()?;
     let outcome = run::serve(config, heritage);
     keeper.end();

@@ -339,6 +339,10 @@ impl Relay {
 
     fn into_over(self) -> Over {
         let moved = self.moved();
+        if self.failure.is_none() {
+            // Both have ended in order, and what is left of them may still have to be delivered.
+            self.sides.iter().for_each(|side| crate::net::linger_usual(side.fd));
+        }
         let how = match self.failure {
             None => RelayEnd::Complete,
             Some((0, code)) => RelayEnd::FailedA(io::Error::from_raw_os_error(code)),

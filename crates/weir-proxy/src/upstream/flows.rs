@@ -147,6 +147,11 @@ pub(crate) fn flow_unstarted(all: &mut Upstreams, server: ServerIndex, cx: &Cont
 pub(crate) fn flow_unconnected(all: &mut Upstreams, server: ServerIndex, cx: &mut Context) {
     flow_unstarted(all, server, cx);
     let machine = &mut all.pool.servers[server];
+    let plan = &cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
+    if plan.address == Location::Destination {
+        // What is true of one says nothing of others.
+        return;
+    }
     machine.contact.failures = machine.contact.failures.saturating_add(1);
     machine.contact.away_until_us = cx.now_us + AWAY_US;
     machine.contact.unreachable = true;

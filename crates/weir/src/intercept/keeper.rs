@@ -5,37 +5,61 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 use weir_bpf::{Intercept, Taken};
+use weir_io::Interfaces;
 
 use super::place::failed;
 use crate::failure::Failure;
 use crate::terminal::{tell, warn};
 
-/// How often it looks.
+/// How often it looks, and how often when half of the descriptors are used.
 const LOOK: Duration = Duration::from_millis(100);
-/// Of the descriptors that there may be: with so many sockets in hundred connections pass by, and with so many no more.
+const LOOK_CLOSELY: Duration = Duration::from_millis(5);
+/// How old addresses may be.
+const OWN_AGE: Duration = Duration::from_secs(10);
+/// With so many in hundred of the descriptors in use connections pass by, and with so many no more.
 const FULL_PERCENT: u64 = 90;
 const ROOM_PERCENT: u64 = 80;
+
+/// How long what is on its way may take at the end.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What leads connections inside, and what is there for that.
+pub(super) struct Way {
+    /// The programs.
+    pub(super) intercept: Intercept,
+    /// The interfaces outside.
+    pub(super) interfaces: Interfaces,
+    /// The index of the one that leads inside.
+    pub(super) index: u32,
+}
 
 /// See the module. Connections are led inside until this [ends](Keeper::end), or the process does.
 pub(super) struct Keeper {
     end: SyncSender<()>,
-    thread: JoinHandle<Intercept>,
+    thread: JoinHandle<Way>,
 }
 
 impl Keeper {
-    /// Leads nothing inside any more, and says what was.
+    /// Leads nothing inside any more once what was over there has reached its ends, and says what was.
     pub(super) fn end(self) {
         drop(self.end);
-        let Ok(intercept) = self.thread.join() else { return };
+        let Ok(Way { intercept, mut interfaces, index }) = self.thread.join() else { return };
+        let until = Instant::now() + LAST_PATIENCE;
+        while sockets_inside() > 0 && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
         if let Ok(Taken { taken, passed_by, with_options, from_here }) = intercept.taken() {
             tell(format_args!(
                 "{taken} connections were taken; {passed_by} passed by for want of room, {with_options} for their options, {from_here} as this machine's own"
             ));
         }
+        drop(intercept);
+        // Else it goes with the namespace.
+        let _ = interfaces.remove(index);
     }
 }
 
@@ -43,43 +67,48 @@ impl Keeper {
 ///
 /// # Errors
 /// No thread, or the addresses of this machine can't be known.
-pub(super) fn start(mut intercept: Intercept) -> Result<Keeper, Failure> {
+pub(super) fn start(mut way: Way) -> Result<Keeper, Failure> {
     let list = |error| failed("can't list the addresses of this machine", &error);
-    tell_own(&mut intercept, &weir_io::local_addresses().map_err(list)?);
+    tell_own(&mut way.intercept, &weir_io::local_addresses().map_err(list)?);
     let (end, ended) = sync_channel(0);
-    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(intercept, &ended));
+    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &ended));
     Ok(Keeper { end, thread: thread.map_err(|error| failed("no thread", &error))? })
 }
 
-fn keep(mut intercept: Intercept, ended: &Receiver<()>) -> Intercept {
-    /// Looks in ten seconds.
-    const OWN_EVERY: u32 = 100;
-    let (mut looks, mut is_full) = (0u32, false);
-    while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-        looks = looks.wrapping_add(1);
-        if looks % OWN_EVERY == 0
+fn keep(mut way: Way, ended: &Receiver<()>) -> Way {
+    let intercept = &mut way.intercept;
+    let (mut own_since, mut is_full, mut look) = (Instant::now(), false, LOOK);
+    while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
+        if own_since.elapsed() >= OWN_AGE
             && let Ok(addresses) = weir_io::local_addresses()
         {
-            tell_own(&mut intercept, &addresses);
+            own_since = Instant::now();
+            tell_own(intercept, &addresses);
         }
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let used = descriptors();
         let was_full = is_full;
-        is_full = sockets_inside() >= room(descriptors, is_full);
+        is_full = is_used_up(used, most, is_full);
+        look = if used > most / 2 { LOOK_CLOSELY } else { LOOK };
         if is_full != was_full && intercept.pass_by(is_full).is_ok() {
             if is_full {
-                warn(format_args!("new connections pass by: {descriptors} descriptors are nearly used up"));
+                warn(format_args!("new connections pass by: {most} descriptors are nearly used up"));
             } else {
                 tell("new connections are taken again");
             }
         }
     }
-    intercept
+    way
 }
 
-/// With so many sockets connections pass by.
-fn room(descriptors: u64, is_full: bool) -> u64 {
-    let percent = if is_full { ROOM_PERCENT } else { FULL_PERCENT };
-    descriptors / 100 * percent
+/// Whether connections pass by with so many descriptors in use.
+fn is_used_up(used: u64, most: u64, is_full: bool) -> bool {
+    used >= most / 100 * if is_full { ROOM_PERCENT } else { FULL_PERCENT }
+}
+
+/// How many this process has, which Linux tells as the size of the folder (proc_pid_fd(5)).
+fn descriptors() -> u64 {
+    fs::metadata("/proc/self/fd").map_or(0, |folder| folder.len())
 }
 
 fn tell_own(intercept: &mut Intercept, addresses: &[IpAddr]) {
@@ -117,7 +146,17 @@ mod tests {
 
     #[test]
     fn there_is_room_again_when_there_is_clearly_some() {
-        assert_eq!((room(1000, false), room(1000, true)), (900, 800));
-        assert!(room(u64::MAX, false) > 1 << 60);
+        let limits = [(899, false, false), (900, false, true), (800, true, true), (799, true, false)];
+        for (used, is_full, becomes) in limits {
+            assert_eq!(is_used_up(used, 1000, is_full), becomes, "{used}");
+        }
+        assert!(!is_used_up(1 << 40, u64::MAX, false));
+    }
+
+    #[test]
+    fn descriptors_are_counted() {
+        let before = descriptors();
+        let more: Vec<_> = (0..100).map(|_| fs::File::open("/dev/null").expect("a descriptor")).collect();
+        assert!(before == 0 || descriptors() >= more.len() as u64, "{before}");
     }
 }

@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use weir_bpf::{Inside, Intercept, Side};
 use weir_io::{Interfaces, Link, Namespace};
 
 use super::Route;
+use super::keeper::Way;
 use crate::failure::Failure;
 use crate::terminal::tell;
 
@@ -16,6 +19,9 @@ use crate::terminal::tell;
 const INSIDE: &str = "outside";
 /// Both families.
 const ALL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+/// How long an interface may take until it carries packets, and how often it is looked whether it does.
+const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);
 /// Packets that wait in an interface at most.
 const PACKETS: u32 = 1000;
 
@@ -63,7 +69,7 @@ pub(super) fn shown(route: &Route) -> String {
 ///
 /// # Errors
 /// What the kernel refuses. Nothing is left then.
-pub(super) fn open(route: &Route) -> Result<(Place, Intercept), Failure> {
+pub(super) fn open(route: &Route) -> Result<(Place, Way), Failure> {
     let kernel = |what: &'static str| move |error: io::Error| failed(what, &error);
     let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
     let [client, server] = [&route.client, &route.server].map(|name| side(&mut here, name));
@@ -80,7 +86,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Intercept), Failure> {
     here.set_up(index).map_err(kernel("the pair of interfaces"))?;
     let furnish = || furnish(mtu, &route.ports);
     let hardware = namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
-    let outside = here.link(index).map_err(kernel("the pair of interfaces"))?;
+    let outside = running(&mut here, index).map_err(kernel("the pair of interfaces"))?;
     let number =
         outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
     let inside = Inside { namespace: number, name: &outer, index, hardware };
@@ -92,7 +98,22 @@ pub(super) fn open(route: &Route) -> Result<(Place, Intercept), Failure> {
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
     tell(format_args!("takes new TCP connections from {from} to {to}, {plural} {ports}; without weir they pass by"));
-    Ok((Place { namespace }, intercept))
+    Ok((Place { namespace }, Way { intercept, interfaces: here, index }))
+}
+
+/// Waits until an interface carries packets: what came before would be lost.
+fn running(here: &mut Interfaces, index: u32) -> io::Result<Link> {
+    let end = Instant::now() + RUNNING_PATIENCE;
+    loop {
+        let link = here.link(index)?;
+        if link.is_running {
+            return Ok(link);
+        }
+        if Instant::now() > end {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {

@@ -4,16 +4,22 @@
 //! Needs root. docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{Protocol, SockRef};
 
-use crate::kit::{DEADLINE, Io, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::kit::{DEADLINE, Io, Neighbour, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 
-on_both_drivers!(connections_are_taken, what_is_not_for_it_passes_by, nothing_is_left);
+on_both_drivers!(
+    connections_are_taken,
+    what_is_not_for_it_passes_by,
+    a_narrow_place_is_found_out,
+    without_room_connections_pass_by,
+    nothing_is_left,
+);
 
 /// `weir intercept` here.
 struct Intercept {
@@ -23,9 +29,12 @@ struct Intercept {
 
 impl Intercept {
     fn start(io: Io, more: &[&str]) -> Intercept {
+        Intercept::start_by(Command::new(env!("CARGO_BIN_EXE_weir")), io, more)
+    }
+
+    fn start_by(mut command: Command, io: Io, more: &[&str]) -> Intercept {
         let scratch = Scratch::new();
         let said = std::fs::File::create(scratch.path("said")).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
         command.args(["--workers", "2", "--io", io.word()]).args(more).env("WEIR_ADMIN", scratch.path("admin.sock"));
         let child = command.stdin(Stdio::null()).stderr(said).spawn().expect("it starts");
@@ -66,13 +75,14 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_own_network_as_root(&format!("intercept::{}::{test}", io.word()), body);
 }
 
-/// All that could be left here: interfaces, rules and routes, as `ip` shows them.
+/// All that could be left here: interfaces, and rules and routes that are not the kernel's own.
 fn surroundings() -> String {
-    let all = ["link", "rule", "-6 rule", "route show table all", "-6 route show table all"];
-    let shown = all.map(|line| run("ip", &line.split(' ').collect::<Vec<_>>()).stdout);
-    let shown = shown.concat();
-    // Counts of time are left out.
-    String::from_utf8_lossy(&shown).lines().map(|line| line.split(" expires ").next().unwrap_or(line)).collect()
+    let shown = |line: &str| String::from_utf8(run("ip", &line.split(' ').collect::<Vec<_>>()).stdout).expect("text");
+    let names = shown("-o link");
+    let names = names.lines().filter_map(|line| line.split(": ").nth(1)).map(|name| format!("{name}\n"));
+    let rules = ["rule", "-6 rule", "route show table all", "-6 route show table all"].map(shown).concat();
+    let rules = rules.lines().filter(|line| !line.contains("proto kernel")).map(|line| format!("{line}\n"));
+    names.chain(rules).collect()
 }
 
 fn echoes(stream: &mut TcpStream) {
@@ -86,6 +96,10 @@ fn connections_are_taken(io: Io) {
     in_network("connections_are_taken", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
+        // Neighbours of IPv6 find each other when interfaces have addresses of their own, and then only.
+        for (from, to) in CLIENT.into_iter().zip(SERVER) {
+            between.ask(from, 3999, to, 8080).expect("nobody is between");
+        }
         let weir = Intercept::start(io, &["--client-congestion", "reno"]);
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
@@ -131,12 +145,96 @@ fn what_is_not_for_it_passes_by(io: Io) {
         // From one of the ports itself.
         let (mut odd, _) = between.ask(CLIENT[0], 8443, SERVER[0], 8080).expect("it passes by");
         echoes(&mut odd);
+        // Options that would be lost.
+        match between.ask_by(Protocol::MPTCP, (CLIENT[0], 4003), (SERVER[0], 8080)) {
+            Ok((mut paths, _)) => {
+                echoes(&mut paths);
+            }
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTONOSUPPORT.raw_os_error()) => {
+                eprintln!("not tested: this kernel has no Multipath TCP");
+            }
+            Err(error) => panic!("{error}"),
+        }
         assert_eq!(weir.total("tcp_connections"), 0);
         let (mut taken, _) = between.ask(CLIENT[0], 4002, SERVER[0], 8080).expect("it gets through");
         echoes(&mut taken);
         assert_eq!(weir.total("tcp_connections"), 1);
         echoes(&mut before);
+        drop(taken);
         weir.end("-TERM");
+    });
+}
+
+/// Behind the servers' network is one whose link takes shorter packets: who is told of that is the client, whose address weir has.
+fn a_narrow_place_is_found_out(io: Io) {
+    in_network("a_narrow_place_is_found_out", io, || {
+        let (between, far) = (Between::new(), Neighbour::new("narrow", "wide"));
+        between.servers.take("narrow");
+        for (family, near, end, to) in [
+            ("-4", "198.18.3.1/24", "198.18.3.2/24", "198.18.2.2"),
+            ("-6", "fd00:3::1/64", "fd00:3::2/64", "fd00:2::2"),
+        ] {
+            let nodad = if family == "-6" { " nodad" } else { "" };
+            between.servers.ip(&format!("addr add {near} dev narrow{nodad}"));
+            far.ip(&format!("addr add {end} dev wide{nodad}"));
+            between.servers.ip("link set narrow up mtu 1300");
+            far.ip("link set wide up");
+            far.ip(&format!("{family} route add default via {}", near.split('/').next().expect("an address")));
+            ip(&format!("{family} route add {} via {to}", near.replace("3.1/24", "3.0/24").replace("3::1/", "3::/")));
+        }
+        between.servers.inside(|| {
+            for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{name}"), "1").expect("root may");
+            }
+        });
+        // Says how much it was told.
+        for host in ["198.18.3.2", "fd00:3::2"] {
+            let listener = far.inside(|| TcpListener::bind((host, 8080))).expect("a free port");
+            std::thread::spawn(move || {
+                for mut stream in listener.incoming().map_while(Result::ok) {
+                    let _ = writeln!(stream, "hello");
+                    let mut all = Vec::new();
+                    let _ = stream.read_to_end(&mut all).and_then(|count| writeln!(stream, "{count}"));
+                }
+            });
+        }
+        let upload = |from: &str, to: &str| {
+            let (mut stream, _) = between.ask(from, 0, to, 8080).expect("it gets through");
+            stream.write_all(&[7; 300_000]).expect("open");
+            stream.shutdown(Shutdown::Write).expect("open");
+            let mut told = String::new();
+            stream.read_to_string(&mut told).expect("an end in order");
+            assert_eq!(told, "300000\n");
+        };
+        let pairs = [(CLIENT[0], "198.18.3.2"), (CLIENT[1], "fd00:3::2")];
+        let weir = Intercept::start(io, &[]);
+        pairs.iter().for_each(|(from, to)| upload(from, to));
+        assert_eq!(weir.total("tcp_connections"), 2);
+        weir.end("-TERM");
+    });
+}
+
+fn without_room_connections_pass_by(io: Io) {
+    in_network("without_room_connections_pass_by", io, || {
+        let between = Between::new();
+        between.serve(SERVER[0], 8080);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]);
+        let weir = Intercept::start_by(shell, io, &[]);
+        let mut open = Vec::new();
+        eventually("there is no room", || {
+            open.push(between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through"));
+            weir.said().contains("new connections pass by: 400 descriptors are nearly used up")
+        });
+        let before = weir.total("tcp_connections");
+        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+        echoes(&mut stream);
+        assert_eq!(weir.total("tcp_connections"), before);
+        open.clear();
+        eventually("there is room", || weir.said().contains("new connections are taken again"));
+        between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+        assert_eq!(weir.total("tcp_connections"), before + 1);
+        weir.end("-INT");
     });
 }
 
@@ -145,18 +243,23 @@ fn nothing_is_left(io: Io) {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         let before = surroundings();
-        for signal in ["-TERM", "-KILL"] {
+        for signal in ["-INT", "-KILL"] {
             let weir = Intercept::start(io, &[]);
             let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
             echoes(&mut stream);
             assert_ne!(surroundings(), before, "there is an interface");
             weir.end(signal);
-            eventually("nothing is left", || surroundings() == before);
+            eventually("nothing is left", || {
+                let now = surroundings();
+                if now != before {
+                    eprintln!("{before}\nis now\n{now}");
+                }
+                now == before
+            });
             // What it had is over, for its ends or what comes to their machines.
             stream.set_read_timeout(Some(DEADLINE)).expect("an option");
-            let _ = stream.write_all(b"ping");
-            let over = stream.read(&mut [0; 4]);
-            assert!(over.as_ref().map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |n| *n == 0), "{over:?}");
+            let over = stream.read(&mut [0; 4]).expect_err("it does not look whole");
+            assert_eq!(over.kind(), ErrorKind::ConnectionReset, "{signal}");
             let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
             echoes(&mut stream);
         }

@@ -27,6 +27,7 @@ on_both_drivers!(
     reloads_leave_what_is_under_way,
     upgrades_leave_what_is_under_way,
     weir_ends_in_its_time,
+    a_sudden_end_is_an_abort,
     descriptors_run_out,
     who_is_banned_is_cut_off,
     each_has_a_line_and_is_counted,
@@ -485,6 +486,21 @@ fn weir_ends_in_its_time(io: Io) {
     assert!(ends.is_some(), "the server takes it for whole");
     let lines = std::fs::read_to_string(&log).expect("a log");
     assert!(lines.lines().last().is_some_and(|line| line.ends_with("weir stopped")), "{lines}");
+}
+
+fn a_sudden_end_is_an_abort(io: Io) {
+    let (told, tells) = mpsc::channel();
+    let server = Raw::start(move |mut stream| {
+        stream.write_all(b"220 hello\r\n").expect("open");
+        told.send(end_of(&mut stream)).expect("the test waits");
+    });
+    let (address, text) = passing("", &servers(&[server.address]));
+    let weir = Weir::start(io, 1, &text);
+    let mut client = greeted(address);
+    weir.signal("KILL");
+    assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset), "what is cut off does not look whole");
+    // Others may have been there before, to find out whether weir accepts.
+    while tells.recv_timeout(DEADLINE).expect("the server hears of it") != Err(ErrorKind::ConnectionReset) {}
 }
 
 fn descriptors_run_out(io: Io) {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::kit::{
     DEADLINE, Io, Neighbour, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run, status,
@@ -67,10 +67,19 @@ impl Between {
 
     /// A client there, from a port of its choice, and what it is told.
     pub(crate) fn ask(&self, from: &str, port: u16, to: &str, to_port: u16) -> std::io::Result<(TcpStream, String)> {
-        let [from, to] =
-            [(from, port), (to, to_port)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+        self.ask_by(Protocol::TCP, (from, port), (to, to_port))
+    }
+
+    /// The same by this protocol.
+    pub(crate) fn ask_by(
+        &self,
+        protocol: Protocol,
+        from: (&str, u16),
+        to: (&str, u16),
+    ) -> std::io::Result<(TcpStream, String)> {
+        let [from, to] = [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
         self.clients.inside(|| {
-            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(protocol))?;
             socket.set_reuse_address(true)?;
             socket.bind(&from.into())?;
             socket.connect_timeout(&to.into(), DEADLINE)?;

@@ -31,6 +31,11 @@ impl Neighbour {
         format!("/proc/{}/ns/net", self.holder.id())
     }
 
+    /// Gives it an interface of the test.
+    pub fn take(&self, name: &str) {
+        ip(&format!("link set {name} netns {}", self.holder.id()));
+    }
+
     /// `ip` there.
     pub fn ip(&self, line: &str) {
         ip_by(&format!("nsenter --net={} ip", self.place()), line);
