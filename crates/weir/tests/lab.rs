@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -193,12 +194,16 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
     assert!(records[2]["upstream_connections"].as_u64().unwrap() <= 32, "{}", records[2]);
 }
 
+/// One of them at a time: what one does with all cores, another one would see as clients that are not answered.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Runs an experiment that makes network namespaces; what it printed, and all lines of its raw file. None: they can't be made here, which is said.
 fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_json::Value>)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root may make network namespaces");
         return None;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
     let mut bench = Weir::start(&[&["bench", name, "--out", out.0.to_str().unwrap()][..], words].concat());
     let printed = bench.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
@@ -245,15 +250,14 @@ fn a_slow_link_that_loses_packets_is_what_its_title_says() {
 fn who_stands_on_a_router_is_compared_with_nobody() {
     let contenders =
         if is_installed("haproxy") { "--contender=weir-through,haproxy-through" } else { "--contender=weir-through" };
-    let words = ["--only=closed-8k,half-8k,half-1m", contenders, "--rounds=1", "--seconds=1"];
+    let words = ["--only=closed-8k,half-8k", contenders, "--rounds=1", "--seconds=1"];
     let Some((printed, lines)) = run_in_namespaces("pep", &words) else { return };
     let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
-    assert!(records.len() >= 6, "{printed}");
+    assert!(records.len() >= 4, "{printed}");
     for record in records {
         assert_eq!(record["errors"], serde_json::json!({}), "{record}");
         let (requests, bytes) = (record["requests"].as_u64().unwrap(), record["bytes"].as_u64().unwrap());
-        let length = if record["cell"] == "half-1m" { 1 << 20 } else { 8 << 10 };
-        assert!(requests > 0 && bytes / requests >= length, "{record}");
+        assert!(requests > 0 && bytes / requests >= 8 << 10, "{record}");
         let is_routed = record["contender"] == "routed";
         // Somebody to whom no packets are led has nothing to do.
         let own_us = record["proxy_us"].as_f64().unwrap() / requests as f64;
