@@ -43,7 +43,7 @@ pub(crate) struct BenchArgs {
     /// Rounds of each cell [default: 3 or 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Seconds of each run [default: 2 to 6, quick 1 to 2]
+    /// Seconds of each run [default: 2 to 10, quick 1 to 6]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
     /// Take this program for a contender, and for the origin; may be given several times

@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -193,24 +194,85 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
     assert!(records[2]["upstream_connections"].as_u64().unwrap() <= 32, "{}", records[2]);
 }
 
-#[test]
-fn attackers_are_blocked_and_users_are_not() {
+/// One of them at a time: what one does with all cores, another one would see as clients that are not answered.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs an experiment that makes network namespaces; what it printed, and all lines of its raw file. None: they can't be made here, which is said.
+fn run_in_namespaces(name: &str, words: &[&str]) -> Option<(String, Vec<serde_json::Value>)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root may make network namespaces");
-        return;
+        return None;
     }
-    let words = ["--only=requests", "--contender=weir,weir-429", "--rounds=1", "--seconds=1"];
-    let out = Directory(std::env::temp_dir().join(format!("weir-lab-block-{}", std::process::id())));
-    let mut bench = Weir::start(&[&["bench", "block", "--out", out.0.to_str().unwrap()][..], &words].concat());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
+    let mut bench = Weir::start(&[&["bench", name, "--out", out.0.to_str().unwrap()][..], words].concat());
     let printed = bench.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
     assert!(bench.child.wait().unwrap().success(), "{printed}");
-    if let Some((_, why)) = printed.split_once("| weir | not run: ") {
+    if let Some((_, why)) = printed.split_once(" | not run: ") {
         eprintln!("skipped: {}", why.lines().next().unwrap_or_default());
-        return;
+        return None;
     }
-    let raw = fs::read_to_string(out.0.join("block.jsonl")).unwrap();
-    let lines = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let records: Vec<_> = lines.filter(|line| line["kind"] == "run").collect();
+    let raw = fs::read_to_string(out.0.join(format!("{name}.jsonl"))).unwrap();
+    Some((printed, raw.lines().map(|line| serde_json::from_str(line).unwrap()).collect()))
+}
+
+#[test]
+fn a_slow_link_that_loses_packets_is_what_its_title_says() {
+    let words = ["--only=large-40ms-1,small-40ms-1", "--contender=direct-bbr,weir-bbr", "--rounds=1", "--seconds=2"];
+    let Some((printed, lines)) = run_in_namespaces("wan", &words) else { return };
+    let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
+    assert_eq!(records.len(), 4, "{printed}");
+    for record in records {
+        let carried = &record["wan"];
+        let of = |way: &str, what: &str| carried[way][what].as_u64().unwrap();
+        assert!(of("to_clients", "packets") > of("to_clients", "lost") && of("to_servers", "packets") > 0, "{record}");
+        assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+        assert_eq!(record["proxy_us"].as_f64().unwrap() > 0.0, record["contender"] == "weir-bbr", "{record}");
+        if record["cell"] == "large-40ms-1" {
+            let rate = record["rate"].as_f64().unwrap();
+            assert!(rate > 0.0 && rate <= 20e6 / 8.0, "no more than the link carries: {record}");
+            assert!(of("to_clients", "lost") > 0, "hundreds of packets: {record}");
+        } else {
+            // One round trip for the connection, another one for the object.
+            assert!(record["latency"]["p50_us"].as_u64().unwrap() >= 80_000, "{record}");
+            assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
+        }
+    }
+    let set = |of: &str| lines.iter().find(|line| line["kind"] == "setting" && line["of"] == of).unwrap().to_string();
+    assert!(set("weir-bbr").contains(r#"congestion=\"bbr\""#), "{}", set("weir-bbr"));
+    assert!(
+        printed.contains("| rate / bbr end to end |") && printed.contains("| p99 / cubic end to end |"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn who_stands_on_a_router_is_compared_with_nobody() {
+    let contenders =
+        if is_installed("haproxy") { "--contender=weir-through,haproxy-through" } else { "--contender=weir-through" };
+    let words = ["--only=closed-8k,half-8k", contenders, "--rounds=1", "--seconds=1"];
+    let Some((printed, lines)) = run_in_namespaces("pep", &words) else { return };
+    let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
+    assert!(records.len() >= 4, "{printed}");
+    for record in records {
+        assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+        let (requests, bytes) = (record["requests"].as_u64().unwrap(), record["bytes"].as_u64().unwrap());
+        assert!(requests > 0 && bytes / requests >= 8 << 10, "{record}");
+        let is_routed = record["contender"] == "routed";
+        // Somebody to whom no packets are led has nothing to do.
+        let own_us = record["proxy_us"].as_f64().unwrap() / requests as f64;
+        assert!(if is_routed { own_us == 0.0 } else { own_us > 5.0 }, "{record}");
+        assert!(record["pep"]["busy_us"].as_f64().unwrap() > 0.0, "{record}");
+        assert_eq!(record["pep"]["routed"].is_null(), is_routed, "{record}");
+    }
+    assert!(printed.contains("| added CPU µs a connection | added CPU s/GB |"), "{printed}");
+}
+
+#[test]
+fn attackers_are_blocked_and_users_are_not() {
+    let words = ["--only=requests", "--contender=weir,weir-429", "--rounds=1", "--seconds=1"];
+    let Some((printed, mut records)) = run_in_namespaces("block", &words) else { return };
+    records.retain(|line| line["kind"] == "run");
     let blocked = |at: usize| &records[at]["blocked"];
     assert_eq!((&blocked(0)["blocked"], &blocked(0)["allowed"]), (&serde_json::json!({}), &serde_json::Value::Null));
     // 20 attackers, 20 requests of each at once and 2 a second.

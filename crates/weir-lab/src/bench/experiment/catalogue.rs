@@ -8,9 +8,13 @@ use super::failover::Fault;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::keepalive::{Busy, Probing};
 use super::metric::{Compared, Metric};
+use super::pep::{Pace, Pep};
+use super::pep_cells;
 use super::targets::{self, Target};
 use super::tls;
 use super::tunnel::{TUNNEL_RATIOS, Tunnels, Way};
+use super::wan::{Object, Wan};
+use super::wan_cells;
 use crate::units::grouped;
 
 /// One experiment.
@@ -186,6 +190,26 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: HTTP2,
         targets: targets::HTTP2,
+    },
+    Experiment {
+        name: "pep",
+        title: "what it costs to end and continue the connections that pass a router",
+        cells: pep_cells::cells,
+        rounds: 5,
+        seconds: 4,
+        axes: &[],
+        compared: &[],
+        targets: pep_cells::TARGETS,
+    },
+    Experiment {
+        name: "wan",
+        title: "what a proxy with a congestion control of its own gains for clients behind a slow link that loses packets",
+        cells: wan_cells::cells,
+        rounds: 3,
+        seconds: 8,
+        axes: &[],
+        compared: wan_cells::LARGE,
+        targets: wan_cells::TARGETS,
     },
     Experiment {
         name: "generator",
@@ -451,6 +475,11 @@ pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Comp
     match load {
         Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
         Load::Stalled(_) => STALLED,
+        Load::Pep(Pep { pace: Pace::Closed, .. }) => pep_cells::CLOSED,
+        Load::Pep(Pep { bytes, .. }) if bytes < 1 << 20 => pep_cells::SMALL,
+        Load::Pep(_) => pep_cells::LARGE,
+        Load::Wan(Wan { object: Object::Large, .. }) => wan_cells::LARGE,
+        Load::Wan(Wan { object: Object::Small, .. }) => wan_cells::SMALL,
         load if load.is_memory() => &[],
         _ => usual,
     }

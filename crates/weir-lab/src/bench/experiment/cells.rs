@@ -5,8 +5,10 @@ use super::block::{self, Attack};
 use super::failover::{self, Fault};
 use super::http2::Stalling;
 use super::keepalive::Probing;
+use super::pep::Pep;
 use super::tls::Secure;
 use super::tunnel::Tunnels;
+use super::wan::Wan;
 
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +116,10 @@ pub(crate) enum Load {
     Probe(Probing),
     /// Through tunnels whose other end is no HTTP server.
     Tunnel(Tunnels),
+    /// Through a router.
+    Pep(Pep),
+    /// Over a slow link that loses packets.
+    Wan(Wan),
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -142,6 +148,8 @@ impl Load {
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Recovery => block::ATTACKERS,
             Load::BanMemory => 0,
+            Load::Wan(wan) => wan.clients(),
+            Load::Pep(pep) => pep.connections(),
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -149,7 +157,10 @@ impl Load {
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
     pub(crate) fn is_fresh(self) -> bool {
-        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_));
+        let own = matches!(
+            self,
+            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) | Load::Wan(_) | Load::Pep(_)
+        );
         own || self.is_of_bans() || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 

@@ -1,6 +1,8 @@
 //! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
 use super::block::{self, Limiting, Program};
+use super::pep::Middle;
+use super::wan::{self, Split, SplitProxy};
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,10 @@ pub(crate) enum What {
     WeirClosing,
     /// A program that limits its clients.
     Limiting(Limiting),
+    /// What stands behind a slow link: the origin, or a proxy in TCP mode.
+    Split(Split),
+    /// A router.
+    Through(Middle),
     /// weir's own origin in place of the usual one, on this driver.
     Origin(&'static str),
     /// No proxy; the generator is what is measured: wrk.
@@ -64,6 +70,9 @@ impl What {
                 Program::Haproxy => Some("haproxy"),
                 Program::Weir => None,
             },
+            What::Split(Split { proxy: Some(SplitProxy::Haproxy), .. }) => Some("haproxy"),
+            What::Through(Middle::Haproxy { .. }) => Some("haproxy"),
+            What::Split(_) | What::Through(_) => None,
             What::Direct | What::Weir(_) | What::WeirForward { .. } | What::Origin(_) | What::Bomb(_) => None,
         }
     }
@@ -161,6 +170,14 @@ const fn limiting(name: &'static str, limiting: Limiting) -> Contender {
     Contender { name, what: What::Limiting(limiting) }
 }
 
+const fn split(name: &'static str, split: Split) -> Contender {
+    Contender { name, what: What::Split(split) }
+}
+
+const fn through(name: &'static str, middle: Middle) -> Contender {
+    Contender { name, what: What::Through(middle) }
+}
+
 impl Contender {
     /// No TLS, also where the others speak it.
     pub(crate) fn is_plain(self) -> bool {
@@ -226,6 +243,18 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     limiting("weir-guard-ban", block::WEIR_GUARD_BAN),
     limiting("nginx-guard", block::NGINX_GUARD),
     limiting("haproxy-guard", block::HAPROXY_GUARD),
+    split("direct-cubic", wan::end_to_end("cubic")),
+    split("direct-bbr", wan::end_to_end("bbr")),
+    split("haproxy-cubic", wan::haproxy("cubic")),
+    split("haproxy-bbr", wan::haproxy("bbr")),
+    split("weir-cubic", wan::weir("cubic", "cubic")),
+    split("weir-bbr", wan::weir("bbr", "cubic")),
+    through("routed", Middle::Forwards),
+    through("haproxy-through", Middle::Haproxy { splices: true }),
+    through("haproxy-through-copy", Middle::Haproxy { splices: false }),
+    through("weir-through", Middle::Weir("auto")),
+    through("weir-through-epoll", Middle::Weir("epoll")),
+    through("weir-intercept", Middle::Intercept),
     Contender { name: "wrk", what: What::Wrk },
     Contender { name: "bomb", what: What::Bomb("auto") },
     Contender { name: "bomb-epoll", what: What::Bomb("epoll") },

@@ -9,10 +9,16 @@ pub(crate) enum Metric {
     Rate,
     /// Proxy CPU for each request.
     Cpu,
+    /// What the machine was busier for each connection than without anybody in the middle, microseconds.
+    AddedCpu,
+    /// The same for each gigabyte, seconds.
+    AddedCpuGigabyte,
     /// Proxy CPU for each gigabyte, seconds.
     CpuGigabyte,
     /// Generator CPU for each request.
     GeneratorCpu,
+    /// Median of latency, microseconds.
+    P50,
     /// 99th percentile of latency, microseconds.
     P99,
     /// The same, milliseconds.

@@ -14,6 +14,8 @@ pub(super) mod histogram;
 pub(super) mod http2;
 pub(super) mod keepalive;
 pub(super) mod outcome;
+pub(super) mod pep;
 pub(super) mod setting;
 pub(super) mod statistics;
 pub(super) mod tls;
+pub(super) mod wan;

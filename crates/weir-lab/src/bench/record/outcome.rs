@@ -11,7 +11,9 @@ use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
 use super::keepalive::Probed;
+use super::pep::Passed;
 use super::tls::Handshakes;
+use super::wan::Carried;
 use crate::bench::experiment::block::BANS;
 use crate::bench::experiment::metric::Metric;
 
@@ -97,6 +99,12 @@ pub(crate) struct Special {
     /// Clients whose bans end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery: Option<Recovery>,
+    /// What the link between clients and proxy did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wan: Option<Carried>,
+    /// What connections through a router cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pep: Option<Passed>,
 }
 
 impl Record {
@@ -130,8 +138,11 @@ impl Record {
         match metric {
             Metric::Rate => self.rate,
             Metric::Cpu => self.proxy_us_per_request(),
+            Metric::AddedCpu => self.of_router(|passed| passed.added_us(self.requests)),
+            Metric::AddedCpuGigabyte => self.of_router(|passed| passed.added_s_per_gigabyte(self.bytes)),
             Metric::CpuGigabyte => self.proxy_s_per_gigabyte(),
             Metric::GeneratorCpu => self.generator_us_per_request(),
+            Metric::P50 => self.latency_us(|latency| latency.p50_us),
             Metric::P99 => self.latency_us(|latency| latency.p99_us),
             Metric::P99Ms => self.latency_us(|latency| latency.p99_us) / 1e3,
             Metric::SentP99Ms => self.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
@@ -151,6 +162,10 @@ impl Record {
             }
             Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
         }
+    }
+
+    fn of_router(&self, read: impl Fn(&Passed) -> f64) -> f64 {
+        self.special.pep.as_ref().map_or(f64::NAN, read)
     }
 
     fn of_attack(&self, read: impl Fn(&Blocked) -> f64) -> f64 {

@@ -27,9 +27,9 @@ impl Setting {
     }
 }
 
-/// What stands before the number of a port, or of the process that holds a network namespace.
-const BEFORE_PORTS: [&str; 7] =
-    ["127.0.0.1:", "127.0.0.2:", "127.0.0.3:", "127.0.0.4:", "port=", "\"port_value\":", "--net=/proc/"];
+/// What stands before the number of a port, or of the process or descriptor that holds a network namespace.
+const BEFORE_PORTS: [&str; 8] =
+    ["127.0.0.1:", "127.0.0.2:", "127.0.0.3:", "127.0.0.4:", "port=", "\"port_value\":", "--net=/proc/", "/fd/"];
 
 /// The text with no number where a port or such a process stands.
 pub(crate) fn without_ports(text: &str) -> String {
@@ -65,5 +65,6 @@ mod tests {
         assert!(!setting("queue-size 1000").is_like(&setting("queue-size 4096")));
         assert_eq!(without_ports("a 127.0.0.1:80 b"), "a 127.0.0.1:* b");
         assert_eq!(without_ports("nsenter --net=/proc/4711/ns/net x"), "nsenter --net=/proc/*/ns/net x");
+        assert_eq!(without_ports("nsenter --net=/proc/4711/fd/12 x"), "nsenter --net=/proc/*/fd/* x");
     }
 }

@@ -9,9 +9,12 @@ mod seconds;
 use super::figures::Report;
 use super::limits::{generator_limit, is_floor};
 use super::looks::palette;
+use super::wan;
 use crate::bench::experiment::cells::{Cell, Closed, Load};
 use crate::bench::experiment::metric::{Compared, Metric};
+use crate::bench::experiment::pep::{Pace, Pep};
 use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
+use crate::bench::experiment::wan::{Object, Wan};
 use crate::bench::record::keepalive::Probed;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::Spread;
@@ -42,6 +45,9 @@ const P99: Figure = Figure {
     of: |record| record.latency_us(|latency| latency.p99_us) / 1e3,
     is_limited: is_generator_limited,
 };
+const P50: Figure =
+    Figure { title: "Median of the latency", of: |record| record.latency_us(|latency| latency.p50_us) / 1e3, ..P99 };
+const MEGABITS: Figure = Figure { unit: "Mbit/s", of: wan::megabits, is_limited: |_| false, ..RATE };
 const P99_FROM_SENT: Figure =
     Figure { of: |record| record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3), ..P99 };
 const ERRORS: Figure = Figure {
@@ -101,6 +107,12 @@ const ATTEMPT: Figure = Figure {
     of: |record| record.figure(Metric::AttemptCpu),
     is_limited: is_generator_limited,
 };
+const ADDED: Figure = Figure {
+    title: "Processor time of the machine that is added on the router",
+    unit: "µs a connection",
+    of: |record| record.figure(Metric::AddedCpu),
+    is_limited: is_generator_limited,
+};
 const SLOWER: Figure = Figure {
     title: "99th percentile of the users' latency",
     unit: "times that without attackers",
@@ -128,6 +140,7 @@ enum Over {
     Connections,
     Bodies,
     Rates,
+    Losses,
 }
 
 impl Over {
@@ -135,6 +148,9 @@ impl Over {
     fn best(cells: &[Cell]) -> Over {
         if cells.iter().any(|cell| cell.point.is_some() && is_by_the_clock(cell.load)) {
             return Over::Rates;
+        }
+        if cells.iter().any(|cell| matches!(cell.load, Load::Wan(_))) {
+            return Over::Losses;
         }
         let loads = cells.iter().filter(|cell| cell.point.is_some()).filter_map(|cell| match cell.load {
             Load::Closed(closed) => Some(closed),
@@ -168,6 +184,7 @@ impl Over {
         match self {
             Over::Connections => (Across::Logarithmic(Unit::Count), "connections"),
             Over::Bodies => (Across::Logarithmic(Unit::Bytes), "length of the body"),
+            Over::Losses => (Across::Linear, "packets lost, %"),
             Over::Rates => (Across::Logarithmic(Unit::Count), "requests a second"),
         }
     }
@@ -199,9 +216,11 @@ impl Drawing<'_> {
     fn over_axis_of(&self, heading: String, mut cells: Vec<Placed<'_>>) -> Section {
         cells.sort_by(|a, b| a.1.total_cmp(&b.1));
         let all = || cells.iter().map(|(cell, _)| *cell);
-        let mut figures = vec![RATE];
-        figures.extend(self.processor(all()));
-        figures.push(P99);
+        let mut figures = match cells.first().map(|(cell, _)| cell.load) {
+            Some(Load::Wan(Wan { object: Object::Large, .. })) => vec![MEGABITS],
+            Some(Load::Wan(_)) => vec![P50, P99],
+            _ => [RATE].into_iter().chain(self.processor(all())).chain([P99]).collect(),
+        };
         figures.extend(self.has_errors(all()).then_some(ERRORS));
         let lines = figures.into_iter().map(|figure| self.lines(figure, &cells));
         Section { heading, lines: lines.filter(|lines| !lines.is_empty()).collect(), bars: Vec::new() }
@@ -250,7 +269,10 @@ impl Drawing<'_> {
         let probed = cells().filter(|cell| matches!(cell.load, Load::Probe(_)));
         let tunnels = cells().filter(|cell| matches!(cell.load, Load::Tunnel(Tunnels::Idle(_))));
         let attacked = || cells().filter(|cell| matches!(cell.load, Load::Block(_)));
+        let passed = || cells().filter(|cell| matches!(cell.load, Load::Pep(Pep { pace: Pace::Half, .. })));
         let figures = [
+            self.bars(ADDED, passed()),
+            self.bars(P99, passed()),
             self.latencies(clocked),
             self.bars(ERRORS, dying()),
             self.bars(P99, dying()),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
-use super::{bans, block, failover, http2, keepalive, tls, tunnel};
+use super::{bans, block, failover, http2, keepalive, pep, tls, tunnel, wan};
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -103,6 +103,8 @@ impl Report<'_> {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
             Some(load) if matches!(load, Load::Block(_)) || load.is_of_bans() => block::method(),
+            Some(Load::Pep(_)) => pep::method(),
+            Some(Load::Wan(_)) => wan::method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
@@ -231,6 +233,9 @@ impl Report<'_> {
         if target.metric == Metric::AttemptCpu && block::is_disturbed(&own) {
             remark.push_str(", but other programs had much of the proxy's core");
         }
+        if wan::is_disturbed(&own) {
+            remark.push_str(", but the link was late");
+        }
         if target.metric == Metric::Rate && limited {
             remark.push_str(" (others took most of the machine: a floor)");
         }
@@ -289,6 +294,8 @@ impl Report<'_> {
             Load::Failover(_) => failover::row(own),
             Load::Probe(_) => keepalive::row(own),
             Load::Block(_) => block::row(&self.of_cell(&cell.name), contender),
+            Load::Pep(load) => pep::row(load, own),
+            Load::Wan(link) => wan::row(link, own),
             Load::BanMemory => bans::memory_row(own),
             Load::Recovery => bans::recovery_row(own),
             Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
@@ -350,6 +357,8 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Failover(_) => failover::COLUMNS,
         Load::Probe(_) => keepalive::COLUMNS,
         Load::Block(_) => block::COLUMNS,
+        Load::Pep(load) => pep::columns(load),
+        Load::Wan(link) => wan::columns(link),
         Load::BanMemory => bans::MEMORY,
         Load::Recovery => bans::RECOVERY,
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,

@@ -7,7 +7,7 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
-const IDLE_MIN: f64 = 0.05;
+pub(super) const IDLE_MIN: f64 = 0.05;
 /// Generator and origin together with more than this share of all cores: the rate says little about the proxy.
 pub(super) const OTHERS_MAX: f64 = 0.5;
 /// Other programs with more than this share disturb the figures. The kernel's own threads stay below it.

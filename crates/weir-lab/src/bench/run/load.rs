@@ -227,13 +227,8 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     }
     command.arg("--out").arg(&out);
     let (mut record, _) = watch(stage, running, &mut command, warm_up, times.seconds)?;
-    let text = fs::read_to_string(&out)?;
-    let summary = Summary::of(&bomb::Record::read(&text).map_err(io::Error::other)?);
+    let summary = read_bomb(&mut record, &fs::read_to_string(&out)?)?;
     let total = &summary.total;
-    record.requests = total.counted().answered();
-    record.rate = total.answered_per_second;
-    record.bytes = total.counted().bytes_in;
-    record.errors = total.counted().troubles();
     if running.secure.is_some() {
         let of = |handshake| total.counted().handshakes(handshake);
         let (full, resumed) = (of(Handshake::Full), of(Handshake::Resumed));
@@ -247,14 +242,28 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
         // What was begun before the counted time and not over at its end is counted nowhere.
         record.errors.entry("nothing_answered".to_owned()).or_insert(1);
     }
-    record.generator_limit = summary.generator.limit.clone();
     if !is_measured {
         record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
     }
+    Ok(record)
+}
+
+/// Puts what `weir bomb` wrote into a record; all of it is returned.
+///
+/// # Errors
+/// It is not what `weir bomb` writes.
+pub(super) fn read_bomb(record: &mut Record, text: &str) -> io::Result<Summary> {
+    let summary = Summary::of(&bomb::Record::read(text).map_err(io::Error::other)?);
+    let total = &summary.total;
+    record.requests = total.counted().answered();
+    record.rate = total.answered_per_second;
+    record.bytes = total.counted().bytes_in;
+    record.errors = total.counted().troubles();
+    record.generator_limit = summary.generator.limit.clone();
     record.latency = total.corrected.or(total.raw).as_ref().map(latency);
     record.special.histogram = Histogram::of(total.times().into_iter().flat_map(|times| bomb::pairs(times.latency())));
     record.sent = total.corrected.and(total.raw).map(|percentiles| latency(&percentiles));
-    Ok(record)
+    Ok(summary)
 }
 
 pub(super) fn latency(of: &Percentiles) -> Latency {

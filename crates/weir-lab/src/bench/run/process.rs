@@ -77,6 +77,27 @@ impl Process {
         }
     }
 
+    /// Waits until it has done what it was started for.
+    ///
+    /// # Errors
+    /// It failed (with what it wrote), or is not done within 10 s.
+    pub(super) fn await_success(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    let line = self.command_line();
+                    return Err(io::Error::other(format!("{line} failed ({status}): {}", self.said().trim())));
+                }
+                None if Instant::now() > deadline => {
+                    return Err(io::Error::other(format!("{} doesn't end", self.command_line())));
+                }
+                None => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
     /// What it has written.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
@@ -262,6 +283,13 @@ impl Machine {
         Machine { total: (0..8).map(at).sum(), idle: at(3) + at(4), stolen: at(7) }
     }
 
+    /// Time since `earlier` in which cores were neither idle nor taken by the host, microseconds: of all cores together.
+    pub(super) fn busy_us_since(self, earlier: Machine) -> f64 {
+        let of = |read: fn(&Machine) -> u64| read(&self).saturating_sub(read(&earlier));
+        let idle = of(|machine| machine.idle) + of(|machine| machine.stolen);
+        (of(|machine| machine.total).saturating_sub(idle) * TICK_US) as f64
+    }
+
     /// Shares of the time since `earlier` that all cores together were idle, and that the host took away.
     pub(super) fn shares_since(self, earlier: Machine) -> (f64, f64) {
         let total = (self.total - earlier.total).max(1) as f64;
@@ -340,6 +368,13 @@ mod tests {
             (CoreTicks { idle: 100, ..CoreTicks::default() }, CoreTicks { idle: 150, softirq: 10, stolen: 20 });
         let (busy, softirq) = later.shares_since(earlier, Duration::from_secs(1));
         assert!((busy - 0.3).abs() < 1e-9 && (softirq - 0.1).abs() < 1e-9, "{busy} {softirq}");
+    }
+
+    #[test]
+    fn what_all_cores_were_not_idle_they_were_busy() {
+        let (earlier, later) =
+            (Machine { total: 100, idle: 50, stolen: 0 }, Machine { total: 300, idle: 150, stolen: 20 });
+        assert_eq!(later.busy_us_since(earlier), 800_000.0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs` and `tunnel.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs` and `pep.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -10,14 +10,17 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{bans, block, failover, flood, keepalive, memory, stalled, tunnel};
+use super::{bans, block, failover, flood, keepalive, memory, pep, stalled, tunnel, wan};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
 use crate::bench::experiment::metric::Metric;
+use crate::bench::experiment::pep::{Pace, Pep};
+use crate::bench::experiment::pep_cells;
 use crate::bench::experiment::selection::{BenchOptions, unknown};
 use crate::bench::experiment::targets;
 use crate::bench::experiment::tunnel::Tunnels;
+use crate::bench::experiment::wan::Object;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::setting::Setting;
 use crate::bench::record::statistics::median;
@@ -127,8 +130,8 @@ impl Rounds<'_> {
         (contender, running): (Contender, Option<&Running>),
         (round, rate): (u32, f64),
     ) -> io::Result<()> {
-        let (started, record);
-        let one = if let Some((one, on_its_own)) = self.run_on_its_own(stage, cell, contender)? {
+        let (started, mut record);
+        let one = if let Some((one, on_its_own)) = self.run_on_its_own(stage, cell, contender, (round, rate))? {
             record = on_its_own;
             started = one;
             &started
@@ -145,6 +148,9 @@ impl Rounds<'_> {
             one
         };
         self.listen_to(stage, cell, contender, one);
+        let same = |other: &&Record| other.cell == cell.name && other.round == round;
+        let routed = self.measured.records.iter().filter(same).find(|other| other.contender == pep_cells::ROUTED);
+        pep::compare(&mut record, routed);
         self.kept.run(stage.directory(), cell, contender, round)?;
         self.keep(cell, contender.name, round, record)
     }
@@ -155,6 +161,7 @@ impl Rounds<'_> {
         stage: &Stage,
         cell: &Cell,
         contender: Contender,
+        (round, rate): (u32, f64),
     ) -> io::Result<Option<(Running, Record)>> {
         let seconds = |quick| {
             let usual = if self.options.quick { quick } else { self.experiment.seconds };
@@ -167,6 +174,12 @@ impl Rounds<'_> {
             Load::Recovery => bans::recovery(stage, contender).map(Some),
             Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
+            Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
+            // One large object takes a while, and small ones are many.
+            Load::Wan(link) => {
+                let quick = if link.object == Object::Large { 6 } else { 3 };
+                wan::run(stage, contender, link, (round, seconds(quick))).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -175,7 +188,7 @@ impl Rounds<'_> {
     fn startable(&mut self, stage: &Stage, cell: &Cell) -> io::Result<Vec<Contender>> {
         let mut startable = Vec::new();
         for contender in self.contenders(cell) {
-            match stage.obstacle(contender, cell) {
+            match stage.obstacle(contender, cell).or_else(|| pep::obstacle(stage, contender, cell)) {
                 None => startable.push(contender),
                 Some(why) => self.keep(cell, contender.name, 1, Record { not_run: Some(why), ..Record::default() })?,
             }
@@ -220,11 +233,14 @@ impl Rounds<'_> {
             (true, true) => targets::is_needed(targets, &cell.name, name),
             (true, false) => true,
         };
-        cell.contenders.iter().filter(|name| wanted(name)).filter_map(|name| contender(name)).collect()
+        // Others are counted from it.
+        let is_base = |name: &str| matches!(cell.load, Load::Pep(_)) && name == pep_cells::ROUTED;
+        cell.contenders.iter().filter(|name| wanted(name) || is_base(name)).filter_map(|name| contender(name)).collect()
     }
 
     fn rounds(&self, cell: &Cell) -> u32 {
-        let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_));
+        let is_short = cell.load.is_fresh()
+            && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_) | Load::Wan(_) | Load::Pep(_));
         let usual = match (self.options.quick, is_short) {
             _ if cell.load.is_once() => 1,
             (false, false) => self.experiment.rounds,
@@ -253,6 +269,9 @@ impl Rounds<'_> {
 
     /// Half of what nginx reached in the named cell; measured now when that cell wasn't part of this run.
     fn fixed_rate(&self, stage: &Stage, cell: &Cell) -> io::Result<f64> {
+        if let Load::Pep(load @ Pep { pace: Pace::Half, .. }) = cell.load {
+            return self.half_of_rival(stage, cell, load);
+        }
         let Load::HalfOfNginx { of, connections } = cell.load else { return Ok(0.0) };
         let known = self.measured.records.iter().filter(|record| record.cell == of && record.contender == "nginx");
         let rates: Vec<f64> = known.map(|record| record.figure(Metric::Rate)).collect();
@@ -263,6 +282,23 @@ impl Rounds<'_> {
         let running = stage.start(nginx, cell)?;
         let load = Closed { connections, body: 3, kind: RequestKind::Minimal };
         Ok(load::closed(stage, &running, load, Times { warm_up: 1.0, seconds: 3.0 })?.rate / 2.0)
+    }
+
+    /// Half of what HAProxy reached through a router in a closed loop, or a quarter of what got through where it can't take part; measured now when that wasn't part of
+    /// this run.
+    fn half_of_rival(&self, stage: &Stage, cell: &Cell, load: Pep) -> io::Result<f64> {
+        let named = |name| contender(name).ok_or_else(|| unknown(self.experiment, "contender", name));
+        let (rival, routed) = (named(pep_cells::RIVAL)?, named(pep_cells::ROUTED)?);
+        let has_rival = stage.obstacle(rival, cell).or_else(|| pep::obstacle(stage, rival, cell)).is_none();
+        let (who, share) = if has_rival { (rival, 0.5) } else { (routed, 0.25) };
+        let (name, closed) = pep_cells::closed(load);
+        let known = self.measured.records.iter().filter(|record| record.cell == name && record.contender == who.name);
+        let rates: Vec<f64> = known.map(|record| record.figure(Metric::Rate)).collect();
+        if !rates.is_empty() {
+            return Ok(median(rates) * share);
+        }
+        let (_, record) = pep::run(stage, who, closed, (0.0, Times { warm_up: 0.5, seconds: 2.0 }))?;
+        Ok(record.rate * share)
     }
 
     fn run_once(&self, stage: &Stage, cell: &Cell, running: &Running, rate: f64) -> io::Result<Record> {
@@ -281,6 +317,8 @@ impl Rounds<'_> {
             | Load::Probe(_)
             | Load::Tunnel(_)
             | Load::Block(_)
+            | Load::Wan(_)
+            | Load::Pep(_)
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {

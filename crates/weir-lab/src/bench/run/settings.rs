@@ -287,6 +287,56 @@ forward {{
     )
 }
 
+/// weir in TCP mode, with these congestion controls towards clients and towards the server, or those of the system. It waits for nobody at its end, for the link is gone
+/// before it.
+pub(super) fn weir_tcp(
+    (listen, to): (SocketAddr, SocketAddr),
+    workers: usize,
+    [clients, server]: [Option<&str>; 2],
+) -> String {
+    let clients = clients.map_or_else(String::new, |name| format!(" congestion=\"{name}\""));
+    let server = server.map_or_else(String::new, |name| format!("    congestion \"{name}\"\n"));
+    format!(
+        "workers {workers}
+shutdown {{
+    drain \"0s\"
+}}
+tcp {{
+    listen \"{listen}\"{clients}
+    proxy \"app\"
+}}
+upstream \"app\" {{
+    server \"{to}\"
+{server}}}
+"
+    )
+}
+
+/// HAProxy in TCP mode between clients and wherever they were going, from the addresses of the clients.
+pub(super) fn haproxy_through(port: u16, cores: usize, descriptors: u64, pipes: TcpPipes) -> String {
+    let any = SocketAddr::from(([0, 0, 0, 0], port));
+    haproxy_tcp(any, any, cores, descriptors, pipes)
+        .replace(&format!("bind {any}"), &format!("bind {any} transparent"))
+        .replace(&format!("    server s0 {any}"), "    source 0.0.0.0 usesrc clientip\n    server s *")
+}
+
+/// weir in TCP mode between clients and wherever they were going, from the addresses and ports of the clients.
+pub(super) fn weir_through(port: u16, workers: usize, io: &str) -> String {
+    format!(
+        "workers {workers}
+io \"{io}\"
+tcp {{
+    listen \"0.0.0.0:{port}\" transparent=#true
+    proxy \"through\"
+}}
+upstream \"through\" {{
+    server \"original-destination\"
+    source \"client\"
+}}
+"
+    )
+}
+
 /// nginx as a forward proxy: its upstream is what Host says, to which it can't keep connections.
 pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
     let http = format!(
@@ -317,6 +367,15 @@ mod tests {
         assert_eq!(shape(65_536, 20_000, 8), Ok(Shape { processes: 4, threads: 2 }));
         let stopped = shape(65_536, 1024, 2).unwrap_err();
         assert!(stopped.contains("1024") && stopped.contains("ulimit -n"), "{stopped}");
+    }
+
+    #[test]
+    fn who_stands_in_the_middle_has_no_address_of_his_own() {
+        let text = haproxy_through(8080, 2, 20_000, TcpPipes::None);
+        let lines =
+            ["    bind 0.0.0.0:8080 transparent backlog", "\n    source 0.0.0.0 usesrc clientip\n    server s *\n"];
+        lines.iter().for_each(|line| assert!(text.contains(line), "{text}"));
+        assert!(!text.contains("s0"), "{text}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::nets::Nets;
 use super::process::{Process, descriptors};
 use super::programs::Programs;
 use super::settings::{self, Shape, http2, tls};
+use super::slow_link;
 use crate::bench::experiment::cells::{Cell, Load, SMALL};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
@@ -67,6 +68,12 @@ impl Running {
     /// A proxy with its origin, each with where it listens, which may be in another network namespace.
     pub(super) fn of((proxy, address): (Process, SocketAddr), origin: (Process, SocketAddr)) -> Running {
         Running { processes: vec![proxy], origin: Some(origin), ..Running::direct(address) }
+    }
+
+    /// No proxy: a server of its own.
+    pub(super) fn origin_alone(origin: (Process, SocketAddr)) -> Running {
+        let address = origin.1;
+        Running { origin: Some(origin), ..Running::direct(address) }
     }
 
     /// Where it listens, or the first of several.
@@ -177,8 +184,13 @@ impl Stage {
         {
             return Some(format!("{program} is not installed"));
         }
-        if (matches!(cell.load, Load::Block(_)) || cell.load.is_of_bans())
+        if (matches!(cell.load, Load::Block(_) | Load::Pep(_)) || cell.load.is_of_bans())
             && let Some(why) = Nets::obstacle(&self.programs, &self.directory)
+        {
+            return Some(why);
+        }
+        if matches!(cell.load, Load::Wan(_))
+            && let Some(why) = slow_link::obstacle(&self.programs, contender)
         {
             return Some(why);
         }
@@ -271,8 +283,8 @@ impl Stage {
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
-            What::Limiting(_) => {
-                return Err(io::Error::other(format!("{} is started for attackers only", contender.name)));
+            What::Limiting(_) | What::Split(_) | What::Through(_) => {
+                return Err(io::Error::other(format!("{} is started in namespaces only", contender.name)));
             }
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);

@@ -1,0 +1,53 @@
+//! The experiment `pep`: a router between clients and servers, and who ends and continues the connections that pass.
+//!
+//! Named by `Load::Pep` and by `contenders.rs`; `run/pep.rs` does it.
+
+/// Addresses that clients come from: so many that ports are no limit.
+pub(crate) const SOURCES: u32 = 62;
+
+/// What clients ask for through the router, with a connection for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pep {
+    /// Length of an object, bytes.
+    pub(crate) bytes: u64,
+    /// How often.
+    pub(crate) pace: Pace,
+}
+
+/// How often clients ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Each asks again when it has its answer: the rate counts.
+    Closed,
+    /// Half as often as HAProxy could serve, by the clock: processor time and latency count.
+    Half,
+}
+
+impl Pep {
+    /// Connections at a time, at most.
+    pub(crate) fn connections(self) -> u32 {
+        let many = self.bytes <= 64 << 10;
+        match self.pace {
+            Pace::Closed if many => 128,
+            Pace::Closed => 16,
+            Pace::Half if many => 1024,
+            Pace::Half => 128,
+        }
+    }
+}
+
+/// What the router does with connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Middle {
+    /// It forwards their packets, and nothing else.
+    Forwards,
+    /// HAProxy in mode tcp ends and continues them; routes lead them to it.
+    Haproxy {
+        /// It moves bytes through pipes of 1 MiB, and does not copy them.
+        splices: bool,
+    },
+    /// weir with a `tcp` that is transparent, on this driver; likewise.
+    Weir(&'static str),
+    /// `weir intercept`.
+    Intercept,
+}

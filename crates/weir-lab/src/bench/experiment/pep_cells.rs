@@ -1,0 +1,117 @@
+//! The cells of the experiment `pep`, the ratios that its tables show, and its targets. Named by `catalogue.rs`.
+
+use super::cells::{Axes, Cell, Load, Origin};
+use super::metric::{Compared, Metric};
+use super::pep::{Pace, Pep};
+use super::targets::{Bound, Target};
+
+/// Whose rate the clock goes by, and with whom all are compared.
+pub(crate) const RIVAL: &str = "haproxy-through";
+/// Without anybody in the middle: the base line.
+pub(crate) const ROUTED: &str = "routed";
+
+/// Who takes part, the base line first.
+const ALL: &[&str] = &[ROUTED, RIVAL, "haproxy-through-copy", "weir-through", "weir-through-epoll", "weir-intercept"];
+
+/// What tables compare in a closed loop.
+pub(crate) const CLOSED: &[Compared] =
+    &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL)];
+/// By the clock, of small objects.
+pub(crate) const SMALL: &[Compared] =
+    &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
+/// By the clock, of large ones.
+pub(crate) const LARGE: &[Compared] =
+    &[("added CPU / HAProxy", Metric::AddedCpuGigabyte, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
+
+const fn target(
+    title: &'static str,
+    cell: &'static str,
+    metric: Metric,
+    (subject, against): (&'static str, &'static str),
+    bound: Bound,
+) -> Target {
+    Target { title, cell, metric, subject, against: Some(against), bound }
+}
+
+/// What has to be reached.
+pub(crate) const TARGETS: &[Target] = &[
+    target(
+        "8 KB: CPU that a connection adds, against HAProxy with splice",
+        "half-8k",
+        Metric::AddedCpu,
+        ("weir-through", RIVAL),
+        Bound::AtMost(0.75),
+    ),
+    target(
+        "8 KB: connections a second, against HAProxy with splice",
+        "closed-8k",
+        Metric::Rate,
+        ("weir-through", RIVAL),
+        Bound::AtLeast(1.15),
+    ),
+    target(
+        "1 MB: CPU that a gigabyte adds, against HAProxy with splice",
+        "half-1m",
+        Metric::AddedCpuGigabyte,
+        ("weir-through", RIVAL),
+        Bound::AtMost(0.6),
+    ),
+    target(
+        "8 KB: p99 from connect to the answer at half of HAProxy's rate",
+        "half-8k",
+        Metric::P99,
+        ("weir-through", RIVAL),
+        Bound::AtMost(0.8),
+    ),
+    target(
+        "8 KB: CPU that a connection adds, `weir intercept` against routes",
+        "half-8k",
+        Metric::AddedCpu,
+        ("weir-intercept", "weir-through"),
+        Bound::AtMost(1.05),
+    ),
+];
+
+/// The cell in a closed loop whose rate the clock of this one goes by.
+pub(crate) fn closed(pep: Pep) -> (String, Pep) {
+    let pep = Pep { pace: Pace::Closed, ..pep };
+    (name(pep), pep)
+}
+
+/// All of them.
+pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
+    let of = |bytes, pace| cell(Pep { bytes, pace });
+    [8 << 10, 1 << 20].into_iter().flat_map(|bytes| [of(bytes, Pace::Closed), of(bytes, Pace::Half)]).collect()
+}
+
+fn name(Pep { bytes, pace }: Pep) -> String {
+    let size = if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
+    format!("{}-{size}", if pace == Pace::Closed { "closed" } else { "half" })
+}
+
+fn cell(pep: Pep) -> Cell {
+    let size = if pep.bytes < 1 << 20 { format!("{} KB", pep.bytes >> 10) } else { format!("{} MB", pep.bytes >> 20) };
+    let how = match pep.pace {
+        Pace::Closed => format!("{} at a time", pep.connections()),
+        Pace::Half => "by the clock, at half of HAProxy's rate".to_owned(),
+    };
+    let title = format!("objects of {size} through a router, a connection each, {how}");
+    Cell::new(&name(pep), &title, Load::Pep(pep), ALL).from(Origin::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_clock_goes_by_a_cell_that_is_measured_before() {
+        let cells = cells(&Axes::default());
+        let names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names, ["closed-8k", "half-8k", "closed-1m", "half-1m"]);
+        for (at, cell) in cells.iter().enumerate() {
+            let Load::Pep(pep) = cell.load else { panic!("{cell:?}") };
+            let (before, closed) = closed(pep);
+            assert!(names[..=at].contains(&before.as_str()) && closed.pace == Pace::Closed, "{before}");
+        }
+    }
+}

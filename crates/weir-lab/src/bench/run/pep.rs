@@ -1,0 +1,163 @@
+//! Connections through a router that forwards them, or on which somebody ends and continues them.
+//!
+//! Called by `rounds.rs` for each run of the experiment `pep`. Each run has namespaces, server and proxy of its own. Bound: the seconds given.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::load::{self, Bound, Readings, Times, pause};
+use super::process::{self, Machine, Process, bound_command};
+use super::router::{INTERFACES, Place, Row, SERVER, SOURCES};
+use super::settings;
+use super::stage::{Running, Stage};
+use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::experiment::contenders::{Contender, TcpPipes, What};
+use crate::bench::experiment::pep::{Middle, Pace, Pep};
+use crate::bench::record::outcome::Record;
+use crate::bench::record::pep::{Base, Passed};
+
+/// How long the machine is watched before the load.
+const CALM: Duration = Duration::from_millis(500);
+
+/// What stands in the way of this contender on this machine, if something does: whether packets can be led to it is tried.
+pub(super) fn obstacle(stage: &Stage, contender: Contender, cell: &Cell) -> Option<String> {
+    let (Load::Pep(_), What::Through(middle)) = (cell.load, contender.what) else { return None };
+    let start = || start(stage, &Row::make(stage.directory())?, (contender, middle)).map(drop);
+    start().err().map(|error| error.to_string().lines().collect::<Vec<_>>().join(" "))
+}
+
+/// One run; by the clock with so many connections a second.
+///
+/// # Errors
+/// Something can't be made or started, the generator fails, or the user interrupts.
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    pep: Pep,
+    (rate, times): (f64, Times),
+) -> io::Result<(Running, Record)> {
+    let What::Through(middle) = contender.what else {
+        return Err(io::Error::other(format!("{} is no router", contender.name)));
+    };
+    let row = Row::make(stage.directory())?;
+    let running = start(stage, &row, (contender, middle))?;
+    let others = others()?;
+    let out = stage.scratch("bomb.jsonl");
+    let words = row.words(Place::Clients, stage.weir());
+    let mut command = bound_command(Path::new(&words[0]));
+    command.args(&words[1..]).args(bomb_words(pep, rate, times)).arg("--out").arg(&out);
+    let mut bomb = Bound::start(&mut command)?;
+    pause(Duration::from_secs_f64(times.warm_up))?;
+    let (before, machine) = (Readings::take(stage, &running), Machine::now());
+    pause(Duration::from_secs_f64(times.seconds))?;
+    let busy_us = Machine::now().busy_us_since(machine);
+    let mut record = before.finish();
+    bomb.finish()?;
+    let summary = load::read_bomb(&mut record, &fs::read_to_string(&out)?)?;
+    record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
+    record.special.generator = process::command_line(&process::words(&command));
+    record.special.pep = Some(Passed { busy_us, others, routed: None });
+    Ok((running, record))
+}
+
+/// The share of the machine that is busy while all is started and nobody asks.
+fn others() -> io::Result<f64> {
+    let before = Machine::now();
+    pause(CALM)?;
+    let (idle, stolen) = Machine::now().shares_since(before);
+    Ok(1.0 - idle - stolen)
+}
+
+/// Notes what the machine did in the same round without anybody in the middle.
+pub(super) fn compare(record: &mut Record, routed: Option<&Record>) {
+    let base = routed.and_then(|routed| {
+        let busy_us = routed.special.pep.as_ref()?.busy_us;
+        let is_known = routed.requests > 0 && routed.bytes > 0;
+        is_known.then(|| Base {
+            us_per_connection: busy_us / routed.requests as f64,
+            us_per_byte: busy_us / routed.bytes as f64,
+        })
+    });
+    if let Some(passed) = &mut record.special.pep {
+        passed.routed = base;
+    }
+}
+
+/// The server, and whoever stands in the middle, when they listen.
+fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> io::Result<Running> {
+    let words = ["origin", "--listen", &SERVER.to_string(), "--threads", "1"];
+    let mut origin = row.start(Place::Server, stage.weir(), &words, &stage.scratch("pep-origin.log"))?;
+    row.await_listening(Place::Server, &mut origin)?;
+    let origin = (origin, SERVER);
+    let name = contender.name;
+    let log = stage.scratch(&format!("{name}.log"));
+    let begin = |program: &Path, words: &[&str]| row.start(Place::Router, program, words, &log);
+    let configured = |ending: &str, text: String| -> io::Result<String> {
+        row.lead(stage.directory())?;
+        let file = stage.scratch(&format!("{name}.{ending}"));
+        fs::write(&file, text)?;
+        Ok(file.to_string_lossy().into_owned())
+    };
+    let mut process: Process = match middle {
+        Middle::Forwards => return Ok(Running::origin_alone(origin)),
+        Middle::Haproxy { splices } => {
+            let pipes = if splices { TcpPipes::Large } else { TcpPipes::None };
+            let text = settings::haproxy_through(SERVER.port(), stage.cores(), stage.descriptors(), pipes);
+            let missing = || io::Error::new(io::ErrorKind::NotFound, "haproxy is not installed");
+            let program = stage.programs().path("haproxy").ok_or_else(missing)?;
+            begin(&program, &["-db", "-f", &configured("conf", text)?])?
+        }
+        Middle::Weir(io) => {
+            let file = configured("kdl", settings::weir_through(SERVER.port(), stage.cores(), io))?;
+            begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
+        }
+        Middle::Intercept => {
+            let port = SERVER.port().to_string();
+            let words = ["intercept", "--client-side", INTERFACES[0], "--server-side", INTERFACES[1], "--ports", &port];
+            let mut process = begin(stage.weir(), &[&words[..], &["--admin", "off"]].concat())?;
+            // It is in a namespace of its own, which nobody else can look into.
+            let is_there = || fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on "));
+            process.await_that("listen", is_there)?;
+            return Ok(Running::of((process, SERVER), origin));
+        }
+    };
+    row.await_listening(Place::Router, &mut process)?;
+    Ok(Running::of((process, SERVER), origin))
+}
+
+/// What the generator is told.
+fn bomb_words(pep: Pep, rate: f64, times: Times) -> Vec<String> {
+    let mut words = vec!["bomb".to_owned(), format!("http://{SERVER}/?size={}", pep.bytes), "--yes".to_owned()];
+    words.extend([format!("-c{}", pep.connections()), "--close-every=1".to_owned(), format!("--source={SOURCES}")]);
+    words.extend(["--timeout=10s".to_owned(), "--late=10s".to_owned()]);
+    words.push(format!("-d{}ms", (times.seconds * 1e3) as u64));
+    words.push(format!("--warm-up={}ms", (times.warm_up * 1e3) as u64));
+    if pep.pace == Pace::Half {
+        words.extend([format!("-R{rate:.3}"), "-t1".to_owned()]);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compared_is_the_same_round_without_anybody() {
+        let of = |busy_us, requests, bytes| {
+            let mut record = Record { requests, bytes, ..Record::default() };
+            record.special.pep = Some(Passed { busy_us, ..Passed::default() });
+            record
+        };
+        let (routed, mut own) = (of(1e6, 10_000, 80_000_000), of(1.5e6, 10_000, 80_000_000));
+        compare(&mut own, Some(&routed));
+        let passed = own.special.pep.unwrap();
+        assert_eq!(passed.added_us(own.requests), 50.0);
+        compare(&mut own, Some(&of(1e6, 0, 0)));
+        assert_eq!(own.special.pep.unwrap().routed, None, "nothing came through");
+        compare(&mut own, None);
+        assert_eq!(own.special.pep.unwrap().routed, None);
+    }
+}
