@@ -1,7 +1,7 @@
 //! HAProxy: frontends become listeners and routes, backends upstreams. Called by `import`.
 //!
 //! `use_backend` rules have an order, weir's routes go by how specific they are: `order` makes the one of the other. Expressions of ACLs are in
-//! `haproxy/acl.rs`, addresses and servers in `haproxy/backend.rs` and `haproxy/bind.rs`, all other lines in `haproxy/fate.rs`.
+//! `haproxy/acl.rs`, addresses and servers in `haproxy/bind.rs`, `haproxy/backend.rs` and `haproxy/server.rs`, all other lines in `haproxy/fate.rs`.
 
 mod acl;
 mod backend;
@@ -11,6 +11,7 @@ mod fate;
 mod limits;
 mod read;
 mod rules;
+mod server;
 mod tcp;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -23,7 +24,7 @@ use super::notes::Kind;
 use super::order::{RULES_MAX, by_specificity};
 use super::route::{Edit, Route, To};
 use super::steps::Step;
-use super::tree::{Node, Place, ROOT, Tree};
+use super::tree::{NESTING_MAX, Node, Place, ROOT, Tree};
 use crate::problem::Errors;
 
 /// Sections that carry traffic.
@@ -50,9 +51,21 @@ pub(super) fn import(draft: &mut Draft<'_>) -> Result<(), Errors> {
         named.entry(node.argument(1)).or_insert(at);
     }
     let (changes, backends, passed) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let inherited = HashMap::new();
     let (tables, tracks) = (BTreeSet::new(), BTreeSet::new());
-    let mut haproxy =
-        Haproxy { tree: &tree, draft, defaults, changes, named, backends, passed, any_case: false, tables, tracks };
+    let mut haproxy = Haproxy {
+        tree: &tree,
+        draft,
+        defaults,
+        inherited,
+        changes,
+        named,
+        backends,
+        passed,
+        any_case: false,
+        tables,
+        tracks,
+    };
     for (at, node) in tree.children(ROOT) {
         if PROXIES.contains(&node.name()) {
             haproxy.frontend(at);
@@ -68,6 +81,8 @@ struct Haproxy<'t, 'd, 'a> {
     draft: &'d mut Draft<'a>,
     /// The `defaults` of each section.
     defaults: HashMap<usize, Option<usize>>,
+    /// What holds for servers below a `defaults`, in `mode tcp` or not.
+    inherited: HashMap<(usize, bool), server::Settings<'t>>,
     /// What routes of a frontend to a backend change.
     changes: HashMap<(usize, usize), Route>,
     /// `backend` and `listen` sections by name.
@@ -84,14 +99,20 @@ struct Haproxy<'t, 'd, 'a> {
 }
 
 impl<'t> Haproxy<'t, '_, '_> {
-    /// The last line of a section, or of its `defaults`, that begins with these words.
+    /// The `defaults` of a section, then those that these are `from` in turn. They stand above it, as HAProxy wants it: so none comes twice.
+    fn above(&self, section: usize) -> impl Iterator<Item = usize> {
+        let next = |at: &usize| self.defaults.get(at).copied().flatten().filter(|above| above < at);
+        std::iter::successors(next(&section), next).take(NESTING_MAX)
+    }
+
+    /// The last line of a section, or of the nearest `defaults` that has one, that begins with these words.
     fn one(&self, section: usize, words: &[&str]) -> Option<&'t Node> {
         let tree = self.tree;
         let find = |at: usize| {
             let mut lines = tree.named(at, words[0]);
             lines.rfind(|line| line.words.iter().zip(words).filter(|(a, b)| a == b).count() == words.len())
         };
-        find(section).or_else(|| self.defaults.get(&section).copied().flatten().and_then(find))
+        find(section).or_else(|| self.above(section).find_map(find))
     }
 
     /// What a section carries; without a word connections as they are.

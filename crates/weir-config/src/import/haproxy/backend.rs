@@ -10,26 +10,13 @@ use super::super::missing::Missing;
 use super::super::notes::Kind;
 use super::super::tree::Node;
 use super::Haproxy;
+use super::server::{self, Settings};
 use crate::reverse::literal;
 use crate::texts;
 use crate::units::time_text;
 
-/// Words behind a server that need nothing in weir, with a value and without.
-pub(super) const WITH_VALUE: [&str; 12] = [
-    "id",
-    "pool-max-conn",
-    "pool-low-conn",
-    "pool-purge-delay",
-    "minconn",
-    "slowstart",
-    "source",
-    "alpn",
-    "check-alpn",
-    "ciphers",
-    "init-addr",
-    "resolve-prefer",
-];
-pub(super) const WITHOUT_VALUE: [&str; 4] = ["tfo", "non-stick", "track", "check-send-proxy"];
+/// What is said where some servers of a group have no `check`.
+pub(super) const PROBES_ALL: &str = "weir probes all servers of a group, also those without `check`";
 
 /// What the servers of a backend say together.
 #[derive(Default)]
@@ -37,7 +24,9 @@ struct Said {
     tls: Option<BTreeMap<&'static str, String>>,
     /// `inter`, `rise`, `fall`, as weir writes them.
     probes: BTreeMap<&'static str, String>,
-    checks: bool,
+    checked: bool,
+    unchecked: bool,
+    slow_start_us: u64,
     plain: bool,
     /// Version of the PROXY protocol.
     header: Option<&'static str>,
@@ -60,8 +49,8 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let upstream = self.draft.upstream(node.place, node.argument(1));
         let mut said = Said::default();
-        for line in tree.named(at, "server") {
-            self.server_line(upstream, line, &mut said);
+        for (line, settings) in server::servers(self, at) {
+            self.server_line(upstream, line, &settings, &mut said);
         }
         for line in tree.named(at, "server-template") {
             self.draft.missing(line, Missing::Discovery);
@@ -85,6 +74,9 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.balance(at, upstream);
         self.sticky(at, upstream);
         self.health(at, upstream, &said);
+        if said.slow_start_us > 0 {
+            self.line(upstream, format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))));
+        }
         for (words, name) in [(["timeout", "connect"], "connect-timeout"), (["timeout", "server"], "forward-timeout")] {
             if let Some(line) = self.one(at, &words) {
                 match super::fate::time(line.argument(2)) {
@@ -98,75 +90,30 @@ impl<'t> Haproxy<'t, '_, '_> {
         found
     }
 
-    fn server_line(&mut self, upstream: usize, line: &Node, said: &mut Said) {
+    fn server_line(&mut self, upstream: usize, line: &'t Node, settings: &Settings<'t>, said: &mut Said) {
         let address = match address(line) {
             Ok(address) => address,
             Err(why) => return self.draft.lost(line, why),
         };
-        let mut server = Server { place: line.place, address, weight: 0, backup: false, connections: None };
-        let mut tls: Option<BTreeMap<&'static str, String>> = None;
-        let (mut verify, mut words, mut unused) = (true, line.arguments().skip(2), false);
-        let (mut options, mut header) = (BTreeMap::new(), None);
-        while let Some(word) = words.next() {
-            let mut value = || words.next().unwrap_or_default();
-            match word {
-                "check" => said.checks = true,
-                "backup" => server.backup = true,
-                "disabled" => unused = true,
-                "weight" => {
-                    let weight = value().parse().unwrap_or(1);
-                    unused |= weight == 0;
-                    server.weight = weight;
-                }
-                "maxconn" => server.connections = value().parse().ok().filter(|most| *most > 0),
-                "inter" => drop(super::fate::time(value()).map(|us| {
-                    said.probes.insert("interval", format!("\"{}\"", time_text(us.clamp(100_000, 86_400_000_000))))
-                })),
-                "rise" | "fall" => drop(value().parse::<u64>().ok().map(|count| {
-                    said.probes.insert(if word == "rise" { "rise" } else { "fall" }, count.clamp(1, 100).to_string())
-                })),
-                "ssl" => drop(tls.get_or_insert_default()),
-                "verify" => verify = value() != "none",
-                "ca-file" => drop(options.insert("ca", value().to_owned())),
-                "crt" => drop(options.insert("certificate", value().to_owned())),
-                "sni" | "verifyhost" => {
-                    let name = value();
-                    let name = name.strip_prefix("str(").and_then(|name| name.strip_suffix(')')).unwrap_or(name);
-                    match texts::peer_name(name) {
-                        Ok(name) => drop(options.insert("name", literal(&name))),
-                        Err(why) => self.draft.note(line.place, Kind::Different, &format!("{word} {name}"), why),
-                    }
-                }
-                "cookie" => drop(value()),
-                _ if word.starts_with("send-proxy") => header = Some(self.version(line, word)),
-                "proxy-v2-options" => drop((value(), self.version(line, "send-proxy-v2-ssl"))),
-                "proto" if matches!(value(), "h2") => self.draft.missing(line, Missing::Http2Servers),
-                "resolvers" => {
-                    value();
-                    self.draft.note(line.place, Kind::Different, &line.shown(), Missing::Discovery.why());
-                }
-                "proto" => {}
-                _ if WITH_VALUE.contains(&word) => drop(value()),
-                _ if WITHOUT_VALUE.contains(&word) => {}
-                _ => self.draft.lost(line, format!("weir has nothing like `{word}`")),
-            }
-        }
-        if unused {
+        if settings.is_unused() {
             return self
                 .draft
                 .lost(line, "it is disabled or has no weight; `weir server disable` does that while weir runs");
         }
-        self.take_tls(line, tls.is_some(), (verify, options), said);
-        self.take_header(line, header, said);
-        self.draft.server(upstream, line, server);
-    }
-
-    /// The version of the PROXY protocol that a word asks for.
-    pub(super) fn version(&mut self, line: &Node, word: &str) -> &'static str {
-        if word.starts_with("send-proxy-v2-") {
-            self.draft.different(line, "weir's header says addresses and nothing else");
+        if settings.checks {
+            said.checked = true;
+            settings.add_probes(self, line, &mut said.probes);
+            if settings.checks_by_tls && !settings.speaks_tls {
+                self.draft.lost(line, "probes speak TLS where requests do, and nowhere else");
+            }
+        } else {
+            said.unchecked = true;
         }
-        if word == "send-proxy" { "v1" } else { "v2" }
+        said.slow_start_us = said.slow_start_us.max(settings.slow_start_us);
+        self.take_tls(line, settings, said);
+        self.take_header(line, settings.header(), said);
+        let (weight, backup, connections) = (settings.weight(), settings.backup, settings.connections);
+        self.draft.server(upstream, line, Server { place: line.place, address, weight, backup, connections });
     }
 
     /// So is the PROXY protocol.
@@ -182,30 +129,47 @@ impl<'t> Haproxy<'t, '_, '_> {
     }
 
     /// TLS is a matter of the whole group in weir.
-    fn take_tls(
-        &mut self,
-        line: &Node,
-        speaks: bool,
-        (verify, mut options): (bool, BTreeMap<&'static str, String>),
-        said: &mut Said,
-    ) {
-        if !speaks {
+    fn take_tls(&mut self, line: &Node, settings: &Settings<'t>, said: &mut Said) {
+        if !settings.speaks_tls {
             said.plain = true;
             return;
         }
-        for name in ["ca", "certificate"] {
-            let Some(path) = options.remove(name) else { continue };
-            let system = (path == "@system-ca").then(|| "system".to_owned());
-            options.extend(system.or_else(|| Some(literal(&self.draft.file(line, &path)?))).map(|path| (name, path)));
-        }
-        if !verify {
+        let mut options = self.tls_options(settings);
+        if let Some((says, "none")) = settings.tls.get("verify") {
             options.remove("ca");
             options.insert("verify", "#false".to_owned());
-            self.draft.different(line, "`verify=#false` as here: whoever is between weir and the server reads all");
+            self.draft.different(says, "`verify=#false` as here: whoever is between weir and the server reads all");
         }
         if said.tls.get_or_insert_with(|| options.clone()) != &options {
             self.draft.different(line, "TLS to a group of servers is the same for all in weir; the first one is taken");
         }
+    }
+
+    /// Options of `tls`, as weir writes them, without `verify`.
+    fn tls_options(&mut self, settings: &Settings<'t>) -> BTreeMap<&'static str, String> {
+        let mut options = BTreeMap::new();
+        for (word, (line, value)) in &settings.tls {
+            match *word {
+                "ca-file" if *value == "@system-ca" => drop(options.insert("ca", "system".to_owned())),
+                "ca-file" | "crt" => {
+                    let name = if *word == "crt" { "certificate" } else { "ca" };
+                    options.extend(self.draft.file(line, value).map(|path| (name, literal(&path))));
+                }
+                "sni" | "verifyhost" => {
+                    let name = value.strip_prefix("str(").and_then(|name| name.strip_suffix(')')).unwrap_or(value);
+                    match texts::peer_name(name).map(|name| literal(&name)) {
+                        Ok(name) if options.insert("name", name.clone()).is_some_and(|other| other != name) => {
+                            self.draft.different(line, "weir asks for the name that it checks, that of `verifyhost`");
+                        }
+                        Ok(_) => {}
+                        Err(why) => self.draft.note(line.place, Kind::Different, &format!("{word} {name}"), why),
+                    }
+                }
+                "verify" => {}
+                _ => self.draft.lost(line, format!("weir has nothing like `{word}`")),
+            }
+        }
+        options
     }
 
     fn line(&mut self, upstream: usize, line: String) {
@@ -257,7 +221,7 @@ impl<'t> Haproxy<'t, '_, '_> {
 
     fn health(&mut self, at: usize, upstream: usize, said: &Said) {
         let httpchk = self.one(at, &["option", "httpchk"]);
-        if !said.checks {
+        if !said.checked {
             return;
         }
         let Some(httpchk) = httpchk else {
@@ -302,6 +266,9 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         for (name, value) in expected.iter().map(|(name, value)| (name, value)).chain(&said.probes) {
             let _ = write!(line, " {name}={value}");
+        }
+        if said.unchecked {
+            self.draft.different(&tree.nodes[at], PROBES_ALL);
         }
         self.line(upstream, line);
     }

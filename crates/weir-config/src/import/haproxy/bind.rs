@@ -33,6 +33,9 @@ const WITH_VALUE: [&str; 19] = [
 /// The same without.
 const WITHOUT_VALUE: [&str; 8] =
     ["ssl", "transparent", "defer-accept", "tfo", "v4v6", "v6only", "no-sslv3", "prefer-client-ciphers"];
+/// What is said of `interface`.
+pub(super) const ONE_INTERFACE: &str =
+    "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
 /// Ports of one range.
 const PORTS_MAX: u32 = 100;
 
@@ -49,6 +52,9 @@ impl Haproxy<'_, '_, '_> {
         } else {
             None
         };
+        if has("interface") {
+            self.draft.different(node, ONE_INTERFACE);
+        }
         for text in node.argument(1).split(',') {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {
                 match text.strip_prefix("unix@") {

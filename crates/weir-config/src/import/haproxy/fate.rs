@@ -1,5 +1,7 @@
 //! What becomes of each line of HAProxy that no other file looks at, by section.
 
+use std::collections::BTreeSet;
+
 use super::super::fate::{Fate, Fates};
 use super::super::missing::Missing;
 use super::super::tree::{Node, ROOT};
@@ -13,6 +15,7 @@ const FATES: Fates = &[
             "bind",
             "server",
             "server-template",
+            "default-server",
             "acl",
             "use_backend",
             "default_backend",
@@ -69,17 +72,7 @@ const FATES: Fates = &[
         Fate::Unneeded,
     ),
     (
-        &[
-            "http-reuse",
-            "retries",
-            "retry-on",
-            "hash-type",
-            "description",
-            "id",
-            "log-tag",
-            "option allbackups",
-            "default-server",
-        ],
+        &["http-reuse", "retries", "retry-on", "hash-type", "description", "id", "log-tag", "option allbackups"],
         Fate::Unneeded,
     ),
     (&["timeout check", "timeout queue", "timeout client-fin", "timeout server-fin", "unique-id*"], Fate::Unneeded),
@@ -140,6 +133,7 @@ impl Haproxy<'_, '_, '_> {
     /// Says what has become of everything.
     pub(super) fn tell(&mut self) {
         let tree = self.tree;
+        let passing = self.passing();
         for (at, section) in tree.children(ROOT) {
             if let Some((_, why)) = SECTIONS.iter().find(|(name, _)| *name == section.name()) {
                 self.draft.lost(section, *why);
@@ -148,7 +142,7 @@ impl Haproxy<'_, '_, '_> {
             match section.name() {
                 "global" => self.draft.unneeded("global"),
                 "defaults" | "frontend" | "backend" | "listen" => {
-                    let is_passed = self.passes_on(at);
+                    let is_passed = passing.contains(&at);
                     for (_, line) in tree.children(at) {
                         if is_passed { super::tcp::tell_of(self, line) } else { self.tell_of(line) }
                     }
@@ -165,16 +159,16 @@ impl Haproxy<'_, '_, '_> {
         }
     }
 
-    /// Whether a section is for connections as they are, and for no requests.
-    fn passes_on(&self, at: usize) -> bool {
-        let is_defaults = self.tree.nodes[at].name() == "defaults";
-        if !is_defaults {
-            return self.mode(at) == "tcp";
+    /// Sections for connections as they are, and `defaults` for such sections alone.
+    fn passing(&self) -> BTreeSet<usize> {
+        let (mut passing, mut others) = (BTreeSet::new(), BTreeSet::new());
+        let sections = self.tree.children(ROOT);
+        for (at, _) in sections.filter(|(_, node)| matches!(node.name(), "frontend" | "backend" | "listen")) {
+            let set = if self.mode(at) == "tcp" { &mut passing } else { &mut others };
+            set.insert(at);
+            set.extend(self.above(at));
         }
-        let all = self.tree.children(ROOT).map(|(at, _)| at);
-        let mut of_these = all.filter(|other| self.defaults.get(other) == Some(&Some(at))).peekable();
-        let carries = |at: usize| !matches!(self.tree.nodes[at].name(), "global" | "defaults");
-        of_these.peek().is_some() && !of_these.any(|other| carries(other) && self.mode(other) != "tcp")
+        &passing - &others
     }
 
     fn tell_of(&mut self, line: &Node) {

@@ -13,7 +13,7 @@ use super::super::draft::BLOCKS_MAX;
 use super::super::tcp::{Lead, Tcp};
 use super::super::tree::Node;
 use super::Haproxy;
-use super::bind::addresses;
+use super::bind::{ONE_INTERFACE, addresses};
 use super::fate::time;
 
 pub(super) use fate::tell_of;
@@ -65,9 +65,7 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
         return draft.lost(node, "weir reads the PROXY protocol alone");
     }
     if has("interface") {
-        let why =
-            "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
-        draft.different(node, why);
+        draft.different(node, ONE_INTERFACE);
     }
     let announced = has("accept-proxy") || expects;
     for text in node.argument(1).split(',') {
