@@ -212,7 +212,9 @@ fn a_reset_at_once_is_one_whenever_it_is_seen() {
         drop(std::net::TcpStream::connect(address).unwrap());
         server.join().unwrap();
         let counts = summary.total.counted();
-        assert_eq!((counts.outcomes(Outcome::Reset), counts.offered()), (100, 100), "{summary}");
+        // Each of both threads may have connected for one more when the last one that was asked for was reset.
+        assert_eq!(counts.outcomes(Outcome::Reset), counts.offered(), "{summary}");
+        assert!((100..=102).contains(&counts.offered()), "{summary}");
         assert!(counts.connects(Connect::Refused) == 0 || rate.is_none(), "{summary}");
     }
 }

@@ -10,7 +10,8 @@ mod server;
 use weir_proxy::plan::UNIX;
 
 use super::super::draft::BLOCKS_MAX;
-use super::super::tcp::{Lead, Tcp};
+use super::super::notes::Kind;
+use super::super::tcp::{CLOSES, Lead, Tcp};
 use super::super::tree::Node;
 use super::Haproxy;
 use super::bind::{ONE_INTERFACE, addresses};
@@ -35,7 +36,7 @@ pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
         return haproxy.draft.lost(node, "it has no `bind` that could be carried over");
     }
     let refuses = rules::requests(haproxy, at, &mut tcp);
-    let mut leads = Leads { at, sections: Vec::new() };
+    let mut leads = Leads { at, sections: Vec::new(), closes: false };
     let is_open = leads.by_name(haproxy, &mut tcp);
     if is_open {
         leads.others(haproxy, &mut tcp);
@@ -45,7 +46,7 @@ pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
     }
     rules::tell_of_names(haproxy, &tcp, &refuses);
     times(haproxy, &mut tcp, at, &leads.sections);
-    if refuses.closes {
+    if refuses.closes || leads.closes {
         tcp.close();
     }
     haproxy.draft.tcps.push(tcp);
@@ -92,6 +93,8 @@ struct Leads {
     at: usize,
     /// The sections of all servers.
     sections: Vec<usize>,
+    /// Some are led to nobody by a condition that can't be said.
+    closes: bool,
 }
 
 impl Leads {
@@ -118,6 +121,11 @@ impl Leads {
                 return false;
             }
             let Some(names) = rules::names(haproxy, self.at, line) else {
+                let to = haproxy.named.get(line.argument(1));
+                if to.is_some_and(|section| tree.indices(*section, "server").is_empty()) {
+                    self.closes |= rules::keeps_out(haproxy, self.at, line);
+                    continue;
+                }
                 let why = "weir leads connections by the name that a client of TLS asks for, `req.ssl_sni`; these go where the others go";
                 haproxy.draft.lost(line, why);
                 continue;
@@ -152,6 +160,10 @@ impl Leads {
     }
 
     fn to(&mut self, haproxy: &mut Haproxy<'_, '_, '_>, line: &Node, section: usize) -> Lead {
+        if let Some(refuses) = rules::refusal(haproxy, self.at, section) {
+            haproxy.draft.note(refuses.place, Kind::Closed, &refuses.shown(), CLOSES);
+            return Lead::Closed;
+        }
         let Some(upstream) = server::backend(haproxy, section) else {
             haproxy.draft.lost(line, "none of its servers could be carried over: these connections are reset");
             return Lead::Closed;

@@ -194,7 +194,16 @@ impl<'t> Stream<'_, 't, '_, '_> {
     /// Whether only some may connect; whom alone it keeps out is noted.
     fn keeps_some_out(&mut self, at: usize) -> bool {
         let tree = self.nginx.tree;
-        let scripts = ["js_access", "access_by_lua_block", "access_by_lua_file", "preread_by_lua_block"];
+        let scripts = [
+            "js_access",
+            "js_preread",
+            "access_by_lua",
+            "access_by_lua_block",
+            "access_by_lua_file",
+            "preread_by_lua",
+            "preread_by_lua_block",
+            "preread_by_lua_file",
+        ];
         let script = scripts.iter().find_map(|name| self.nginx.one(at, name));
         let lines: Vec<&Node> = match tree.effective(at, "allow").first().or(tree.effective(at, "deny").first()) {
             // Those of a block replace those around it.
@@ -205,7 +214,9 @@ impl<'t> Stream<'_, 't, '_, '_> {
             }
             None => Vec::new(),
         };
-        let is_all = |node: &&&Node| node.argument(1) == "all" || node.argument(1).ends_with("/0");
+        // All of one family are not all who may be let in.
+        let is_all =
+            |node: &&&Node| node.argument(1) == "all" || node.name() == "deny" && node.argument(1).ends_with("/0");
         // The first one that is about everybody decides of the rest.
         let rest = lines.iter().find(is_all).filter(|node| node.name() == "deny");
         let closes = script.or(rest.copied());

@@ -15,7 +15,7 @@ use crate::texts;
 
 /// The name that a client of TLS asks for, and whether it speaks TLS.
 const ASKED: [&str; 2] = ["req.ssl_sni", "req_ssl_sni"];
-const HELLO: [&str; 4] = ["req.ssl_hello_type", "req_ssl_hello_type", "req.ssl_ver", "req_ssl_ver"];
+const HELLO: [&str; 2] = ["req.ssl_hello_type", "req_ssl_hello_type"];
 
 /// What the rules of a frontend refuse that have no counterpart.
 #[derive(Default)]
@@ -40,6 +40,11 @@ impl Part<'_> {
         let fetch =
             |words: &Vec<&str>| words.first().and_then(|first| first.split(',').next()).unwrap_or_default().to_owned();
         !self.any.is_empty() && self.any.iter().all(|words| names.contains(&fetch(words).as_str()))
+    }
+
+    /// Whether all of it is that the client speaks TLS: its first message is a ClientHello.
+    fn is_hello(&self) -> bool {
+        self.is_about(&HELLO) && self.any.iter().all(|words| words[1..] == ["1"])
     }
 }
 
@@ -77,8 +82,12 @@ pub(super) fn names<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line:
     let mut found = Vec::new();
     for mut parts in alternatives(haproxy, section, line) {
         // Who asks for a name speaks TLS.
-        parts.retain(|part| part.not || !part.is_about(&HELLO));
+        parts.retain(|part| part.not || !part.is_hello());
         let [Part { not: false, any }] = &parts[..] else { return None };
+        if any.is_empty() {
+            // What HAProxy knows by itself, or what there was no room for.
+            return None;
+        }
         let asked: Option<Vec<Vec<(String, bool)>>> = any.iter().map(|words| asked(words)).collect();
         for (name, is_wide) in asked?.into_iter().flatten() {
             if is_wide {
@@ -115,6 +124,10 @@ fn asked(words: &[&str]) -> Option<Vec<(String, bool)>> {
     let mut found = Vec::new();
     for value in values {
         let value = value.to_ascii_lowercase();
+        if value.contains('*') {
+            // An ordinary letter there, which no name has.
+            return None;
+        }
         match (how, value.strip_prefix('.')) {
             ("str", None) => found.push((value, false)),
             ("end" | "dom", Some(domain)) => found.push((format!("*.{domain}"), false)),
@@ -137,7 +150,9 @@ fn sources<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node
 
 /// Whether a line of a frontend has it that connections begin with a header of the PROXY protocol.
 pub(super) fn expects_header(haproxy: &Haproxy<'_, '_, '_>, at: usize) -> bool {
-    haproxy.tree.named(at, "tcp-request").any(|line| line.argument(2) == "expect-proxy")
+    let sections = haproxy.defaults.get(&at).copied().flatten().into_iter().chain([at]);
+    let mut lines = sections.flat_map(|section| haproxy.tree.named(section, "tcp-request"));
+    lines.any(|line| line.argument(2) == "expect-proxy")
 }
 
 /// What `tcp-request` makes of a frontend.
@@ -209,17 +224,38 @@ fn refuse<'t>(
         // These are the load balancers: addresses of clients are not known yet there.
         return tcp.trusted.extend(whom.iter().cloned());
     }
+    let is_for_rest = is_unconditional || accepted == Some(false);
+    let closes = match from {
+        None if is_for_rest => closed(haproxy, line),
+        _ => keeps_out(haproxy, section, line),
+    };
+    refuses.closes |= closes;
+}
+
+/// A line keeps some out by a condition that can't be said: whether these are all but some, so that nobody is let in.
+pub(super) fn keeps_out<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t Node) -> bool {
     let has_not = alternatives(haproxy, section, line).iter().flatten().any(|part| part.not);
-    let closes = from.map_or_else(
-        || is_unconditional || accepted == Some(false) || condition(line).0 || has_not,
-        |(is_rest, _)| is_rest,
-    );
-    if closes {
-        haproxy.draft.note(line.place, Kind::Closed, &line.shown(), CLOSES);
-        refuses.closes = true;
-    } else {
-        haproxy.draft.lost(line, LET_IN);
+    let from = sources(haproxy, section, line);
+    if from.map_or(condition(line).0 || has_not, |(is_rest, _)| is_rest) {
+        return closed(haproxy, line);
     }
+    haproxy.draft.lost(line, LET_IN);
+    false
+}
+
+fn closed(haproxy: &mut Haproxy<'_, '_, '_>, line: &Node) -> bool {
+    haproxy.draft.note(line.place, Kind::Closed, &line.shown(), CLOSES);
+    true
+}
+
+/// The first line of a backend that refuses connections, other than that of the frontend that leads there.
+pub(super) fn refusal<'t>(haproxy: &Haproxy<'t, '_, '_>, frontend: usize, section: usize) -> Option<&'t Node> {
+    let tree = haproxy.tree;
+    let defaults = |section: usize| haproxy.defaults.get(&section).copied().flatten();
+    let own = [section].into_iter().filter(|section| *section != frontend);
+    let before = defaults(section).filter(|before| defaults(frontend) != Some(*before));
+    let mut lines = before.into_iter().chain(own).flat_map(|section| tree.named(section, "tcp-request"));
+    lines.find(|line| matches!(line.argument(2), "reject" | "silent-drop"))
 }
 
 /// Whether a condition is about TLS alone: Some(true): who speaks it, Some(false): who doesn't.
@@ -227,7 +263,7 @@ fn is_about_tls<'t>(haproxy: &mut Haproxy<'t, '_, '_>, section: usize, line: &'t
     let all = alternatives(haproxy, section, line);
     let [parts] = &all[..] else { return None };
     let [part] = &parts[..] else { return None };
-    part.is_about(&HELLO).then_some(part.not == condition(line).0)
+    part.is_hello().then_some(part.not == condition(line).0)
 }
 
 /// Says what is otherwise where names decide.

@@ -13,7 +13,7 @@ const FATES: Fates = &[
         Fate::Done,
     ),
     (&["limit_conn", "limit_conn_zone", "limit_conn_dry_run", "set_real_ip_from"], Fate::Done),
-    (&["js_access", "access_by_lua*", "preread_by_lua*"], Fate::Done),
+    (&["js_access", "js_preread", "access_by_lua*", "preread_by_lua*"], Fate::Done),
     (
         &["proxy_buffer_size", "preread_buffer_size", "proxy_socket_keepalive", "tcp_nodelay", "error_log", "zone"],
         Fate::Unneeded,
