@@ -109,6 +109,8 @@ impl<D: Driver> Generator<'_, D> {
         }
         let due_us = self.connections[index as usize].due_us.take();
         self.share(index).connecting -= u64::from(due_us.is_some());
+        // Others may have asked all that was to be asked while this one connected.
+        let asks_at_once = asks_at_once && self.share(index).left > 0;
         let due_us = due_us.or(asks_at_once.then_some(now_us));
         if let Some(due_us) = due_us {
             let share = self.share(index);
