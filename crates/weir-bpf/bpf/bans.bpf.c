@@ -2,16 +2,10 @@
 // Drops packets of who is banned, in the driver of the network card (XDP), before the kernel makes anything of them.
 //
 // What is let through: all that is not TCP over IPv4 or IPv6, all to ports that are not ours, fragments behind the first, which have no ports, and
-// IPv6 with extension headers, of which the next program in the way decides. Compiled by `bpf/compile`; loaded by `src/bans.rs`, which says what the
+// IPv6 with extension headers, of which the next program in the way decides. Compiled by `bpf/compile`; loaded by `src/xdp.rs`, which says what the
 // maps hold. Needs no header of the system, so that the same compiler makes the same object everywhere.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define SECTION(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
+#include "common.h"
 
 // linux/bpf.h: enum xdp_action, struct xdp_md, enum bpf_map_type, BPF_F_NO_PREALLOC, numbers of helpers.
 enum { XDP_DROP = 1, XDP_PASS = 2 };
@@ -24,10 +18,6 @@ struct xdp_md {
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static u64 (*const ktime_get_ns)(void) = (void *)5;
-
-struct map {
-    u32 kind, key_size, value_size, max_entries, flags;
-};
 
 // A network, as tries have it. Bytes are those of the wire.
 struct network4 {
@@ -53,9 +43,7 @@ struct count {
 };
 struct map SECTION("maps") dropped = {PERCPU_ARRAY, 4, sizeof(struct count), 1, 0};
 
-#define BE16(number) ((u16)((number) << 8 | (number) >> 8))
-enum { IPV4 = BE16(0x0800), IPV6 = BE16(0x86dd), VLAN = BE16(0x8100), VLAN_OF_PROVIDER = BE16(0x88a8) };
-enum { TCP = 6 };
+enum { VLAN = BE16(0x8100), VLAN_OF_PROVIDER = BE16(0x88a8) };
 // RFC 791: the bits of the fragment's place, in the order of the wire.
 enum { FRAGMENT_PLACE = BE16(0x1fff) };
 
@@ -65,19 +53,6 @@ struct ethernet {
 };
 struct vlan {
     u16 tag, kind;
-};
-struct ipv4 {
-    u8 version_and_words, service;
-    u16 length, id, fragment;
-    u8 hops, protocol;
-    u16 checksum;
-    u32 source, destination;
-};
-struct ipv6 {
-    u32 version;
-    u16 length;
-    u8 next, hops;
-    u32 source[4], destination[4];
 };
 struct tcp {
     u16 source, destination;

@@ -13,13 +13,7 @@
 // of ICMP about a packet of ours reach it, and so does what comes for a connection that is over, so that it is told.
 // Compiled by `bpf/compile`; loaded by `src/intercept.rs`, which says what the maps hold. Needs no header of the system.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define SECTION(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
+#include "common.h"
 
 // linux/bpf.h and linux/pkt_cls.h: map types, verdicts, numbers of helpers.
 enum { ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9 };
@@ -45,10 +39,6 @@ static struct sock *(*const skc_lookup_tcp)(void *skb, void *tuple, u32 size, u6
 static long (*const redirect_neigh)(u32 ifindex, void *params, int size, u64 flags) = (void *)152;
 static long (*const redirect_peer)(u32 ifindex, u64 flags) = (void *)155;
 
-struct map {
-    u32 kind, key_size, value_size, max_entries, flags;
-};
-
 struct settings {
     // The namespace, as this one calls it (RTM_GETNSID), and the interface here that leads there.
     u32 netns, inside;
@@ -72,9 +62,7 @@ struct map SECTION("maps") begun = {LRU_HASH, sizeof(struct ends), 1, 1, 0};
 enum { TAKEN, PASSED_BY, WITH_OPTIONS, CHANGED };
 struct map SECTION("maps") counts = {PERCPU_ARRAY, 4, 8, 4, 0};
 
-#define BE16(number) ((u16)((number) << 8 | (number) >> 8))
-enum { IPV4 = BE16(0x0800), IPV6 = BE16(0x86dd) };
-enum { ICMP = 1, TCP = 6, ICMPV6 = 58 };
+enum { ICMP = 1, ICMPV6 = 58 };
 // RFC 791: the bits of a fragment's place and of one that more follow, in the order of the wire.
 enum { FRAGMENT = BE16(0x3fff) };
 // RFC 9293: flags in byte 13.
@@ -83,20 +71,6 @@ enum { SYN = 2, ACK = 16 };
 enum { END = 0, NOTHING = 1, MD5 = 19, AO = 29, MULTIPATH = 30 };
 // include/net/tcp_states.h.
 enum { LISTEN = 10 };
-
-struct ipv4 {
-    u8 version_and_words, service;
-    u16 length, id, fragment;
-    u8 hops, protocol;
-    u16 checksum;
-    u32 source, destination;
-};
-struct ipv6 {
-    u32 version;
-    u16 length;
-    u8 next, hops;
-    u32 source[4], destination[4];
-};
 
 // struct bpf_sock_tuple, of either family.
 struct tuple4 {
@@ -282,11 +256,10 @@ INLINE int has_odd_options(struct sk_buff *skb, u32 at, u32 bytes) {
 int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     struct settings *at = known();
     struct packet packet = {};
-    u8 flags[2] = {0, 0};
+    u8 words = 0;
     if (!at || skb->ingress_ifindex != at->client || !read(skb, at->server_header, &packet) || packet.is_error)
         return NEXT;
-    if (load_bytes(skb, packet.at + 12, flags, 2) || (flags[1] & (SYN | ACK)) != SYN || !is_port_ours(packet.four.destination_port)
-        || is_port_ours(packet.four.source_port))
+    if (!is_first(skb, &packet) || !is_port_ours(packet.four.destination_port) || is_port_ours(packet.four.source_port))
         return NEXT;
     struct ends ends = ends_of(&packet, 0);
     u8 *taken = map_lookup(&begun, &ends);
@@ -294,7 +267,7 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
         count(CHANGED);
         return NEXT;
     }
-    u32 bytes = (flags[0] >> 4) * 4;
+    u32 bytes = load_bytes(skb, packet.at + 12, &words, 1) ? 0 : (words >> 4) * 4;
     if (bytes < 20 || has_odd_options(skb, packet.at + 20, bytes - 20)) {
         count(WITH_OPTIONS);
         return NEXT;

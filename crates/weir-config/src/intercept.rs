@@ -28,24 +28,17 @@ impl Interception {
         if let Some(user) = &self.user {
             let _ = writeln!(out, "user {}", literal(user));
         }
-        let congestion = |name: &Option<String>, between: &str| {
-            name.as_ref().map_or_else(String::new, |name| format!(" congestion{between}{}", literal(name)))
-        };
+        let hosts: &[&str] = if self.ipv6 { &["0.0.0.0", "[::]"] } else { &["0.0.0.0"] };
+        let named = |name| format!(" congestion={}", literal(name));
+        let congestion = self.client_congestion.as_deref().map_or_else(String::new, named);
         out.push_str("tcp {\n");
-        for (port, host) in self
-            .ports
-            .iter()
-            .flat_map(|port| ["0.0.0.0", "[::]"].map(|host| (port, host)))
-            .filter(|(_, host)| self.ipv6 || *host == "0.0.0.0")
-        {
-            let congestion = congestion(&self.client_congestion, "=");
+        for (port, host) in self.ports.iter().flat_map(|port| hosts.iter().map(move |host| (port, host))) {
             let _ = writeln!(out, "    listen \"{host}:{port}\" transparent=#true{congestion}");
         }
         out.push_str("    proxy \"through\"\n}\nupstream \"through\" {\n    server \"original-destination\"\n");
         out.push_str("    source \"client\"\n");
-        let congestion = congestion(&self.server_congestion, " ");
-        if !congestion.is_empty() {
-            let _ = writeln!(out, "   {congestion}");
+        if let Some(name) = &self.server_congestion {
+            let _ = writeln!(out, "    congestion {}", literal(name));
         }
         out.push_str("}\n");
         out

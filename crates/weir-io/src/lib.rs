@@ -44,7 +44,7 @@ pub use epoll::Epoll;
 pub use inherited::take_inherited;
 pub use local::{OwnAddresses, local_addresses};
 pub use namespace::Namespace;
-pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listener_by, bind_listeners, keep_clients_alive};
+pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listener_by, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use privileges::{Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network};
 pub use probe::{DriverKind, Probe, choose, probe};

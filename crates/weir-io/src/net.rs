@@ -121,16 +121,8 @@ pub(crate) const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(3)).with_retries(3);
 
 /// The same of a client whose connection may rest for an hour: one that is gone without a word is noticed after 2 minutes.
-const CLIENT_KEEPALIVE: TcpKeepalive =
+pub(crate) const CLIENT_KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10)).with_retries(6);
-
-/// Has the kernel ask idle clients of a listener whether they are still there (SO_KEEPALIVE, which accepted sockets inherit), or not. A socket
-/// of another kind than TCP has no such question.
-pub fn keep_clients_alive(listener: &OwnedFd, on: bool) {
-    let socket = SockRef::from(listener);
-    // Errors mean that it is another kind.
-    let _ = if on { socket.set_tcp_keepalive(&CLIENT_KEEPALIVE) } else { socket.set_keepalive(false) };
-}
 
 /// How often the kernel must have tried again in vain before a connection counts as unheard: that takes 0.6 s and more, and tells a silent
 /// network from a machine that stood still.
@@ -411,35 +403,4 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: no pointers are involved.
     let result = if flags < 0 { flags } else { unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Clients are asked whether they still stand where that is wanted.
-
-    use std::os::fd::AsRawFd as _;
-
-    use socket2::SockRef;
-
-    use super::*;
-
-    #[test]
-    fn clients_of_a_listener_are_asked_where_that_is_wanted() {
-        let listener = bind_listener("127.0.0.1:0".parse().expect("an address"), 8).expect("a port");
-        let address = listener.local_addr().expect("bound");
-        let listener = OwnedFd::from(listener);
-        for on in [false, true, false] {
-            keep_clients_alive(&listener, on);
-            let client = std::net::TcpStream::connect(address).expect("it listens");
-            let (fd, _) = accept(listener.as_raw_fd(), false).expect("one waits");
-            // SAFETY: the descriptor was just accepted, and nobody else has it.
-            let accepted = unsafe { OwnedFd::from_raw_fd(fd) };
-            let options = SockRef::from(&accepted);
-            assert_eq!(options.keepalive().expect("an option"), on);
-            if on {
-                assert_eq!(options.tcp_keepalive_time().expect("an option"), Duration::from_secs(60));
-            }
-            drop(client);
-        }
-    }
 }

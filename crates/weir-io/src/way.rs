@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::net::KEEPALIVE;
+use crate::net::{CLIENT_KEEPALIVE, KEEPALIVE};
 
 /// How a connection to a server is made. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,8 +69,9 @@ pub struct Inbound<'a> {
     pub transparent: bool,
     /// The name of the congestion control of what is accepted (TCP_CONGESTION, tcp(7)); None: that of the system.
     pub congestion: Option<&'a str>,
-    /// What is accepted is as [`Outbound::resets`] says.
-    pub resets: bool,
+    /// What is accepted is passed on as it is: [`Outbound::resets`] holds for it, and the kernel asks whoever rests whether he is still there
+    /// (SO_KEEPALIVE, socket(7)).
+    pub passed_on: bool,
 }
 
 impl Inbound<'_> {
@@ -101,8 +102,14 @@ impl Inbound<'_> {
         if is_transparent != self.transparent {
             set_transparent(listener, address.is_ipv6(), self.transparent)?;
         }
-        if socket.linger()?.is_some() != self.resets {
-            socket.set_linger(self.resets.then_some(Duration::ZERO))?;
+        // Of another one who asks is its maker's affair.
+        if socket.linger()?.is_some() != self.passed_on {
+            socket.set_linger(self.passed_on.then_some(Duration::ZERO))?;
+            // Another protocol than plain TCP may have no such option.
+            let _ = match self.passed_on {
+                true => socket.set_tcp_keepalive(&CLIENT_KEEPALIVE),
+                false => socket.set_keepalive(false),
+            };
         }
         let of = |socket: &Socket| Ok::<_, io::Error>(name_of(&socket.tcp_congestion()?));
         let wanted = match self.congestion {
@@ -223,6 +230,28 @@ mod tests {
             assert_eq!(idle.expect("an option") + each.expect("an option") * count, Duration::from_secs(24));
             assert_eq!(options.tcp_user_timeout().expect("an option"), None);
         }
+    }
+
+    #[test]
+    fn clients_that_are_passed_on_are_asked_and_not_left_in_order() {
+        let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
+        for on in [false, true, false] {
+            Inbound { passed_on: on, ..Inbound::default() }.apply(&listener).expect("everybody may");
+            let listener = TcpListener::from(listener.try_clone().expect("a descriptor"));
+            let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+            let (accepted, _) = listener.accept().expect("one waits");
+            let options = SockRef::from(&accepted);
+            assert_eq!(options.keepalive().expect("an option"), on);
+            assert_eq!(options.linger().expect("an option"), on.then_some(Duration::ZERO));
+            if on {
+                assert_eq!(options.tcp_keepalive_time().expect("an option"), Duration::from_secs(60));
+            }
+            drop(client);
+        }
+        // One that its maker has told to ask goes on.
+        SockRef::from(&listener).set_keepalive(true).expect("an option");
+        Inbound::default().apply(&listener).expect("everybody may");
+        assert!(SockRef::from(&listener).keepalive().expect("an option"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_io::{AcceptQueue, Announced, Balancers, Driver, Inbound, OwnAddresses, Socket, keep_clients_alive};
+use weir_io::{AcceptQueue, Announced, Balancers, Driver, Inbound, OwnAddresses, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
 use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves};
@@ -89,12 +89,8 @@ struct Listener {
 
 /// How connections of a listener are taken.
 pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
-    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), resets: is_tcp(plan) }
-}
-
-/// Whether connections are passed on, so that only the kernel can find out whether a client that rests is still there.
-fn is_tcp(plan: &ListenerPlan) -> bool {
-    matches!(plan.serves, Serves::Tcp(_))
+    let passed_on = matches!(plan.serves, Serves::Tcp(_));
+    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), passed_on }
 }
 
 impl Listeners {
@@ -125,8 +121,6 @@ impl Listeners {
         let token = Token::Listener { index: number }.pack();
         // Not before: one that was taken over is another process's until now.
         sockets.iter().try_for_each(|socket| inbound(plan).apply(socket))?;
-        // Who has opened the others may have said so already.
-        sockets.iter().filter(|_| is_tcp(plan)).for_each(|socket| keep_clients_alive(socket, true));
         let sockets = sockets.into_iter().map(|socket| driver.listen(socket, token)).collect::<io::Result<_>>()?;
         let plan = plan.clone();
         self.all[number as usize] = Some(Listener { sockets, address, plan, stays_open, is_leaving: false });
@@ -255,10 +249,6 @@ impl<D: Driver> Worker<D> {
             // Who brought this plan has found out that it can be.
             let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
             descriptors.for_each(|socket| drop(inbound(plan).apply(&socket)));
-        }
-        if is_tcp(&listener.plan) != is_tcp(plan) {
-            let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
-            descriptors.for_each(|socket| keep_clients_alive(&socket, is_tcp(plan)));
         }
         listener.plan = plan.clone();
     }

@@ -2,18 +2,16 @@
 //! a command runs behind it and has its exit code; nothing is left, whatever ends it; what can't be is refused before anything is changed. How: the real binary in a
 //! network namespace of the test, whose other end is in one that the test makes besides. docs/link.md.
 
-use std::fs::{File, read_link};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd as _;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use crate::kit::{DEADLINE, eventually, in_own_network, run};
+use crate::kit::{DEADLINE, Neighbour, eventually, in_own_network, run};
 
 fn in_network(test: &str, body: impl FnOnce()) {
     if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
@@ -39,44 +37,6 @@ fn interfaces() -> String {
     String::from_utf8_lossy(&run("ip", &["-oneline", "address"]).stdout).into_owned()
 }
 
-/// Another namespace.
-struct Far {
-    holder: Child,
-    process: String,
-}
-
-impl Far {
-    fn new() -> Far {
-        let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare starts");
-        let process = holder.id().to_string();
-        let far = Far { holder, process };
-        let own = read_link("/proc/self/ns/net").expect("a namespace");
-        eventually("it is there", || read_link(far.place()).is_ok_and(|other| other != own));
-        far
-    }
-
-    fn place(&self) -> String {
-        format!("/proc/{}/ns/net", self.process)
-    }
-
-    /// Does it there. A thread that has entered a namespace stays there: this one ends.
-    fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
-        let place = File::open(self.place()).expect("its namespace");
-        let enter = || {
-            move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network)).expect("it may be entered");
-            body()
-        };
-        std::thread::scope(|scope| scope.spawn(enter).join()).expect("no panic")
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
 /// A link from here to a far end.
 struct Running {
     child: Child,
@@ -84,8 +44,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(far: &Far, arguments: &[&str]) -> Running {
-        let more = ["--netns-b", &far.process, "--json", "--every", "10ms"];
+    fn start(far: &Neighbour, arguments: &[&str]) -> Running {
+        let more = ["--netns-b", &far.process(), "--json", "--every", "10ms"];
         let mut child = weir(&[&more, arguments].concat()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let mut running = Running { child, lines };
@@ -136,8 +96,8 @@ fn has_carried(line: &Value, packets: u64) -> bool {
 }
 
 /// Sends numbered packets from here to the far end; those that have come, and how long it took from the first that was sent to the last that came.
-fn send(running: &mut Running, far: &Far, packets: u32, bytes: usize) -> (Vec<u32>, Duration) {
-    let receiver = far.enter(|| UdpSocket::bind("198.18.0.2:0").expect("the link is there"));
+fn send(running: &mut Running, far: &Neighbour, packets: u32, bytes: usize) -> (Vec<u32>, Duration) {
+    let receiver = far.inside(|| UdpSocket::bind("198.18.0.2:0").expect("the link is there"));
     let sender = UdpSocket::bind("198.18.0.1:0").expect("the link is there");
     sender.connect(receiver.local_addr().expect("it is bound")).expect("there is a route");
     receiver.set_nonblocking(true).expect("a socket option");
@@ -160,7 +120,7 @@ fn send(running: &mut Running, far: &Far, packets: u32, bytes: usize) -> (Vec<u3
 #[test]
 fn packets_come_no_sooner_than_told() {
     in_network("packets_come_no_sooner_than_told", || {
-        let far = Far::new();
+        let far = Neighbour::apart();
         let both = ["198.18.0.1/30,198.18.0.2/30", "fd00:5::1/64,fd00:5::2/64"];
         let arguments = ["--delay", "30ms,20ms", "--addresses", both[0], "--addresses", both[1]];
         let running = Running::start(&far, &arguments);
@@ -168,7 +128,7 @@ fn packets_come_no_sooner_than_told() {
             let listener = TcpListener::bind(SocketAddr::new(address(host), 0)).expect("the link is there");
             let at = listener.local_addr().expect("it is bound");
             let begin = Instant::now();
-            far.enter(|| drop(TcpStream::connect_timeout(&at, DEADLINE).expect("somebody listens")));
+            far.inside(|| drop(TcpStream::connect_timeout(&at, DEADLINE).expect("somebody listens")));
             assert!(begin.elapsed() >= Duration::from_millis(50), "{host}: {:?}", begin.elapsed());
         }
         let last = running.end();
@@ -188,7 +148,7 @@ fn a_seed_loses_the_same_packets() {
     in_network("a_seed_loses_the_same_packets", || {
         let mut all = Vec::new();
         for seed in ["7", "7", "8"] {
-            let far = Far::new();
+            let far = Neighbour::apart();
             let mut running = Running::start(&far, &["--loss", "20%,0%", "--seed", seed]);
             let (came, _) = send(&mut running, &far, 200, 100);
             let last = running.end();
@@ -206,7 +166,7 @@ fn a_seed_loses_the_same_packets() {
 #[test]
 fn the_line_is_no_faster_than_told() {
     in_network("the_line_is_no_faster_than_told", || {
-        let far = Far::new();
+        let far = Neighbour::apart();
         let mut running = Running::start(&far, &["--rate", "1Mbit/s,none", "--queue", "10s"]);
         let (came, took) = send(&mut running, &far, 50, 972);
         // 1,000 bytes with the headers: 8 ms each.
@@ -227,26 +187,26 @@ fn the_line_is_no_faster_than_told() {
 #[test]
 fn nothing_is_left_whatever_ends_it() {
     in_network("nothing_is_left_whatever_ends_it", || {
-        let far = Far::new();
-        let before = (interfaces(), far.enter(interfaces));
+        let far = Neighbour::apart();
+        let before = (interfaces(), far.inside(interfaces));
         for signal in [Signal::KILL, Signal::TERM, Signal::HUP] {
             let mut running = Running::start(&far, &["--names", "left,right"]);
-            assert!(interfaces().contains("left") && far.enter(interfaces).contains("right"));
+            assert!(interfaces().contains("left") && far.inside(interfaces).contains("right"));
             running.signal(signal);
             let status = running.child.wait().expect("a child");
             assert_eq!(status.success(), signal != Signal::KILL, "{status}");
-            eventually("nothing is left", || (interfaces(), far.enter(interfaces)) == before);
+            eventually("nothing is left", || (interfaces(), far.inside(interfaces)) == before);
         }
         // An end that somebody takes away ends the link.
         let mut running = Running::start(&far, &[]);
-        far.enter(|| assert!(run("ip", &["link", "delete", "wb"]).status.success()));
+        far.inside(|| assert!(run("ip", &["link", "delete", "wb"]).status.success()));
         running.until(|line| line["end"] == true);
         let stderr = running.child.stderr.take().expect("a pipe");
         assert_eq!(running.child.wait().expect("a child").code(), Some(1));
         assert!(
             BufReader::new(stderr).lines().map_while(Result::ok).any(|line| line.starts_with("weir lab link: wb: "))
         );
-        assert_eq!((interfaces(), far.enter(interfaces)), before);
+        assert_eq!((interfaces(), far.inside(interfaces)), before);
     });
 }
 

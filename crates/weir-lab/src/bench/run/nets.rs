@@ -6,16 +6,16 @@
 //! Both belong to a process each and have no names: they are gone when their last process is, however the harness ends. Nothing of the machine's own
 //! network is touched. Addresses are those that RFC 2544 §C.2.2 leaves to benchmarks.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::geteuid;
-use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use weir_io::Namespace;
 
 use super::process::Process;
 use super::programs::Programs;
@@ -181,13 +181,7 @@ impl Nets {
     /// # Errors
     /// As those of `act`, or this side can't be entered.
     pub(super) fn within<T: Send>(&self, side: Side, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let link = File::open(self.link(side))?;
-        // A thread that has entered a namespace stays there: this one ends.
-        let act = || {
-            move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network))?;
-            act()
-        };
-        std::thread::scope(|scope| scope.spawn(act).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        Namespace::open(&self.link(side))?.enter(act)?
     }
 
     /// The link that stands for the namespace.

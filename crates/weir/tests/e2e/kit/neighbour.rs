@@ -1,10 +1,8 @@
-//! Another network than that of the test, behind a pair of virtual interfaces. Needs root.
+//! Another network than that of the test, behind a pair of virtual interfaces, or none. Needs root, or a user namespace in which one is.
 
-use std::fs::File;
-use std::os::fd::AsFd as _;
 use std::process::{Child, Command};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use weir_io::Namespace;
 
 use super::{eventually, run};
 
@@ -15,25 +13,38 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Joins it to this one by the interface `near`, which is called `far` there.
-    pub fn new(near: &str, far: &str) -> Neighbour {
+    /// One that nothing leads to.
+    pub fn apart() -> Neighbour {
         let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare starts");
         let neighbour = Neighbour { holder };
-        let same = |a: &str, b: &str| std::fs::read_link(a).ok() == std::fs::read_link(b).ok();
-        eventually("it is there", || !same(&neighbour.place(), "/proc/self/ns/net"));
-        ip(&format!("link add {near} type veth peer name {far} netns {}", neighbour.holder.id()));
+        let own = Namespace::current().expect("a namespace");
+        let is_other =
+            || Namespace::open(neighbour.place().as_ref()).and_then(|other| other.is(&own)).is_ok_and(|is| !is);
+        eventually("it is there", is_other);
+        neighbour
+    }
+
+    /// Joins it to this one by the interface `near`, which is called `far` there.
+    pub fn new(near: &str, far: &str) -> Neighbour {
+        let neighbour = Neighbour::apart();
+        ip(&format!("link add {near} type veth peer name {far} netns {}", neighbour.process()));
         neighbour.ip("link set lo up");
         neighbour
     }
 
+    /// A process that is in it.
+    pub fn process(&self) -> String {
+        self.holder.id().to_string()
+    }
+
     /// Its namespace.
     pub fn place(&self) -> String {
-        format!("/proc/{}/ns/net", self.holder.id())
+        format!("/proc/{}/ns/net", self.process())
     }
 
     /// Gives it an interface of the test.
     pub fn take(&self, name: &str) {
-        ip(&format!("link set {name} netns {}", self.holder.id()));
+        ip(&format!("link set {name} netns {}", self.process()));
     }
 
     /// `ip` there.
@@ -43,13 +54,8 @@ impl Neighbour {
 
     /// Somebody does this there.
     pub fn inside<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
-        let place = File::open(self.place()).expect("its namespace");
-        // A thread that has entered a namespace stays there: this one ends.
-        let body = || {
-            move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-            body()
-        };
-        std::thread::scope(|scope| scope.spawn(body).join()).expect("no panic")
+        let namespace = Namespace::open(self.place().as_ref()).expect("its namespace");
+        namespace.enter(body).expect("it may be entered")
     }
 }
 
