@@ -1,16 +1,20 @@
 //! Limits for each client, while many ask for more than they may: how much of a client passes is bounded over all workers and connections
-//! together, whoever stays below is never refused, and refusals keep their place among the answers of a pipeline (docs/semantics.md §21).
+//! together, whoever stays below is never refused, and refusals keep their place among the answers of a pipeline (docs/semantics.md §21). Who is
+//! allowed has no limit; nobody is offered to be banned for what others say of him (§22); and who is over a limit stays so, however many come
+//! for whom there is no room.
 //!
-//! In half of the worlds each client is a peer with one connection; in the other half all come through proxies that are trusted and say who they are, on
-//! any connection. That what is open comes back, also when workers panic, is looked at in random worlds.
+//! A client is a peer with one connection, or comes through proxies that say who it is, on any connection: they are trusted or not. That what is
+//! open comes back, also when workers panic, is looked at in random worlds.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
 
 use weir_io::sim::{Faults, Rng, Settings};
-use weir_proxy::plan::{ClientPlan, LimitPlan, Network, ShieldPlan, Terms};
+use weir_proxy::plan::{BanPlan, ClientPlan, LimitPlan, Network, ShieldPlan, Terms};
+use weir_proxy::shield::bans::Offence;
 use weir_proxy::shield::limit::Rate;
 
-use super::book::{Asked, Outcome};
+use super::book::{Asked, Book, Outcome};
 use super::client::{Act, Client, Manners};
 use super::run::Run;
 use super::scenario::{Kind, Scenario, Sealed, listen_address};
@@ -23,9 +27,61 @@ const START_US: u64 = SECOND;
 /// For how long clients ask.
 const ASKING_US: u64 = 10 * SECOND;
 
-/// Who is in a world, by the first letter of nonces.
-const GREEDY: char = 'a';
-const MODEST: char = 'b';
+/// Where all that connects comes from.
+const PEERS: Network = Network { address: IpAddr::V4(Ipv4Addr::new(10, 1, 0, 0)), prefix_bits: 16 };
+/// Whom no limit is for: nobody connects from there.
+const FAVOURED: Network = Network { address: IpAddr::V4(Ipv4Addr::new(203, 0, 114, 0)), prefix_bits: 24 };
+
+/// Who says who a client is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Its connection alone.
+    Nobody,
+    /// Proxies that are trusted.
+    Trusted,
+    /// Itself, falsely: that it is one of [`FAVOURED`], or somebody whom it wants to be banned.
+    Untrusted,
+}
+
+/// A group of clients of one behaviour.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Asks for far more than it may.
+    Greedy,
+    /// Never asks for more than it may.
+    Modest,
+    /// Asks for far more than others may, and is [`FAVOURED`].
+    Favoured,
+    /// Asks once.
+    Swarm,
+}
+
+impl Who {
+    /// What nonces begin with: a nonce begins with the kind of client, and its number among them.
+    fn name(self, client: usize) -> String {
+        format!("{}{client:03x}", self.letter())
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Who::Greedy => 'a',
+            Who::Modest => 'b',
+            Who::Favoured => 'c',
+            Who::Swarm => 'd',
+        }
+    }
+
+    /// Its address, where a proxy says it.
+    fn address(self, client: usize) -> Ipv4Addr {
+        let [high, low] = (client as u16).to_be_bytes();
+        match self {
+            Who::Greedy => Ipv4Addr::new(203, 0, 113, low),
+            Who::Modest => Ipv4Addr::new(192, 0, 2, low),
+            Who::Favoured => Ipv4Addr::new(203, 0, 114, low),
+            Who::Swarm => Ipv4Addr::new(198, 18, high, low),
+        }
+    }
+}
 
 /// How much passes.
 #[derive(Clone, Copy)]
@@ -49,12 +105,7 @@ impl Measure {
     }
 }
 
-/// Whoever has this number among those of its kind: a nonce begins with both.
-fn name(who: char, client: usize) -> String {
-    format!("{who}{client:03x}")
-}
-
-fn scenario(seed: u64, measure: Measure, is_behind_proxies: bool) -> Scenario {
+fn scenario(seed: u64, measure: Measure, accounts: usize, told: Told) -> Scenario {
     let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 3) as u16);
     scenario.name = "limits";
     let faults = Faults { latency_us: 50, ..Faults::none() };
@@ -65,10 +116,12 @@ fn scenario(seed: u64, measure: Measure, is_behind_proxies: bool) -> Scenario {
     let plan = scenario.plan_mut();
     plan.upstreams[0].queue_size = 10_000;
     plan.upstreams[0].echo = None;
-    plan.shield = Some(ShieldPlan::new(vec![measure.limit()], 1024));
-    if is_behind_proxies {
-        let all = Network { address: std::net::Ipv4Addr::new(10, 1, 0, 0).into(), prefix_bits: 16 };
-        plan.client = ClientPlan { trusted_proxies: vec![all], ..plan.client.clone() };
+    let mut shield = ShieldPlan::new(vec![measure.limit()], accounts);
+    shield.allow = vec![FAVOURED];
+    shield.ban = Some(BanPlan { offences: Rate::new(3, 60 * SECOND, 3, false), ..BanPlan::default() });
+    plan.shield = Some(shield);
+    if told == Told::Trusted {
+        plan.client = ClientPlan { trusted_proxies: vec![PEERS], ..plan.client.clone() };
     }
     scenario
 }
@@ -85,9 +138,9 @@ impl Connection {
     }
 
     /// One request of this client.
-    fn ask(&mut self, client: &str, request: usize, forwarded: Option<usize>) {
+    fn ask(&mut self, client: &str, request: usize, forwarded: Option<Ipv4Addr>) {
         let nonce = format!("{client}{request:04x}");
-        let forwarded = forwarded.map_or_else(String::new, |at| format!("X-Forwarded-For: 203.0.113.{at}\r\n"));
+        let forwarded = forwarded.map_or_else(String::new, |address| format!("X-Forwarded-For: {address}\r\n"));
         let text = format!("GET /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n{forwarded}\r\n");
         self.acts.extend([Act::Ask(self.asked.len()), Act::Send(text.into_bytes())]);
         self.asked.push(Asked { nonce, method: "GET", conditional: false, body: Vec::new(), trigger: None });
@@ -99,14 +152,19 @@ impl Connection {
 }
 
 /// Clients that ask for far more than they may, in bursts, on so many connections.
-fn add_greedy(run: &Run, clients: usize, is_behind_proxies: bool, rng: &mut Rng) {
+fn add_greedy(run: &Run, who: Who, clients: usize, told: Told, rng: &mut Rng) {
     for client in 0..clients {
-        let (name, forwarded) = (name(GREEDY, client), is_behind_proxies.then_some(client));
+        let name = who.name(client);
         let mut request = 0;
-        for _ in 0..if is_behind_proxies { 1 + rng.index(4) } else { 1 } {
+        for _ in 0..if told == Told::Trusted { 1 + rng.index(4) } else { 1 } {
             let mut connection = Connection::new();
             for _ in 0..10 {
                 for _ in 0..1 + rng.index(12) {
+                    let forwarded = match told {
+                        Told::Nobody => None,
+                        Told::Trusted => Some(who.address(client)),
+                        Told::Untrusted => Some(rng.pick(&[Who::Favoured, Who::Modest]).address(client)),
+                    };
                     connection.ask(&name, request, forwarded);
                     request += 1;
                 }
@@ -118,10 +176,11 @@ fn add_greedy(run: &Run, clients: usize, is_behind_proxies: bool, rng: &mut Rng)
 }
 
 /// Clients that never ask for more than they may: a burst, and then each time they may again.
-fn add_modest(run: &Run, clients: usize, measure: Measure, is_behind_proxies: bool, rng: &mut Rng) {
+fn add_modest(run: &Run, clients: usize, measure: Measure, told: Told, rng: &mut Rng) {
     let gap_us = SECOND.div_ceil(u64::from(measure.per_second));
     for client in 0..clients {
-        let (name, forwarded) = (name(MODEST, client), is_behind_proxies.then_some(100 + client));
+        let name = Who::Modest.name(client);
+        let forwarded = (told == Told::Trusted).then(|| Who::Modest.address(client));
         let mut connection = Connection::new();
         (0..measure.burst as usize).for_each(|request| connection.ask(&name, request, forwarded));
         for request in 0..20 {
@@ -134,34 +193,104 @@ fn add_modest(run: &Run, clients: usize, measure: Measure, is_behind_proxies: bo
     }
 }
 
+/// How many requests of one client, or of all of its kind, came to this.
+fn count(book: &Book, name: &str, outcome: &Outcome) -> u64 {
+    book.entries.iter().filter(|(nonce, entry)| nonce.starts_with(name) && entry.outcome == *outcome).count() as u64
+}
+
+/// No client of this kind was refused anything.
+fn check_served(book: &Book, who: Who) -> Result<(), String> {
+    let mut of = book.entries.iter().filter(|(nonce, _)| nonce.starts_with(who.letter()));
+    let refused = of.find(|(_, entry)| entry.outcome != Outcome::Answered);
+    refused.map_or(Ok(()), |(nonce, entry)| Err(format!("{nonce} asked what it may, and got {:?}", entry.outcome)))
+}
+
+/// So many greedy clients had no more than they may, and not less than their burst.
+fn check_bounds(book: &Book, clients: usize, measure: Measure, time_us: u64) -> Result<(), String> {
+    for client in 0..clients {
+        let answered = count(book, &Who::Greedy.name(client), &Outcome::Answered);
+        if !(u64::from(measure.burst)..=measure.most(time_us)).contains(&answered) {
+            return Err(format!("client {client} got {answered} in {time_us} us"));
+        }
+    }
+    if count(book, &Who::Greedy.letter().to_string(), &Outcome::Refused(429)) == 0 {
+        return Err("nobody was refused".to_owned());
+    }
+    Ok(())
+}
+
+/// Who is offered to be banned is who asked for too much: by his connection, or as a trusted proxy says, which then is noted.
+fn check_offences(offences: &[Offence], told: Told, greedy: usize) -> Result<(), String> {
+    let is_right = |offence: &Offence| match (offence.block.address(), told) {
+        (IpAddr::V4(address), Told::Trusted) => {
+            offence.by_proxy && (0..greedy).any(|client| Who::Greedy.address(client) == address)
+        }
+        (address, _) => !offence.by_proxy && offence.forwards == (told == Told::Untrusted) && PEERS.contains(address),
+    };
+    match offences.iter().find(|offence| !is_right(offence)) {
+        Some(offence) => Err(format!("{offence:?} is to be banned")),
+        None if offences.is_empty() => Err("nobody is to be banned".to_owned()),
+        None => Ok(()),
+    }
+}
+
 #[test]
 fn clients_have_what_they_may_and_no_more() {
-    each_seed(seeds_of(30), |seed| {
-        let (rng, is_behind_proxies) = (&mut Rng::new(seed ^ 0x11317), seed % 2 == 1);
-        let measure = Measure::random(rng);
-        let run = Run::new(scenario(seed, measure, is_behind_proxies));
-        let greedy = 4 + rng.index(8);
-        add_greedy(&run, greedy, is_behind_proxies, rng);
-        add_modest(&run, 10, measure, is_behind_proxies, rng);
-        run.pass(100 * SECOND, || false);
+    for told in [Told::Nobody, Told::Trusted, Told::Untrusted] {
+        each_seed(seeds_of(15), |seed| {
+            let rng = &mut Rng::new(seed ^ 0x11317);
+            let measure = Measure::random(rng);
+            let run = Run::new(scenario(seed, measure, 1024, told));
+            let greedy = 4 + rng.index(8);
+            add_greedy(&run, Who::Greedy, greedy, told, rng);
+            add_modest(&run, 10, measure, told, rng);
+            if told == Told::Trusted {
+                add_greedy(&run, Who::Favoured, 3, told, rng);
+            }
+            run.pass_clients();
+            let time_us = run.world.now_us() - START_US;
+            let offences = run.offences();
+            run.finish_with(|book| {
+                check_served(book, Who::Modest)?;
+                check_served(book, Who::Favoured)?;
+                check_bounds(book, greedy, measure, time_us)?;
+                check_offences(&offences, told, greedy)
+            });
+        });
+    }
+}
+
+/// Each of the swarm owes less than who is over his limit, and may not have his account.
+#[test]
+fn a_swarm_takes_nobodys_debt() {
+    const SWARM: usize = 4_000;
+    each_seed(seeds_of(6), |seed| {
+        let rng = &mut Rng::new(seed ^ 0x5a4a);
+        let measure = Measure { per_second: 2, burst: 4 };
+        let run = Run::new(scenario(seed, measure, 64, Told::Trusted));
+        for client in 0..4 {
+            let (name, address) = (Who::Greedy.name(client), Who::Greedy.address(client));
+            let mut connection = Connection::new();
+            for request in 0..200 {
+                connection.ask(&name, request, Some(address));
+                connection.acts.push_back(Act::Wait(ASKING_US / 200));
+            }
+            connection.add_to(&run, 1);
+        }
+        // When those are over their limits: many more than there is room for, before their debts are over.
+        for part in 0..10 {
+            let mut connection = Connection::new();
+            for client in (part..SWARM).step_by(10) {
+                connection.ask(&Who::Swarm.name(client), 0, Some(Who::Swarm.address(client)));
+                connection.acts.push_back(Act::Wait(rng.below(1_000)));
+            }
+            connection.add_to(&run, 4 * SECOND + rng.below(SECOND / 10));
+        }
+        run.pass_clients();
         let time_us = run.world.now_us() - START_US;
         run.finish_with(|book| {
-            let of = |who: String| book.entries.iter().filter(move |(nonce, _)| nonce.starts_with(&who));
-            if let Some((nonce, entry)) = of(MODEST.to_string()).find(|(_, entry)| entry.outcome != Outcome::Answered) {
-                return Err(format!("{nonce} asked no more than it may, and got {:?}", entry.outcome));
-            }
-            let mut refused = 0;
-            for client in 0..greedy {
-                let answered = of(name(GREEDY, client)).filter(|(_, entry)| entry.outcome == Outcome::Answered).count();
-                refused += of(name(GREEDY, client)).filter(|(_, entry)| entry.outcome == Outcome::Refused(429)).count();
-                if answered as u64 > measure.most(time_us) {
-                    return Err(format!("client {client} got {answered} in {time_us} us"));
-                }
-                if answered < measure.burst as usize {
-                    return Err(format!("client {client} got {answered}, less than its burst"));
-                }
-            }
-            if refused == 0 { Err("nobody was refused".to_owned()) } else { Ok(()) }
+            check_served(book, Who::Swarm)?;
+            check_bounds(book, 4, measure, time_us)
         });
     });
 }

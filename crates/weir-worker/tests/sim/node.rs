@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use weir_io::sim::{Rng, SimDriver, SimWorld};
 use weir_io::{
@@ -19,6 +20,7 @@ use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_stats::ServerStats;
+use weir_proxy::shield::bans::Offence;
 use weir_tls::Seal;
 use weir_tls::paper::{ClientPapers, Papers};
 use weir_worker::{Control, Sealing, Worker, mailboxes_of};
@@ -27,6 +29,9 @@ use super::scenario::Scenario;
 
 /// How long a handshake with a client may take, microseconds.
 const HANDSHAKE_US: u64 = 10_000_000;
+
+/// Offences of a worker that nobody has looked at.
+const OFFENCES_MAX: usize = 10_000;
 
 /// Where a worker is to panic next: that is a bug of weir's, in the middle of whatever its machines are doing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -255,6 +260,7 @@ pub struct Node {
     waker: Arc<dyn Waker>,
     fuse: Fuse,
     clients_lost: Rc<Cell<u64>>,
+    offences: Receiver<Offence>,
 }
 
 /// The workers of a scenario, joined by mailboxes. Worker n uses driver n.
@@ -287,6 +293,8 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
             Fused { inner: world.driver(), fuse: Rc::clone(&fuse), connected, clients_lost: Rc::clone(&clients_lost) };
         let waker = driver.inner.waker();
         let mut worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
+        let (sender, offences) = sync_channel(OFFENCES_MAX);
+        worker.set_offences(sender);
         if sealed.clients {
             let seal = Arc::new(Papers(Rng::new(seed ^ 0xf118).index(5_000)));
             worker.seal_listeners(&[Some(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })]);
@@ -295,7 +303,7 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
             let seal: Arc<dyn Seal> = Arc::new(ClientPapers::default());
             worker.set_server_seals(vec![Some(seal); servers_count]);
         }
-        Node { worker, counters, servers, control: Arc::default(), waker, fuse, clients_lost }
+        Node { worker, counters, servers, control: Arc::default(), waker, fuse, clients_lost, offences }
     };
     (0..workers).zip(mailboxes_of(workers, posts_max)).map(make).collect()
 }
@@ -327,6 +335,11 @@ impl Node {
     /// Clients that were connected to it when it panicked.
     pub fn clients_lost(&self) -> u64 {
         self.clients_lost.get()
+    }
+
+    /// Whom it wants to be banned since this was last asked.
+    pub fn offences(&self) -> impl Iterator<Item = Offence> {
+        self.offences.try_iter()
     }
 
     /// What it counts of each server.

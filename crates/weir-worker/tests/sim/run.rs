@@ -11,6 +11,7 @@ use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 use weir_proxy::observe::counters::{Counters, Kind as CounterKind};
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{PipelineMode, Pool, ServerPlan, UpstreamPlan};
+use weir_proxy::shield::bans::Offence;
 
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
 use super::client::Client;
@@ -178,6 +179,12 @@ impl Run {
         self.world.run(until_us, STEPS_MAX, turn, done)
     }
 
+    /// Lets time pass until every client has come to its end. False: not all did in [`CLIENTS_US_MAX`].
+    pub fn pass_clients(&self) -> bool {
+        let all = self.scenario.clients + self.added.get();
+        self.pass(CLIENTS_US_MAX, || self.book.borrow().clients_done == all)
+    }
+
     /// From the first client to the last descriptor.
     pub fn finish(self) -> Summary {
         self.finish_with(|_| Ok(()))
@@ -194,7 +201,7 @@ impl Run {
     /// The same, with a judge of the outcomes.
     pub fn finish_with(self, judge: impl FnOnce(&Book) -> Result<(), String>) -> Summary {
         let all = self.scenario.clients + self.added.get();
-        if !self.pass(CLIENTS_US_MAX, || self.book.borrow().clients_done == all) {
+        if !self.pass_clients() {
             let book = self.book.borrow();
             let waiting = book.entries.iter().filter(|(_, entry)| entry.outcome == Outcome::Waiting);
             let waiting: Vec<String> = waiting.take(8).map(|(nonce, entry)| waiting_text(nonce, entry)).collect();
@@ -224,6 +231,11 @@ impl Run {
     /// A sum over all workers.
     pub fn count(&self, count: impl Fn(&Counters) -> u64) -> u64 {
         self.nodes.borrow().iter().map(|node| count(node.counters())).sum()
+    }
+
+    /// Whom the workers want to be banned since this was last asked.
+    pub fn offences(&self) -> Vec<Offence> {
+        self.nodes.borrow().iter().flat_map(Node::offences).collect()
     }
 
     fn check_book(&self) {
