@@ -183,7 +183,13 @@ fn title(options: &LinkOptions, link: &Link, says_how_to_enter: bool) -> String 
     let [there, back] = options.ways.each_ref().map(Terms::text);
     text += &format!("  {a} > {b}  {there}\n  {b} > {a}  {back}\n");
     if says_how_to_enter && options.ends[1].place == Place::New {
-        text += &format!("Enter by: nsenter --net={} COMMAND\n", link.entrance(1));
+        let net = link.entrance(1);
+        text += &format!("Enter by: nsenter --net={net} COMMAND\n");
+        if let Some(user) = link::user_entrance() {
+            text += &format!(
+                "From outside of this user namespace: nsenter --user={user} --preserve-credentials --net={net} COMMAND\n"
+            );
+        }
     }
     text
 }

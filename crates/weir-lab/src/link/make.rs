@@ -146,7 +146,15 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
         interfaces.set_limits(index, mtu, WAITING_PACKETS).map_err(step(&format!("an MTU of {mtu}")))?;
         for (address, prefix) in &end.addresses {
             let what = format!("the address {address}/{prefix}");
-            interfaces.add_address(index, *address, *prefix).map_err(step(&what))?;
+            interfaces.add_address(index, *address, *prefix).map_err(|error| match error.kind() {
+                // It has been looked for rights before: the kernel answers so, too, where it has no IPv6.
+                ErrorKind::PermissionDenied if address.is_ipv6() => Obstacle::Failed(format!(
+                    "{} {}: {what}: IPv6 is switched off there (sysctl net.ipv6.conf.all.disable_ipv6): leave out that address",
+                    end.name,
+                    end.place.text()
+                )),
+                _ => step(&what)(error),
+            })?;
         }
         interfaces.set_up(index).map_err(step("setting it up"))?;
         if is_new {

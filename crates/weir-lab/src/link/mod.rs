@@ -9,6 +9,7 @@ mod make;
 mod terms;
 mod way;
 
+use std::fs;
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,10 +105,22 @@ impl Link {
         &self.ends[end].namespace
     }
 
-    /// A path by which others can enter the namespace of an end as long as the link is there: `nsenter --net=PATH`.
+    /// A path by which others can enter the namespace of an end, 0 or 1, as long as the link is there: `nsenter --net=PATH`.
     pub fn entrance(&self, end: usize) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.ends[end].namespace.as_fd().as_raw_fd())
     }
+}
+
+/// The user namespace of this process, for `nsenter --user=PATH --preserve-credentials`: its rights hold only there, so who is outside has to enter that
+/// as well. None: it is that of the machine.
+pub fn user_entrance() -> Option<String> {
+    let map = fs::read_to_string("/proc/self/uid_map").ok().filter(|map| !is_everybody(map));
+    map.map(|_| format!("/proc/{}/ns/user", std::process::id()))
+}
+
+/// Whether a map of users (user_namespaces(7)) is that of the machine: every user is himself.
+fn is_everybody(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 impl Drop for Link {
@@ -147,5 +160,18 @@ impl Figures {
             "late_mean_us": self.late_mean_ns() as f64 / 1e3,
             "late_max_us": self.late_max_ns as f64 / 1e3,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_everybody;
+
+    #[test]
+    fn maps_of_users() {
+        assert!(is_everybody("         0          0 4294967295\n"));
+        for own in ["         0       1000          1\n", "0 0 1\n", "0 0 4294967295\n1 1 1\n", ""] {
+            assert!(!is_everybody(own), "{own}");
+        }
     }
 }

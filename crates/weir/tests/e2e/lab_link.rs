@@ -2,7 +2,7 @@
 //! a command runs behind it and has its exit code; nothing is left, whatever ends it; what can't be is refused before anything is changed. How: the real binary in a
 //! network namespace of the test, whose other end is in one that the test makes besides. docs/link.md.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Lines};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -263,5 +263,41 @@ fn what_cannot_be_changes_nothing() {
         let stderr = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(77), "{stderr}");
         assert!(stderr.contains("needs CAP_NET_ADMIN: be root"), "{stderr}");
+        if let Err(error) = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1") {
+            return eprintln!("not tested: disable_ipv6: {error}");
+        }
+        let (code, _, stderr) = finished(&["--addresses", "fd00::1/64,fd00::2/64", "--", "true"]);
+        assert!(code == 1 && stderr.contains("address fd00::1/64: IPv6 is switched off there"), "{code}: {stderr}");
     });
+}
+
+/// What it says is what somebody types in another shell.
+#[test]
+fn others_enter_as_it_says() {
+    in_network("others_enter_as_it_says", || {
+        let program = [env!("CARGO_BIN_EXE_weir"), "lab", "link"];
+        let own = ["unshare", "--user", "--map-root-user", "--net"];
+        for (words, says) in
+            [(&program[..], "Enter by: "), (&[&own[..], &program].concat(), "From outside of this user namespace: ")]
+        {
+            let mut command = Command::new(words[0]);
+            let command = command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::piped());
+            let mut child = Ended(command.spawn().expect("it starts"));
+            let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+            let line = lines.find_map(|line| line.strip_prefix(says).map(str::to_owned)).expect("a line");
+            let shown = run("sh", &["-c", &line.replace("COMMAND", "ip -oneline address show dev wb")]);
+            assert!(String::from_utf8_lossy(&shown.stdout).contains("198.18.0.2/30"), "{line}: {shown:?}");
+        }
+    });
+}
+
+/// A child that does not outlive the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
