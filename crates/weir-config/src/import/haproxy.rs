@@ -120,9 +120,21 @@ impl<'t> Haproxy<'t, '_, '_> {
         self.one(section, &["mode"]).map_or("tcp", |mode| mode.argument(1))
     }
 
+    /// Whether HAProxy does not run a section: the last word about it counts.
+    fn is_disabled(&self, section: usize) -> bool {
+        let said = |at: usize| {
+            let lines = self.tree.children(at).map(|(_, line)| line.name());
+            lines.filter(|name| matches!(*name, "disabled" | "enabled")).last()
+        };
+        said(section).or_else(|| self.above(section).find_map(said)) == Some("disabled")
+    }
+
     fn frontend(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
+        if self.is_disabled(at) {
+            return self.draft.lost(node, "it is `disabled`, and left out");
+        }
         match self.mode(at) {
             "http" => {}
             "tcp" => return tcp::frontend(self, at),

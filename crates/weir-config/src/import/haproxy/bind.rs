@@ -36,6 +36,9 @@ const WITHOUT_VALUE: [&str; 8] =
 /// What is said of `interface`.
 pub(super) const ONE_INTERFACE: &str =
     "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
+/// What is said of `namespace`.
+const OWN_NAMESPACE: &str =
+    "weir is in one network namespace, that in which it is started, as by `ip netns exec NAME weir run`";
 /// Ports of one range.
 const PORTS_MAX: u32 = 100;
 
@@ -54,6 +57,9 @@ impl Haproxy<'_, '_, '_> {
         };
         if has("interface") {
             self.draft.different(node, ONE_INTERFACE);
+        }
+        if has("namespace") {
+            self.draft.different(node, OWN_NAMESPACE);
         }
         for text in node.argument(1).split(',') {
             if let Some(at) = text.find('@').filter(|at| !matches!(&text[..*at], "ipv4" | "ipv6")) {

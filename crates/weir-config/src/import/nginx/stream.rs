@@ -99,8 +99,11 @@ impl<'t> Stream<'_, 't, '_, '_> {
             let why = "`tcp` passes bytes on as they are: weir ends TLS only in front of requests; let the server have the certificate";
             return draft.lost(node, why);
         }
-        let text = node.argument(1);
-        for address in addresses(text, has("ipv6only=off")) {
+        let Some(addresses) = addresses(node.argument(1), has("ipv6only=off")) else {
+            return draft
+                .lost(node, format!("write a `listen` for each port: weir takes over up to {PORTS_MAX} of one range"));
+        };
+        for address in addresses {
             // Sockets are for everybody there.
             let mode = address.starts_with(UNIX).then_some("0666");
             tcp.listen(draft, node, &address, has("proxy_protocol"), [("mode", mode), ("group", None)]);
@@ -289,23 +292,26 @@ impl<'t> Stream<'_, 't, '_, '_> {
     }
 }
 
-/// What stands behind `listen`, as weir writes it: one for each port, and of both families for one socket that has them.
-fn addresses(text: &str, both: bool) -> Vec<String> {
+/// What stands behind `listen`, as weir writes it: one for each port, and of both families for one socket that has them. None: too many ports, or
+/// no range.
+fn addresses(text: &str, both: bool) -> Option<Vec<String>> {
     let range = text.rsplit_once(':').unwrap_or(("", text));
-    let ports =
-        range.1.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse::<u16>().ok()?)));
-    let ports = ports.filter(|(first, last)| first <= last && last - first < PORTS_MAX);
+    let ports = range.1.split_once('-').filter(|_| !text.starts_with(UNIX));
     let mut all = match ports {
-        Some((first, last)) if !text.starts_with(UNIX) => {
+        Some((first, last)) => {
+            let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+            if first > last || last - first >= PORTS_MAX {
+                return None;
+            }
             let host = if range.0.is_empty() { "*" } else { range.0 };
             (first..=last).map(|port| super::address(&format!("{host}:{port}"))).collect()
         }
-        _ => vec![super::address(text)],
+        None => vec![super::address(text)],
     };
     let others: Vec<String> =
         all.iter().filter_map(|one| Some(format!("0.0.0.0:{}", one.strip_prefix("[::]:")?))).collect();
     all.extend(others.into_iter().filter(|_| both));
-    all
+    Some(all)
 }
 
 #[cfg(test)]
@@ -320,10 +326,14 @@ mod tests {
             ("8000-8001", false, &["0.0.0.0:8000", "0.0.0.0:8001"]),
             ("[::]:443", true, &["[::]:443", "0.0.0.0:443"]),
             ("[::]:443", false, &["[::]:443"]),
-            ("10.0.0.1:2-1", false, &["10.0.0.1:2-1"]),
             ("unix:/run/a:1-2", false, &["unix:/run/a:1-2"]),
         ] {
-            assert_eq!(addresses(text, both), ours, "{text}");
+            let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
+            assert_eq!(addresses(text, both), Some(ours), "{text}");
         }
+        for text in ["10.0.0.1:2-1", "1-101", "a-b", "1-65536"] {
+            assert_eq!(addresses(text, false), None, "{text}");
+        }
+        assert_eq!(addresses("1-100", false).map(|all| all.len()), Some(100));
     }
 }
