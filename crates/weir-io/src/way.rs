@@ -36,10 +36,10 @@ impl Outbound<'_> {
 
     /// A socket for it, with TCP_NODELAY and keepalive.
     pub(crate) fn socket(&self, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        let kind = if nonblocking { Type::STREAM.nonblocking() } else { Type::STREAM };
+        let socket = Socket::new(Domain::for_address(to), kind, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&KEEPALIVE)?;
-        socket.set_nonblocking(nonblocking)?;
         if self.transparent {
             set_transparent(&socket, to.is_ipv6(), true)?;
         }

@@ -125,7 +125,7 @@ impl Flow {
         source: &mut Side,
         sink: &mut Side,
         tools: &mut Tools,
-        splice: bool,
+        nonblocking: &mut bool,
         share: u64,
     ) -> Halt {
         let target = self.moved.saturating_add(share);
@@ -133,7 +133,7 @@ impl Flow {
             if self.moved >= target {
                 break Halt::Again;
             }
-            match self.step(source, sink, tools, splice) {
+            match self.step(source, sink, tools, nonblocking) {
                 Ok(None) => {}
                 Ok(Some(halt)) => break halt,
                 Err(halt) => break halt,
@@ -153,7 +153,7 @@ impl Flow {
         source: &mut Side,
         sink: &mut Side,
         tools: &mut Tools,
-        splice: bool,
+        nonblocking: &mut bool,
     ) -> Result<Option<Halt>, Halt> {
         // What was sent or received before the relay began goes first.
         if sink.sending || !sink.writable && !self.over {
@@ -177,7 +177,8 @@ impl Flow {
             self.silent();
             return Ok((!self.over).then_some(Halt::Waiting));
         }
-        if self.streaming && splice && !self.copies && (self.pipe.is_some() || self.take_pipe(tools)) {
+        let splices = self.streaming && !self.copies && stop_waiting(source, sink, nonblocking);
+        if splices && (self.pipe.is_some() || self.take_pipe(tools)) {
             self.fill(source, tools).map_err(Halt::SourceFailed)?;
         } else {
             self.copy(source, sink, tools)?;
@@ -285,6 +286,16 @@ impl Flow {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Splicing needs descriptors that don't block, but operations of the time before must not see that. Whether they are so now; most relays are over
+/// before they need it.
+fn stop_waiting(source: &Side, sink: &Side, nonblocking: &mut bool) -> bool {
+    let both = [source, sink];
+    if !*nonblocking && both.iter().all(|side| !side.receiving && !side.sending) {
+        *nonblocking = both.iter().all(|side| net::set_nonblocking(side.fd).is_ok());
+    }
+    *nonblocking
 }
 
 /// Whether it is the call that failed and not the socket: an unusual kind of socket, a sandbox, memory.

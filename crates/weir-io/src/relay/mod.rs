@@ -294,7 +294,6 @@ impl Relay {
 
     /// Gives each direction its share. True when one of them could go on at once.
     fn advance(&mut self, tools: &mut Tools) -> bool {
-        self.stop_waiting();
         let mut again = false;
         for from in 0..2 {
             if self.flows[from].done {
@@ -302,7 +301,7 @@ impl Relay {
             }
             let [first, second] = &mut self.sides;
             let (source, sink) = if from == 0 { (first, second) } else { (second, first) };
-            match self.flows[from].advance(source, sink, tools, self.nonblocking, SHARE_BYTES) {
+            match self.flows[from].advance(source, sink, tools, &mut self.nonblocking, SHARE_BYTES) {
                 Halt::Waiting => {}
                 Halt::Again => again = true,
                 Halt::Done if self.failure.is_none() => crate::net::shutdown_write(self.sides[1 - from].fd),
@@ -318,13 +317,6 @@ impl Relay {
             }
         }
         again
-    }
-
-    /// Splicing needs descriptors that don't block, but operations of the time before must not see that.
-    fn stop_waiting(&mut self) {
-        if !self.nonblocking && self.sides.iter().all(|side| !side.receiving && !side.sending) {
-            self.nonblocking = self.sides.iter().all(|side| crate::net::set_nonblocking(side.fd).is_ok());
-        }
     }
 
     /// A socket failed: nothing goes to it any more, and what had arrived from it is still delivered. `silent`: nothing more can

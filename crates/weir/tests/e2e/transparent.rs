@@ -13,7 +13,13 @@ use crate::kit::{
     DEADLINE, Io, Neighbour, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run, status,
 };
 
-on_both_drivers!(by_routes, by_tproxy, without_the_right_weir_says_so);
+on_both_drivers!(
+    by_routes,
+    by_tproxy,
+    where_connections_are_tracked,
+    who_reads_nothing_pins_little,
+    without_the_right_weir_says_so,
+);
 
 /// Clients and servers, and this machine between them.
 pub(crate) struct Between {
@@ -144,13 +150,18 @@ fn congestion(port: u16) -> Vec<String> {
     shown.split_whitespace().filter(|word| known.contains(word)).map(str::to_owned).collect()
 }
 
+/// Leads packets to weir by the port that clients connect to.
+fn lead_by_routes() {
+    for family in ["-4", "-6"] {
+        ip(&format!("{family} rule add iif pc ipproto tcp dport 8080 lookup 100"));
+        ip(&format!("{family} rule add iif ps ipproto tcp sport 8080 lookup 100"));
+    }
+}
+
 fn by_routes(io: Io) {
     in_network("by_routes", io, || {
         let (between, scratch) = (Between::new(), Scratch::new());
-        for family in ["-4", "-6"] {
-            ip(&format!("{family} rule add iif pc ipproto tcp dport 8080 lookup 100"));
-            ip(&format!("{family} rule add iif ps ipproto tcp sport 8080 lookup 100"));
-        }
+        lead_by_routes();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         let weir = Weir::start(io, 2, &passing(8080, &scratch));
         between.gets_through(&weir);
@@ -200,6 +211,106 @@ fn by_tproxy(io: Io) {
         between.gets_through(&weir);
         weir.stop();
         between.ask(CLIENT[0], 3998, SERVER[0], 8080).expect("nobody is between any more");
+    });
+}
+
+/// Both legs are one connection to conntrack, by addresses and ports: a firewall that lets through what it knows, and nothing that looks wrong, harms
+/// neither.
+fn where_connections_are_tracked(io: Io) {
+    in_network("where_connections_are_tracked", io, || {
+        let (between, scratch) = (Between::new(), Scratch::new());
+        lead_by_routes();
+        let chain = |hook: &str| {
+            format!(
+                "chain {hook} {{ type filter hook {hook} priority filter; policy drop;
+                    ct state invalid counter name wrong drop
+                    ct state established counter name known accept
+                    meta l4proto {{ icmp, icmpv6 }} accept
+                    ct state new tcp dport 8080 accept
+                    iifname lo accept; oifname lo accept }}"
+            )
+        };
+        let counters = "counter wrong {} counter known {}";
+        let rules = format!("table inet guard {{ {counters}\n{}\n{} }}\n", chain("input"), chain("output"));
+        let rules = scratch.write("rules.nft", rules.as_bytes());
+        let loaded = run("nft", &["-f", &rules.display().to_string()]);
+        if !loaded.status.success() {
+            return eprintln!("not tested: no conntrack here: {}", String::from_utf8_lossy(&loaded.stderr));
+        }
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        let weir = Weir::start(io, 2, &passing(8080, &scratch));
+        between.gets_through(&weir);
+        // Much, both ways at a time.
+        let (stream, _) = between.ask(CLIENT[0], 4200, SERVER[0], 8080).expect("it gets through");
+        let sent: Vec<u8> = (0..4_000_000_u32).map(|at| (at / 7) as u8).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (&stream).write_all(&sent).expect("open"));
+            let mut back = vec![0; sent.len()];
+            (&stream).read_exact(&mut back).expect("what was said");
+            assert!(back == sent);
+        });
+        let counted = |name: &str| {
+            let shown = run("nft", &["list", "counter", "inet", "guard", name]);
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            let packets = shown.split_once("packets ").and_then(|(_, rest)| rest.split_whitespace().next());
+            packets.and_then(|packets| packets.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name}: {shown}"))
+        };
+        assert!(counted("known") > 100, "it tracks");
+        assert_eq!(counted("wrong"), 0);
+        weir.stop();
+    });
+}
+
+/// A server that has 300 MB for a client that does not read gets rid of what the kernel's sockets and a pipe hold, and the client of all of it
+/// later.
+fn who_reads_nothing_pins_little(io: Io) {
+    const ALL: usize = 300_000_000;
+    in_network("who_reads_nothing_pins_little", io, || {
+        let (between, scratch) = (Between::new(), Scratch::new());
+        lead_by_routes();
+        let weir = Weir::start(io, 1, &passing(8080, &scratch));
+        let at = SocketAddr::new(SERVER[0].parse().expect("an address"), 8080);
+        let listener = between.servers.inside(|| TcpListener::bind(at)).expect("a free port");
+        let (stalls, stalled) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().expect("weir comes");
+                stream.write_all(b"ready\n").expect("open");
+                let text: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 3) as u8).collect();
+                let mut sent = 0;
+                // Nothing can be said of one that waits, but that it has waited for long.
+                stream.set_write_timeout(Some(Duration::from_secs(1))).expect("an option");
+                while sent < ALL {
+                    let from = sent % text.len();
+                    match stream.write(&text[from..text.len().min(from + ALL - sent)]) {
+                        Ok(bytes) => sent += bytes,
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => drop(stalls.send(sent)),
+                        Err(error) => panic!("behind {sent}: {error}"),
+                    }
+                }
+            });
+            let (mut client, told) = between.ask(CLIENT[0], 4300, SERVER[0], 8080).expect("it gets through");
+            assert_eq!(told, "ready");
+            let most = |name: &str| -> usize {
+                let limits = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("every Linux has it");
+                limits.split_whitespace().last().and_then(|most| most.parse().ok()).expect("three numbers")
+            };
+            // Two connections, each with a sender and a receiver, and a pipe between them.
+            let bound = 2 * (most("tcp_rmem") + most("tcp_wmem")) + (1 << 20) + (64 << 10);
+            assert!(bound < ALL / 2, "this kernel holds too much for this test");
+            let held = stalled.recv_timeout(DEADLINE).expect("it comes to a standstill");
+            assert!(held < bound, "{held} of {bound} bytes were taken");
+            let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
+            while at < ALL {
+                let n = client.read(&mut buffer).expect("all of it comes");
+                assert!(n > 0, "it ends behind {at}");
+                for (offset, byte) in buffer[..n].iter().enumerate() {
+                    assert!(*byte == ((at + offset) % (1 << 20) / 3) as u8, "at {}", at + offset);
+                }
+                at += n;
+            }
+        });
+        weir.stop();
     });
 }
 
