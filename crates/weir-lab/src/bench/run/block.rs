@@ -1,8 +1,9 @@
 //! Attackers and users of a contender that limits its clients: what each gets, and what the attack costs.
 //!
-//! Called by `rounds.rs`. A run has namespaces, origin and proxy of its own, and one generator: users ask by the clock all the time, attackers
-//! too from the middle on, so that users with and without them are the same connections of the same minute. Attackers are classes of
-//! `weir bomb`, one for each address. Bound: everything ends with the run.
+//! Called by `rounds.rs`. A run has namespaces, origin and proxy of its own, and two generators on one core: that of users asks by the clock all
+//! the time, that of attackers from the middle on, so that users with and without them are the same connections of the same minute. Users stand
+//! for other machines than those of attackers: their generator goes first wherever both have something to do, so that what it measures is the
+//! proxy. Attackers are classes of `weir bomb`, one for each address. Bound: everything ends with the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,6 +30,8 @@ pub(super) const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4A
 const WARM_UP: Duration = Duration::from_secs(1);
 /// What is left out at both ends of a window in which the core is watched: clocks of harness and generator differ by the start of a process.
 const MARGIN: Duration = Duration::from_millis(200);
+/// The class of users.
+const USERS_CLASS: &str = "users";
 /// Requests after which attackers of [`Attack::Requests`] give up a connection: none. Said all the same, so that they make one when a request is due.
 const NEVER: u32 = 1_000_000_000;
 
@@ -45,11 +48,8 @@ pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: 
         nets.filter(Side::Proxy, &limiting.packets.replace("@addresses", &addresses.join(", ")))?;
     }
     let proxy = start_proxy(stage, &nets, contender, Keeping::default())?;
-    let out = stage.scratch("bomb.jsonl");
-    let words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
-    let mut command = bound_command(words[0].as_ref());
-    command.args(&words[1..]).args(bomb_words(attack, seconds)).arg("--out").arg(&out);
-    let mut bomb = Bound::start(&mut command)?;
+    let mut users = Bombing::start(stage, &nets, "bomb.jsonl", (seconds, vec![users_class(attack)]))?;
+    let mut attackers = Bombing::start(stage, &nets, ATTACKERS_OUT, (seconds, attacker_classes(attack, seconds)))?;
     let phase = Duration::from_secs(u64::from(seconds));
     let begin = Instant::now() + WARM_UP;
     let cores = (nets.cores.proxy, nets.cores.clients);
@@ -67,11 +67,10 @@ pub(super) fn run(stage: &Stage, contender: Contender, attack: Attack, seconds: 
         stolen,
         ..Record::default()
     };
-    bomb.finish()?;
-    record.special.generator = process::command_line(&process::words(&command));
-    let bombed = bomb::Record::read(&fs::read_to_string(&out)?).map_err(io::Error::other)?;
+    record.special.generator = format!("{}\n$ {}", users.command_line(), attackers.command_line());
+    let (users, attackers) = (users.finish()?, attackers.finish()?);
     let refuses = attack.is_paced() && limiting.is_some_and(|limiting| limiting.refuses);
-    let blocked = fill(&mut record, &bombed, (attack, refuses), seconds)?;
+    let blocked = fill(&mut record, (&users, &attackers), (attack, refuses), seconds)?;
     record.special.blocked = Some(Blocked { alone_core, attacked_core, generator_busy, ..blocked });
     Ok((Running::of((proxy, PROXY), (origin, ORIGIN)), record))
 }
@@ -142,31 +141,72 @@ pub(super) fn start_proxy(
     Ok(proxy)
 }
 
-/// What the generator is told. One thread: its core is the only one that it has.
-fn bomb_words(attack: Attack, seconds: u32) -> Vec<String> {
-    let warm_up_us = WARM_UP.as_micros() as u64;
-    let phase_us = u64::from(seconds) * 1_000_000;
+/// What the generator of attackers writes; that of users writes what those of other experiments do.
+pub(super) const ATTACKERS_OUT: &str = "attackers.jsonl";
+/// How far that of attackers steps back (nice(1)): whoever has 0 gets 68 times as much of the core where both want it.
+const ATTACKERS_NICE: &str = "19";
+
+/// A generator that runs.
+struct Bombing {
+    bomb: Bound,
+    words: Vec<String>,
+    out: PathBuf,
+}
+
+impl Bombing {
+    /// Starts one, on the side and the core of clients, with these classes, for twice so many seconds.
+    fn start(stage: &Stage, nets: &Nets, name: &str, (seconds, classes): (u32, Vec<String>)) -> io::Result<Bombing> {
+        let out = stage.scratch(name);
+        let mut words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
+        if name == ATTACKERS_OUT {
+            words.splice(..0, ["nice", "-n", ATTACKERS_NICE].map(str::to_owned));
+        }
+        let mut command = bound_command(words[0].as_ref());
+        command.args(&words[1..]).args(bomb_words(classes, seconds)).arg("--out").arg(&out);
+        Ok(Bombing { bomb: Bound::start(&mut command)?, words: process::words(&command), out })
+    }
+
+    fn command_line(&self) -> String {
+        process::command_line(&self.words)
+    }
+
+    /// What it saw, when it has ended.
+    fn finish(&mut self) -> io::Result<bomb::Record> {
+        self.bomb.finish()?;
+        bomb::Record::read(&fs::read_to_string(&self.out)?).map_err(io::Error::other)
+    }
+}
+
+/// What a generator is told. One thread: its core is the only one that it has.
+fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
     let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
     words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_MS}ms")]);
-    words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={warm_up_us}us")]);
-    let users = format!(
-        "--class=users: rate={}, arrivals=poisson, connections={USERS}, source={}",
-        attack.users_rate(),
-        nets::USERS
-    );
-    words.push(users);
-    words.extend((0..attack.attackers()).map(|nth| {
+    words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={}us", WARM_UP.as_micros())]);
+    words.extend(classes.into_iter().map(|class| format!("--class={class}")));
+    words
+}
+
+/// The users, as a class of the generator says it.
+fn users_class(attack: Attack) -> String {
+    let rate = attack.users_rate();
+    format!("{USERS_CLASS}: rate={rate}, arrivals=poisson, connections={USERS}, source={}", nets::USERS)
+}
+
+/// The attackers, each as a class.
+fn attacker_classes(attack: Attack, seconds: u32) -> Vec<String> {
+    let begin_us = WARM_UP.as_micros() as u64 + u64::from(seconds) * 1_000_000;
+    let class = |nth| {
         let source = if attack == Attack::Many { nets::MANY.to_owned() } else { nets::attacker(nth).to_string() };
         format!(
-            "--class={}: rate=0/{}us+{}, connections={}, {}, source={source}",
+            "{}: rate=0/{}us+{}, connections={}, {}, source={source}",
             name(nth),
-            warm_up_us + phase_us + delay_us(attack, nth),
+            begin_us + delay_us(attack, nth),
             attack.rate(),
             attack.connections(),
             behaviour(attack),
         )
-    }));
-    words
+    };
+    (0..attack.attackers()).map(class).collect()
 }
 
 /// What an attacker does, as a class of the generator says it.
@@ -219,15 +259,16 @@ fn watch(
 /// Everything that the generator saw.
 fn fill(
     record: &mut Record,
-    bombed: &bomb::Record,
+    (asked, attackers): (&bomb::Record, &bomb::Record),
     (attack, refuses): (Attack, bool),
     seconds: u32,
 ) -> io::Result<Blocked> {
-    let summary = Summary::of(bombed);
-    let class =
-        |name: &str| bombed.class(name).ok_or_else(|| io::Error::other(format!("no class {name} in the results")));
+    let generators = [asked, attackers].map(|record| Summary::of(record).generator);
+    let class = |record: &'_ bomb::Record, name: &str| {
+        record.class(name).cloned().ok_or_else(|| io::Error::other(format!("no class {name} in the results")))
+    };
     let (mut alone, mut attacked) = (Slice::default(), Slice::default());
-    for (second, slice) in class("users")? {
+    for (second, slice) in &class(asked, USERS_CLASS)? {
         if *second < seconds { alone.add(slice) } else { attacked.add(slice) }
     }
     let mut users = alone.counts.clone();
@@ -236,8 +277,9 @@ fn fill(
     record.rate = record.requests as f64 / f64::from(seconds);
     record.errors = users.troubles();
     record.latency = percentiles(&attacked);
-    record.generator_limit = summary.generator.limit.clone();
-    record.generator_us = summary.generator.busy * record.wall_us;
+    record.generator_us = generators.iter().map(|generator| generator.busy).sum::<f64>() * record.wall_us;
+    // Attackers may come late: how many came is counted.
+    record.generator_limit = generators[0].limit.clone();
     let mut blocked = Blocked {
         users: attacked.counts.offered(),
         users_blocked: users.blocked(),
@@ -249,7 +291,8 @@ fn fill(
     for nth in 0..attack.attackers() {
         let mut slice = Slice::default();
         // What is left at the end is awaited, in a time in which the limit lets more through, and who is not answered tries again.
-        let within = class(&name(nth))?.iter().filter(|(second, _)| !attack.is_paced() || **second < 2 * seconds);
+        let its = class(attackers, &name(nth))?;
+        let within = its.iter().filter(|(second, _)| !attack.is_paced() || **second < 2 * seconds);
         within.for_each(|(_, second)| slice.add(second));
         add_attacker(&mut blocked, &slice, (attack, nth), seconds);
     }
@@ -353,11 +396,10 @@ mod tests {
     #[test]
     fn the_generator_understands_what_it_is_told() {
         for attack in [Attack::Requests, Attack::Connections].into_iter().chain(CLASSES.iter().map(|row| row.0)) {
-            let words = bomb_words(attack, 3);
-            let classes: Vec<&str> = words.iter().filter_map(|word| word.strip_prefix("--class=")).collect();
-            assert_eq!(classes.len(), 1 + attack.attackers() as usize);
+            let classes = attacker_classes(attack, 3);
+            assert_eq!(classes.len(), attack.attackers() as usize);
             let mut due = 0.0;
-            for class in &classes[1..] {
+            for class in &classes {
                 let rate = class.split("rate=").nth(1).unwrap().split(',').next().unwrap().replace('+', ",");
                 let rate = bomb::Rate::parse(&rate).unwrap();
                 assert_eq!(rate.expected(4.0), 0.0, "nobody attacks in the first half: {class}");

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::block::ATTACKERS_OUT;
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::Cell;
 use crate::bench::experiment::contenders::Contender;
@@ -15,7 +16,7 @@ use crate::bench::experiment::selection::BenchOptions;
 /// What contenders and origins are told, and what they say.
 const OF_A_CELL: [&str; 5] = ["conf", "json", "kdl", "log", "requests"];
 /// What generators write.
-const OF_A_RUN: [&str; 3] = ["bomb.jsonl", "failover.jsonl", "probe.json"];
+const OF_A_RUN: [&str; 4] = ["bomb.jsonl", ATTACKERS_OUT, "failover.jsonl", "probe.json"];
 
 /// The folder; None: nothing is kept.
 #[derive(Debug)]
