@@ -319,6 +319,8 @@ pub struct DriverStats {
     pub accepts: u64,
     /// Times that accepting failed and paused (descriptors, memory).
     pub accept_failures: u64,
+    /// Times that accepting paused because most clients are refused.
+    pub accept_pauses: u64,
     /// Receives that delivered bytes.
     pub receives: u64,
     /// Payloads that were sent completely.

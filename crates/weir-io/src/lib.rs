@@ -23,6 +23,7 @@ mod pool;
 mod privileges;
 mod probe;
 mod proxy_header;
+mod refused;
 mod relay;
 mod rtnetlink;
 pub mod sim;

@@ -31,8 +31,10 @@ pub(crate) const STARVED: u32 = 1 << 7;
 pub(crate) const RELAYING: u32 = 1 << 8;
 /// A listener whose connections are accepted deaf.
 pub(crate) const DEAF: u32 = 1 << 9;
+/// Was accepted, and nobody has said yet what is to become of it: its token is the slot of its listener.
+pub(crate) const FRESH: u32 = 1 << 10;
 /// First bit that a driver may use for itself.
-pub(crate) const OWN_BITS: u32 = 10;
+pub(crate) const OWN_BITS: u32 = 11;
 
 /// One socket.
 #[derive(Debug)]
@@ -49,6 +51,11 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() <= 24, "10,000 idle connections must stay small");
 
 impl Slot {
+    /// The slot of the listener of a client of whom nothing was wanted yet.
+    pub(crate) fn fresh_of(&self) -> Option<u32> {
+        self.has(FRESH).then_some(self.token as u32)
+    }
+
     pub(crate) fn has(&self, bits: u32) -> bool {
         self.bits & bits != 0
     }
@@ -126,6 +133,13 @@ impl Table {
         });
         self.chunks.push(Box::new(chunk));
         self.first_free = base;
+    }
+
+    /// A client of a listener.
+    pub(crate) fn insert_fresh(&mut self, fd: RawFd, listener: Socket) -> Socket {
+        let socket = self.insert(fd, Token::from(listener.index));
+        self.slot(socket.index).set(FRESH);
+        socket
     }
 
     /// Frees a slot. The descriptor is the caller's business.

@@ -151,6 +151,51 @@ pub fn accept_queue<S: Subject>(subject: &S) {
     drop(clients);
 }
 
+/// Where most are refused accepting pauses: nobody is forgotten, one at a time or many, and it goes on as before when most are served.
+pub fn many_are_refused<S: Subject>(subject: &S) {
+    let mut driver = subject.driver(Options::default());
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), 64).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    driver.listen(listener, 1).expect("a listener");
+    let (mut completions, start) = (Vec::new(), Instant::now());
+    let mut come = |driver: &mut S::Driver, together: usize, are_served: bool| {
+        let clients: Vec<TcpStream> =
+            (0..together).map(|_| TcpStream::connect(address).expect("room in the queue")).collect();
+        let mut accepted = Vec::new();
+        while accepted.len() < together {
+            assert!(start.elapsed() < PATIENCE, "{} of {together} were accepted", accepted.len());
+            driver.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+            for completion in completions.drain(..) {
+                let Event::Accepted { socket, peer } = completion.event else { continue };
+                accepted.push(peer);
+                if are_served {
+                    driver.set_token(socket, 2);
+                    driver.receive(socket, Receive::Many(Class::Small));
+                    driver.close(socket);
+                } else {
+                    driver.reset(socket);
+                }
+            }
+        }
+        accepted.sort_unstable();
+        let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().expect("an address")).collect();
+        expected.sort_unstable();
+        assert_eq!(accepted, expected);
+        driver.stats().accept_pauses
+    };
+    assert_eq!(come(&mut driver, 50, false), 0, "few say nothing");
+    for together in [50, 50, 1, 1, 10] {
+        come(&mut driver, together, false);
+    }
+    let before = come(&mut driver, 1, false);
+    assert!(come(&mut driver, 1, false) > before && before > 0, "accepting pauses");
+    for together in [50, 50, 50, 1, 1] {
+        come(&mut driver, together, true);
+    }
+    let before = come(&mut driver, 1, true);
+    assert_eq!(come(&mut driver, 40, true), before, "it pauses no more");
+}
+
 /// A listener that turns others away accepts who was connected before, and loses nobody when it is closed.
 pub fn turning_away<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
@@ -608,6 +653,7 @@ suite!(
     accept_queue,
     shared_listener,
     turning_away,
+    many_are_refused,
     turning_away_without_a_right,
     handing_over,
     buffers_dropped_elsewhere,

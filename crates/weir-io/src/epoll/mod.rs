@@ -23,6 +23,7 @@ use crate::net::{
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
+use crate::refused::Refused;
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
@@ -48,6 +49,9 @@ const BLOCKED: u32 = 1 << (OWN_BITS + 5);
 /// What arrives may come later.
 const DEFERRED: u32 = 1 << (OWN_BITS + 6);
 
+/// A listener that the kernel does not tell of, because accepting pauses.
+const UNTOLD: u32 = 1 << (OWN_BITS + 7);
+
 /// `data` of the wake descriptor; no socket has it, because generations start at 1 and slots are far fewer.
 const WAKE_DATA: u64 = u64::MAX;
 
@@ -70,6 +74,7 @@ pub struct Epoll {
     ready: VecDeque<Socket>,
     paused: Vec<(Socket, u64)>,
     later: Later,
+    refused: Refused,
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
     over: Vec<Over>,
@@ -104,6 +109,7 @@ impl Epoll {
             ready: VecDeque::new(),
             paused: Vec::new(),
             later: Later::default(),
+            refused: Refused::default(),
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
@@ -164,10 +170,18 @@ impl Epoll {
         let now_us = self.now_us;
         while let Some(at) = self.paused.iter().position(|&(_, until_us)| until_us <= now_us) {
             let (socket, _) = self.paused.swap_remove(at);
-            if let Some(slot) = self.table.named(socket) {
-                slot.set(READABLE);
-                self.enqueue(socket);
+            let Some(slot) = self.table.named(socket) else { continue };
+            slot.set(READABLE);
+            if slot.has(UNTOLD) {
+                slot.clear(UNTOLD);
+                let fd = slot.fd;
+                // Without room for it in the kernel it is looked at again.
+                if self.poller.add(fd, data_of(socket), 0).is_err() {
+                    self.table.slot(socket.index).set(UNTOLD);
+                    self.paused.push((socket, now_us + self.options.accept_pause_us));
+                }
             }
+            self.enqueue(socket);
         }
     }
 
@@ -352,6 +366,7 @@ impl Driver for Epoll {
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
+            slot.clear(table::FRESH);
         }
     }
 
@@ -361,6 +376,7 @@ impl Driver for Epoll {
             return;
         }
         slot.set_want(how);
+        slot.clear(table::FRESH);
         if how != Receive::Off {
             self.watch(socket);
             self.enqueue(socket);
@@ -447,7 +463,13 @@ impl Driver for Epoll {
         }
         // Closing the only descriptor of a file also ends its registration. A listener may have others, in other processes.
         if slot.has(table::LISTENER) {
-            self.poller.remove(slot.fd);
+            if !slot.has(UNTOLD) {
+                self.poller.remove(slot.fd);
+            }
+            self.refused.forget(socket.index);
+        }
+        if let Some(listener) = slot.fresh_of() {
+            self.refused.refused(listener);
         }
         close_fd(slot.fd);
         self.table.remove(socket.index);

@@ -7,12 +7,13 @@ use std::io;
 
 use crate::net::{accept, concerns_one_connection, listen_again, receive, send};
 use crate::outgoing::{Next, SLICES_MAX};
+use crate::refused::PAUSE_US;
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, Socket};
 
 use super::poller::{self, BROKEN, HANGUP, IN, OUT};
-use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE};
+use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE, UNTOLD};
 
 /// Calls that one payload may take in one turn.
 const SEND_CALLS_MAX: usize = 16;
@@ -232,6 +233,7 @@ impl Epoll {
     fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
         let slot = self.table.slot(listener.index);
         let (fd, token, is_deaf) = (slot.fd, slot.token, slot.has(table::DEAF));
+        let mut some = false;
         for _ in 0..self.options.accepts_per_turn {
             self.stats.syscalls += 1;
             match accept(fd, true) {
@@ -240,11 +242,19 @@ impl Epoll {
                         listen_again(accepted);
                     }
                     self.stats.accepts += 1;
-                    let socket = self.table.insert(accepted, 0);
+                    let socket = self.table.insert_fresh(accepted, listener);
+                    self.refused.came(listener.index);
+                    some = true;
                     into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.table.slot(listener.index).clear(READABLE);
+                    if some && self.refused.pauses(listener.index) {
+                        self.stats.accept_pauses += 1;
+                        self.poller.remove(fd);
+                        self.table.slot(listener.index).set(UNTOLD);
+                        self.paused.push((listener, self.now_us + PAUSE_US));
+                    }
                     return;
                 }
                 Err(error) if error.raw_os_error().is_some_and(concerns_one_connection) => {}

@@ -28,6 +28,7 @@ use crate::net::{
     receiving_core, set_backlog, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
+use crate::refused::Refused;
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
@@ -62,6 +63,8 @@ const HANDED_OVER: u32 = 1 << (OWN_BITS + 7);
 const SHARED: u32 = 1 << (OWN_BITS + 8);
 /// What arrives may come later.
 const DEFERRED: u32 = 1 << (OWN_BITS + 9);
+/// The accept in flight only tells that somebody is there.
+const POLLED: u32 = 1 << (OWN_BITS + 10);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -83,6 +86,7 @@ pub struct Uring {
     /// Listeners that pause after a failure, and when they go on.
     paused: Vec<(Socket, u64)>,
     later: Later,
+    refused: Refused,
     /// Completions made without the kernel.
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
@@ -119,6 +123,7 @@ impl Uring {
             sated: [Vec::new(), Vec::new()],
             paused: Vec::new(),
             later: Later::default(),
+            refused: Refused::default(),
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
@@ -290,12 +295,14 @@ impl Driver for Uring {
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
+            slot.clear(table::FRESH);
         }
     }
 
     fn receive(&mut self, socket: Socket, how: Receive) {
         let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) else { return };
         slot.set_want(how);
+        slot.clear(table::FRESH);
         self.reconcile(socket);
     }
 
@@ -364,6 +371,11 @@ impl Driver for Uring {
         self.relays.remove(socket);
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(table::CLOSING);
+        if let Some(listener) = slot.fresh_of() {
+            self.refused.refused(listener);
+        } else if slot.has(table::LISTENER) {
+            self.refused.forget(socket.index);
+        }
         let (fd, deferred) = (slot.fd, slot.has(DEFERRED));
         let (receiving, cancelling) = (slot.has(ARMED), slot.has(CANCELLING));
         let (sending, connecting, accepting) = (slot.send != NO_SEND, slot.has(table::CONNECTING), slot.has(ACCEPTING));

@@ -8,7 +8,7 @@ use crate::outgoing::Next;
 use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
-use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, DEFERRED, POLLING, SHARED, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, DEFERRED, POLLED, POLLING, SHARED, Uring};
 
 /// What an operation is, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,10 +63,13 @@ impl Uring {
     }
 
     pub(super) fn arm_accept(&mut self, socket: Socket) {
+        let pauses = self.refused.pauses(socket.index);
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(ACCEPTING);
+        slot.clear(POLLED);
         let fd = types::Fd(slot.fd);
-        let entry = if slot.has(SHARED) {
+        let entry = if slot.has(SHARED) || pauses {
+            slot.set(POLLED);
             // A pending accept takes the connection at once, also for a driver that doesn't turn; a poll takes nothing.
             opcode::PollAdd::new(fd, libc::POLLIN as u32).build()
         } else {

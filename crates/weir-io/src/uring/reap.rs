@@ -5,13 +5,14 @@
 use std::io;
 
 use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, listen_again, peer_address};
+use crate::refused::PAUSE_US;
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, FED, HANDED_OVER, POLLING, SHARED, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, FED, HANDED_OVER, POLLED, POLLING, Uring};
 
 /// Most that is taken from a listener at a path that is handed over: its queue has no more.
 const REST_MAX: u32 = 65_535;
@@ -252,9 +253,9 @@ impl Uring {
             slot.clear(ACCEPTING);
         }
         let (fd, token, closing) = (slot.fd, slot.token, slot.has(table::CLOSING));
-        let (handed_over, is_shared) = (slot.has(HANDED_OVER) && !closing, slot.has(SHARED));
+        let (handed_over, is_polled) = (slot.has(HANDED_OVER) && !closing, slot.has(POLLED));
         let mut code = -entry.result;
-        if entry.result >= 0 && !is_shared {
+        if entry.result >= 0 && !is_polled {
             self.on_connection(listener, entry.result, token, closing, into);
         } else if entry.result >= 0 && !closing {
             code = self.accept_some(listener, fd, token, into);
@@ -272,7 +273,12 @@ impl Uring {
             self.accept_rest(listener, fd, token, into);
             return self.close(listener);
         }
-        if code <= 0 || concerns_one_connection(code) {
+        if is_polled && code <= 0 && self.refused.pauses(listener.index) {
+            self.stats.accept_pauses += 1;
+            return self.paused.push((listener, self.now_us + PAUSE_US));
+        }
+        // Cancelled: it is to go on with pauses.
+        if code <= 0 || code == libc::ECANCELED || concerns_one_connection(code) {
             return self.arm_accept(listener);
         }
         self.stats.accept_failures += 1;
@@ -317,7 +323,10 @@ impl Uring {
             listen_again(fd);
         }
         self.stats.accepts += 1;
-        let socket = self.start_socket(fd, 0);
+        let socket = self.table.insert_fresh(fd, listener);
+        if self.refused.came(listener.index) && self.table.slot(listener.index).has(ACCEPTING) {
+            self.cancel_ignored(Kind::Accept, listener);
+        }
         into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });
     }
 }
