@@ -8,6 +8,12 @@
 //   server interface, in:   packets of connections that are there -> inside
 //   from inside:            to servers by their interface, to clients by theirs
 //
+// Where clients are to hear what their server says (`src/intercept.rs`, `Hold`), two of them are in the namespace, and one more is here:
+//
+//   namespace, in:          first packets of connections that are new there -> a device whose packets weir reads (TUN)
+//   that device, in:        first packets -> the listener there; what weir answers itself -> out of the namespace
+//   client interface, out:  errors that this machine reports of a connect of ours -> inside
+//
 // What is never led inside: first packets with options that a second connection could not keep (MD5 and AO of TCP, Multipath TCP), from one of the ports
 // themselves, whose addresses or ports this machine has changed (NAT), or for which nobody listens inside; fragments; IPv6 with extension headers. Errors
 // of ICMP about a packet of ours reach it, and so does what comes for a connection that is over, so that it is told.
@@ -34,6 +40,7 @@ static long (*const map_update)(void *map, const void *key, const void *value, u
 static long (*const store_bytes)(struct sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 len) = (void *)26;
+static long (*const change_head)(struct sk_buff *skb, u32 len, u64 flags) = (void *)43;
 static long (*const sk_release)(void *sock) = (void *)86;
 static struct sock *(*const skc_lookup_tcp)(void *skb, void *tuple, u32 size, u64 netns, u64 flags) = (void *)99;
 static long (*const redirect_neigh)(u32 ifindex, void *params, int size, u64 flags) = (void *)152;
@@ -50,6 +57,15 @@ struct settings {
     u8 hardware[8];
 };
 struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
+// In the namespace: the device that first packets are read from, and the interface that leads out of it.
+struct holding {
+    u32 device, out;
+    // Not 0: first packets go to the listener at once.
+    u32 let_through;
+    // The address at both ends of that interface, and two bytes of nothing.
+    u8 hardware[8];
+};
+struct map SECTION("maps") holding = {ARRAY, 4, sizeof(struct holding), 1, 0};
 // A bit for each port whose connections are taken.
 struct map SECTION("maps") ports = {ARRAY, 4, 8, 1024, 0};
 // Whose first packet came by the clients' interface, from there to there: 0, or 1 when it was taken. Addresses of IPv4 are in the last words.
@@ -70,7 +86,9 @@ enum { SYN = 2, ACK = 16 };
 // IANA, TCP option kinds.
 enum { END = 0, NOTHING = 1, MD5 = 19, AO = 29, MULTIPATH = 30 };
 // include/net/tcp_states.h.
-enum { LISTEN = 10 };
+enum { TIME_WAIT = 6, LISTEN = 10 };
+// BPF_F_CURRENT_NETNS.
+#define HERE ((u64)-1)
 
 // struct bpf_sock_tuple, of either family.
 struct tuple4 {
@@ -186,10 +204,10 @@ INLINE struct ends ends_of(const struct packet *packet, int back) {
     return ends;
 }
 
-// The state of the socket inside that a packet is for; 0: there is none.
-INLINE u32 state_inside(struct sk_buff *skb, struct packet *packet, const struct settings *at) {
-    struct sock *sock = packet->is_four ? skc_lookup_tcp(skb, &packet->four, sizeof packet->four, at->netns, 0)
-                                        : skc_lookup_tcp(skb, &packet->six, sizeof packet->six, at->netns, 0);
+// The state of the socket that a packet is for, in this namespace; 0: there is none.
+INLINE u32 state_in(struct sk_buff *skb, struct packet *packet, u64 netns) {
+    struct sock *sock = packet->is_four ? skc_lookup_tcp(skb, &packet->four, sizeof packet->four, netns, 0)
+                                        : skc_lookup_tcp(skb, &packet->six, sizeof packet->six, netns, 0);
     if (!sock)
         return 0;
     u32 state = sock->state;
@@ -219,7 +237,7 @@ int SECTION("classifier/from_outside") from_outside(struct sk_buff *skb) {
         }
         return NEXT;
     }
-    u32 state = state_inside(skb, &packet, at);
+    u32 state = state_in(skb, &packet, at->netns);
     if (state && state != LISTEN)
         return redirect_peer(at->inside, 0);
     if (packet.is_error)
@@ -272,7 +290,7 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
         count(WITH_OPTIONS);
         return NEXT;
     }
-    if (at->pass_by || !state_inside(skb, &packet, at)) {
+    if (at->pass_by || !state_in(skb, &packet, at->netns)) {
         count(PASSED_BY);
         return NEXT;
     }
@@ -288,10 +306,58 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
 int SECTION("classifier/from_inside") from_inside(struct sk_buff *skb) {
     struct settings *at = known();
     struct packet packet = {};
-    if (!at || !read(skb, 14, &packet) || packet.is_error)
+    if (!at || !read(skb, 14, &packet))
         return DROP;
-    // No connection is from one of the ports to another.
+    // No connection is from one of the ports to another. What an error is about went the other way, and its ends are exchanged.
     return redirect_neigh(is_port_ours(packet.four.destination_port) ? at->server : at->client, (void *)0, 0, 0);
+}
+
+// A machine that nobody finds on the link is this machine's to report, to the client as it believes: weir is to say it in its own words.
+int SECTION("classifier/to_clients") to_clients(struct sk_buff *skb) {
+    struct settings *at = known();
+    struct packet packet = {};
+    // What came from elsewhere did so past the other programs.
+    if (!at || skb->ingress_ifindex || at->client_header != 14 || !read(skb, 14, &packet) || !packet.is_error)
+        return NEXT;
+    u32 state = state_in(skb, &packet, at->netns);
+    if (!state || state == LISTEN)
+        return NEXT;
+    u8 hardware[6];
+    __builtin_memcpy(hardware, at->hardware, sizeof hardware);
+    return store_bytes(skb, 0, hardware, sizeof hardware, 0) ? NEXT : redirect(at->inside, 0);
+}
+
+INLINE struct holding *held(void) {
+    u32 first = 0;
+    return map_lookup(&holding, &first);
+}
+
+int SECTION("classifier/hold") hold(struct sk_buff *skb) {
+    struct holding *at = held();
+    struct packet packet = {};
+    if (!at || at->let_through || !read(skb, 14, &packet) || packet.is_error || !is_first(skb, &packet))
+        return NEXT;
+    // One that the listener has answered already is its affair.
+    u32 state = state_in(skb, &packet, HERE);
+    return state && state != LISTEN && state != TIME_WAIT ? NEXT : redirect(at->device, 0);
+}
+
+int SECTION("classifier/release") release(struct sk_buff *skb) {
+    struct holding *at = held();
+    struct packet packet = {};
+    if (!at || !read(skb, 0, &packet))
+        return DROP;
+    // When nobody listens any more the client tries again, and passes by.
+    if (!packet.is_error && is_first(skb, &packet))
+        return state_in(skb, &packet, HERE) ? NEXT : DROP;
+    u8 header[14] = {};
+    __builtin_memcpy(header, at->hardware, 6);
+    __builtin_memcpy(header + 6, at->hardware, 6);
+    u16 protocol = packet.is_four ? IPV4 : IPV6;
+    __builtin_memcpy(header + 12, &protocol, sizeof protocol);
+    if (change_head(skb, sizeof header, 0) || store_bytes(skb, 0, header, sizeof header, 0))
+        return DROP;
+    return redirect(at->out, 0);
 }
 
 // No helper here asks for the GPL.

@@ -1,5 +1,6 @@
 //! TCP connections that this machine forwards are led into a network namespace, whose sockets end and continue them (`bpf/intercept.bpf.c`, which says
-//! which, and how). When this is dropped, or the process ends in whatever way, all is as before.
+//! which, and how). When this is dropped, or the process ends in whatever way, all is as before. First packets may be held there until their server has
+//! answered ([`Hold`]).
 //!
 //! Needs CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN) when it is opened, in the namespace whose connections they are; afterwards nothing. Linux 6.6 (tcx).
 
@@ -65,6 +66,88 @@ pub struct Intercept {
     _links: Vec<FdLink>,
 }
 
+/// Where first packets are held, in the namespace that connections are led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding<'a> {
+    /// The interface that leads out of it, an Ethernet that looks for nobody's address: its name and number.
+    pub out: (&'a str, u32),
+    /// The TUN device that first packets are read from, and written to when they go on: its name and number.
+    pub device: (&'a str, u32),
+    /// The address of both ends of `out`.
+    pub hardware: [u8; 6],
+}
+
+/// First packets go to a device instead of a listener. When this is dropped they go to the listener.
+pub struct Hold {
+    holding: Array<MapData, HoldingWords>,
+    _links: Vec<FdLink>,
+}
+
+/// `struct holding` of the programs, in its order, and the word of it that says that first packets go on at once.
+type HoldingWords = [u32; 5];
+const LET_THROUGH: usize = 2;
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+impl Hold {
+    /// Whether first packets go to the listener at once.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn let_through(&mut self, on: bool) -> Result<(), BpfError> {
+        let mut words = self.holding.get(&0, 0).map_err(of_map)?;
+        words[LET_THROUGH] = on.into();
+        self.holding.set(0, words, 0).map_err(of_map)
+    }
+}
+
+/// The programs in the kernel, in no place yet.
+pub struct Programs {
+    object: Ebpf,
+    holds: bool,
+}
+
+impl fmt::Debug for Programs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Programs").field("holds", &self.holds).finish_non_exhaustive()
+    }
+}
+
+impl Programs {
+    /// Has the kernel take them.
+    ///
+    /// # Errors
+    /// See [`BpfError`].
+    pub fn load() -> Result<Programs, BpfError> {
+        load().map(|object| Programs { object, holds: false })
+    }
+
+    /// Holds first packets from now on. For a thread in the namespace that they are led to.
+    ///
+    /// # Errors
+    /// See [`BpfError`].
+    pub fn hold(&mut self, at: Holding<'_>) -> Result<Hold, BpfError> {
+        let mut holding: Array<_, HoldingWords> = map(&mut self.object, "holding")?;
+        let [hardware, rest] = words_of(at.hardware);
+        holding.set(0, [at.device.1, at.out.1, 0, hardware, rest], 0).map_err(of_map)?;
+        // Held ones last: what is written finds its program.
+        let places = [("release", at.device.0), ("hold", at.out.0)];
+        let links = places.map(|(name, interface)| attach(&mut self.object, name, interface, TcAttachType::Ingress));
+        let links = links.into_iter().collect::<Result<_, _>>()?;
+        self.holds = true;
+        Ok(Hold { holding, _links: links })
+    }
+}
+
+/// An address of Ethernet as words of a map.
+fn words_of([a, b, c, d, e, f]: [u8; 6]) -> [u32; 2] {
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0])]
+}
+
 /// `struct settings` of the program, in its order.
 type Settings = [u32; 9];
 /// The word of it that says that new connections are left alone.
@@ -89,16 +172,21 @@ impl Intercept {
     ///
     /// # Errors
     /// See [`BpfError`]. Then nothing is changed.
-    pub fn open(client: &Side, server: &Side, inside: Inside<'_>, ports: &[u16]) -> Result<Intercept, BpfError> {
-        let mut object = load()?;
+    pub fn open(
+        programs: Programs,
+        client: &Side,
+        server: &Side,
+        inside: Inside<'_>,
+        ports: &[u16],
+    ) -> Result<Intercept, BpfError> {
+        let Programs { mut object, holds } = programs;
         let mut words = vec![0u64; 1 << 10];
         ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64));
         let mut bits: Array<_, u64> = map(&mut object, "ports")?;
         for (at, word) in (0u32..).zip(words).filter(|(_, word)| *word != 0) {
             bits.set(at, word, 0).map_err(of_map)?;
         }
-        let [a, b, c, d, e, f] = inside.hardware;
-        let (hardware, rest) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
+        let [hardware, rest] = words_of(inside.hardware);
         let headers = [client.header_bytes, server.header_bytes];
         let mut settings: Array<_, Settings> = map(&mut object, "settings")?;
         let known =
@@ -106,14 +194,16 @@ impl Intercept {
         settings.set(0, known, 0).map_err(of_map)?;
         let counts = map(&mut object, "counts")?;
         // New connections last: they find all the others in their places.
+        let reported = holds.then_some(("to_clients", &*client.name, TcAttachType::Egress));
         let places = [
             ("from_inside", inside.name, TcAttachType::Ingress),
             ("from_outside", &*client.name, TcAttachType::Ingress),
             ("from_outside", &*server.name, TcAttachType::Ingress),
             ("to_servers", &*server.name, TcAttachType::Egress),
         ];
+        let places = reported.into_iter().chain(places);
         let links = places.map(|(name, interface, kind)| attach(&mut object, name, interface, kind));
-        let links = links.into_iter().collect::<Result<_, _>>()?;
+        let links = links.collect::<Result<_, _>>()?;
         Ok(Intercept { settings, counts, _links: links })
     }
 
@@ -151,7 +241,7 @@ fn load() -> Result<Ebpf, BpfError> {
     loader.map_max_entries("begun", BEGUN_MAX);
     let mut object = loader.load(OBJECT).map_err(of_object)?;
     // Before any map is let go: they name them by their descriptors.
-    for name in ["from_outside", "to_servers", "from_inside"] {
+    for name in ["from_outside", "to_servers", "from_inside", "to_clients", "hold", "release"] {
         program(&mut object, name)?.load().map_err(of_program)?;
     }
     Ok(object)

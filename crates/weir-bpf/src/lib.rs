@@ -9,5 +9,5 @@ mod intercept;
 mod xdp;
 
 pub use error::BpfError;
-pub use intercept::{Inside, Intercept, Side, Taken};
+pub use intercept::{Hold, Holding, Inside, Intercept, Programs, Side, Taken};
 pub use xdp::{Dropped, Network, Ports, Xdp, XdpError};

@@ -343,6 +343,10 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.connect_unix(path, token)
     }
 
+    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
+        self.inner.adopt(connected, token)
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some((known, _)) = self.rest(socket) {
             *known = token;

@@ -190,6 +190,13 @@ pub trait Driver {
     /// The operating system's, when no socket can be made; there are no such sockets (the simulated network).
     fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket>;
 
+    /// Takes over a connected socket of TCP that was made as [`Outbound`] says, as if a connect of this driver had just succeeded: ends in
+    /// [`Event::Connected`].
+    ///
+    /// # Errors
+    /// The operating system's; the simulated network has no such sockets.
+    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket>;
+
     /// Changes the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);
 

@@ -4,6 +4,7 @@
 //! buffers, so the code above sees one world. This crate is the only one with unsafe code.
 
 mod announced;
+mod attempt;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 #[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
@@ -36,6 +37,7 @@ mod wake;
 mod way;
 
 pub use announced::{Announced, Balancers, HEADER_US};
+pub use attempt::{Attempt, Outcome, Report};
 pub use buffer::RecvBuf;
 pub use driver::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,

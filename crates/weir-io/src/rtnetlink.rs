@@ -208,13 +208,21 @@ impl Interfaces {
         // RT_TABLE, RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL; RTA_OIF.
         let local = [family(of), 0, 0, 0, TABLE, 4, 254, 2, 0, 0, 0, 0];
         self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &local, |message| message.bytes(4, &loopback.to_ne_bytes()))?;
+        self.lead_in_also(name, of)?;
+        self.add_default_route(index, of)
+    }
+
+    /// Has what comes by another interface taken for what is meant for this namespace, too, once [`Interfaces::lead_in`] was done for this family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lead_in_also(&mut self, name: &str, of: IpAddr) -> io::Result<()> {
         // FR_ACT_TO_TBL; FRA_IIFNAME, FRA_PRIORITY.
         let rule = [family(of), 0, 0, 0, TABLE, 0, 0, 1, 0, 0, 0, 0];
         self.change(NEW_RULE, CREATE | EXCLUSIVE, &rule, |message| {
             message.text(3, name);
             message.bytes(6, &100u32.to_ne_bytes());
-        })?;
-        self.add_default_route(index, of)
+        })
     }
 
     /// Gives an interface an address in a network whose addresses have the first `prefix` bits in common.

@@ -177,7 +177,7 @@ fn set_transparent(socket: &impl AsFd, is_ipv6: bool, on: bool) -> io::Result<()
     }
 }
 
-fn set_option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, on: bool) -> io::Result<()> {
+pub(crate) fn set_option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, on: bool) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
     let value = libc::c_int::from(on);
     let len = size_of::<libc::c_int>() as libc::socklen_t;

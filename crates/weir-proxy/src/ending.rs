@@ -97,6 +97,23 @@ worded! {
     Stopped: "stopped";
 }
 
+worded! {
+    /// What came of the first packet of a client that was held until its server had answered (docs/semantics.md §24).
+    enum Held;
+    /// The server took the connection, and the client was told so.
+    Connected: "connected";
+    /// The server refused, and so the client was.
+    Refused: "refused";
+    /// The server can't be reached, as the client was told.
+    Unreachable: "unreachable";
+    /// Nothing came back for too long.
+    Silent: "silent";
+    /// The client was told that the server is there, and did not come back.
+    Abandoned: "abandoned";
+    /// It was not held, for too many were: the client was accepted first.
+    LetThrough: "let-through";
+}
+
 impl From<FlowEnd> for Blame {
     /// Whose doing it is that it did not end in order.
     fn from(end: FlowEnd) -> Blame {

@@ -59,6 +59,10 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.connect_unix(path, token)
     }
 
+    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
+        self.inner.adopt(connected, token)
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(session) = self.sessions.get_mut(socket) {
             session.token = token;

@@ -30,6 +30,7 @@ use crate::log_sink::LogSink;
 use crate::log_writer::{LogWriter, wall_offset_us};
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::opening::{Opened, Opening};
+use crate::prepared::{Dialing, Prepared};
 use crate::scheduling::Scheduling;
 use crate::watchdog::Watchdog;
 use crate::worker::Worker;
@@ -60,6 +61,8 @@ pub struct Setup {
     pub seals: Vec<Option<Sealing>>,
     /// How connections to servers do.
     pub server_seals: ServerSeals,
+    /// Connections to servers that somebody makes before their clients are accepted.
+    pub prepared: Option<Arc<Prepared>>,
 }
 
 /// What makes connections to servers speak TLS, by server over all upstreams of the plan; no entry, or None: nothing does.
@@ -320,11 +323,11 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let (ready, events, log) = (ready.clone(), events_to.clone(), sinks.next());
         let control = Arc::default();
-        let (errands, seals) = (setup.errands.clone(), setup.server_seals.clone());
+        let (errands, dialing) = (setup.errands.clone(), Dialing::of(setup));
         let encoders = running.encoders.encoders();
         let offences = offended.clone();
         let seat =
-            Seat { parts, mailbox, log, ready, control, enquiry, doing, events, offences, errands, encoders, seals };
+            Seat { parts, mailbox, log, ready, control, enquiry, doing, events, offences, errands, encoders, dialing };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -387,7 +390,7 @@ struct Seat {
     offences: SyncSender<Offence>,
     errands: Option<Arc<dyn Errands>>,
     encoders: Encoders,
-    seals: ServerSeals,
+    dialing: Dialing,
 }
 
 /// Tells at its drop that a worker has ended.
@@ -411,7 +414,7 @@ impl Seat {
                 let _over = Over(Arc::clone(&self.enquiry));
                 worker.set_enquiry(self.enquiry);
                 worker.set_doing(self.doing);
-                worker.set_server_seals(self.seals);
+                worker.dialing = self.dialing;
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);

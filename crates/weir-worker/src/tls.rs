@@ -18,7 +18,7 @@ use crate::worker::{Worker, unpack};
 impl<D: Driver> Worker<D> {
     /// Tells which servers are spoken TLS to, by server over all upstreams.
     pub fn set_server_seals(&mut self, seals: ServerSeals) {
-        self.server_seals = seals;
+        self.dialing.seals = seals;
     }
 
     /// From now on the clients of these listeners speak TLS, by listener of the plan; None, or no entry: nothing changes.
@@ -44,7 +44,7 @@ impl<D: Driver> Worker<D> {
         server: u32,
         announcement: Option<Announcement>,
     ) -> io::Result<Socket> {
-        let seal = self.server_seals.get(server as usize).and_then(Option::as_ref);
+        let seal = self.dialing.seals.get(server as usize).and_then(Option::as_ref);
         let resets = Token::is_flow(token);
         let usual = Outbound { resets, ..Outbound::default() };
         let way = way.map_or(usual, |Way { from, is_client, congestion }| Outbound {
@@ -54,7 +54,10 @@ impl<D: Driver> Worker<D> {
             resets,
         });
         let socket = match (address, seal) {
-            (Location::Network(address), None) => self.driver.connect_by(way, *address, token),
+            (Location::Network(address), None) => match self.dialing.ready(way, *address) {
+                Some(connected) => self.driver.adopt(connected, token),
+                None => self.driver.connect_by(way, *address, token),
+            },
             (Location::Network(address), Some(seal)) => self.driver.connect_sealed(way, *address, token, seal.cipher()),
             // The machine that asks has put in what that is.
             (Location::Destination, _) => Err(io::ErrorKind::InvalidInput.into()),

@@ -28,7 +28,7 @@ use crate::gate::DoorGate;
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
-use crate::start::ServerSeals;
+use crate::prepared::Dialing;
 
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
@@ -76,8 +76,8 @@ pub struct Worker<D: Driver> {
     clock_us: u64,
     /// What the machines have asked of the side thread.
     errands: Open,
-    /// What makes connections speak TLS, by server over all upstreams; no entry, or None: nothing.
-    pub(crate) server_seals: ServerSeals,
+    /// What there is for connections to servers.
+    pub(crate) dialing: Dialing,
     /// What new machines are made of.
     pub(crate) parts: Parts,
     /// How often it has begun anew.
@@ -132,7 +132,7 @@ impl<D: Driver> Worker<D> {
             clock: None,
             clock_us: 0,
             errands: Open::new(parts.worker, None),
-            server_seals: Vec::new(),
+            dialing: Dialing::default(),
             parts,
             life: 0,
             panics: 0,
@@ -250,7 +250,7 @@ impl<D: Driver> Worker<D> {
         self.parts.plan = Arc::clone(&adoption.plan);
         self.bans.door.borrow_mut().adopt(Arc::clone(&adoption.plan));
         self.parts.servers.clone_from(&adoption.servers[usize::from(self.parts.worker)]);
-        self.server_seals.clone_from(&adoption.server_seals);
+        self.dialing.seals.clone_from(&adoption.server_seals);
         self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
         if let Some(changes) = &adoption.listeners {
             adoption.tell_failed(self.change_listeners(changes));
@@ -295,6 +295,9 @@ impl<D: Driver> Worker<D> {
         if asked != self.answered {
             self.answered = asked;
             self.obey(control);
+            if let Some(prepared) = &self.dialing.prepared {
+                prepared.tell(&self.parts.counters, self.parts.worker);
+            }
             self.survive(|worker| {
                 let report = worker.report();
                 worker.enquiry.tell(asked, report);

@@ -37,6 +37,7 @@ fn run(driver: DriverKind, server: &TcpListener) -> Running {
         errands: None,
         seals: Vec::new(),
         server_seals: Vec::new(),
+        prepared: None,
     })
     .unwrap()
 }

@@ -166,6 +166,7 @@ fn start(
         errands: None,
         seals: vec![seal],
         server_seals: Vec::new(),
+        prepared: None,
     };
     let running = weir_worker::start(&setup).map_err(run::not_started)?;
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();

@@ -4,6 +4,7 @@
 //! (`weir-bpf/src/intercept.rs`). All of that goes with the process, whatever ends it. What could be wrong is looked at before anything is changed
 //! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
 
+mod first;
 mod keeper;
 mod obstacles;
 mod place;
@@ -11,6 +12,7 @@ mod place;
 use std::net::{Ipv6Addr, UdpSocket};
 
 use clap::{Args, ValueEnum};
+pub(crate) use first::Ahead;
 use weir_config::{Interception, parse_with};
 
 use crate::cli::EngineArgs;
@@ -51,6 +53,9 @@ pub(crate) struct InterceptArgs {
     /// Congestion control towards servers [default: the system's]
     #[arg(long, value_name = "NAME")]
     server_congestion: Option<String>,
+    /// When clients are told "connected": when they come, or when their server has taken the connection
+    #[arg(long, value_enum, default_value_t = Connect::Accept, value_name = "WHEN")]
+    connect: Connect,
     /// Become this user, once everything is set up
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -68,6 +73,15 @@ enum Action {
     Check,
 }
 
+/// When a client's connection is accepted.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Connect {
+    /// At once: one whose server refuses is reset
+    Accept,
+    /// When its server has taken it: a refusal is one, and silence is silence
+    First,
+}
+
 /// Between which interfaces, and which connections.
 #[derive(Debug, Clone)]
 struct Route {
@@ -75,6 +89,7 @@ struct Route {
     server: String,
     ports: Vec<u16>,
     congestion: Vec<String>,
+    connect: Connect,
 }
 
 /// Does the verb; returns when the proxy has ended.
@@ -84,6 +99,7 @@ struct Route {
 pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<(), Failure> {
     let InterceptArgs { action, client_side, server_side, mut ports, client_congestion, server_congestion, .. } =
         arguments;
+    let connect = arguments.connect;
     if arguments.engine.metrics.is_some() {
         let text = "weir: --metrics would listen where nobody can connect; `weir status` shows the same\n";
         return Err(Failure::Usage(text.to_owned()));
@@ -97,7 +113,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
         )));
     }
     let congestion = [&client_congestion, &server_congestion].into_iter().flatten().cloned().collect();
-    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion };
+    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion, connect };
+    let to_servers = server_congestion.clone();
     let common = arguments.engine.into();
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     let text =
@@ -119,10 +136,14 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
         return Err(Failure::Running(text.to_owned()));
     }
     found.refuse()?;
-    let (place, way) = place::open(&route)?;
+    let (place, way, device) = place::open(&route)?;
     let keeper = keeper::start(way)?;
     place.enter()?;
-    let outcome = run::serve(config, heritage);
+    let (ahead, ending) = device.map(|device| Ahead::new(device, to_servers)).unzip();
+    let outcome = run::serve_ahead(config, heritage, ahead);
+    if let Some(ending) = ending {
+        ending.end();
+    }
     keeper.end();
     outcome
 }

@@ -24,6 +24,7 @@ use crate::bans::Bans;
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
+use crate::intercept::Ahead;
 use crate::journal::Journal;
 use crate::leaving::Leaving;
 use crate::notify;
@@ -64,7 +65,8 @@ pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure
     let config = read(&path, &arguments.engine)?;
     let engine = arguments.engine.clone();
     let file = path.clone();
-    serve_from(config, Some((file, Box::new(move || read(&path, &engine)))), heritage)
+    let again: Read = Box::new(move || read(&path, &engine));
+    serve_from(config, Source { file: Some(file), again: Some(again), ahead: None }, heritage)
 }
 
 /// The configuration as it is in its file now, with what the command line says over it.
@@ -84,19 +86,36 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
 /// # Errors
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
 pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
-    serve_from(config, None, heritage)
+    serve_ahead(config, heritage, None)
 }
 
-/// The same; `source`: its file, and what reads that anew.
-fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage: Heritage) -> Result<(), Failure> {
+/// The same; `ahead` connects to servers before clients are accepted.
+///
+/// # Errors
+/// As [`serve`].
+pub(crate) fn serve_ahead(config: Config, heritage: Heritage, ahead: Option<Ahead>) -> Result<(), Failure> {
+    serve_from(config, Source { ahead, ..Source::default() }, heritage)
+}
+
+/// What there is besides a configuration.
+#[derive(Default)]
+struct Source {
+    /// Its file, and what reads that anew.
+    file: Option<PathBuf>,
+    again: Option<Read>,
+    /// Connects to servers before clients are accepted.
+    ahead: Option<Ahead>,
+}
+
+/// The same, with what comes with it.
+fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Result<(), Failure> {
     let program = Program::of_this();
     // Before anything else, so that a signal during the start is not lost.
     let signals = Signals::new(SIGNALS).map_err(|error| failed("signals", &error))?;
     machine::raise_descriptors();
     let workers = config.workers.unwrap_or_else(machine::workers);
-    let (file, again) = source.unzip();
     let given = heritage.doors();
-    let opened = open(&mut config, file.as_deref(), &mut heritage, workers)?;
+    let opened = open(&mut config, source.file.as_deref(), &mut heritage, workers)?;
     let Opened { doors, side, notes, certificates, listeners, user } = opened;
     // From here on with the rights of `user`, and with threads.
     let signals = deliver(signals).map_err(|error| failed("signals", &error))?;
@@ -117,12 +136,13 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
         errands: Some(side.errands()),
         seals: certificates.seals(),
         server_seals: certificates.server_seals(),
+        prepared: source.ahead.map(Ahead::begin).transpose()?,
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
     let noun = if workers == 1 { "worker" } else { "workers" };
     tell(format_args!("{probe}; {workers} {noun}; listening on {}{}", list(running.addresses()), user.suffix()));
-    let is_first = again.is_some() && heritage.predecessor.is_none();
+    let is_first = source.again.is_some() && heritage.predecessor.is_none();
     let as_root = if is_first { user.note() } else { None };
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
@@ -138,7 +158,7 @@ fn serve_from(mut config: Config, source: Option<(PathBuf, Read)>, mut heritage:
     let slots_max = plan.servers() + SERVERS_SPARE;
     let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
     let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
-    let reloads = reloader.start(written, fixed, again, workers, Some(Upgrader::new(program, lent)));
+    let reloads = reloader.start(written, fixed, source.again, workers, Some(Upgrader::new(program, lent)));
     reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
     let keeper = bans.start(&mut running, desk.clone()).map_err(|error| no_thread(&running, "bans", &error))?;
     accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {

@@ -16,6 +16,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::sim::{Settings, SimDriver, SimWorld, Step};
@@ -347,6 +348,13 @@ impl<'a, S: Subject> Bench<'a, S> {
     /// The same to a unix socket.
     pub fn connect_unix(&mut self, path: &Path) -> Socket {
         let socket = self.driver.connect_unix(path, 1).expect("a socket");
+        self.seen.insert(socket, Seen::default());
+        socket
+    }
+
+    /// The same with a socket that is connected.
+    pub fn adopt(&mut self, connected: OwnedFd) -> Socket {
+        let socket = self.driver.adopt(connected, 1).expect("a socket");
         self.seen.insert(socket, Seen::default());
         socket
     }

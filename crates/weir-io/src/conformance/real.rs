@@ -373,6 +373,49 @@ pub fn chosen_source<S: Subject>(subject: &S) {
     assert!(matches!(why, io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse), "{why:?}");
 }
 
+/// A socket that somebody else has connected is like one of the driver's own, whatever its mode was and whatever has come by then.
+pub fn adopted_sockets<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let sent = pattern(1 << 20, 5);
+    for nonblocking in [false, true] {
+        let connected = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        connected.set_nonblocking(nonblocking).expect("a mode");
+        let (mut far, _) = listener.accept().expect("a connection");
+        far.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        far.write_all(&sent[..1000]).expect("there is room");
+        let echo = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            far.read_to_end(&mut bytes).expect("an end");
+            far.write_all(&bytes).expect("they are read");
+        });
+        let near = bench.adopt(connected.into());
+        bench.until("the connect", |bench| bench.of(near).connected.is_some());
+        assert!(bench.of(near).connected.as_ref().is_some_and(Result::is_ok));
+        if nonblocking {
+            bench.receive(near, Receive::Many(Class::Large));
+            bench.expect(near, &sent[..1000]);
+            bench.send_all(near, &sent[1000..]);
+            bench.driver.shutdown_write(near);
+            bench.until("the end comes back", |bench| bench.of(near).ended);
+            assert!(bench.of(near).received == sent, "all came back as it was");
+            bench.close(near);
+        } else {
+            let (client, inner) = bench.pair();
+            bench.relay(inner, near);
+            bench.receive(client, Receive::Many(Class::Large));
+            bench.expect(client, &sent[..1000]);
+            bench.send_all(client, &sent[1000..]);
+            bench.driver.shutdown_write(client);
+            bench.until("the end comes back", |bench| bench.of(client).ended);
+            assert!(bench.of(client).received == sent, "all came back as it was");
+            bench.until("the relay ends", |bench| bench.of(inner).relay_end.is_some());
+        }
+        echo.join().expect("no panic");
+    }
+    bench.finish();
+}
+
 /// A connection to a unix socket is like another: bytes both ways, ends, relays. What was sent on it counts as arrived.
 pub fn unix_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
@@ -648,6 +691,7 @@ suite!(
     receiving_core,
     delivery,
     chosen_source,
+    adopted_sockets,
     unix_sockets,
     unix_sockets_that_fail,
     accept_queue,

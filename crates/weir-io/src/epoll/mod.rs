@@ -363,6 +363,11 @@ impl Driver for Epoll {
         Ok(self.watch_connect(socket.into_raw_fd(), outcome, token))
     }
 
+    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
+        rustix::io::ioctl_fionbio(&connected, true)?;
+        Ok(self.watch_connect(connected.into_raw_fd(), Ok(()), token))
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;

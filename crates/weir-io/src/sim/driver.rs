@@ -129,6 +129,10 @@ impl Driver for SimDriver {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no files"))
     }
 
+    fn adopt(&mut self, _: OwnedFd, _: Token) -> io::Result<Socket> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no descriptors"))
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         self.command(|world, driver| {
             if let Some(state) = world.drivers[driver].get_mut(socket) {

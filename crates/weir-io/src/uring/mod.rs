@@ -292,6 +292,14 @@ impl Driver for Uring {
         Ok(socket)
     }
 
+    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
+        // Else what has to wait would fail instead (io_uring_enter(2)).
+        rustix::io::ioctl_fionbio(&connected, false)?;
+        let socket = self.start_socket(connected.into_raw_fd(), token);
+        self.pending.push(Completion { token, socket, event: Event::Connected(Ok(())) });
+        Ok(socket)
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::base::encoder::Coding;
 use crate::cause::Cause;
 use crate::cross::doubt::Doubt;
-use crate::ending::{ClientEnd, FlowEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
+use crate::ending::{ClientEnd, FlowEnd, Held, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
 use crate::request::rules::compress::Passed;
@@ -240,6 +240,8 @@ counters! {
     tcp_connections: Total,
     /// Connects for connections of `tcp` that were repeated from another port than the client's, which was taken.
     tcp_ports_changed: Total,
+    /// First packets of clients that are held until their server has answered (`weir intercept --connect first`).
+    tcp_holding: Gauge,
     /// Open tunnels, and connections of `tcp` that are joined with a server's.
     tunnels: Gauge,
     /// Tunnels opened, and such connections.
@@ -297,6 +299,8 @@ counters! {
     client_closes: CountByKind<ClientEnd>,
     /// Ends of client connections of `tcp`.
     tcp_closes: CountByKind<FlowEnd>,
+    /// First packets of clients that were held until their server had answered, by what came of them.
+    tcp_held: CountByKind<Held>,
     /// Ends of upstream connections.
     upstream_closes: CountByKind<UpstreamEnd>,
 }
@@ -342,6 +346,8 @@ impl Counters {
         self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.tcp_closes.each("tcp_closes", "Ends of client connections of `tcp`.", visit);
+        let help = "First packets of clients that were held until their server had answered, by what came of them.";
+        self.tcp_held.each("tcp_held", help, visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }
 }

@@ -77,6 +77,11 @@ impl<K: Kinds> CountByKind<K> {
         self.0.iter().filter(|(known, _)| *known == kind).for_each(|(_, counter)| counter.increment());
     }
 
+    /// Counts so many at once, as [`CountByKind::count`] does.
+    pub fn count_many(&self, kind: K, amount: u64) {
+        self.0.iter().filter(|(known, _)| *known == kind).for_each(|(_, counter)| counter.add(amount));
+    }
+
     /// Occurrences of what has this word.
     pub fn get(&self, word: &str) -> u64 {
         self.iter().find(|(known, _)| *known == word).map_or(0, |(_, count)| count)
@@ -106,13 +111,14 @@ mod tests {
 
     use super::*;
     use crate::cause::Cause;
-    use crate::ending::{ClientEnd, FlowEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
+    use crate::ending::{ClientEnd, FlowEnd, Held, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 
     fn each_counts<K: Kinds + std::fmt::Debug>() {
         let (tally, all) = (CountByKind::<K>::default(), K::all());
         assert_eq!((tally.iter().count(), tally.sum()), (0, 0));
         for (place, kind) in all.iter().enumerate() {
-            (0..=place).for_each(|_| tally.count(*kind));
+            (0..place).for_each(|_| tally.count(*kind));
+            tally.count_many(*kind, 1);
         }
         for (place, kind) in all.iter().enumerate() {
             assert_eq!(tally.get(kind.word()), place as u64 + 1, "{kind:?}");
@@ -126,6 +132,7 @@ mod tests {
         each_counts::<Cause>();
         each_counts::<ClientEnd>();
         each_counts::<FlowEnd>();
+        each_counts::<Held>();
         each_counts::<UpstreamEnd>();
         each_counts::<Timeout>();
         each_counts::<TlsFailure>();

@@ -136,6 +136,10 @@ impl Driver for Fused {
         self.inner.connect_unix(path, token)
     }
 
+    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
+        self.inner.adopt(connected, token)
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if socket == NOBODYS {
             self.burn();

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::fs;
 
-use weir_io::{Interfaces, Link, Namespace, check_congestion};
+use weir_io::{Interfaces, Link, Namespace, TUN_DEVICE, Tun, check_congestion};
 
-use super::Route;
+use super::{Connect, Route};
 use crate::failure::Failure;
 
 /// What was found.
@@ -84,6 +84,14 @@ pub(super) fn look(route: &Route) -> Found {
     }
     if client.is_some() {
         forwarding(&mut found, &route.client);
+    }
+    if route.connect == Connect::First
+        && let Err(error) = Tun::probe()
+    {
+        found.obstacle(
+            format!("there are no TUN devices to hold first packets: {TUN_DEVICE}: {error}"),
+            "`modprobe tun` may help, or leave --connect out",
+        );
     }
     for name in &route.congestion {
         if let Err(error) = check_congestion(name) {

@@ -7,16 +7,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_bpf::{Inside, Intercept, Side};
-use weir_io::{Interfaces, Link, Namespace};
+use weir_bpf::{BpfError, Holding, Inside, Intercept, Programs, Side};
+use weir_io::{Interfaces, Link, Namespace, Tun};
 
-use super::Route;
+use super::first::Device;
 use super::keeper::Way;
+use super::{Connect, Route};
 use crate::failure::Failure;
 use crate::terminal::tell;
 
 /// What the pair is called inside.
 const INSIDE: &str = "outside";
+/// What the device is called that first packets come out of, and how many may wait there.
+const HELD: &str = "held";
+const HELD_PACKETS: u32 = 4096;
 /// Both families.
 const ALL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 /// How long an interface may take until it carries packets, and how often it is looked whether it does.
@@ -56,11 +60,26 @@ pub(super) fn shown(route: &Route) -> String {
         let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
         let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}");
     }
+    let holds = route.connect == Connect::First;
+    if holds {
+        let _ = writeln!(text, "# ip -n NS tuntap add {HELD} mode tun");
+        for family in ["-4", "-6"] {
+            let _ = writeln!(text, "# ip -n NS {family} rule add iif {HELD} lookup 100");
+        }
+    }
     let _ = writeln!(text, "# Programs of the kernel (tcx), whose links weir has and nobody else:");
     let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
+    if holds {
+        let _ = writeln!(
+            text,
+            "#   NS {INSIDE}, in: new connections go to {HELD}, where weir holds them until their servers answer"
+        );
+        let _ = writeln!(text, "#   NS {HELD}, in: those go on to weir, and refusals to {INSIDE}");
+        let _ = writeln!(text, "#   {client}, out: errors about what weir has sent go to {INSIDE}");
+    }
     text.push_str("# There, with this configuration:\n");
     text
 }
@@ -69,7 +88,7 @@ pub(super) fn shown(route: &Route) -> String {
 ///
 /// # Errors
 /// What the kernel refuses. Nothing is left then.
-pub(super) fn open(route: &Route) -> Result<(Place, Way), Failure> {
+pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failure> {
     let kernel = |what: &'static str| move |error: io::Error| failed(what, &error);
     let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
     let [client, server] = [&route.client, &route.server].map(|name| side(&mut here, name));
@@ -88,19 +107,59 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way), Failure> {
     let hardware = here.link(index).map_err(kernel("the pair of interfaces"))?.hardware.ok_or_else(missing)?;
     let furnish = || furnish(mtu, &route.ports, hardware);
     namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
+    let mut programs = Programs::load().map_err(|error| refused(&error))?;
+    let device = (route.connect == Connect::First)
+        .then(|| namespace.enter(|| hold(&mut programs, mtu, hardware)))
+        .transpose()
+        .map_err(kernel("can't enter the namespace"))?
+        .transpose()?;
     let outside = running(&mut here, index).map_err(kernel("the pair of interfaces"))?;
     let number =
         outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
     let inside = Inside { namespace: number, name: &outer, index, hardware };
-    let intercept = Intercept::open(&client.0, &server.0, inside, &route.ports).map_err(|error| match error {
-        weir_bpf::BpfError::NotPermitted => Failure::Privilege(format!("weir: can't lead connections here: {error}\n")),
-        weir_bpf::BpfError::Kernel(why) => Failure::Running(format!("weir: can't lead connections here: {why}\n")),
-    })?;
+    let intercept =
+        Intercept::open(programs, &client.0, &server.0, inside, &route.ports).map_err(|error| refused(&error))?;
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
     tell(format_args!("takes new TCP connections from {from} to {to}, {plural} {ports}; without weir they pass by"));
-    Ok((Place { namespace }, Way { intercept, interfaces: here, index }))
+    Ok((Place { namespace }, Way { intercept, interfaces: here, index }, device))
+}
+
+/// Why the kernel does not take programs.
+fn refused(error: &BpfError) -> Failure {
+    let text = format!("weir: can't lead connections here: {error}\n");
+    match error {
+        BpfError::NotPermitted => Failure::Privilege(text),
+        BpfError::Kernel(_) => Failure::Running(text),
+    }
+}
+
+/// Has first packets come out of a device, in the namespace that this thread is in.
+fn hold(programs: &mut Programs, mtu: u32, hardware: [u8; 6]) -> Result<Device, Failure> {
+    let kernel = |error: io::Error| failed("no device to hold first packets", &error);
+    let missing = || kernel(io::ErrorKind::NotFound.into());
+    let tun = Tun::create(HELD).map_err(kernel)?;
+    let mut interfaces = Interfaces::here().map_err(kernel)?;
+    let index = |interfaces: &Interfaces, name| interfaces.index(name).map_err(kernel)?.ok_or_else(missing);
+    let (device, out) = (index(&interfaces, HELD)?, index(&interfaces, INSIDE)?);
+    // Not both families may be there.
+    let _ = interfaces.keep_silent(device);
+    interfaces.set_limits(device, mtu, HELD_PACKETS).map_err(kernel)?;
+    let filter = format!("/proc/sys/net/ipv4/conf/{HELD}/rp_filter");
+    fs::write(filter, "0").map_err(kernel)?;
+    interfaces.set_up(device).map_err(kernel)?;
+    for family in ALL {
+        match interfaces.lead_in_also(HELD, family) {
+            Err(error) if family.is_ipv4() => return Err(kernel(error)),
+            // A kernel without IPv6 has nothing to lead.
+            _ => {}
+        }
+    }
+    let hold = programs
+        .hold(Holding { out: (INSIDE, out), device: (HELD, device), hardware })
+        .map_err(|error| refused(&error))?;
+    Ok(Device { tun, hold })
 }
 
 /// Waits until an interface carries packets: what came before would be lost.

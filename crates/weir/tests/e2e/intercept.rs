@@ -22,17 +22,17 @@ on_both_drivers!(
 );
 
 /// `weir intercept` here.
-struct Intercept {
+pub(crate) struct Intercept {
     child: Child,
     scratch: Scratch,
 }
 
 impl Intercept {
-    fn start(io: Io, more: &[&str]) -> Intercept {
+    pub(crate) fn start(io: Io, more: &[&str]) -> Intercept {
         Intercept::start_by(Command::new(env!("CARGO_BIN_EXE_weir")), io, more)
     }
 
-    fn start_by(mut command: Command, io: Io, more: &[&str]) -> Intercept {
+    pub(crate) fn start_by(mut command: Command, io: Io, more: &[&str]) -> Intercept {
         let scratch = Scratch::new();
         let said = std::fs::File::create(scratch.path("said")).expect("a file");
         command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
@@ -43,20 +43,25 @@ impl Intercept {
         intercept
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.scratch.path("said")).unwrap_or_default()
     }
 
-    fn total(&self, name: &str) -> u64 {
+    pub(crate) fn total(&self, name: &str) -> u64 {
+        self.totals()[name].as_u64().unwrap_or(0)
+    }
+
+    /// All that is counted.
+    pub(crate) fn totals(&self) -> serde_json::Value {
         let admin = self.scratch.path("admin.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", admin));
-        let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
-        status["totals"][name].as_u64().unwrap_or(0)
+        let mut status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+        status["totals"].take()
     }
 
     /// Ends it by this signal; what it said.
-    fn end(mut self, signal: &str) -> String {
+    pub(crate) fn end(mut self, signal: &str) -> String {
         let pid = self.child.id().to_string();
         assert!(run("kill", &[signal, &pid]).status.success());
         self.child.wait().expect("a child");
@@ -80,7 +85,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
 }
 
 /// Whether the kernel has what leads connections to weir; else that is told.
-fn takes_programs() -> bool {
+pub(crate) fn takes_programs() -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["intercept", "check", "--client-side", "lo", "--server-side", "lo", "--ports", "80"]);
     let said = crate::kit::finish(command.env("WEIR_ADMIN", "off")).stdout;
@@ -90,7 +95,7 @@ fn takes_programs() -> bool {
 }
 
 /// All that could be left here: interfaces, and rules and routes that are not the kernel's own.
-fn surroundings() -> String {
+pub(crate) fn surroundings() -> String {
     let shown = |line: &str| String::from_utf8(run("ip", &line.split(' ').collect::<Vec<_>>()).stdout).expect("text");
     let names = shown("-o link");
     let names = names.lines().filter_map(|line| line.split(": ").nth(1)).map(|name| format!("{name}\n"));
@@ -99,7 +104,7 @@ fn surroundings() -> String {
     names.chain(rules).collect()
 }
 
-fn echoes(stream: &mut TcpStream) {
+pub(crate) fn echoes(stream: &mut TcpStream) {
     stream.write_all(b"ping").expect("open");
     let mut back = [0; 4];
     stream.read_exact(&mut back).expect("what was said");
@@ -343,6 +348,11 @@ fn what_stands_in_the_way_is_said() {
                 && said.contains("congestion \"cubic\""),
             "{said}"
         );
+        assert!(!said.contains("tuntap"), "{said}");
+        let (code, said) = with(&["--print", "--connect", "first"]);
+        assert!(code == Some(0) && said.contains("# ip -n NS tuntap add held mode tun"), "{said}");
+        let (code, said) = with(&["--connect", "last"]);
+        assert!(code == Some(2) && said.contains("[possible values: accept, first]"), "{said}");
         assert!(!run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"), "nothing was made");
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", env!("CARGO_BIN_EXE_weir"), "intercept"]);

@@ -26,6 +26,7 @@ mod hostile_upstreams;
 mod http2;
 mod http2_floods;
 mod intercept;
+mod intercept_first;
 mod lab_link;
 mod limits;
 mod log;

@@ -48,6 +48,6 @@ pub(crate) enum Middle {
     },
     /// weir with a `tcp` that is transparent, on this driver; likewise.
     Weir(&'static str),
-    /// `weir intercept`.
-    Intercept,
+    /// `weir intercept`, with this `--connect`.
+    Intercept(&'static str),
 }

@@ -12,6 +12,16 @@ pub(crate) const ROUTED: &str = "routed";
 
 /// Who takes part, the base line first.
 const ALL: &[&str] = &[ROUTED, RIVAL, "haproxy-through-copy", "weir-through", "weir-through-epoll", "weir-intercept"];
+/// The same where connections count: what is done for each of them.
+const MANY: &[&str] = &[
+    ROUTED,
+    RIVAL,
+    "haproxy-through-copy",
+    "weir-through",
+    "weir-through-epoll",
+    "weir-intercept",
+    "weir-intercept-first",
+];
 
 /// What tables compare in a closed loop.
 pub(crate) const CLOSED: &[Compared] =
@@ -96,7 +106,7 @@ fn cell(pep: Pep) -> Cell {
         Pace::Half => "by the clock, at half of HAProxy's rate".to_owned(),
     };
     let title = format!("objects of {size} through a router, a connection each, {how}");
-    Cell::new(&name(pep), &title, Load::Pep(pep), ALL).from(Origin::None)
+    Cell::new(&name(pep), &title, Load::Pep(pep), if pep.bytes <= 64 << 10 { MANY } else { ALL }).from(Origin::None)
 }
 
 #[cfg(test)]

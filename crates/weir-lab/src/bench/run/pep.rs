@@ -113,10 +113,11 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
             let file = configured("kdl", settings::weir_through(SERVER.port(), stage.cores(), io))?;
             begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
         }
-        Middle::Intercept => {
+        Middle::Intercept(connect) => {
             let port = SERVER.port().to_string();
             let words = ["intercept", "--client-side", INTERFACES[0], "--server-side", INTERFACES[1], "--ports", &port];
-            let mut process = begin(stage.weir(), &[&words[..], &["--admin", "off"]].concat())?;
+            let more = ["--connect", connect, "--admin", "off"];
+            let mut process = begin(stage.weir(), &[&words[..], &more].concat())?;
             // It is in a namespace of its own, which nobody else can look into.
             let is_there = || fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on "));
             process.await_that("listen", is_there)?;

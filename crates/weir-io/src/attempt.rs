@@ -1,0 +1,187 @@
+//! A connect whose outcome is passed on to somebody else, so that it matters what exactly was said: that the server refuses, or who reported that it
+//! can't be reached, and how (ICMP). For whoever asks a server before its client is told anything; the drivers need less. ip(7): IP_RECVERR.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{connect, sockopt};
+
+use crate::Outbound;
+use crate::net::check_len;
+use crate::way::set_option;
+
+/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` (linux/errqueue.h).
+const FROM_NETWORK: [u8; 2] = [2, 3];
+/// `struct sock_extended_err`, behind which the address is of who has reported it.
+const ERROR_BYTES: usize = 16;
+/// Room for that, with its header, and for whatever else the kernel may add.
+const CONTROL_WORDS: usize = 32;
+
+/// A connect that is under way.
+#[derive(Debug)]
+pub struct Attempt {
+    socket: OwnedFd,
+    is_ipv6: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The server has taken it.
+    Connected(OwnedFd),
+    /// The server has refused it (RST).
+    Refused,
+    /// Somebody on the way has reported that it can't be reached.
+    Unreachable(Report),
+    /// It has failed without a word from anybody: nothing came back (ETIMEDOUT), or the reason is here.
+    Failed(io::Error),
+}
+
+/// An error of ICMP (RFC 792, RFC 4443).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Type and code.
+    pub kind: u8,
+    /// The latter.
+    pub code: u8,
+    /// Who has sent it.
+    pub from: IpAddr,
+}
+
+impl Attempt {
+    /// Begins. When it has ended its descriptor can be written to, as poll(2) says.
+    ///
+    /// # Errors
+    /// As socket(2), bind(2), connect(2). EADDRNOTAVAIL or EADDRINUSE: what `way` says is taken for this server.
+    pub fn begin(way: Outbound<'_>, to: SocketAddr) -> io::Result<Attempt> {
+        let attempt = Attempt { socket: way.socket(to, true)?, is_ipv6: to.is_ipv6() };
+        attempt.report(true)?;
+        match connect(&attempt.socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(attempt),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What has come of it, when it has ended.
+    pub fn outcome(self) -> Outcome {
+        let said = sockopt::socket_error(&self.socket).unwrap_or_else(Err);
+        match (said, self.reported()) {
+            // What is reported from now on is no reason to give up a connection that stands.
+            (Ok(()), _) => match self.report(false) {
+                Ok(()) => Outcome::Connected(self.socket),
+                Err(error) => Outcome::Failed(error),
+            },
+            (Err(_), Some(report)) => Outcome::Unreachable(report),
+            (Err(Errno::CONNREFUSED), None) => Outcome::Refused,
+            (Err(error), None) => Outcome::Failed(error.into()),
+        }
+    }
+
+    fn report(&self, on: bool) -> io::Result<()> {
+        match self.is_ipv6 {
+            true => set_option(&self.socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on),
+            false => set_option(&self.socket, libc::IPPROTO_IP, libc::IP_RECVERR, on),
+        }
+    }
+
+    /// The error that was reported, if one was.
+    fn reported(&self) -> Option<Report> {
+        let mut control = [0u64; CONTROL_WORDS];
+        // SAFETY: msghdr is plain data for which all zeroes is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: `message` names `control` alone, which is writable for its length and outlives the call.
+        check_len(unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) }).ok()?;
+        // SAFETY: the kernel has filled `control` with messages, whose length is in `message`.
+        let mut at = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+        while !at.is_null() {
+            // SAFETY: `at` is a header of a message within `control`.
+            let header = unsafe { &*at };
+            let kind = (header.cmsg_level, header.cmsg_type);
+            // SAFETY: numbers are all that is given.
+            let bytes = (header.cmsg_len as usize).saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
+            if kind == (libc::IPPROTO_IP, libc::IP_RECVERR) || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) {
+                // SAFETY: so many bytes of data stand behind that header, as it says itself.
+                let data = unsafe { std::slice::from_raw_parts(libc::CMSG_DATA(at), bytes) };
+                return read(data);
+            }
+            // SAFETY: as above; the next one lies within `control`, or there is none.
+            at = unsafe { libc::CMSG_NXTHDR(&raw const message, at) };
+        }
+        None
+    }
+}
+
+impl AsFd for Attempt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Reads `struct sock_extended_err` and the address behind it.
+fn read(data: &[u8]) -> Option<Report> {
+    let (error, from) = data.split_at_checked(ERROR_BYTES)?;
+    if !FROM_NETWORK.contains(&error[4]) {
+        return None;
+    }
+    let family = i32::from(u16::from_ne_bytes(*from.first_chunk()?));
+    let from: IpAddr = match family {
+        libc::AF_INET => from.get(4..)?.first_chunk::<4>().copied()?.into(),
+        libc::AF_INET6 => from.get(8..)?.first_chunk::<16>().copied()?.into(),
+        _ => return None,
+    };
+    Some(Report { kind: error[5], code: error[6], from })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: who takes a connect and who refuses it is told, of both families; what is reported is read as it is laid out. How: loopback, examples.
+
+    use std::net::TcpListener;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    fn outcome(to: SocketAddr) -> Outcome {
+        let attempt = Attempt::begin(Outbound::default(), to).expect("a socket");
+        poll(&mut [PollFd::new(&attempt, PollFlags::OUT)], None).expect("it ends");
+        attempt.outcome()
+    }
+
+    #[test]
+    fn servers_take_it_or_refuse_it() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(host).expect("a port");
+            let to = listener.local_addr().expect("bound");
+            assert!(matches!(outcome(to), Outcome::Connected(_)), "{host}");
+            drop(listener);
+            assert!(matches!(outcome(to), Outcome::Refused), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_read() {
+        let mut data = vec![0; ERROR_BYTES];
+        data[4..7].copy_from_slice(&[2, 3, 13]);
+        data.extend_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        data.extend_from_slice(&[0, 0, 198, 18, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(read(&data), Some(Report { kind: 3, code: 13, from: [198, 18, 2, 1].into() }));
+        for short in 0..ERROR_BYTES + 8 {
+            assert_eq!(read(&data[..short]), None);
+        }
+        // What this machine says itself is no report.
+        data[4] = 1;
+        assert_eq!(read(&data), None);
+        data[4..7].copy_from_slice(&[3, 1, 4]);
+        data.truncate(ERROR_BYTES);
+        data.extend_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+        data.extend_from_slice(&[0; 6]);
+        data.extend_from_slice(&[0xfd, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(read(&data).map(|report| report.from), Some("fd00:2::1".parse().expect("an address")));
+    }
+}

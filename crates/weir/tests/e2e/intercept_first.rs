@@ -1,0 +1,278 @@
+//! Proves: with `weir intercept --connect first` clients hear what their servers say, and nothing before: they are refused, told by the network, or left in
+//! silence as without weir; who is accepted is joined with the connection that is there; packets that come again change nothing; what can't be held is
+//! accepted as usual; nothing is left of what was held. How: the real binary between two networks of the test, and the same without it. Needs root.
+//! docs/semantics.md §24.
+
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Barrier;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
+
+use crate::intercept::{Intercept, echoes, surroundings, takes_programs};
+use crate::kit::{Io, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::transparent::{Between, CLIENT, SERVER};
+
+on_both_drivers!(
+    servers_are_asked_first,
+    the_network_says_what_it_would,
+    silence_is_silence,
+    a_packet_that_comes_again_changes_nothing,
+    many_at_once,
+    without_room_clients_are_accepted_first,
+    nothing_is_left_of_what_was_held,
+);
+
+const FIRST: [&str; 2] = ["--connect", "first"];
+
+fn in_network(test: &str, io: Io, body: impl FnOnce()) {
+    in_own_network_as_root(&format!("intercept_first::{}::{test}", io.word()), || {
+        if takes_programs() {
+            body();
+        }
+    });
+}
+
+/// Both families, and neighbours that know each other.
+fn between() -> Between {
+    let between = Between::new();
+    SERVER.iter().for_each(|host| between.serve(host, 8080));
+    for (from, to) in CLIENT.into_iter().zip(SERVER) {
+        between.ask(from, 3999, to, 8080).expect("nobody is between");
+    }
+    between
+}
+
+impl Intercept {
+    /// How often this has come of a packet.
+    fn held(&self, word: &str) -> u64 {
+        self.totals()["tcp_held"][word].as_u64().unwrap_or(0)
+    }
+}
+
+/// Networks behind the servers' machine: one that it drops all for, and such that it knows to be unreachable or forbidden.
+const DROPPED: [&str; 2] = ["198.18.7.1", "fd00:7::1"];
+const UNREACHABLE: [&str; 2] = ["198.18.8.1", "fd00:8::1"];
+const FORBIDDEN: [&str; 2] = ["198.18.9.1", "fd00:9::1"];
+
+/// Machines that were in the servers' network until now, and what has this machine find out that they are gone within seconds.
+const GONE: [&str; 2] = ["198.18.2.77", "fd00:2::77"];
+const SOON: [&str; 3] = ["delay_first_probe_time", "ucast_solicit", "mcast_solicit"];
+
+fn make_networks(between: &Between) {
+    between.servers.inside(|| {
+        for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/{name}"), "1").expect("root may");
+        }
+    });
+    for (kind, hosts) in [("blackhole", DROPPED), ("unreachable", UNREACHABLE), ("prohibit", FORBIDDEN)] {
+        for ((family, host), via) in ["-4", "-6"].into_iter().zip(hosts).zip(SERVER) {
+            between.servers.ip(&format!("{family} route add {kind} {host}"));
+            ip(&format!("{family} route add {host} via {via}"));
+        }
+    }
+}
+
+/// A connect that is under way.
+fn begin(between: &Between, from: &str, to: &str) -> Socket {
+    let [from, to] =
+        [(from, 0), (to, 8080)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+    between.clients.inside(|| {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+        socket.set_nonblocking(true).expect("an option");
+        socket.bind(&from.into()).expect("it is there");
+        let begun = socket.connect(&to.into()).expect_err("it takes time");
+        assert_eq!(Errno::from_io_error(&begun), Some(Errno::INPROGRESS));
+        socket
+    })
+}
+
+/// Whether a connect has ended, either way.
+fn has_ended(socket: &Socket) -> bool {
+    let mut one = [PollFd::new(socket, PollFlags::OUT)];
+    poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("it is open") > 0
+}
+
+fn servers_are_asked_first(io: Io) {
+    in_network("servers_are_asked_first", io, || {
+        let between = between();
+        let weir = Intercept::start(io, &["--connect", "first", "--server-congestion", "reno"]);
+        for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
+            // The server speaks first.
+            let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+            assert!(told.contains("4000 to ") && told.contains(from), "{told}");
+            echoes(&mut stream);
+            let refused = between.ask(from, 4001, to, 8443).expect_err("nobody is there");
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+            assert_eq!((weir.held("connected"), weir.held("refused"), weir.total("tcp_connections")), (at, at, at));
+            // The same ends once more.
+            stream.write_all(b"bye!").expect("open");
+            drop(stream);
+            eventually("it is gone", || weir.total("client_connections") == 0);
+        }
+        assert_eq!((weir.held("let-through"), weir.total("tcp_holding")), (0, 0));
+        let said = weir.end("-TERM");
+        assert!(said.contains("4 connections were taken"), "{said}");
+    });
+}
+
+fn the_network_says_what_it_would(io: Io) {
+    in_network("the_network_says_what_it_would", io, || {
+        let between = between();
+        make_networks(&between);
+        let all = [UNREACHABLE, FORBIDDEN, GONE];
+        for (family, name) in ["ipv4", "ipv6"].into_iter().flat_map(|family| SOON.map(|name| (family, name))) {
+            std::fs::write(format!("/proc/sys/net/{family}/neigh/ps/{name}"), "1").expect("root may");
+        }
+        let ask = || {
+            let pairs = all.iter().flat_map(|hosts| CLIENT.into_iter().zip(*hosts));
+            let said = pairs.map(|(from, to)| {
+                if GONE.contains(&to) {
+                    // Else this machine would say so itself before anybody takes anything. What is known of it from before goes first.
+                    run("ip", &["neigh", "del", to, "dev", "ps"]);
+                    ip(&format!("neigh replace {to} lladdr 02:00:00:00:00:77 dev ps nud stale"));
+                }
+                let error = between.ask(from, 0, to, 8080).expect_err("nobody is there");
+                Errno::from_io_error(&error).unwrap_or_else(|| panic!("{to}: {error}"))
+            });
+            said.collect::<Vec<_>>()
+        };
+        let without = ask();
+        assert!(without.contains(&Errno::HOSTUNREACH) && without.contains(&Errno::ACCESS), "{without:?}");
+        let weir = Intercept::start(io, &FIRST);
+        assert_eq!(ask(), without);
+        let held = weir.totals()["tcp_held"].take();
+        assert_eq!((held["unreachable"].as_u64(), weir.total("tcp_connections")), (Some(6), 0), "{held} {without:?}");
+        weir.end("-TERM");
+    });
+}
+
+fn silence_is_silence(io: Io) {
+    in_network("silence_is_silence", io, || {
+        let between = between();
+        make_networks(&between);
+        let weir = Intercept::start(io, &FIRST);
+        let silent: Vec<_> = CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, from, to)).collect();
+        eventually("they are held", || weir.total("tcp_holding") == 2);
+        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+        echoes(&mut stream);
+        assert!(!silent.iter().any(has_ended));
+        assert_eq!((weir.total("tcp_connections"), weir.held("let-through")), (1, 0));
+        drop(stream);
+        weir.end("-TERM");
+        assert!(!silent.iter().any(has_ended));
+    });
+}
+
+/// How often machines of clients have sent a first packet again.
+fn sent_again(between: &Between) -> u64 {
+    let text = between.clients.inside(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).expect("a file");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut both = names.split(' ').zip(values.split(' '));
+    both.find(|(name, _)| *name == "TCPSynRetrans").and_then(|(_, value)| value.parse().ok()).expect("a number")
+}
+
+fn a_packet_that_comes_again_changes_nothing(io: Io) {
+    in_network("a_packet_that_comes_again_changes_nothing", io, || {
+        let between = between();
+        let weir = Intercept::start(io, &FIRST);
+        // The server can't answer at first.
+        between.servers.ip(&format!("route add blackhole {}", CLIENT[0]));
+        let before = sent_again(&between);
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through"));
+            eventually("it has sent it again", || sent_again(&between) > before);
+            assert_eq!(weir.total("tcp_holding"), 1);
+            between.servers.ip(&format!("route del blackhole {}", CLIENT[0]));
+            let (mut stream, told) = asks.join().expect("no panic");
+            assert!(told.starts_with("198.18.1.2:4000 to "), "{told}");
+            echoes(&mut stream);
+        });
+        assert_eq!((weir.held("connected"), weir.held("let-through"), weir.total("tcp_connections")), (1, 0, 1));
+        weir.end("-TERM");
+    });
+}
+
+fn many_at_once(io: Io) {
+    in_network("many_at_once", io, || {
+        const THREADS: usize = 16;
+        const EACH: u64 = 20;
+        let between = between();
+        let weir = Intercept::start(io, &FIRST);
+        let together = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (between, together) = (&between, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    let at = thread % 2;
+                    let open =
+                        (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
+                    let open: Vec<(TcpStream, String)> = open.collect();
+                    open.into_iter().for_each(|(mut stream, _)| echoes(&mut stream));
+                });
+            }
+        });
+        let all = THREADS as u64 * EACH;
+        assert_eq!((weir.held("connected"), weir.total("tcp_connections")), (all, all));
+        assert_eq!((weir.held("let-through"), weir.total("tcp_holding")), (0, 0));
+        weir.end("-TERM");
+    });
+}
+
+fn without_room_clients_are_accepted_first(io: Io) {
+    in_network("without_room_clients_are_accepted_first", io, || {
+        let between = between();
+        make_networks(&between);
+        // A quarter of the descriptors may be held.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]);
+        let weir = Intercept::start_by(shell, io, &FIRST);
+        let mut silent = Vec::new();
+        eventually("there is no room", || {
+            silent.extend((0..10).map(|_| begin(&between, CLIENT[0], DROPPED[0])));
+            weir.total("tcp_holding") == 100
+        });
+        let (mut stream, told) = between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through");
+        assert!(told.starts_with("198.18.1.2:4000 to "), "{told}");
+        echoes(&mut stream);
+        let refused = between.ask(CLIENT[0], 4001, SERVER[0], 8443).expect_err("nobody is there");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionReset, "it was accepted");
+        assert!(weir.held("let-through") >= 2 && weir.held("connected") == 0);
+        weir.end("-TERM");
+    });
+}
+
+fn nothing_is_left_of_what_was_held(io: Io) {
+    in_network("nothing_is_left_of_what_was_held", io, || {
+        let between = between();
+        make_networks(&between);
+        let before = surroundings();
+        for signal in ["-INT", "-KILL"] {
+            let weir = Intercept::start(io, &FIRST);
+            let silent = begin(&between, CLIENT[0], DROPPED[0]);
+            let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
+            echoes(&mut stream);
+            eventually("it is held", || weir.total("tcp_holding") == 1);
+            weir.end(signal);
+            eventually("nothing is left", || surroundings() == before);
+            assert!(!has_ended(&silent), "{signal}");
+            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+            echoes(&mut stream);
+        }
+        // Whoever was held is served without weir when its packet comes again.
+        let weir = Intercept::start(io, &FIRST);
+        let waits = begin(&between, CLIENT[0], DROPPED[0]);
+        eventually("it is held", || weir.total("tcp_holding") == 1);
+        weir.end("-KILL");
+        between.servers.ip(&format!("addr add {}/32 dev s", DROPPED[0]));
+        between.servers.ip(&format!("route del blackhole {}", DROPPED[0]));
+        let listener = between.servers.inside(|| TcpListener::bind((DROPPED[0], 8080))).expect("a free port");
+        listener.accept().expect("it comes again");
+        eventually("it is connected", || has_ended(&waits) && waits.peer_addr().is_ok());
+    });
+}
