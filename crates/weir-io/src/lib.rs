@@ -29,6 +29,7 @@ pub mod sim;
 mod table;
 mod thread;
 mod tun;
+mod tuning;
 mod unix_listener;
 mod uring;
 mod wake;
@@ -54,6 +55,7 @@ pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, Proxy
 pub use rtnetlink::{Interfaces, Link};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use tun::{INTERFACE_NAME_BYTES_MAX, TUN_DEVICE, Tun};
+pub use tuning::{Knob, Tuning};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};
 pub use uring::Uring;
 pub use way::{Inbound, Outbound, check_congestion, check_transparent};

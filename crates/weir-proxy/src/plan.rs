@@ -14,6 +14,7 @@ mod shield;
 mod shutdown;
 mod slots;
 mod tcp;
+mod tuning;
 mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +45,7 @@ pub use shield::{
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
 pub use tcp::{NamesPlan, Serves, TcpPlan};
+pub use tuning::{Tunable, Tuning};
 pub use upgrade::UpgradePlan;
 
 /// Everything a worker needs to know.

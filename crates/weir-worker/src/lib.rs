@@ -18,6 +18,7 @@ mod opening;
 mod scheduling;
 mod start;
 mod tls;
+mod tuning;
 mod watchdog;
 mod worker;
 
@@ -33,5 +34,6 @@ pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use opening::{Inherited, Opened, Opening};
 pub use scheduling::Scheduling;
 pub use start::{Handle, Running, Sealing, ServerSeals, Setup, StartError, View, prepare, start};
+pub use tuning::tuning;
 pub use watchdog::Watchdog;
 pub use worker::Worker;

@@ -16,6 +16,7 @@ use weir_proxy::ending::Farewell;
 use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves};
 
 use crate::start::Sealing;
+use crate::tuning::tuning;
 use crate::worker::Worker;
 
 /// How long a listener that goes accepts those whose connection was being made: longer than a round trip nearly everywhere.
@@ -90,7 +91,8 @@ struct Listener {
 /// How connections of a listener are taken.
 pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
     let passed_on = matches!(plan.serves, Serves::Tcp(_));
-    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), passed_on }
+    let tuning = tuning(plan.tuning.as_deref());
+    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), tuning, passed_on }
 }
 
 impl Listeners {

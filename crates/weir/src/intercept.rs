@@ -7,12 +7,15 @@
 mod keeper;
 mod obstacles;
 mod place;
+mod sides;
 
 use std::net::{Ipv6Addr, UdpSocket};
 
 use clap::{Args, ValueEnum};
 use weir_config::{Interception, parse_with};
+use weir_io::Interfaces;
 
+use self::sides::{ClientSide, ServerSide};
 use crate::cli::EngineArgs;
 use crate::failure::Failure;
 use crate::upgrade::Heritage;
@@ -45,12 +48,12 @@ pub(crate) struct InterceptArgs {
     /// Ports whose connections are taken
     #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Congestion control towards clients, such as bbr [default: the system's]
-    #[arg(long, value_name = "NAME")]
-    client_congestion: Option<String>,
-    /// Congestion control towards servers [default: the system's]
-    #[arg(long, value_name = "NAME")]
-    server_congestion: Option<String>,
+    /// How connections with clients are.
+    #[command(flatten)]
+    client: ClientSide,
+    /// How connections to servers are.
+    #[command(flatten)]
+    server: ServerSide,
     /// Become this user, once everything is set up
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -75,6 +78,8 @@ struct Route {
     server: String,
     ports: Vec<u16>,
     congestion: Vec<String>,
+    /// Segments that connections begin with, towards clients and towards servers.
+    initcwnd: [Option<u32>; 2],
 }
 
 /// Does the verb; returns when the proxy has ended.
@@ -82,8 +87,7 @@ struct Route {
 /// # Errors
 /// Wrong flags, what stands in the way, or what [`run::serve`] says.
 pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<(), Failure> {
-    let InterceptArgs { action, client_side, server_side, mut ports, client_congestion, server_congestion, .. } =
-        arguments;
+    let InterceptArgs { action, client_side, server_side, mut ports, client, server, .. } = arguments;
     if arguments.engine.metrics.is_some() {
         let text = "weir: --metrics would listen where nobody can connect; `weir status` shows the same\n";
         return Err(Failure::Usage(text.to_owned()));
@@ -96,12 +100,16 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             ports.len()
         )));
     }
-    let congestion = [&client_congestion, &server_congestion].into_iter().flatten().cloned().collect();
-    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion };
+    let congestion = client.congestion.iter().chain(&server.congestion).cloned().collect();
+    let initcwnd = [client.initcwnd, server.initcwnd];
+    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion, initcwnd };
+    let (mut client, server) = (client.options(), server.options());
+    if initcwnd[0].is_some() {
+        client.push(("mark", Interfaces::MARK.to_string()));
+    }
     let common = arguments.engine.into();
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    let text =
-        Interception { ports, ipv6, client_congestion, server_congestion, user: arguments.user, common }.to_kdl();
+    let text = Interception { ports, ipv6, client, server, user: arguments.user, common }.to_kdl();
     // What is wrong here was wrong on the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;

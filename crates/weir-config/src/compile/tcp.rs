@@ -7,6 +7,7 @@ use weir_proxy::plan::{NamesPlan, ORIGINAL_DESTINATION, PipelineMode, Pool, Serv
 
 use super::Compiler;
 use crate::check::{Checked, Chosen, default_of};
+use crate::options::SOCKETS;
 use crate::problem::{Problem, Span};
 use crate::schema::Default;
 
@@ -212,7 +213,8 @@ fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamP
         compiler.push(Problem::new("conflict", &balance.place("mode"), message).help(help));
     }
     let rows = |block: &'_ Checked, known: &'static [&'static str]| -> Vec<Chosen> {
-        let all = block.block.rows().filter(|row| !known.contains(&row.name));
+        let is_known = |name| known.contains(&name) || SOCKETS.iter().any(|row| row.name == name);
+        let all = block.block.rows().filter(|row| !is_known(row.name));
         all.filter_map(|row| block.chosen(row.name)).filter(|chosen| is_unusual(chosen)).cloned().collect()
     };
     let mut without: Vec<Chosen> = rows(block, &OF_UPSTREAM);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::{NO_ADDRESS, ProxyProtocol};
+use super::{NO_ADDRESS, ProxyProtocol, Tuning};
 
 /// How connections to the servers of an upstream are made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +14,8 @@ pub struct Dial {
     pub source: Source,
     /// The name of their congestion control (tcp(7), TCP_CONGESTION). None, the default: that of the system.
     pub congestion: Option<Arc<str>>,
+    /// Other options of their sockets. None, the default: there are none.
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 /// Where connections to servers come from.
@@ -38,6 +40,8 @@ pub struct Way {
     pub is_client: bool,
     /// As [`Dial::congestion`].
     pub congestion: Option<Arc<str>>,
+    /// As [`Dial::tuning`].
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 impl Dial {
@@ -49,8 +53,9 @@ impl Dial {
             Source::Address(address) => (Some(SocketAddr::new(address, 0)), false),
             Source::Client => (client, client.is_some()),
         };
-        let is_usual = from.is_none() && self.congestion.is_none();
-        (!is_usual).then(|| Box::new(Way { from, is_client, congestion: self.congestion.clone() }))
+        let Dial { congestion, tuning, .. } = self;
+        let is_usual = from.is_none() && congestion.is_none() && tuning.is_none();
+        (!is_usual).then(|| Box::new(Way { from, is_client, congestion: congestion.clone(), tuning: tuning.clone() }))
     }
 }
 
@@ -59,6 +64,7 @@ mod tests {
     //! Proves: a connection comes from where its upstream says, and a client's only where there is one. How: examples.
 
     use super::*;
+    use crate::plan::Tunable;
 
     #[test]
     fn where_connections_come_from() {
@@ -75,5 +81,9 @@ mod tests {
         assert_eq!((way(Source::Client, None), way(Source::Client, Some(nobody))), (None, None));
         let paced = Dial { congestion: Some("bbr".into()), ..Dial::default() }.way(None);
         assert_eq!(paced.map(|way| (way.from, way.congestion)), Some((None, Some("bbr".into()))));
+        let mut tuning = Tuning::default();
+        tuning.set(Tunable::Mark, Some(7));
+        let marked = Dial { tuning: Some(tuning.into()), ..Dial::default() }.way(None).expect("not as usual");
+        assert_eq!(marked.tuning.and_then(|tuning| tuning.get(Tunable::Mark)), Some(7));
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Location, Protocols, Serves, TlsPlan};
+use super::{Location, Protocols, Serves, TlsPlan, Tuning};
 
 /// One address, or one path, that clients connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct ListenerPlan {
     pub transparent: bool,
     /// The name of the congestion control of its clients' connections (tcp(7), TCP_CONGESTION). None, the default: that of the system.
     pub congestion: Option<Arc<str>>,
+    /// Other options of its socket, which its clients' connections have, too. None, the default: there are none.
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 impl ListenerPlan {
@@ -44,6 +46,12 @@ impl ListenerPlan {
             proxy_protocol: false,
             transparent: false,
             congestion: None,
+            tuning: None,
         }
+    }
+
+    /// The interface by which alone its clients come.
+    pub(super) fn device(&self) -> Option<&str> {
+        self.tuning.as_ref()?.device.as_deref()
     }
 }

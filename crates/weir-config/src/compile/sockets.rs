@@ -1,0 +1,51 @@
+//! Socket options of `listen` and `upstream` -> plan. Called where these are compiled.
+
+use std::sync::Arc;
+
+use weir_proxy::plan::{Tunable, Tuning, UNIX};
+
+use super::Compiler;
+use crate::check::Checked;
+use crate::options::SOCKETS;
+use crate::problem::Problem;
+use crate::schema::Setting;
+use crate::texts::sockets as texts;
+
+/// What is written of them; None: nothing.
+pub(super) fn tuning(block: &Checked) -> Option<Arc<Tuning>> {
+    let device = Some(block.text("device")).filter(|name| !name.is_empty());
+    let mut tuning = Tuning::by(device);
+    for option in Tunable::ALL {
+        tuning.set(option, value(block, option));
+    }
+    (tuning != Tuning::default()).then(|| Arc::new(tuning))
+}
+
+/// In the unit that the plan has. What was wrong has been reported.
+fn value(block: &Checked, option: Tunable) -> Option<u64> {
+    match block.setting(option.word())? {
+        Setting::Time(us) => Some(us.div_ceil(1000)),
+        Setting::Size(number) | Setting::Count(number) => Some(*number),
+        Setting::Text(text) => match option {
+            Tunable::Dscp => texts::code_point(text),
+            Tunable::MaxRate => texts::bytes_per_second(text).ok(),
+            _ => text.parse().ok(),
+        },
+        Setting::Flag(_) | Setting::Word(_) => None,
+    }
+}
+
+/// Names of those that stand in a block.
+pub(super) fn chosen(block: &Checked) -> impl Iterator<Item = &'static str> {
+    SOCKETS.iter().map(|row| row.name).filter(|name| block.chosen(name).is_some())
+}
+
+/// They are about sockets of TCP, and servers may be elsewhere.
+pub(super) fn check_servers(compiler: &mut Compiler<'_>, upstream: &Checked) {
+    let Some(server) = upstream.all("server").find(|server| server.text("address").starts_with(UNIX)) else { return };
+    for name in chosen(upstream) {
+        let message = format!("`{name}` is for connections of TCP, and `{}` is none", server.text("address"));
+        let problem = Problem::new("conflict", &upstream.place(name), message);
+        compiler.push(problem.related(&server.place("address"), "here").help("write two upstreams"));
+    }
+}
