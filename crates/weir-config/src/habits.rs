@@ -5,7 +5,7 @@
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
     (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
-    (&["interface", "bind_to_device", "bindtodevice"], "`device \"eth1\"` in `listen` or `upstream`"),
+    (&["bind_to_device", "bindtodevice", "so_bindtodevice"], "`device \"eth1\"` in `listen` or `upstream`"),
     (&["sndbuf", "so_sndbuf"], "`send-buffer \"1MiB\"` in `listen` or `upstream`"),
     (&["rcvbuf", "so_rcvbuf"], "`receive-buffer \"1MiB\"` in `listen` or `upstream`"),
     (&["tos", "set_tos", "ip_tos"], "`dscp \"af21\"` in `listen` or `upstream`"),

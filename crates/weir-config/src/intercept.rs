@@ -50,7 +50,7 @@ mod tests {
 
     use std::sync::Arc;
 
-    use weir_proxy::plan::{Tunable, Tuning};
+    use weir_proxy::plan::{Congestion, Tunable, Tuning};
 
     use super::*;
 
@@ -60,7 +60,7 @@ mod tests {
             ports: vec![80, 443],
             ipv6: true,
             client: vec![("congestion", "bbr".to_owned()), ("mss", "1200".to_owned())],
-            server: vec![("congestion", "cubic".to_owned()), ("max-rate", "20Mbit/s".to_owned())],
+            server: vec![("congestion", "cubic,reno".to_owned()), ("max-rate", "20Mbit/s".to_owned())],
             ..Interception::default()
         };
         for asked in [all.clone(), Interception { ports: vec![8080], ipv6: false, ..Interception::default() }] {
@@ -71,11 +71,11 @@ mod tests {
             let is_all = asked.ipv6;
             let of = |tuning: &Option<Arc<Tuning>>, option| tuning.as_ref().and_then(|tuning| tuning.get(option));
             for listener in &config.plan.listeners {
-                assert_eq!(listener.congestion.as_deref(), is_all.then_some("bbr"));
+                assert_eq!(listener.congestion, Congestion::new(is_all.then_some("bbr").into_iter()));
                 assert_eq!(of(&listener.tuning, Tunable::Mss), is_all.then_some(1200));
             }
             let dial = &config.plan.upstreams[0].dial;
-            assert_eq!(dial.congestion.as_deref(), is_all.then_some("cubic"));
+            assert_eq!(dial.congestion, Congestion::new(["cubic", "reno"].into_iter().filter(|_| is_all)));
             assert_eq!(of(&dial.tuning, Tunable::MaxRate), is_all.then_some(2_500_000));
         }
         let wrong = Interception { server: vec![("congestion", "B\"R".to_owned())], ..all };

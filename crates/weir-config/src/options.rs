@@ -144,7 +144,7 @@ const LISTEN: Block = Block {
             "congestion",
             CONGESTION,
             Default::Absent,
-            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). Without this option that of the system.",
+            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). In `tcp` up to four names: each has an equal part of the connections (docs/semantics.md §24b). Without this option that of the system.",
         ),
         row(
             "transparent",
@@ -159,7 +159,7 @@ const LISTEN: Block = Block {
     ..BLOCK
 };
 
-const CONGESTION: Kind = Kind::Text("the name of a congestion control", texts::congestion);
+const CONGESTION: Kind = Kind::List("the name of a congestion control", texts::congestion);
 
 const CLIENT: Block = Block {
     name: "client",
@@ -382,7 +382,7 @@ const UPSTREAM: Block = Block {
             "congestion",
             CONGESTION,
             Default::Absent,
-            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). Without this option that of the system.",
+            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). For `tcp` up to four names: each has an equal part of the connections (docs/semantics.md §24b). Without this option that of the system.",
         ),
         row(
             "connect-retries",

@@ -10,6 +10,7 @@ mod buffer;
 pub mod conformance;
 mod driver;
 mod epoll;
+mod ethtool;
 mod inherited;
 mod later;
 mod local;
@@ -19,6 +20,7 @@ mod netlink;
 pub mod nft;
 mod options;
 mod outgoing;
+mod path;
 mod pool;
 mod privileges;
 mod probe;
@@ -42,11 +44,13 @@ pub use driver::{
     Token, Waker,
 };
 pub use epoll::Epoll;
+pub use ethtool::{Rss, rss};
 pub use inherited::take_inherited;
 pub use local::{OwnAddresses, local_addresses};
 pub use namespace::Namespace;
 pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listener_by, bind_listeners};
 pub use options::{IoChoice, Options};
+pub use path::Path;
 pub use privileges::{Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network};
 pub use probe::{DriverKind, Probe, choose, probe};
 #[cfg(any(test, feature = "fuzzing"))]

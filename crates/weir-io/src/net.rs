@@ -224,6 +224,13 @@ pub(crate) fn accept_queue(fd: RawFd) -> Option<AcceptQueue> {
     listening.then_some(AcceptQueue { waiting: info.tcpi_unacked, limit: info.tcpi_sacked })
 }
 
+/// Another congestion control for a connection; where it can't be had, nothing changes.
+pub(crate) fn set_congestion(fd: RawFd, name: &str) {
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = SockRef::from(&socket).set_tcp_congestion(name.as_bytes());
+}
+
 /// What has become of the bytes that were sent on a connection. Those on a unix socket are with the other side at once.
 pub(crate) fn delivery(fd: RawFd) -> Delivery {
     if unacknowledged(fd) == 0 {

@@ -185,10 +185,9 @@ impl<'a> Tuning<'a> {
         }
         let mut fresh = None;
         for (row, value) in ROWS.iter().zip(self.values) {
-            // Another protocol than plain TCP may have no such option.
-            let Ok(now) = row.read(socket, is_ipv6) else { continue };
+            let now = row.read(socket, is_ipv6);
             match value {
-                Some(value) if now == value * row.factor * row.read_factor => {}
+                Some(value) if matches!(now, Ok(now) if now == value * row.factor * row.read_factor) => {}
                 Some(value) => row.set(socket, is_ipv6, value)?,
                 None => {
                     let domain = if is_ipv6 { Domain::IPV6 } else { Domain::IPV4 };
@@ -199,7 +198,8 @@ impl<'a> Tuning<'a> {
                         none => none.insert(make().map_err(failed)?),
                     };
                     let usual = row.read(fresh, is_ipv6).map_err(failed)?;
-                    if now != usual {
+                    // Another protocol than plain TCP may have no such option, and nobody has set it then.
+                    if now.is_ok_and(|now| now != usual) {
                         row.give_back(socket, is_ipv6, usual).map_err(failed)?;
                     }
                 }

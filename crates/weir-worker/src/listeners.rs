@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_io::{AcceptQueue, Announced, Balancers, Driver, Inbound, OwnAddresses, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves};
+use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves, Side};
 
 use crate::start::Sealing;
 use crate::tuning::tuning;
@@ -92,7 +92,8 @@ struct Listener {
 pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
     let passed_on = matches!(plan.serves, Serves::Tcp(_));
     let tuning = tuning(plan.tuning.as_deref());
-    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), tuning, passed_on }
+    let congestion = plan.congestion.usual().map(AsRef::as_ref);
+    Inbound { transparent: plan.transparent, congestion, tuning, passed_on }
 }
 
 impl Listeners {
@@ -167,6 +168,14 @@ impl Listeners {
     /// Whether it takes connections to other addresses than those of this machine.
     pub(crate) fn is_transparent(&self, token: u64) -> bool {
         self.of_token(token).is_some_and(|(_, listener)| listener.plan.transparent)
+    }
+
+    /// The congestion control of this client, where it is one of several, and whether its connection has another one from its listener.
+    pub(crate) fn arm(&self, token: u64, client: SocketAddr) -> Option<(Arc<str>, bool)> {
+        let (_, listener) = self.of_token(token)?;
+        let congestion = Some(&listener.plan.congestion).filter(|congestion| congestion.is_divided())?;
+        let name = congestion.of(Side::Client, client)?;
+        Some((Arc::clone(name), congestion.usual() != Some(name)))
     }
 
     /// Whether servers are told the certificates of its clients.

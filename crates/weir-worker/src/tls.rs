@@ -48,7 +48,7 @@ impl<D: Driver> Worker<D> {
         let seal = self.server_seals.get(server as usize).and_then(Option::as_ref);
         let resets = Token::is_flow(token);
         let usual = Outbound { resets, ..Outbound::default() };
-        let way = way.map_or(usual, |Way { from, is_client, congestion, tuning: options }| Outbound {
+        let way = way.map_or(usual, |Way { from, is_client, congestion, tuning: options, .. }| Outbound {
             from: *from,
             transparent: *is_client,
             congestion: congestion.as_deref(),

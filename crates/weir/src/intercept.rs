@@ -4,6 +4,7 @@
 //! (`weir-bpf/src/intercept.rs`). All of that goes with the process, whatever ends it. What could be wrong is looked at before anything is changed
 //! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
 
+mod cores;
 mod keeper;
 mod obstacles;
 mod place;
@@ -100,7 +101,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             ports.len()
         )));
     }
-    let congestion = client.congestion.iter().chain(&server.congestion).cloned().collect();
+    let congestion = client.congestion.iter().chain(&server.congestion);
+    let congestion = congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
     let initcwnd = [client.initcwnd, server.initcwnd];
     let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion, initcwnd };
     let (mut client, server) = (client.options(), server.options());
@@ -117,8 +119,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
         terminal::print(&format!("{}\n{text}", place::shown(&route)));
         return Ok(());
     }
-    let found = obstacles::look(&route);
+    let mut found = obstacles::look(&route);
     if action == Some(Action::Check) {
+        found.judge_cores(&route);
         terminal::print(&found.to_string());
         return if found.is_clear() { Ok(()) } else { Err(Failure::Running(String::new())) };
     }

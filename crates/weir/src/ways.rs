@@ -29,9 +29,14 @@ fn are_transparent(plan: &Plan) -> bool {
 /// # Errors
 /// What can't be had, and the way out.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
-    let upstreams = plan.upstreams.iter().filter_map(|upstream| upstream.dial.congestion.as_deref());
-    let names: BTreeSet<&str> =
-        plan.listeners.iter().filter_map(|listener| listener.congestion.as_deref()).chain(upstreams).collect();
+    let upstreams = plan.upstreams.iter().flat_map(|upstream| upstream.dial.congestion.names());
+    let names: BTreeSet<&str> = plan
+        .listeners
+        .iter()
+        .flat_map(|listener| listener.congestion.names())
+        .chain(upstreams)
+        .map(AsRef::as_ref)
+        .collect();
     for name in names {
         weir_io::check_congestion(name).map_err(|error| Failure::binding(&error))?;
     }

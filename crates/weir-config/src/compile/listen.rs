@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_proxy::plan::{ListenerPlan, Location, Serves, Tuning, UNIX};
+use weir_proxy::plan::{Congestion, ListenerPlan, Location, Serves, Tuning, UNIX};
 
-use super::{BLOCKS_MAX, Compiler, narrow, pool, sockets, tcp};
+use super::{BLOCKS_MAX, Compiler, narrow, sockets, tcp};
 use crate::Account;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
@@ -77,14 +77,18 @@ fn kernel_options(
     block: &Checked,
     address: &Location,
     serves: Serves,
-) -> (bool, Option<Arc<str>>, Option<Arc<Tuning>>) {
-    let (transparent, congestion) = (block.flag("transparent"), pool::congestion(block));
-    let words = [("transparent", transparent), ("congestion", congestion.is_some())];
+) -> (bool, Congestion, Option<Arc<Tuning>>) {
+    let (transparent, congestion) = (block.flag("transparent"), sockets::congestion(block));
+    let words = [("transparent", transparent), ("congestion", congestion != Congestion::default())];
     let words = words.into_iter().filter_map(|(word, is_on)| is_on.then_some(word)).chain(sockets::chosen(block));
     for word in words.filter(|_| address.network().is_none()) {
         let message = format!("`{word}` is for listeners of TCP, and `{address}` is none");
         compiler.push(Problem::new("conflict", &block.place(word), message));
     }
+    if !matches!(serves, Serves::Tcp(_)) {
+        sockets::check_undivided(compiler, block, "a `listen` of `tcp`");
+    }
+    sockets::check_arms(compiler, block);
     if transparent && !matches!(serves, Serves::Tcp(_)) {
         let message = "`transparent` is for a `listen` of `tcp`: HTTP is not proxied to where a client was going";
         let help = "leave it out, or write the `listen` into a `tcp`";

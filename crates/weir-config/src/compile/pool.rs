@@ -1,9 +1,3 @@
-/// The congestion control that a block names.
-pub(super) fn congestion(block: &Checked) -> Option<Arc<str>> {
-    Some(block.text("congestion")).filter(|name| !name.is_empty()).map(Arc::from)
-}
-use std::sync::Arc;
-
 //! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
 //! by [`super::compile`].
 
@@ -35,9 +29,8 @@ pub(super) fn dial(block: &Checked) -> Dial {
         text => text.parse().map_or(Source::Route, Source::Address),
     };
     let proxy_protocol = proxy_protocol(block.word("proxy-protocol"));
-    Dial { proxy_protocol, source, congestion: congestion(block), tuning: sockets::tuning(block) }
+    Dial { proxy_protocol, source, congestion: sockets::congestion(block), tuning: sockets::tuning(block) }
 }
-
 
 /// The index of the upstream that has the same servers in this mode, added when there is none.
 fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_proxy::plan::{Tunable, Tuning, UNIX};
+use weir_proxy::plan::{ARMS_MAX, Congestion, Tunable, Tuning, UNIX};
 
 use super::Compiler;
 use crate::check::Checked;
@@ -33,6 +33,33 @@ fn value(block: &Checked, option: Tunable) -> Option<u64> {
         },
         Setting::Flag(_) | Setting::Word(_) => None,
     }
+}
+
+/// The congestion controls that a block names.
+pub(super) fn congestion(block: &Checked) -> Congestion {
+    Congestion::new(block.texts("congestion").into_iter())
+}
+
+/// Several are compared by connections that begin and end with those of clients.
+pub(super) fn check_undivided(compiler: &mut Compiler<'_>, block: &Checked, whose: &str) {
+    if congestion(block).is_divided() {
+        let message = format!("`congestion` has several names, which only {whose} can share its connections among");
+        compiler.push(Problem::new("conflict", &block.place("congestion"), message).help("name one"));
+    }
+}
+
+/// How many may be compared, and each once.
+pub(super) fn check_arms(compiler: &mut Compiler<'_>, block: &Checked) {
+    let names = block.texts("congestion");
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    let message = match twice {
+        Some((_, name)) => format!("`congestion` names `{name}` twice, and each has an equal part"),
+        None if names.len() > ARMS_MAX => {
+            format!("`congestion` has {} names, and at most {ARMS_MAX} share connections", names.len())
+        }
+        None => return,
+    };
+    compiler.push(Problem::new("conflict", &block.place("congestion"), message));
 }
 
 /// Names of those that stand in a block.

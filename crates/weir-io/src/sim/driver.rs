@@ -196,6 +196,14 @@ impl Driver for SimDriver {
         Delivery::Acknowledged
     }
 
+    /// Nothing is sent again, and nothing takes time but what a test says.
+    fn path(&mut self, _: Socket) -> Option<crate::Path> {
+        None
+    }
+
+    /// There is no congestion.
+    fn set_congestion(&mut self, _: Socket, _: &str) {}
+
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
         let world = self.world.borrow();
         let Kind::Stream { end, .. } = world.drivers[self.index].get(socket)?.kind else { return None };

@@ -240,6 +240,10 @@ counters! {
     tcp_connections: Total,
     /// Connects for connections of `tcp` that were repeated from another port than the client's, which was taken.
     tcp_ports_changed: Total,
+    /// Connections of `tcp` whose two sides were compared by the core that receives them: the first one of each worker, then one in 64.
+    tcp_cores_compared: Total,
+    /// Those of them that one core receives both sides of.
+    tcp_cores_same: Total,
     /// Open tunnels, and connections of `tcp` that are joined with a server's.
     tunnels: Gauge,
     /// Tunnels opened, and such connections.

@@ -13,7 +13,7 @@ macro_rules! side {
         #[derive(Args, Debug, Default)]
         pub(super) struct $name {
             #[arg(id = concat!($side, "-congestion"), long = concat!($side, "-congestion"), value_name = "NAME")]
-            #[arg(help = concat!("Congestion control towards ", $towards, ", such as bbr [default: the system's]"))]
+            #[arg(help = concat!("Congestion control towards ", $towards, ", such as bbr; several, as bbr,cubic, have equal parts [default: the system's]"))]
             pub(super) congestion: Option<String>,
             #[arg(id = concat!($side, "-initcwnd"), long = concat!($side, "-initcwnd"), value_name = "SEGMENTS")]
             #[arg(help = concat!("Segments that a connection towards ", $towards, " begins with [default: the system's, 10]"))]

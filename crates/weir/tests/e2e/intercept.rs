@@ -363,6 +363,13 @@ fn what_stands_in_the_way_is_said() {
             code == Some(0) && said.contains("note: pc is down") && said.contains("nothing stands in the way"),
             "{said}"
         );
+        assert!(said.contains("note: /sys does not show pc"), "{said}");
+        let mut command = Command::new("unshare");
+        let script = "mount -t sysfs sysfs /sys && exec \"$0\" intercept check \"$@\"";
+        command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")]).args(sides);
+        let done = crate::kit::finish(command.env("WEIR_ADMIN", "off"));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("note: pc is no card: a packet is received there by the core that sends it"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "pc", "--ports", "80"]);
         assert!(code == Some(1) && said.contains("pc is both sides"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "lo", "--ports", "80"]);

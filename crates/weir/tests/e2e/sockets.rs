@@ -6,22 +6,23 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use crate::kit::{DEADLINE, Io, Scratch, Weir, in_own_network_as_root, ip, on_both_drivers, run, status};
+use crate::kit::{DEADLINE, Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run, status};
 
-on_both_drivers!(each_side_has_its_own, what_can_not_be_had_is_said);
+on_both_drivers!(each_side_has_its_own, what_can_not_be_had_is_said, congestion_controls_are_compared);
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_own_network_as_root(&format!("sockets::{}::{test}", io.word()), body);
 }
 
-/// A server that greets whoever connects and keeps him.
+/// A server that greets whoever connects, and leaves when he does.
 fn greeter(host: &str) {
     let listener = TcpListener::bind(host).expect("a port of this network");
     std::thread::spawn(move || {
-        let mut kept = Vec::new();
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let _ = stream.write_all(b"hello");
-            kept.push(stream);
+            std::thread::spawn(move || {
+                let _ = stream.write_all(b"hello");
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
         }
     });
 }
@@ -60,28 +61,96 @@ fn each_side_has_its_own(io: Io) {
             let weir = Weir::start(io, 2, &first);
             let before = greeted(listen);
             let (clients, servers) = (shown("sport = :5000"), shown("dport = :6000"));
+            let class = |code: &str| format!("{}:{code}", if listen.starts_with('[') { "tclass" } else { "tos" });
             // What a segment holds is less by the time stamps in it; sizes are doubled by the kernel, and rates are in bits.
-            has(&clients, &["fwmark:0x7", "mss:988", "tb131072", "/20000000bps", "tos:0x48"]);
-            has(&servers, &["fwmark:0x9", "rb163840", "/8388608bps", "tos:0xb8", "%lo"]);
+            has(&clients, &["fwmark:0x7", "mss:988", "tb131072", "/20000000bps", &class("0x48")]);
+            has(&servers, &["fwmark:0x9", "rb163840", "/8388608bps", &class("0xb8"), "%lo"]);
             assert!(!clients.contains("%lo") && !servers.contains("mss:988"), "{clients}{servers}");
 
             // Others from now on, and some that are gone; who is there keeps what he has.
             weir.rewrite(&text("device=\"lo\" max-rate=\"30Mbit/s\"", "mark 10"));
             weir.answer(&["reload"]);
             drop(before);
-            let _after = greeted(listen);
+            eventually("who left is gone", || !shown("sport = :5000").contains("fwmark"));
+            let after = greeted(listen);
             let (clients, servers) = (shown("sport = :5000"), shown("dport = :6000"));
             has(&clients, &["%lo", "mss:988", "/30000000bps"]);
             has(&servers, &["fwmark:0xa", "rb163840"]);
-            for gone in ["fwmark", "tos:0x48", "/20000000bps"] {
+            for gone in ["fwmark", &class("0x48"), "/20000000bps"] {
                 assert!(!clients.contains(gone), "{clients}");
             }
             assert!(!servers.contains("%lo"), "{servers}");
             let refused = weir_refuses(&weir, &text("device=\"warp0\"", "mark 10"));
-            assert!(refused.contains("there is no such interface; this machine has lo"), "{refused}");
+            assert!(refused.contains("there is no such interface; this machine has "), "{refused}");
             assert_eq!(status(&weir)["reload"]["ok"], false);
+            drop(after);
             weir.stop();
         }
+    });
+}
+
+/// Two congestion controls that everybody may use.
+fn two_allowed() -> Option<[String; 2]> {
+    let all = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").expect("every Linux has it");
+    let mut names = all.split_whitespace().map(str::to_owned);
+    Some([names.next()?, names.next()?])
+}
+
+fn congestion_controls_are_compared(io: Io) {
+    in_network("congestion_controls_are_compared", io, || {
+        let Some([one, other]) = two_allowed() else {
+            return eprintln!("not tested: there are no two in net.ipv4.tcp_allowed_congestion_control");
+        };
+        greeter("127.0.0.1:6000");
+        let weir = Weir::start(
+            io,
+            2,
+            &format!(
+                "tcp {{ listen \"127.0.0.1:5000\" congestion=\"{one},{other}\"; proxy \"a\"; }}\n\
+                 upstream \"a\" {{ server \"127.0.0.1:6000\"; congestion \"{one}\" \"{other}\"; }}\n\
+                 route {{ respond 204; }}\n"
+            ),
+        );
+        let rows = || status(&weir)["congestion"].as_array().cloned().unwrap_or_default();
+        let of = |side: &str, name: &str, field: &str| {
+            let rows = rows();
+            let row = rows.iter().find(|row| row["side"] == *side && row["name"] == *name);
+            row.map_or(0, |row| row[field].as_u64().expect("a count"))
+        };
+        // Who has looked whether it listens has been the first one.
+        eventually("he is gone", || status(&weir)["totals"]["client_connections"] == 0);
+        let fields = ["connections", "bytes_sent", "bytes_sent_again"];
+        let measured = |side: &str| [&one, &other].map(|name| fields.map(|field| of(side, name, field)));
+        let before = ["client", "server"].map(measured);
+        let all: Vec<TcpStream> = (0..60).map(|_| greeted("127.0.0.1:5000")).collect();
+        let count =
+            |filter: &str, name: &str| shown(filter).split_whitespace().filter(|word| *word == name).count() as u64;
+        let sides = [("client", "sport = :5000"), ("server", "dport = :6000")];
+        let counts = sides.map(|(_, filter)| [&one, &other].map(|name| count(filter, name)));
+        for [one, other] in counts {
+            assert!(one + other == 60 && one >= 10 && other >= 10, "{counts:?}");
+        }
+        // What a client says in the end is what a server gets.
+        for mut client in all {
+            client.write_all(b"bye").expect("open");
+            client.shutdown(std::net::Shutdown::Write).expect("open");
+        }
+        eventually("all have left", || status(&weir)["totals"]["client_connections"] == 0);
+        for (((side, _), counts), before) in sides.iter().zip(counts).zip(before) {
+            let bytes = if *side == "client" { b"hello".len() } else { b"bye".len() } as u64;
+            for ((count, before), after) in counts.into_iter().zip(before).zip(measured(side)) {
+                let [connections, sent, again] = [0, 1, 2].map(|at| after[at] - before[at]);
+                assert_eq!((connections, sent - again), (count, count * bytes), "{side}: {before:?}, {after:?}");
+            }
+        }
+        for row in rows() {
+            assert!(row["rtt"]["p50_us"].as_u64() > Some(0), "{row}");
+            assert_eq!(row["duration"]["count"], row["connections"], "{row}");
+        }
+        let text = weir.answer(&["status"]);
+        assert!(text.contains("CONGESTION") && text.contains("one core receives both sides of"), "{text}");
+        assert!(status(&weir)["totals"]["tcp_cores_compared"].as_u64() >= Some(1));
+        weir.stop();
     });
 }
 
