@@ -15,6 +15,7 @@ mod requirements;
 mod route;
 mod shield;
 mod shutdown;
+mod sockets;
 mod split;
 mod tcp;
 mod tls;
@@ -272,6 +273,7 @@ impl Compiler<'_> {
             ..UpstreamPlan::default()
         };
         pool::check_announced(self, block, &plan, plan.pool);
+        sockets::check_servers(self, block);
         match block.all("pipeline").next() {
             Some(pipeline) if plan.pool == Pool::Pipelined => self.pipeline(pipeline, plan),
             // What stands there without effect has been reported.

@@ -21,7 +21,7 @@ pub(crate) fn lines(old: &Checked, new: &Checked) -> Vec<String> {
 
 /// `outside` names the blocks around, `here` this one.
 fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut Vec<String>) {
-    for row in old.block.positional.iter().chain(old.block.options) {
+    for row in old.block.rows() {
         let [before, after] =
             [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
         let [before, after] = [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));

@@ -5,6 +5,11 @@
 const OPTIONS: &[(&[&str], &str)] = &[
     (&["worker_processes", "nbthread", "nbproc", "worker_threads"], "`workers N` at the top"),
     (&["proxy_protocol", "accept_proxy", "accept_proxy_protocol"], "`proxy-protocol #true` in `listen`"),
+    (&["bind_to_device", "bindtodevice", "so_bindtodevice"], "`device \"eth1\"` in `listen` or `upstream`"),
+    (&["sndbuf", "so_sndbuf"], "`send-buffer \"1MiB\"` in `listen` or `upstream`"),
+    (&["rcvbuf", "so_rcvbuf"], "`receive-buffer \"1MiB\"` in `listen` or `upstream`"),
+    (&["tos", "set_tos", "ip_tos"], "`dscp \"af21\"` in `listen` or `upstream`"),
+    (&["tcp_ut", "tcp_user_timeout"], "`user-timeout \"30s\"` in `listen` or `upstream`"),
     (&["send_proxy", "send_proxy_v2"], "`proxy-protocol \"v2\"` in `upstream`"),
     (&["worker_connections", "maxconn"], "`connections N` in `client`"),
     (

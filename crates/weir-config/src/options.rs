@@ -1,6 +1,6 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
-//! `options/route.rs`, `tcp` in `options/tcp.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
+//! `options/route.rs`, `tcp` in `options/tcp.rs`, what sockets have in `options/sockets.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
 
 mod compress;
 mod discovery;
@@ -9,12 +9,14 @@ mod health;
 mod route;
 mod shield;
 mod shutdown;
+mod sockets;
 mod tcp;
 mod tls;
 mod upgrade;
 mod user;
 
 pub(crate) use discovery::SERVERS;
+pub(crate) use sockets::SOCKETS;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
@@ -142,7 +144,7 @@ const LISTEN: Block = Block {
             "congestion",
             CONGESTION,
             Default::Absent,
-            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). Without this option that of the system.",
+            "The congestion control towards clients, such as `bbr` (tcp(7), TCP_CONGESTION). In `tcp` up to four names: each has an equal part of the connections (docs/semantics.md §24b). Without this option that of the system.",
         ),
         row(
             "transparent",
@@ -151,12 +153,13 @@ const LISTEN: Block = Block {
             "Of `tcp`: takes connections to any address whose packets are led here by routes or rules (docs/semantics.md §24). Needs the capability CAP_NET_RAW.",
         ),
     ],
+    shared: SOCKETS,
     blocks: &[tls::TLS],
     repeats: true,
     ..BLOCK
 };
 
-const CONGESTION: Kind = Kind::Text("the name of a congestion control", texts::congestion);
+const CONGESTION: Kind = Kind::List("the name of a congestion control", texts::congestion);
 
 const CLIENT: Block = Block {
     name: "client",
@@ -379,7 +382,7 @@ const UPSTREAM: Block = Block {
             "congestion",
             CONGESTION,
             Default::Absent,
-            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). Without this option that of the system.",
+            "The congestion control towards servers, such as `cubic` (tcp(7), TCP_CONGESTION). For `tcp` up to four names: each has an equal part of the connections (docs/semantics.md §24b). Without this option that of the system.",
         ),
         row(
             "connect-retries",
@@ -421,6 +424,7 @@ const UPSTREAM: Block = Block {
             "Strange though legal events (docs/status.md) on one connection; with more it is made anew.",
         ),
     ],
+    shared: SOCKETS,
     blocks: &[discovery::SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, health::HEALTH],
     repeats: true,
     ..BLOCK

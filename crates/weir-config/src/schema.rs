@@ -18,6 +18,8 @@ pub(crate) struct Block {
     pub(crate) positional: &'static [Row],
     /// Options, as `name=value` on the line or `name value` in the braces.
     pub(crate) options: &'static [Row],
+    /// Further ones, which another block has as well.
+    pub(crate) shared: &'static [Row],
     /// Blocks inside.
     pub(crate) blocks: &'static [Block],
     /// Whether it may stand more than once. One that may not is filled with defaults when it is missing,
@@ -36,6 +38,7 @@ pub(crate) const BLOCK: Block = Block {
     help: "",
     positional: &[],
     options: &[],
+    shared: &[],
     blocks: &[],
     repeats: false,
     with: None,
@@ -117,7 +120,7 @@ pub(crate) enum Setting {
 impl Block {
     /// The row of this name.
     pub(crate) fn row(&self, name: &str) -> Option<&'static Row> {
-        self.positional.iter().chain(self.options).find(|row| row.name == name)
+        self.rows().find(|row| row.name == name)
     }
 
     /// Whether something must be written in it: then it is there only when it stands there.
@@ -127,7 +130,7 @@ impl Block {
 
     /// All rows.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &'static Row> {
-        self.positional.iter().chain(self.options)
+        self.positional.iter().chain(self.options).chain(self.shared)
     }
 
     /// Every word that may stand inside.

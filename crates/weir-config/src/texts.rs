@@ -6,6 +6,7 @@ pub(crate) mod compress;
 pub(crate) mod forward;
 pub(crate) mod route;
 pub(crate) mod shield;
+pub(crate) mod sockets;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

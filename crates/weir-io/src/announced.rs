@@ -435,6 +435,14 @@ impl<D: Driver> Driver for Announced<D> {
         told.map(|(_, address)| *address).or_else(|| self.inner.destination(socket))
     }
 
+    fn path(&mut self, socket: Socket) -> Option<crate::Path> {
+        self.inner.path(socket)
+    }
+
+    fn set_congestion(&mut self, socket: Socket, name: &str) {
+        self.inner.set_congestion(socket, name);
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         self.inner.receiving_core(socket)
     }

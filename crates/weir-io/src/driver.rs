@@ -267,6 +267,14 @@ pub trait Driver {
     /// What has become of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
     fn delivery(&mut self, socket: Socket) -> Delivery;
 
+    /// What is known of the path of what was sent on a connection (TCP_INFO, tcp(7)), also when the connection is over and not closed here; None: it is
+    /// closed, none of TCP, or nothing is known.
+    fn path(&mut self, socket: Socket) -> Option<crate::Path>;
+
+    /// Gives a connection another congestion control (TCP_CONGESTION, tcp(7)). When the system has none of this name, or does not let this thread have it,
+    /// nothing changes.
+    fn set_congestion(&mut self, socket: Socket, name: &str);
+
     /// What waits at a listener to be accepted (TCP_INFO, tcp(7)); None when that is not known.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue>;
 

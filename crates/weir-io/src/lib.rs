@@ -11,6 +11,7 @@ mod buffer;
 pub mod conformance;
 mod driver;
 mod epoll;
+mod ethtool;
 mod inherited;
 mod later;
 mod local;
@@ -20,6 +21,7 @@ mod netlink;
 pub mod nft;
 mod options;
 mod outgoing;
+mod path;
 mod pool;
 mod privileges;
 mod probe;
@@ -31,6 +33,7 @@ pub mod sim;
 mod table;
 mod thread;
 mod tun;
+mod tuning;
 mod unix_listener;
 mod uring;
 mod wake;
@@ -44,11 +47,13 @@ pub use driver::{
     Token, Waker,
 };
 pub use epoll::Epoll;
+pub use ethtool::{Rss, rss};
 pub use inherited::take_inherited;
 pub use local::{OwnAddresses, local_addresses};
 pub use namespace::Namespace;
 pub use net::{UNIX_PEER, adopt_listener, bind_listener, bind_listener_by, bind_listeners};
 pub use options::{IoChoice, Options};
+pub use path::Path;
 pub use privileges::{Identity, NotDropped, forgo_network, give_up, hide_memory, set_network_aside, take_up_network};
 pub use probe::{DriverKind, Probe, choose, probe};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -57,6 +62,7 @@ pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, Proxy
 pub use rtnetlink::{Interfaces, Link};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_policy};
 pub use tun::{INTERFACE_NAME_BYTES_MAX, TUN_DEVICE, Tun};
+pub use tuning::{Knob, Tuning};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};
 pub use uring::Uring;
 pub use way::{Inbound, Outbound, check_congestion, check_transparent};

@@ -35,7 +35,7 @@ pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListene
 /// As [`bind_listener`] and [`Inbound::apply`].
 pub fn bind_listener_by(address: SocketAddr, backlog: u32, way: Inbound<'_>) -> io::Result<TcpListener> {
     let explained = |error: io::Error| explain(address, &error);
-    let socket = bound(address).map_err(explained)?;
+    let socket = bound(address, way).map_err(explained)?;
     let listener = OwnedFd::from(socket);
     way.apply(&listener)?;
     let socket = Socket::from(listener);
@@ -63,7 +63,7 @@ pub fn bind_listeners(
     Ok((sockets, real))
 }
 
-fn bound(address: SocketAddr) -> io::Result<Socket> {
+fn bound(address: SocketAddr, way: Inbound<'_>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -71,6 +71,10 @@ fn bound(address: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
+    }
+    if let Some(device) = way.tuning.device {
+        // Only those of one interface share a port, so that each gets what comes by its own. What can't be had is named when the rest is set.
+        let _ = socket.bind_device(Some(device.as_bytes()));
     }
     socket.bind(&address.into())?;
     Ok(socket)
@@ -218,6 +222,13 @@ pub(crate) fn accept_queue(fd: RawFd) -> Option<AcceptQueue> {
     let info = tcp_info(fd)?;
     let listening = u32::from(info.tcpi_state) == TCP_LISTEN;
     listening.then_some(AcceptQueue { waiting: info.tcpi_unacked, limit: info.tcpi_sacked })
+}
+
+/// Another congestion control for a connection; where it can't be had, nothing changes.
+pub(crate) fn set_congestion(fd: RawFd, name: &str) {
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = SockRef::from(&socket).set_tcp_congestion(name.as_bytes());
 }
 
 /// What has become of the bytes that were sent on a connection. Those on a unix socket are with the other side at once.

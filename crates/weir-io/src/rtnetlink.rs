@@ -38,8 +38,13 @@ const UP: u32 = 1;
 const RUNNING: u32 = 0x40;
 /// `IFF_NOARP`: nobody behind it is asked for the address of his link.
 const NO_ARP: u32 = 0x80;
-/// A table of routes that the kernel knows no name of.
+/// Tables of routes that the kernel knows no name of: of what comes, and of what is marked.
 const TABLE: u8 = 100;
+const MARKED_TABLE: u8 = 101;
+/// `RT_TABLE_MAIN`.
+const MAIN_TABLE: u8 = 254;
+/// Packets with this mark go by [`MARKED_TABLE`].
+const MARK: u32 = 1;
 /// `IFA_F_NODAD`: it may be used at once.
 const NO_DUPLICATE_DETECTION: u8 = 2;
 
@@ -78,6 +83,9 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
+    /// The mark by which [`Interfaces::lead_in`] tells sockets apart.
+    pub const MARK: u32 = MARK;
+
     /// Those of the namespace that this thread is in.
     ///
     /// # Errors
@@ -199,17 +207,34 @@ impl Interfaces {
     }
 
     /// Has all that comes by an interface taken for what is meant for this namespace, whoever it is addressed to, and sends all that has no other
-    /// route by it, without asking who is there. `loopback` is the index of the loopback interface.
+    /// route by it, without asking who is there. `loopback` is the index of the loopback interface. Connections begin with a window of so many
+    /// segments, those of sockets with the mark [`Interfaces::MARK`] with the first one; None: as the kernel has it.
     ///
     /// # Errors
     /// The operating system's; EAFNOSUPPORT where there is no IPv6 and `of` is of that.
-    pub fn lead_in(&mut self, index: u32, name: &str, loopback: u32, of: IpAddr) -> io::Result<()> {
+    pub fn lead_in(
+        &mut self,
+        index: u32,
+        name: &str,
+        loopback: u32,
+        of: IpAddr,
+        [marked, others]: [Option<u32>; 2],
+    ) -> io::Result<()> {
         self.change(NEW_LINK, 0, &link_header(index, UP | NO_ARP), |_| {})?;
         // RT_TABLE, RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL; RTA_OIF.
         let local = [family(of), 0, 0, 0, TABLE, 4, 254, 2, 0, 0, 0, 0];
         self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &local, |message| message.bytes(4, &loopback.to_ne_bytes()))?;
         self.lead_in_also(name, of)?;
-        self.add_default_route(index, of)
+        if marked.is_some() {
+            self.default_route(index, of, MARKED_TABLE, marked)?;
+            // FRA_FWMARK, FRA_PRIORITY.
+            let rule = [family(of), 0, 0, 0, MARKED_TABLE, 0, 0, 1, 0, 0, 0, 0];
+            self.change(NEW_RULE, CREATE | EXCLUSIVE, &rule, |message| {
+                message.bytes(10, &MARK.to_ne_bytes());
+                message.bytes(6, &101u32.to_ne_bytes());
+            })?;
+        }
+        self.default_route(index, of, MAIN_TABLE, others)
     }
 
     /// Has what comes by another interface taken for what is meant for this namespace, too, once [`Interfaces::lead_in`] was done for this family.
@@ -245,9 +270,19 @@ impl Interfaces {
     /// # Errors
     /// EEXIST: there is such a route.
     pub fn add_default_route(&mut self, index: u32, of: IpAddr) -> io::Result<()> {
-        // RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST.
-        let header = [family(of), 0, 0, 0, 254, 4, 253, 1, 0, 0, 0, 0];
-        self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &header, |message| message.bytes(4, &index.to_ne_bytes()))
+        self.default_route(index, of, MAIN_TABLE, None)
+    }
+
+    fn default_route(&mut self, index: u32, of: IpAddr, table: u8, initcwnd: Option<u32>) -> io::Result<()> {
+        // RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST.
+        let header = [family(of), 0, 0, 0, table, 4, 253, 1, 0, 0, 0, 0];
+        self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &header, |message| {
+            message.bytes(4, &index.to_ne_bytes());
+            if let Some(segments) = initcwnd {
+                // RTA_METRICS, RTAX_INITCWND.
+                message.nest(8, |metrics| metrics.bytes(11, &segments.to_ne_bytes()));
+            }
+        })
     }
 
     /// Packets that an interface was to send and has dropped.

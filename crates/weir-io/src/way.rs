@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::Tuning;
 use crate::net::{CLIENT_KEEPALIVE, KEEPALIVE};
 
 /// How a connection to a server is made. The default leaves all to the kernel.
@@ -23,6 +24,8 @@ pub struct Outbound<'a> {
     pub transparent: bool,
     /// The name of its congestion control (TCP_CONGESTION, tcp(7)).
     pub congestion: Option<&'a str>,
+    /// Other options of its socket.
+    pub tuning: Tuning<'a>,
     /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero, socket(7)), unless a relay has [passed on](crate::Driver::relay)
     /// the ends of both sides: what is cut off must not look whole.
     pub resets: bool,
@@ -43,6 +46,7 @@ impl Outbound<'_> {
         if self.transparent {
             set_transparent(&socket, to.is_ipv6(), true)?;
         }
+        self.tuning.set(&socket, to.is_ipv6()).map_err(|refused| refused.error)?;
         if let Some(name) = self.congestion {
             socket.set_tcp_congestion(name.as_bytes())?;
         }
@@ -69,6 +73,8 @@ pub struct Inbound<'a> {
     pub transparent: bool,
     /// The name of the congestion control of what is accepted (TCP_CONGESTION, tcp(7)); None: that of the system.
     pub congestion: Option<&'a str>,
+    /// Other options, of the listener and of what is accepted.
+    pub tuning: Tuning<'a>,
     /// What is accepted is passed on as it is: [`Outbound::resets`] holds for it, and the kernel asks whoever rests whether he is still there
     /// (SO_KEEPALIVE, socket(7)).
     pub passed_on: bool,
@@ -82,13 +88,16 @@ impl Inbound<'_> {
     pub fn apply(&self, listener: &OwnedFd) -> io::Result<()> {
         let socket = SockRef::from(listener);
         let Some(address) = socket.local_addr()?.as_socket() else { return Ok(()) };
+        let failed = |kind, why| io::Error::new(kind, format!("cannot listen on {address}: {why}"));
+        let tuned = self.tuning.apply(listener, address.is_ipv6());
+        tuned.map_err(|refused| failed(refused.error.kind(), refused.to_string()))?;
         self.set(listener, address).map_err(|error| {
             let why = match error.raw_os_error() {
                 Some(libc::EPERM) => "no permission: `transparent` needs the capability CAP_NET_RAW, and a congestion control has to be in `sysctl net.ipv4.tcp_allowed_congestion_control`".to_owned(),
                 Some(libc::ENOENT) => "this kernel has no such congestion control".to_owned(),
                 _ => error.to_string(),
             };
-            io::Error::new(error.kind(), format!("cannot listen on {address}: {why}"))
+            failed(error.kind(), why)
         })
     }
 

@@ -1,7 +1,9 @@
 //! What the machines want done outside, where sockets are: the worker carries it out.
 
+use std::sync::Arc;
+
 use crate::base::output::Out;
-use crate::plan::{Announcement, Location, Way};
+use crate::plan::{Announcement, Location, Side, Way};
 use crate::request::encoding::Job;
 
 /// What the engine wants done outside.
@@ -106,6 +108,20 @@ pub enum Action {
         /// The driver's name for the client's connection.
         client: u64,
     },
+    /// Find out how what was sent on a connection that is about to be closed has fared; answer with [`measured`](crate::engine::measured).
+    Measure {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// What it belongs to.
+        arm: Box<MeasuredArm>,
+    },
+    /// Count whether these two are received by the same core (`tcp_cores_compared`, `tcp_cores_same`).
+    CompareCores {
+        /// The driver's name for the client's connection.
+        client: u64,
+        /// The driver's name for the server's connection.
+        server: u64,
+    },
     /// End a server's connection.
     CloseUpstream {
         /// The driver's name for the connection.
@@ -116,4 +132,15 @@ pub enum Action {
         /// The driver's name for the connection.
         socket: u64,
     },
+}
+
+/// A connection that has one of several congestion controls, and is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuredArm {
+    /// Which side of a connection of `tcp` it is.
+    pub side: Side,
+    /// Its congestion control.
+    pub name: Arc<str>,
+    /// How long it was joined with the other side, microseconds.
+    pub lasted_us: u64,
 }

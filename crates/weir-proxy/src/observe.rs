@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod accounting;
+pub mod arms;
 pub mod counters;
 pub mod glitch;
 pub mod histogram;

@@ -3,6 +3,7 @@
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
 mod announcement;
+mod congestion;
 mod dial;
 mod discovery;
 mod entrance;
@@ -14,6 +15,7 @@ mod shield;
 mod shutdown;
 mod slots;
 mod tcp;
+mod tuning;
 mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +33,7 @@ use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use announcement::{Announcement, ProxyProtocol, Whose};
+pub use congestion::{ARMS_MAX, Congestion, Side};
 pub use dial::{Dial, Source, Way};
 pub use discovery::{DiscoveryPlan, Family, Known, written_name};
 pub use entrance::{Entrance, Protocols};
@@ -44,6 +47,7 @@ pub use shield::{
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
 pub use tcp::{NamesPlan, Serves, TcpPlan};
+pub use tuning::{Tunable, Tuning};
 pub use upgrade::UpgradePlan;
 
 /// Everything a worker needs to know.

@@ -13,6 +13,7 @@
 //! Invariants ([`Flows::audit`]): each flow has a timer at `due_us`, but while it is looked at; a flow is counted at its server from when that is chosen to its end.
 //! Bounds: `FLOW_BYTES` a flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
 
+mod compared;
 mod flow;
 mod hello;
 mod naming;
@@ -21,6 +22,7 @@ mod relaying;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use compared::Divided;
 use flow::{Flow, NO_UPSTREAM, Phase};
 use naming::Hello;
 pub use relaying::Over;
@@ -36,7 +38,8 @@ use crate::client::{Clients, Unwanted, admit_flow, flow_left, keep_flow};
 use crate::context::Context;
 use crate::ending::{FlowEnd, UpstreamEnd};
 use crate::observe::access::{FlowLine, Stage};
-use crate::plan::{Announcement, Entrance, Location, NO_ADDRESS, Serves, Whose};
+use crate::observe::arms::Arms;
+use crate::plan::{Announcement, Entrance, Location, NO_ADDRESS, Serves, Side, Way, Whose};
 use crate::request::pending_request::ConnId;
 use crate::upstream::Upstreams;
 use crate::upstream::flows::{self as servers, FlowServer, Tried};
@@ -60,6 +63,12 @@ pub(crate) struct Flows {
     hellos: SideTable<FlowKey, Box<Hello>>,
     /// Of those who have connected to another machine: to which.
     destinations: SideTable<FlowKey, SocketAddr>,
+    /// Of those that have one of several congestion controls on a side.
+    divided: SideTable<FlowKey, Divided>,
+    /// What these came to.
+    pub(crate) arms: Arms,
+    /// Those that were joined with a server, until the next one whose cores are compared.
+    uncompared: u32,
     /// When descriptors were missing last.
     scarce_us: u64,
     /// Which of them may be of clients who have just been banned.
@@ -161,6 +170,9 @@ impl Flows {
             address => address,
         };
         let announcement = proxy_protocol.map(|version| Announcement { version, whose: flow.whose() });
+        if let Some(Way { congestion: Some(name), is_arm: true, .. }) = way.as_deref() {
+            self.keep_arm(key, Side::Server, name);
+        }
         self.arm(key, sides.cx.now_us + timeout_us, sides.cx);
         let token = Token::FlowServer { key, generation }.pack();
         sides.cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
@@ -172,9 +184,10 @@ impl Flows {
         let Some(key) = self.of_token(token) else { return };
         let flow = self.flows.at_mut(key);
         let (Phase::Connecting { tried, any_port }, Some(server)) = (flow.phase, flow.at()) else { return };
-        let again = servers::flow_server(sides.upstreams, server, SocketAddr::new(flow.peer().ip(), 0), sides.cx);
-        if any_port || !again.way.as_ref().is_some_and(|way| way.is_client) {
-            return self.unconnected(key, server, FlowEnd::ConnectFailed, sides);
+        let mut again = servers::flow_server(sides.upstreams, server, flow.peer(), sides.cx);
+        match again.way.as_mut().filter(|way| way.is_client && !any_port) {
+            Some(way) => way.from = way.from.map(|from| SocketAddr::new(from.ip(), 0)),
+            None => return self.unconnected(key, server, FlowEnd::ConnectFailed, sides),
         }
         flow.phase = Phase::Connecting { tried, any_port: true };
         if let Some(socket) = flow.server() {
@@ -280,11 +293,15 @@ impl Flows {
         let flow = self.flows.remove(key);
         let name = self.hellos.take(key).and_then(|hello| hello.name);
         let destination = self.destinations.take(key);
+        let divided = self.divided.take(key);
         flow_left(sides.clients, key);
         let Sides { clients, upstreams, cx } = sides;
         cx.flows -= 1;
         cx.counters.client_connections.sub(1);
         cx.counters.tcp_closes.count(why);
+        if let Some(divided) = divided {
+            divided.measure(&flow, cx);
+        }
         let reset = why != FlowEnd::Done;
         cx.actions.push_back(Action::CloseClient { socket: flow.client, reset });
         if let Some(socket) = flow.server() {

@@ -180,6 +180,14 @@ impl<D: Driver> Driver for Sealed<D> {
         if self.is_gone(socket) { None } else { self.inner.destination(socket) }
     }
 
+    fn path(&mut self, socket: Socket) -> Option<weir_io::Path> {
+        if self.is_gone(socket) { None } else { self.inner.path(socket) }
+    }
+
+    fn set_congestion(&mut self, socket: Socket, name: &str) {
+        self.inner.set_congestion(socket, name);
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         if self.is_gone(socket) { None } else { self.inner.receiving_core(socket) }
     }

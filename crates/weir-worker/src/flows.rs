@@ -2,19 +2,56 @@
 //! little: connects, what comes before a name is known, and the ends of relays.
 
 use std::io;
+use std::net::SocketAddr;
 
 use rustix::io::Errno;
 use weir_io::{Completion, Driver, Event, Receive, RelayEnd, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::engine::{FlowEvent, Over, on_flow, stop_flows};
+use weir_proxy::engine::{FlowEvent, MeasuredArm, Over, divided, measured, on_flow, stop_flows};
+use weir_proxy::observe::arms::PathFigures;
 
-use crate::worker::{Worker, class_of};
+use crate::worker::{Worker, class_of, unpack};
 
 /// Receives from a client that was just accepted until told to stop; what one of `tcp` says is not for us until its machine asks for it.
 pub(crate) fn receive<D: Driver>(worker: &mut Worker<D>, socket: Socket, client: u64) {
     if !Token::is_flow(client) {
         worker.driver.receive(socket, Receive::Many(class_of(client)));
     }
+}
+
+/// Gives a client that was just accepted its part of several congestion controls.
+pub(crate) fn divide<D: Driver>(
+    worker: &mut Worker<D>,
+    listener: u64,
+    (socket, client): (Socket, u64),
+    peer: SocketAddr,
+) {
+    let Some((name, is_other)) = worker.listeners.arm(listener, peer) else { return };
+    if is_other {
+        worker.driver.set_congestion(socket, &name);
+    }
+    divided(&mut worker.engine, client, &name);
+}
+
+/// A connection with one of several congestion controls is about to be closed.
+pub(crate) fn measure<D: Driver>(worker: &mut Worker<D>, socket: u64, arm: &MeasuredArm) {
+    let Some(path) = worker.driver.path(unpack(socket)) else { return };
+    let figures = PathFigures {
+        sent: path.bytes_sent,
+        sent_again: path.bytes_sent_again,
+        rtt_us: path.rtt_us,
+        min_rtt_us: path.min_rtt_us,
+        rate: path.rate,
+    };
+    measured(&mut worker.engine, arm, figures);
+}
+
+/// Counts whether both sides of a connection are received by the same core.
+pub(crate) fn compare_cores<D: Driver>(worker: &mut Worker<D>, client: u64, server: u64) {
+    let cores = [client, server].map(|socket| worker.driver.receiving_core(unpack(socket)));
+    let [Some(client), Some(server)] = cores else { return };
+    worker.parts.counters.tcp_cores_compared.add(1);
+    worker.parts.counters.tcp_cores_same.add(u64::from(client == server));
 }
 
 /// A connect to a server could not be begun: it is the server's affair, but where this process, or the machine, has run out of something.

@@ -49,6 +49,7 @@ impl<D: Driver> Worker<D> {
         match accepted {
             Ok(client) => {
                 self.driver.set_token(socket, client);
+                flows::divide(self, listener, (socket, client), peer);
                 flows::receive(self, socket, client);
             }
             Err(Unwanted::Close) => self.driver.close(socket),

@@ -19,6 +19,7 @@ mod prepared;
 mod scheduling;
 mod start;
 mod tls;
+mod tuning;
 mod watchdog;
 mod worker;
 
@@ -35,5 +36,6 @@ pub use opening::{Inherited, Opened, Opening};
 pub use prepared::{Pair, Prepared};
 pub use scheduling::Scheduling;
 pub use start::{Handle, Running, Sealing, ServerSeals, Setup, StartError, View, prepare, start};
+pub use tuning::tuning;
 pub use watchdog::Watchdog;
 pub use worker::Worker;

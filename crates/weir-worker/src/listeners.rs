@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_io::{AcceptQueue, Announced, Balancers, Driver, Inbound, OwnAddresses, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves};
+use weir_proxy::plan::{Entrance, ListenerPlan, Location, Plan, Serves, Side};
 
 use crate::start::Sealing;
+use crate::tuning::tuning;
 use crate::worker::Worker;
 
 /// How long a listener that goes accepts those whose connection was being made: longer than a round trip nearly everywhere.
@@ -90,7 +91,9 @@ struct Listener {
 /// How connections of a listener are taken.
 pub fn inbound(plan: &ListenerPlan) -> Inbound<'_> {
     let passed_on = matches!(plan.serves, Serves::Tcp(_));
-    Inbound { transparent: plan.transparent, congestion: plan.congestion.as_deref(), passed_on }
+    let tuning = tuning(plan.tuning.as_deref());
+    let congestion = plan.congestion.usual().map(AsRef::as_ref);
+    Inbound { transparent: plan.transparent, congestion, tuning, passed_on }
 }
 
 impl Listeners {
@@ -165,6 +168,14 @@ impl Listeners {
     /// Whether it takes connections to other addresses than those of this machine.
     pub(crate) fn is_transparent(&self, token: u64) -> bool {
         self.of_token(token).is_some_and(|(_, listener)| listener.plan.transparent)
+    }
+
+    /// The congestion control of this client, where it is one of several, and whether its connection has another one from its listener.
+    pub(crate) fn arm(&self, token: u64, client: SocketAddr) -> Option<(Arc<str>, bool)> {
+        let (_, listener) = self.of_token(token)?;
+        let congestion = Some(&listener.plan.congestion).filter(|congestion| congestion.is_divided())?;
+        let name = congestion.of(Side::Client, client)?;
+        Some((Arc::clone(name), congestion.usual() != Some(name)))
     }
 
     /// Whether servers are told the certificates of its clients.

@@ -13,6 +13,7 @@ use weir_proxy::plan::{Announcement, Location, Protocols, ProxyProtocol, Way, Wh
 use weir_tls::{Facts, Failure, Tally};
 
 use crate::start::{Sealing, ServerSeals};
+use crate::tuning::tuning;
 use crate::worker::{Worker, unpack};
 
 impl<D: Driver> Worker<D> {
@@ -47,10 +48,11 @@ impl<D: Driver> Worker<D> {
         let seal = self.dialing.seals.get(server as usize).and_then(Option::as_ref);
         let resets = Token::is_flow(token);
         let usual = Outbound { resets, ..Outbound::default() };
-        let way = way.map_or(usual, |Way { from, is_client, congestion }| Outbound {
+        let way = way.map_or(usual, |Way { from, is_client, congestion, tuning: options, .. }| Outbound {
             from: *from,
             transparent: *is_client,
             congestion: congestion.as_deref(),
+            tuning: tuning(options.as_deref()),
             resets,
         });
         let socket = match (address, seal) {

@@ -549,6 +549,8 @@ impl<D: Driver> Worker<D> {
                     self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a, moved.half_closed);
                 }
             }
+            Action::Measure { socket, arm } => flows::measure(self, socket, &arm),
+            Action::CompareCores { client, server } => flows::compare_cores(self, client, server),
             Action::ReceiveUpstream { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
             Action::AcknowledgeUpstream { socket } => self.driver.acknowledge(unpack(socket)),
             Action::ShutdownClient { socket } | Action::ShutdownUpstream { socket } => {

@@ -4,17 +4,21 @@
 //! (`weir-bpf/src/intercept.rs`). All of that goes with the process, whatever ends it. What could be wrong is looked at before anything is changed
 //! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
 
+mod cores;
 mod first;
 mod keeper;
 mod obstacles;
 mod place;
+mod sides;
 
 use std::net::{Ipv6Addr, UdpSocket};
 
 use clap::{Args, ValueEnum};
 pub(crate) use first::Ahead;
 use weir_config::{Interception, parse_with};
+use weir_io::Interfaces;
 
+use self::sides::{ClientSide, ServerSide};
 use crate::cli::EngineArgs;
 use crate::failure::Failure;
 use crate::upgrade::Heritage;
@@ -47,12 +51,12 @@ pub(crate) struct InterceptArgs {
     /// Ports whose connections are taken
     #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Congestion control towards clients, such as bbr [default: the system's]
-    #[arg(long, value_name = "NAME")]
-    client_congestion: Option<String>,
-    /// Congestion control towards servers [default: the system's]
-    #[arg(long, value_name = "NAME")]
-    server_congestion: Option<String>,
+    /// How connections with clients are.
+    #[command(flatten)]
+    client: ClientSide,
+    /// How connections to servers are.
+    #[command(flatten)]
+    server: ServerSide,
     /// When clients are told "connected": when they come, or when their server has taken the connection
     #[arg(long, value_enum, default_value_t = Connect::Accept, value_name = "WHEN")]
     connect: Connect,
@@ -90,6 +94,8 @@ struct Route {
     ports: Vec<u16>,
     congestion: Vec<String>,
     connect: Connect,
+    /// Segments that connections begin with, towards clients and towards servers.
+    initcwnd: [Option<u32>; 2],
 }
 
 /// Does the verb; returns when the proxy has ended.
@@ -97,9 +103,7 @@ struct Route {
 /// # Errors
 /// Wrong flags, what stands in the way, or what [`run::serve`] says.
 pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<(), Failure> {
-    let InterceptArgs { action, client_side, server_side, mut ports, client_congestion, server_congestion, .. } =
-        arguments;
-    let connect = arguments.connect;
+    let InterceptArgs { action, client_side, server_side, mut ports, client, server, connect, .. } = arguments;
     if arguments.engine.metrics.is_some() {
         let text = "weir: --metrics would listen where nobody can connect; `weir status` shows the same\n";
         return Err(Failure::Usage(text.to_owned()));
@@ -112,13 +116,17 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             ports.len()
         )));
     }
-    let congestion = [&client_congestion, &server_congestion].into_iter().flatten().cloned().collect();
-    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion, connect };
-    let to_servers = server_congestion.clone();
+    let congestion = client.congestion.iter().chain(&server.congestion);
+    let congestion = congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
+    let initcwnd = [client.initcwnd, server.initcwnd];
+    let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion, connect, initcwnd };
+    let (mut client, server) = (client.options(), server.options());
+    if initcwnd[0].is_some() {
+        client.push(("mark", Interfaces::MARK.to_string()));
+    }
     let common = arguments.engine.into();
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    let text =
-        Interception { ports, ipv6, client_congestion, server_congestion, user: arguments.user, common }.to_kdl();
+    let text = Interception { ports, ipv6, client, server, user: arguments.user, common }.to_kdl();
     // What is wrong here was wrong on the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
@@ -126,8 +134,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
         terminal::print(&format!("{}\n{text}", place::shown(&route)));
         return Ok(());
     }
-    let found = obstacles::look(&route);
+    let mut found = obstacles::look(&route);
     if action == Some(Action::Check) {
+        found.judge_cores(&route);
         terminal::print(&found.to_string());
         return if found.is_clear() { Ok(()) } else { Err(Failure::Running(String::new())) };
     }
@@ -139,7 +148,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
     let (place, way, device) = place::open(&route)?;
     let keeper = keeper::start(way)?;
     place.enter()?;
-    let (ahead, ending) = device.map(|device| Ahead::new(device, to_servers)).unzip();
+    let dial = config.plan.upstreams.first().map(|upstream| upstream.dial.clone()).unwrap_or_default();
+    let (ahead, ending) = device.map(|device| Ahead::new(device, dial)).unzip();
     let outcome = run::serve_ahead(config, heritage, ahead);
     if let Some(ending) = ending {
         ending.end();

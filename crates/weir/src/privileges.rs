@@ -89,7 +89,7 @@ impl NewUser {
         // For bans in the kernel.
         let via = config.plan.ban().map_or(&BanVia::User, |ban| &ban.via);
         let (keeps_network, keeps_bpf) = (*via != BanVia::User, matches!(via, BanVia::Xdp(_)));
-        let keeps_raw = ways::are_transparent(&config.plan);
+        let keeps_raw = ways::need_raw(&config.plan);
         let identity = Identity { keeps_network, keeps_raw, keeps_bpf, ..identity };
         let identity = (uid == 0 && identity.uid != 0).then_some(identity);
         Ok(NewUser(Some((choice.clone(), identity))))

@@ -1,14 +1,25 @@
-//! What a configuration asks of the kernel's TCP, tried before anything depends on it: congestion controls, and sockets with addresses of
-//! others. Called at the start, when privileges are given up that are to be, and before a reload.
+//! What a configuration asks of the kernel's TCP, tried before anything depends on it: congestion controls, options of sockets, and sockets with
+//! addresses of others. Called at the start, when privileges are given up that are to be, and before a reload.
 
 use std::collections::BTreeSet;
 
-use weir_proxy::plan::{Plan, Source};
+use weir_proxy::plan::{Plan, Source, Tuning};
 
 use crate::failure::Failure;
 
+/// Whether any socket has something that only some may give it (CAP_NET_RAW).
+pub(crate) fn need_raw(plan: &Plan) -> bool {
+    are_transparent(plan) || tunings(plan).any(|tuning| tuning.needs_raw())
+}
+
+/// Options of sockets that are chosen anywhere.
+fn tunings(plan: &Plan) -> impl Iterator<Item = &Tuning> {
+    let upstreams = plan.upstreams.iter().filter_map(|upstream| upstream.dial.tuning.as_deref());
+    plan.listeners.iter().filter_map(|listener| listener.tuning.as_deref()).chain(upstreams)
+}
+
 /// Whether any socket has an address of somebody else.
-pub(crate) fn are_transparent(plan: &Plan) -> bool {
+fn are_transparent(plan: &Plan) -> bool {
     let is_client = plan.upstreams.iter().any(|upstream| upstream.dial.source == Source::Client);
     is_client || plan.listeners.iter().any(|listener| listener.transparent)
 }
@@ -18,11 +29,19 @@ pub(crate) fn are_transparent(plan: &Plan) -> bool {
 /// # Errors
 /// What can't be had, and the way out.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
-    let upstreams = plan.upstreams.iter().filter_map(|upstream| upstream.dial.congestion.as_deref());
-    let names: BTreeSet<&str> =
-        plan.listeners.iter().filter_map(|listener| listener.congestion.as_deref()).chain(upstreams).collect();
+    let upstreams = plan.upstreams.iter().flat_map(|upstream| upstream.dial.congestion.names());
+    let names: BTreeSet<&str> = plan
+        .listeners
+        .iter()
+        .flat_map(|listener| listener.congestion.names())
+        .chain(upstreams)
+        .map(AsRef::as_ref)
+        .collect();
     for name in names {
         weir_io::check_congestion(name).map_err(|error| Failure::binding(&error))?;
+    }
+    for chosen in tunings(plan) {
+        weir_worker::tuning(Some(chosen)).check().map_err(|error| Failure::binding(&error))?;
     }
     if are_transparent(plan)
         && let Err(error) = weir_io::check_transparent()

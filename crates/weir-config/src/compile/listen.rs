@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_proxy::plan::{ListenerPlan, Location, Serves, UNIX};
+use weir_proxy::plan::{Congestion, ListenerPlan, Location, Serves, Tuning, UNIX};
 
-use super::{BLOCKS_MAX, Compiler, narrow, pool, tcp};
+use super::{BLOCKS_MAX, Compiler, narrow, sockets, tcp};
 use crate::Account;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
@@ -34,7 +34,7 @@ impl Compiler<'_> {
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
             let protocols = self.protocols(block, serves, tls.is_some());
             let proxy_protocol = self.proxy_protocol(block, document);
-            let (transparent, congestion) = kernel_options(self, block, &address, serves);
+            let (transparent, congestion, tuning) = kernel_options(self, block, &address, serves);
             listeners.push(ListenerPlan {
                 address,
                 mode,
@@ -46,6 +46,7 @@ impl Compiler<'_> {
                 proxy_protocol,
                 transparent,
                 congestion,
+                tuning,
             });
         }
         listeners
@@ -69,25 +70,31 @@ impl Compiler<'_> {
     }
 }
 
-/// What the kernel is asked of a listener besides: whether it takes connections to any address, and which congestion control they have.
+/// What the kernel is asked of a listener besides: whether it takes connections to any address, which congestion control they have, and options of
+/// its socket.
 fn kernel_options(
     compiler: &mut Compiler<'_>,
     block: &Checked,
     address: &Location,
     serves: Serves,
-) -> (bool, Option<Arc<str>>) {
-    let (transparent, congestion) = (block.flag("transparent"), pool::congestion(block));
-    let words = [("transparent", transparent), ("congestion", congestion.is_some())];
-    for (word, _) in words.iter().filter(|(_, is_on)| *is_on && address.network().is_none()) {
+) -> (bool, Congestion, Option<Arc<Tuning>>) {
+    let (transparent, congestion) = (block.flag("transparent"), sockets::congestion(block));
+    let words = [("transparent", transparent), ("congestion", congestion != Congestion::default())];
+    let words = words.into_iter().filter_map(|(word, is_on)| is_on.then_some(word)).chain(sockets::chosen(block));
+    for word in words.filter(|_| address.network().is_none()) {
         let message = format!("`{word}` is for listeners of TCP, and `{address}` is none");
         compiler.push(Problem::new("conflict", &block.place(word), message));
     }
+    if !matches!(serves, Serves::Tcp(_)) {
+        sockets::check_undivided(compiler, block, "a `listen` of `tcp`");
+    }
+    sockets::check_arms(compiler, block);
     if transparent && !matches!(serves, Serves::Tcp(_)) {
         let message = "`transparent` is for a `listen` of `tcp`: HTTP is not proxied to where a client was going";
         let help = "leave it out, or write the `listen` into a `tcp`";
         compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
     }
-    (transparent, congestion)
+    (transparent, congestion, sockets::tuning(block))
 }
 
 /// The mode and the group of a unix socket.

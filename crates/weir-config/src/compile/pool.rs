@@ -1,11 +1,9 @@
 //! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
 //! by [`super::compile`].
 
-use std::sync::Arc;
-
 use weir_proxy::plan::{AllDown, Dial, PipelineMode, Pool, ProxyProtocol, Source, UpstreamPlan};
 
-use super::Compiler;
+use super::{Compiler, sockets};
 use crate::check::{Checked, Chosen};
 use crate::problem::Problem;
 use crate::schema::{Default, Setting};
@@ -31,12 +29,7 @@ pub(super) fn dial(block: &Checked) -> Dial {
         text => text.parse().map_or(Source::Route, Source::Address),
     };
     let proxy_protocol = proxy_protocol(block.word("proxy-protocol"));
-    Dial { proxy_protocol, source, congestion: congestion(block) }
-}
-
-/// The congestion control that a block names.
-pub(super) fn congestion(block: &Checked) -> Option<Arc<str>> {
-    Some(block.text("congestion")).filter(|name| !name.is_empty()).map(Arc::from)
+    Dial { proxy_protocol, source, congestion: sockets::congestion(block), tuning: sockets::tuning(block) }
 }
 
 /// The index of the upstream that has the same servers in this mode, added when there is none.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{NamesPlan, ORIGINAL_DESTINATION, PipelineMode, Pool, Serves, Source, TcpPlan, UpstreamPlan};
 
-use super::Compiler;
+use super::{Compiler, sockets};
 use crate::check::{Checked, Chosen, default_of};
+use crate::options::SOCKETS;
 use crate::problem::{Problem, Span};
 use crate::schema::Default;
 
@@ -138,6 +139,10 @@ fn check_others(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPla
         let help = "requests of many clients share connections; X-Forwarded-For and `proxy-protocol` say who they are";
         compiler.push(Problem::new("conflict", &block.place("source"), message).help(help));
     }
+    if !plan.is_tcp() {
+        sockets::check_undivided(compiler, block, "an upstream that `tcp` leads to");
+    }
+    sockets::check_arms(compiler, block);
     let Some(server) = block.all("server").find(is_original) else { return };
     let wrong = if !plan.is_tcp() {
         "it is for connections that are passed on as they are, and no `tcp` leads here"
@@ -212,7 +217,8 @@ fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamP
         compiler.push(Problem::new("conflict", &balance.place("mode"), message).help(help));
     }
     let rows = |block: &'_ Checked, known: &'static [&'static str]| -> Vec<Chosen> {
-        let all = block.block.rows().filter(|row| !known.contains(&row.name));
+        let is_known = |name| known.contains(&name) || SOCKETS.iter().any(|row| row.name == name);
+        let all = block.block.rows().filter(|row| !is_known(row.name));
         all.filter_map(|row| block.chosen(row.name)).filter(|chosen| is_unusual(chosen)).cloned().collect()
     };
     let mut without: Vec<Chosen> = rows(block, &OF_UPSTREAM);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::later::Later;
 use crate::net::{
     accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, local_address,
-    receiving_core, set_backlog, set_nonblocking, shutdown_write, turn_away,
+    receiving_core, set_backlog, set_congestion, set_nonblocking, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -507,6 +507,16 @@ impl Driver for Epoll {
 
     fn delivery(&mut self, socket: Socket) -> Delivery {
         self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
+    }
+
+    fn path(&mut self, socket: Socket) -> Option<crate::Path> {
+        self.table.named(socket).and_then(|slot| crate::path::path(slot.fd))
+    }
+
+    fn set_congestion(&mut self, socket: Socket, name: &str) {
+        if let Some(slot) = self.table.named(socket) {
+            set_congestion(slot.fd, name);
+        }
     }
 
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {

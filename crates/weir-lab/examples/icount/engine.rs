@@ -112,6 +112,8 @@ impl Harness {
             | Action::ReceiveUpstream { .. }
             | Action::LocateUpstream { .. }
             | Action::ExamineUpstream { .. }
+            | Action::Measure { .. }
+            | Action::CompareCores { .. }
             | Action::AcknowledgeUpstream { .. } => {}
             closing => panic!("nothing should close: {closing:?}"),
         }

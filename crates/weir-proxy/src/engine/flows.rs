@@ -1,9 +1,12 @@
 //! Plain TCP: who of the machines is called when something happens to a connection of `tcp` ([`Flows`]).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::{Engine, Unwanted};
-use crate::plan::Entrance;
+use crate::action::MeasuredArm;
+use crate::observe::arms::PathFigures;
+use crate::plan::{Entrance, Side};
 pub use crate::tcp::Over;
 use crate::tcp::{Flows, Sides};
 
@@ -42,6 +45,16 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
         FlowEvent::RelayEnded { moved, over } => flows.relay_ended(token, moved, over, &mut sides),
     }
     engine.pass_on();
+}
+
+/// A client of `tcp` has this congestion control, one of several of its listener. Whom the token names may be gone.
+pub fn divided(engine: &mut Engine, token: u64, name: &Arc<str>) {
+    engine.flows.has_arm(token, Side::Client, name);
+}
+
+/// So a connection has fared that was one of several congestion controls.
+pub fn measured(engine: &mut Engine, arm: &MeasuredArm, figures: PathFigures) {
+    engine.flows.arms.count(arm.side, &arm.name, arm.lasted_us, figures);
 }
 
 /// weir ends now: connections of `tcp` that are under way are reset, and counted as ended for that.

@@ -21,6 +21,7 @@ impl Engine {
             servers: self.upstreams.report(relays, &self.cx),
             suspects: self.upstreams.isolation().suspects(&self.cx),
             usage: self.report_usage(),
+            arms: self.flows.arms.report(),
         }
     }
 

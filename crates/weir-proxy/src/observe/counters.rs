@@ -242,6 +242,10 @@ counters! {
     tcp_ports_changed: Total,
     /// First packets of clients that are held until their server has answered (`weir intercept --connect first`).
     tcp_holding: Gauge,
+    /// Connections of `tcp` whose two sides were compared by the core that receives them: the first one of each worker, then one in 64.
+    tcp_cores_compared: Total,
+    /// Those of them that one core receives both sides of.
+    tcp_cores_same: Total,
     /// Open tunnels, and connections of `tcp` that are joined with a server's.
     tunnels: Gauge,
     /// Tunnels opened, and such connections.

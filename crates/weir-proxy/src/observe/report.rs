@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Use;
+use crate::observe::arms::ArmReport;
 use crate::retry::poison::Suspect;
 use crate::upstream::server_state::State;
 use crate::upstream::trust::TrustState;
@@ -29,6 +30,8 @@ pub struct Report {
     pub suspects: Vec<Suspect>,
     /// What clients of the forward proxy do; None: there is none.
     pub usage: Option<UsageReport>,
+    /// Congestion controls that share connections of `tcp`.
+    pub arms: Vec<ArmReport>,
 }
 
 /// What clients of the forward proxy do on one worker.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::{NO_ADDRESS, ProxyProtocol};
+use super::{Congestion, NO_ADDRESS, ProxyProtocol, Side, Tuning};
 
 /// How connections to the servers of an upstream are made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,8 +12,10 @@ pub struct Dial {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Where they come from.
     pub source: Source,
-    /// The name of their congestion control (tcp(7), TCP_CONGESTION). None, the default: that of the system.
-    pub congestion: Option<Arc<str>>,
+    /// Their congestion controls; of several, which only an upstream of `tcp` has, each has its part.
+    pub congestion: Congestion,
+    /// Other options of their sockets. None, the default: there are none.
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 /// Where connections to servers come from.
@@ -36,8 +38,12 @@ pub struct Way {
     pub from: Option<SocketAddr>,
     /// That is a client's address, not one of this machine.
     pub is_client: bool,
-    /// As [`Dial::congestion`].
+    /// The name of its congestion control (tcp(7), TCP_CONGESTION). None: that of the system.
     pub congestion: Option<Arc<str>>,
+    /// It is one of several that are compared.
+    pub is_arm: bool,
+    /// As [`Dial::tuning`].
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 impl Dial {
@@ -49,8 +55,12 @@ impl Dial {
             Source::Address(address) => (Some(SocketAddr::new(address, 0)), false),
             Source::Client => (client, client.is_some()),
         };
-        let is_usual = from.is_none() && self.congestion.is_none();
-        (!is_usual).then(|| Box::new(Way { from, is_client, congestion: self.congestion.clone() }))
+        let Dial { congestion, tuning, .. } = self;
+        let is_arm = client.is_some() && congestion.is_divided();
+        let congestion = client.map_or_else(|| congestion.usual(), |client| congestion.of(Side::Server, client));
+        let is_usual = from.is_none() && congestion.is_none() && tuning.is_none();
+        (!is_usual)
+            .then(|| Box::new(Way { from, is_client, congestion: congestion.cloned(), is_arm, tuning: tuning.clone() }))
     }
 }
 
@@ -58,7 +68,10 @@ impl Dial {
 mod tests {
     //! Proves: a connection comes from where its upstream says, and a client's only where there is one. How: examples.
 
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::plan::Tunable;
 
     #[test]
     fn where_connections_come_from() {
@@ -73,7 +86,20 @@ mod tests {
         assert_eq!(way(Source::Client, client), Some((client, true)));
         let nobody = SocketAddr::new(NO_ADDRESS, 0);
         assert_eq!((way(Source::Client, None), way(Source::Client, Some(nobody))), (None, None));
-        let paced = Dial { congestion: Some("bbr".into()), ..Dial::default() }.way(None);
+        let paced = Dial { congestion: Congestion::new(["bbr"].into_iter()), ..Dial::default() }.way(None);
         assert_eq!(paced.map(|way| (way.from, way.congestion)), Some((None, Some("bbr".into()))));
+        let divided = Dial { congestion: Congestion::new(["bbr", "reno"].into_iter()), ..Dial::default() };
+        let names = (1..100).filter_map(|port| {
+            let way = divided.way(Some(SocketAddr::from(([198, 51, 100, 7], port))))?;
+            assert!(way.is_arm);
+            way.congestion
+        });
+        assert_eq!(names.collect::<BTreeSet<_>>().len(), 2);
+        let probe = divided.way(None).expect("not as usual");
+        assert_eq!((probe.congestion, probe.is_arm), (Some("bbr".into()), false));
+        let mut tuning = Tuning::default();
+        tuning.set(Tunable::Mark, Some(7));
+        let marked = Dial { tuning: Some(tuning.into()), ..Dial::default() }.way(None).expect("not as usual");
+        assert_eq!(marked.tuning.and_then(|tuning| tuning.get(Tunable::Mark)), Some(7));
     }
 }

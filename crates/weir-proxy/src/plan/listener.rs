@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Location, Protocols, Serves, TlsPlan};
+use super::{Congestion, Location, Protocols, Serves, TlsPlan, Tuning};
 
 /// One address, or one path, that clients connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,10 @@ pub struct ListenerPlan {
     pub proxy_protocol: bool,
     /// It takes connections to any address whose packets are led to it (ip(7), IP_TRANSPARENT). Default false.
     pub transparent: bool,
-    /// The name of the congestion control of its clients' connections (tcp(7), TCP_CONGESTION). None, the default: that of the system.
-    pub congestion: Option<Arc<str>>,
+    /// The congestion controls of its clients' connections; of several, which only a listener of `tcp` has, each has its part.
+    pub congestion: Congestion,
+    /// Other options of its socket, which its clients' connections have, too. None, the default: there are none.
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 impl ListenerPlan {
@@ -43,7 +45,13 @@ impl ListenerPlan {
             protocols: Protocols::default(),
             proxy_protocol: false,
             transparent: false,
-            congestion: None,
+            congestion: Congestion::default(),
+            tuning: None,
         }
+    }
+
+    /// The interface by which alone its clients come.
+    pub(super) fn device(&self) -> Option<&str> {
+        self.tuning.as_ref()?.device.as_deref()
     }
 }

@@ -30,11 +30,12 @@ impl fmt::Display for Full {
 }
 
 /// By listener of another plan: which one of the old plan it is, whose socket and clients stay. Known by its address; port 0, of which there
-/// may be several, in order.
+/// may be several, in order. One of another interface is another one: sockets share a port with those of their own.
 pub fn kept(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Option<usize>> {
     let mut taken = vec![false; old.len()];
     let mut find = |one: &ListenerPlan| {
-        let at = (0..old.len()).find(|at| !taken[*at] && old[*at].address == one.address)?;
+        let is_it = |old: &ListenerPlan| old.address == one.address && old.device() == one.device();
+        let at = (0..old.len()).find(|at| !taken[*at] && is_it(&old[*at]))?;
         taken[at] = true;
         Some(at)
     };

@@ -43,6 +43,7 @@ impl Flows {
         let flow = self.flows.at(key);
         sides.cx.actions.push_back(Action::Relay { client, server });
         let due_us = now_us + flow.terms.look_us();
+        self.compare_cores(client, server, sides);
         sides.cx.counters.tunnels.add(1);
         sides.cx.counters.tunnels_opened.add(1);
         self.arm(key, due_us, sides.cx);

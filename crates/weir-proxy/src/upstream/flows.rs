@@ -98,7 +98,7 @@ pub(crate) fn begin_flow(
     }
 }
 
-/// How a connection of this client is made to the server that it is counted at; port 0: from any port of his.
+/// How a connection of this client is made to the server that it is counted at.
 pub(crate) fn flow_server(all: &Upstreams, server: ServerIndex, client: SocketAddr, cx: &Context) -> FlowServer {
     let machine = &all.pool.servers[server];
     let plan = &cx.plan.upstreams[usize::from(machine.upstream)];

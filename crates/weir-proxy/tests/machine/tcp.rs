@@ -10,8 +10,8 @@ use weir_proxy::ending::Farewell;
 use weir_proxy::engine::{Over, Unwanted, stop_flows};
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{
-    ClientPlan, Entrance, HealthPlan, LimitPlan, Location, Plan, Pool, ProxyProtocol, Serves, ShieldPlan, Source,
-    TcpPlan, Terms, UpstreamPlan, Whose,
+    ClientPlan, Congestion, Entrance, HealthPlan, LimitPlan, Location, Plan, Pool, ProxyProtocol, Serves, ShieldPlan,
+    Side, Source, TcpPlan, Terms, UpstreamPlan, Whose,
 };
 use weir_proxy::shield::bans::{BanSet, Block};
 use weir_proxy::upstream::server_state::State;
@@ -615,5 +615,44 @@ fn thousands_at_a_time() {
     assert_eq!(world.relays.len(), 5_000);
     assert_eq!(world.count(|counters| counters.tunnels.get()), 5_000);
     world.run_for(1_000 * SECOND_US);
+    finish(world);
+}
+
+#[test]
+fn congestion_controls_are_compared_where_there_are_several() {
+    let mut plan = tcp(1);
+    plan.upstreams[0].dial.congestion = Congestion::new(["bbr", "cubic"].into_iter());
+    let mut world = world_of(plan, 1);
+    let (kept, _) = joined(&mut world, 0);
+    world.divide(kept, "reno");
+    for _ in 0..60 {
+        let (client, _) = joined(&mut world, 0);
+        world.run_for(1000);
+        world.end_flow(client, Over::Complete);
+    }
+    world.servers[0].door = Door::Refuses;
+    world.client();
+    world.settle();
+    let told = |world: &World| -> Vec<(Side, String, u64, u64)> {
+        let arms = world.nodes[0].engine.report().arms;
+        arms.iter().map(|arm| (arm.side, arm.name.to_string(), arm.flows, arm.sent)).collect()
+    };
+    let ended = told(&world);
+    assert!(ended.iter().all(|(side, _, flows, sent)| *side == Side::Server && *sent == flows * 100), "{ended:?}");
+    assert_eq!((ended.len(), ended.iter().map(|arm| arm.2).sum::<u64>()), (2, 60), "only who had a server: {ended:?}");
+    world.end_flow(kept, Over::Server);
+    let all = told(&world);
+    assert!(all.contains(&(Side::Client, "reno".to_owned(), 1, 100)), "{all:?}");
+    assert_eq!(all.iter().map(|arm| arm.2).sum::<u64>(), 62);
+    finish(world);
+}
+
+#[test]
+fn cores_of_some_are_compared() {
+    let mut world = world_of(tcp(1), 1);
+    let all: Vec<_> = (0..130).map(|_| joined(&mut world, 0)).collect();
+    assert_eq!(world.compared, [all[0], all[64], all[128]]);
+    let none = world.nodes[0].engine.report().arms;
+    assert!(none.is_empty(), "nobody pays for what is not compared: {none:?}");
     finish(world);
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::cross::mail::Post;
-use weir_proxy::engine::{Delivery, Encoded, Engine, FlowEvent, Hints, Job, Over, Parts, on_flow};
+use weir_proxy::engine::{Delivery, Encoded, Engine, FlowEvent, Hints, Job, Over, Parts, divided, on_flow};
 use weir_proxy::forward::lookup::{Errand, News};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::observe::accounting::Use;
@@ -287,6 +287,8 @@ pub struct World {
     timers: BTreeMap<u64, ()>,
     /// Tunnels that the driver has: client and connection.
     pub relays: Vec<(usize, usize)>,
+    /// Those whose cores were compared.
+    pub compared: Vec<(usize, usize)>,
     /// How often it was asked what one of them has moved.
     pub looks: usize,
     /// What it says that each of them has moved.
@@ -406,6 +408,7 @@ impl World {
             near: None,
             timers: BTreeMap::new(),
             relays: Vec::new(),
+            compared: Vec::new(),
             looks: 0,
             moved: (0, 0),
             half_closed: false,
@@ -463,6 +466,12 @@ impl World {
         on_flow(engine, token, FlowEvent::RelayEnded { moved, over });
         engine.settle();
         self.act(node);
+    }
+
+    /// A client of `tcp` has this one of several congestion controls.
+    pub fn divide(&mut self, client: usize, name: &str) {
+        let Client { node, token, .. } = self.clients[client];
+        divided(&mut self.nodes[node].engine, token, &name.into());
     }
 
     /// An engine is lost with everything that it had, and another one takes its place.

@@ -226,6 +226,14 @@ impl Driver for Fused {
         self.inner.destination(socket)
     }
 
+    fn path(&mut self, socket: Socket) -> Option<weir_io::Path> {
+        self.inner.path(socket)
+    }
+
+    fn set_congestion(&mut self, socket: Socket, name: &str) {
+        self.inner.set_congestion(socket, name);
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         self.inner.receiving_core(socket)
     }

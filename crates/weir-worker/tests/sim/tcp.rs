@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_check::Rules;
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::placement::balance::{Key, Method};
-use weir_proxy::plan::{LimitPlan, PipelineMode, Pool, Serves, ShieldPlan, TcpPlan, Terms};
+use weir_proxy::plan::{Congestion, Dial, LimitPlan, PipelineMode, Pool, Serves, ShieldPlan, TcpPlan, Terms, Tuning};
 
 use super::book::Outcome;
 use super::client::Manners;
@@ -30,6 +30,11 @@ fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
     let balance = [Method::Ratio, Method::Least, Method::Hash(Key::ClientIp)][rng.index(3)].clone();
     let plan = scenario.plan_mut();
     plan.listeners[0].serves = Serves::Tcp(0);
+    // What sockets have changes nothing here.
+    let mut divided = || Congestion::new(["bbr", "cubic"].into_iter().take(rng.index(3)));
+    plan.listeners[0].congestion = divided();
+    plan.upstreams[0].dial =
+        Dial { congestion: divided(), tuning: Some(Tuning::by(Some("eth1")).into()), ..Dial::default() };
     plan.tcp = vec![Arc::new(TcpPlan::new(0))];
     let upstream = &mut plan.upstreams[0];
     (upstream.pool, upstream.pipeline, upstream.balance, upstream.echo) = (Pool::Tcp, PipelineMode::Off, balance, None);

@@ -22,8 +22,8 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     /// Why it is not ready: a word, and what it is about.
     pub(crate) unready: Option<String>,
-    pub(crate) driver: String,
-    pub(crate) driver_reason: String,
+    #[serde(flatten)]
+    pub(crate) io: Io,
     pub(crate) listeners: Vec<String>,
     pub(crate) metrics: Option<String>,
     /// Of the listeners whose clients speak TLS, each file once.
@@ -46,8 +46,39 @@ pub(crate) struct Status {
     pub(crate) limits: Vec<Limit>,
     /// What clients of the forward proxy do; None: there is none.
     pub(crate) usage: Option<Usage>,
+    /// Congestion controls that share connections of `tcp`.
+    pub(crate) congestion: Vec<Arm>,
     /// Every counter, added up over the workers; one with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
+}
+
+/// By what it talks with the system.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Io {
+    pub(crate) driver: String,
+    pub(crate) driver_reason: String,
+}
+
+/// What connections of `tcp` came to by one of several congestion controls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Arm {
+    /// `client` or `server`.
+    pub(crate) side: String,
+    pub(crate) name: String,
+    /// Those that have ended.
+    pub(crate) connections: u64,
+    /// Those included that were sent again.
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_sent_again: u64,
+    pub(crate) duration: Latency,
+    pub(crate) rtt: Latency,
+    pub(crate) min_rtt: Latency,
+    /// Bytes a second.
+    pub(crate) rate_p10: Option<u64>,
+    pub(crate) rate_p50: Option<u64>,
+    pub(crate) rate_p90: Option<u64>,
 }
 
 /// How many clients are banned.

@@ -99,7 +99,7 @@ pub(crate) fn live(mut status: Status, reading: &Reading, samples: Vec<Sample>) 
         uptime_seconds: status.uptime_seconds,
         state: status.state,
         ready: status.ready,
-        driver: status.driver,
+        driver: status.io.driver,
         notices,
         clients: status.clients.connections,
         requests: status.clients.requests,

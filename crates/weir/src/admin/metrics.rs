@@ -15,6 +15,7 @@ use weir_proxy::shield::tally::Outcome;
 use weir_proxy::upstream::trust::TrustState;
 use weir_worker::WorkerReport;
 
+use super::arms;
 use super::exposition::{Exposition, Format, Label, Seconds, Type};
 use super::reading::{Now, Reading, ServerReading};
 use super::status::{Facts, gauge, state, up};
@@ -48,6 +49,7 @@ pub(crate) fn metrics(
     upstreams(&mut text, reading, plan);
     shield(&mut text, plan);
     bans(&mut text, facts);
+    arms::metrics(&mut text, &arms::merged(reading));
     let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);
     servers_now(&mut text, reading, &names, plan);
@@ -168,7 +170,7 @@ fn clients(text: &mut Exposition, reading: &Reading) {
     histogram(text, &[], &reading.latency);
 }
 
-fn histogram(text: &mut Exposition, labels: &[Label<'_>], snapshot: &Snapshot) {
+pub(super) fn histogram(text: &mut Exposition, labels: &[Label<'_>], snapshot: &Snapshot) {
     let buckets: Vec<_> = BOUNDS.map(|power| (Seconds(1 << power), snapshot.count_up_to((1 << power) - 1))).collect();
     text.histogram(labels, &buckets, snapshot.count(), Seconds(snapshot.sum_us()));
 }

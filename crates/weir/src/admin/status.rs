@@ -15,7 +15,7 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Bans, Certificate, Clients, Connections, Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile,
+    Bans, Certificate, Clients, Connections, Io, Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile,
     ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
 use crate::bans::{self, Figures, wall_us};
@@ -24,8 +24,8 @@ use crate::discovery;
 use crate::reload::Told;
 
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
-use super::usage;
 use super::window::{Counts, WINDOW};
+use super::{arms, usage};
 
 /// What doesn't change while weir runs.
 #[derive(Debug, Clone, Default)]
@@ -69,8 +69,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         state: overall(reading).to_owned(),
         ready: unready.is_none(),
         unready: unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned()),
-        driver: facts.driver.clone(),
-        driver_reason: facts.driver_reason.clone(),
+        io: Io { driver: facts.driver.clone(), driver_reason: facts.driver_reason.clone() },
         listeners: told.listeners.iter().map(ToString::to_string).collect(),
         metrics: facts.metrics.clone(),
         certificates: certificates(facts),
@@ -86,6 +85,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         suspects: suspects(reading, plan),
         limits: limits(plan),
         usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
+        congestion: arms::shown(&arms::merged(reading)),
         totals: totals(&reading.totals),
     }
 }
@@ -383,7 +383,7 @@ pub(crate) fn thousandths(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-fn latency(snapshot: &Snapshot) -> Latency {
+pub(super) fn latency(snapshot: &Snapshot) -> Latency {
     let percentile = |of_10_000| snapshot.percentile(of_10_000);
     Latency {
         count: snapshot.count(),

@@ -30,7 +30,8 @@ use rustix::process::{Resource, getrlimit};
 use weir_bpf::Hold;
 use weir_io::{Attempt, Outbound, Outcome, Tun};
 use weir_proxy::ending::Held;
-use weir_worker::Prepared;
+use weir_proxy::plan::{Dial, Side};
+use weir_worker::{Prepared, tuning};
 
 use super::place::failed;
 use crate::failure::Failure;
@@ -63,7 +64,7 @@ pub(super) struct Device {
 /// What begins when the process has the rights that it keeps, before workers do.
 pub(crate) struct Ahead {
     device: Device,
-    congestion: Option<String>,
+    dial: Dial,
     prepared: Arc<Prepared>,
     stop: Arc<AtomicBool>,
     done: Sender<()>,
@@ -85,12 +86,12 @@ impl Ending {
 }
 
 impl Ahead {
-    /// Connects to servers with this congestion control.
-    pub(super) fn new(device: Device, congestion: Option<String>) -> (Ahead, Ending) {
+    /// Connects to servers as workers do in this way.
+    pub(super) fn new(device: Device, dial: Dial) -> (Ahead, Ending) {
         let (done, ends) = channel();
         let (prepared, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
         let ending = Ending { stop: Arc::clone(&stop), done: ends };
-        (Ahead { device, congestion, prepared, stop, done }, ending)
+        (Ahead { device, dial, prepared, stop, done }, ending)
     }
 
     /// Begins; what workers are to look into.
@@ -98,14 +99,14 @@ impl Ahead {
     /// # Errors
     /// No thread, no descriptors.
     pub(crate) fn begin(self) -> Result<Arc<Prepared>, Failure> {
-        let Ahead { device, congestion, prepared, stop, done } = self;
+        let Ahead { device, dial, prepared, stop, done } = self;
         let kernel = |error: Errno| failed("can't hold first packets", &error.into());
         let poll = epoll::create(CreateFlags::CLOEXEC).map_err(kernel)?;
         epoll::add(&poll, &device.tun, EventData::new_u64(DEVICE), EventFlags::IN).map_err(kernel)?;
         let max = getrlimit(Resource::Nofile).current.map_or(HELD_MAX, |most| (most / DESCRIPTORS_SHARE) as usize);
         let ledger = Ledger::new(max.clamp(HELD_MIN, HELD_MAX), Instant::now());
         let (of_workers, packet) = (Arc::clone(&prepared), vec![0; PACKET_BYTES_MAX]);
-        let mut holder = Holder { device, congestion, prepared, poll, ledger, packet, lets_through: false };
+        let mut holder = Holder { device, dial, prepared, poll, ledger, packet, lets_through: false };
         let hold = move || {
             if let Err(error) = weir_io::forgo_network().and_then(|()| holder.run(&stop)) {
                 warn(format_args!("clients are told \"connected\" before their servers are: {error}"));
@@ -122,7 +123,7 @@ impl Ahead {
 /// The thread's.
 struct Holder {
     device: Device,
-    congestion: Option<String>,
+    dial: Dial,
     prepared: Arc<Prepared>,
     poll: OwnedFd,
     ledger: Ledger<Attempt>,
@@ -194,8 +195,13 @@ impl Holder {
 
     /// Begins a connect from the address and port of a client, or from another port where that one is taken.
     fn connect(&self, client: SocketAddr, server: SocketAddr) -> io::Result<Attempt> {
-        let way =
-            Outbound { from: Some(client), transparent: true, congestion: self.congestion.as_deref(), resets: true };
+        let way = Outbound {
+            from: Some(client),
+            transparent: true,
+            congestion: self.dial.congestion.of(Side::Server, client).map(AsRef::as_ref),
+            tuning: tuning(self.dial.tuning.as_deref()),
+            resets: true,
+        };
         let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
         match Attempt::begin(way, server) {
             Err(error) if Errno::from_io_error(&error).is_some_and(|errno| taken.contains(&errno)) => {

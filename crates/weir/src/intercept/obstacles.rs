@@ -5,7 +5,7 @@ use std::fs;
 
 use weir_io::{Interfaces, Link, Namespace, TUN_DEVICE, Tun, check_congestion};
 
-use super::{Connect, Route};
+use super::{Connect, Route, cores};
 use crate::failure::Failure;
 
 /// What was found.
@@ -26,6 +26,29 @@ impl Found {
 
     fn obstacle(&mut self, what: impl Into<String>, help: impl Into<String>) {
         self.obstacles.push((what.into(), help.into()));
+    }
+
+    /// Looks whether both sides of a connection are received by the same core, and notes what keeps them from that.
+    pub(super) fn judge_cores(&mut self, route: &Route) {
+        for name in [&route.client, &route.server] {
+            if matches!(Interfaces::here().and_then(|all| all.index(name)), Ok(None)) {
+                return;
+            }
+            if !fs::exists(format!("/sys/class/net/{name}")).unwrap_or(false) {
+                self.notes.push(format!(
+                    "/sys does not show {name}, as in another network namespace: which core receives what is not known"
+                ));
+                return;
+            }
+        }
+        let judged = cores::judge(&cores::read(&route.client), &cores::read(&route.server), &cores::Machine::here());
+        if judged.is_empty() {
+            self.notes.push("both sides of a connection are received by the same core".to_owned());
+        }
+        for cores::Judgement { what, mend } in judged {
+            let lines: String = mend.iter().map(|command| format!("\n  help: {command}")).collect();
+            self.notes.push(format!("{what}{lines}"));
+        }
     }
 
     /// Warns of what was noted.

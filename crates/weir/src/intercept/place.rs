@@ -51,14 +51,20 @@ fn outer() -> String {
 
 /// What is done, as one would type it.
 pub(super) fn shown(route: &Route) -> String {
-    let (Route { client, server, .. }, outer) = (route, "weirPID");
+    let (Route { client, server, initcwnd: [to_clients, to_servers], .. }, outer) = (route, "weirPID");
+    let window = |segments: &Option<u32>| segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"));
     let mut text = String::from("# In a network namespace without a name, NS, which goes with weir:\n");
     let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
     let _ = writeln!(text, "# ip link set {outer} up");
     for family in ["-4", "-6"] {
         let _ = writeln!(text, "# ip -n NS {family} route add local default dev lo table 100");
         let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
-        let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}");
+        if to_clients.is_some() {
+            let window = window(to_clients);
+            let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}{window} table 101");
+            let _ = writeln!(text, "# ip -n NS {family} rule add fwmark {} lookup 101", Interfaces::MARK);
+        }
+        let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}{}", window(to_servers));
     }
     let holds = route.connect == Connect::First;
     if holds {
@@ -105,7 +111,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     here.set_up(index).map_err(kernel("the pair of interfaces"))?;
     let missing = || failed("the pair of interfaces has no address", &io::ErrorKind::NotFound.into());
     let hardware = here.link(index).map_err(kernel("the pair of interfaces"))?.hardware.ok_or_else(missing)?;
-    let furnish = || furnish(mtu, &route.ports, hardware);
+    let furnish = || furnish(mtu, route, hardware);
     namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
     let mut programs = Programs::load().map_err(|error| refused(&error))?;
     let device = (route.connect == Connect::First)
@@ -187,7 +193,7 @@ fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {
 
 /// Sets up the namespace, in it. Both ends of the pair have the same address: what is sent is for whoever gets it, also by a machine whose programs
 /// have just gone, so that the last resets arrive.
-fn furnish(mtu: u32, ports: &[u16], hardware: [u8; 6]) -> io::Result<()> {
+fn furnish(mtu: u32, route: &Route, hardware: [u8; 6]) -> io::Result<()> {
     let mut interfaces = Interfaces::here()?;
     let index = |interfaces: &Interfaces, name| interfaces.index(name)?.ok_or_else(|| io::ErrorKind::NotFound.into());
     let lo: io::Result<u32> = index(&interfaces, "lo");
@@ -197,13 +203,13 @@ fn furnish(mtu: u32, ports: &[u16], hardware: [u8; 6]) -> io::Result<()> {
     interfaces.set_hardware(inside, hardware)?;
     interfaces.set_limits(inside, mtu, PACKETS)?;
     for family in ALL {
-        match interfaces.lead_in(inside, INSIDE, lo, family) {
+        match interfaces.lead_in(inside, INSIDE, lo, family, route.initcwnd) {
             Err(error) if family.is_ipv4() => return Err(error),
             // A kernel without IPv6 has nothing to lead.
             _ => {}
         }
     }
-    let reserved: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let reserved: Vec<String> = route.ports.iter().map(u16::to_string).collect();
     for (name, value) in [
         ("ipv4/conf/all/rp_filter", "0"),
         ("ipv4/conf/outside/rp_filter", "0"),

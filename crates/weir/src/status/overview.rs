@@ -57,6 +57,7 @@ pub(crate) fn overview(status: &Status, look: Look) -> String {
     }
     out.push_str(&status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look)));
     out.push_str(&super::limits::limits(&status.limits, look));
+    out.push_str(&super::arms::arms(&status.congestion, look));
     out.push_str(&suspects(status, look));
     out
 }
@@ -74,7 +75,7 @@ fn head(status: &Status, look: Look) -> String {
         "weir {}, pid {}, up {uptime}, {}, {workers} worker{plural}, {}\n",
         status.weir,
         status.pid,
-        status.driver,
+        status.io.driver,
         tone.paint(&state, look.colour)
     );
     let clients = &status.clients;
@@ -101,6 +102,7 @@ fn head(status: &Status, look: Look) -> String {
     out += &shown.join("  ");
     out.push('\n');
     out += &super::tls::handshakes(status);
+    out += &super::arms::cores(status);
     out += &bans(status);
     for notice in notices(status) {
         out += &notice.tone.paint(&notice.text, look.colour);
@@ -167,6 +169,7 @@ pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
     let text = table(&columns, &rows, 0, look.width, look.colour)
         + &status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look))
         + &super::limits::limits(&status.limits, look)
+        + &super::arms::arms(&status.congestion, look)
         + &suspects(status, look);
     let mut lines = text.lines().map(str::to_owned);
     head.extend(lines.next());

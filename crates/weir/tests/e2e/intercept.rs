@@ -18,6 +18,7 @@ on_both_drivers!(
     what_is_not_for_it_passes_by,
     a_narrow_place_is_found_out,
     without_room_connections_pass_by,
+    each_side_is_as_asked,
     nothing_is_left,
 );
 
@@ -304,6 +305,38 @@ fn nothing_is_left(io: Io) {
     });
 }
 
+fn each_side_is_as_asked(io: Io) {
+    in_network("each_side_is_as_asked", io, || {
+        let between = Between::new();
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        for (from, to) in CLIENT.into_iter().zip(SERVER) {
+            between.ask(from, 3999, to, 8080).expect("nobody is between");
+        }
+        let clients = ["--client-congestion", "reno", "--client-initcwnd", "40", "--client-max-rate", "20Mbit/s"];
+        let servers = ["--server-congestion", "reno", "--server-initcwnd", "20", "--server-mss", "1000"];
+        let weir = Intercept::start(io, &[&clients[..], &servers].concat());
+        let process = weir.child.id().to_string();
+        let inside = |command: &[&str]| {
+            let done = run("nsenter", &[&["-t", &process, "-n"], command].concat());
+            String::from_utf8(done.stdout).expect("text")
+        };
+        for (family, (from, to)) in ["-4", "-6"].into_iter().zip(CLIENT.into_iter().zip(SERVER)) {
+            for (table, window) in [("101", "initcwnd 40"), ("main", "initcwnd 20")] {
+                let routes = inside(&["ip", family, "route", "show", "table", table]);
+                assert!(routes.contains(window), "{routes}");
+            }
+            let (stream, _) = between.ask(from, 4000, to, 8080).expect("it gets through");
+            let of = |filter: &str| inside(&["ss", family, "-Htin", "state", "established", filter]);
+            let (clients, servers) = (of("sport = :8080"), of("dport = :8080"));
+            for (shown, wanted) in [(&clients, [" cwnd:40 ", "/20000000bps"]), (&servers, [" cwnd:20 ", " mss:988 "])] {
+                assert!(wanted.iter().all(|word| shown.contains(word)), "{wanted:?}: {shown}");
+            }
+            SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
+        }
+        weir.end("-TERM");
+    });
+}
+
 #[test]
 fn what_stands_in_the_way_is_said() {
     in_own_network_as_root("intercept::what_stands_in_the_way_is_said", || {
@@ -335,6 +368,13 @@ fn what_stands_in_the_way_is_said() {
             code == Some(0) && said.contains("note: pc is down") && said.contains("nothing stands in the way"),
             "{said}"
         );
+        assert!(said.contains("note: /sys does not show pc"), "{said}");
+        let mut command = Command::new("unshare");
+        let script = "mount -t sysfs sysfs /sys && exec \"$0\" intercept check \"$@\"";
+        command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")]).args(sides);
+        let done = crate::kit::finish(command.env("WEIR_ADMIN", "off"));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("note: pc is no card: a packet is received there by the core that sends it"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "pc", "--ports", "80"]);
         assert!(code == Some(1) && said.contains("pc is both sides"), "{said}");
         let (code, said) = weir(&["--client-side", "pc", "--server-side", "lo", "--ports", "80"]);
@@ -353,6 +393,11 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(0) && said.contains("# ip -n NS tuntap add held mode tun"), "{said}");
         let (code, said) = with(&["--connect", "last"]);
         assert!(code == Some(2) && said.contains("[possible values: accept, first]"), "{said}");
+        let (code, said) = with(&["--print", "--client-initcwnd", "40", "--server-dscp", "ef"]);
+        assert!(code == Some(0) && said.contains("route add default dev outside initcwnd 40 table 101"), "{said}");
+        assert!(said.contains("rule add fwmark 1 lookup 101") && said.contains("dscp \"ef\""), "{said}");
+        let (code, said) = with(&["--client-max-rate", "fast"]);
+        assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
         assert!(!run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"), "nothing was made");
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", env!("CARGO_BIN_EXE_weir"), "intercept"]);

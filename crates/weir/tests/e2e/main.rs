@@ -42,6 +42,7 @@ mod requests;
 mod rules;
 mod servers;
 mod shield;
+mod sockets;
 mod stand_ins;
 mod strangers;
 mod tcp;

@@ -37,7 +37,7 @@ const WITHOUT_VALUE: [&str; 8] =
 pub(super) const ONE_INTERFACE: &str =
     "weir listens at addresses: who comes by another interface is let in now; write the address of this one";
 /// What is said of `namespace`.
-const OWN_NAMESPACE: &str =
+pub(super) const OWN_NAMESPACE: &str =
     "weir is in one network namespace, that in which it is started, as by `ip netns exec NAME weir run`";
 /// Ports of one range.
 const PORTS_MAX: u32 = 100;

@@ -182,7 +182,7 @@ impl Haproxy<'_, '_, '_> {
             ("timeout", "http-request") => self.client_time(line, "head-timeout"),
             ("timeout", "http-keep-alive") => self.client_time(line, "idle-timeout"),
             ("timeout", "tunnel") => self.client_time(line, "tunnel-timeout"),
-            ("no", _) => {}
+            ("no" | "disabled" | "enabled", _) => {}
             _ => self.draft.tell_by(FATES, line, 2),
         }
     }

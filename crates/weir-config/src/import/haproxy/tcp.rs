@@ -14,7 +14,7 @@ use super::super::notes::Kind;
 use super::super::tcp::{CLOSES, Lead, Tcp};
 use super::super::tree::Node;
 use super::Haproxy;
-use super::bind::{ONE_INTERFACE, addresses};
+use super::bind::{ONE_INTERFACE, OWN_NAMESPACE, addresses};
 use super::fate::time;
 
 pub(super) use fate::tell_of;
@@ -67,6 +67,9 @@ fn bind(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, node: &Node, expects: 
     }
     if has("interface") {
         draft.different(node, ONE_INTERFACE);
+    }
+    if has("namespace") {
+        draft.different(node, OWN_NAMESPACE);
     }
     let announced = has("accept-proxy") || expects;
     for text in node.argument(1).split(',') {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::base::token::Token;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::engine::{Action, FlowEvent, Input, on_flow};
+use weir_proxy::engine::{Action, FlowEvent, Input, measured, on_flow};
 use weir_proxy::forward::lookup::News;
+use weir_proxy::observe::arms::PathFigures;
 use weir_proxy::plan::{Location, Plan};
 use weir_proxy::shield::bans::BanSet;
 
@@ -310,6 +311,18 @@ impl World {
             Action::Connect { .. } => panic!("the world has no unix sockets"),
             Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
+            Action::Measure { socket, arm } => {
+                let is_open = match socket.checked_sub(CLIENT_SOCKETS) {
+                    Some(client) => !self.clients[client as usize].closed,
+                    None => !self.conns[socket as usize].closed,
+                };
+                assert!(is_open, "what is closed can't be measured");
+                let figures = PathFigures { sent: 100, sent_again: 1, rtt_us: 2, min_rtt_us: 1, rate: 1000 };
+                measured(&mut self.nodes[node].engine, &arm, figures);
+            }
+            Action::CompareCores { client, server } => {
+                self.compared.push(((client - CLIENT_SOCKETS) as usize, server as usize));
+            }
             Action::LookRelay { token, .. } => {
                 self.looks += 1;
                 self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1, self.half_closed);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::admin::document::{self, Answers, Clients, Connections, Latency, Suspect, Window, Worker};
+use crate::admin::document::{self, Answers, Clients, Connections, Io, Latency, Suspect, Window, Worker};
 use crate::status::detail::detail;
 
 fn server(name: &str, state: &str, why: Option<&str>) -> Server {
@@ -73,7 +73,7 @@ fn troubled() -> Status {
         uptime_seconds: 93_784.0,
         state: "running".to_owned(),
         ready: true,
-        driver: "io_uring".to_owned(),
+        io: Io { driver: "io_uring".to_owned(), ..Io::default() },
         window_seconds: 300,
         clients: Clients {
             connections: 640,

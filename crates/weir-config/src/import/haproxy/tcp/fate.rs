@@ -66,7 +66,7 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
-    (&["retries", "hash-type", "description", "id", "log-tag"], Fate::Unneeded),
+    (&["retries", "hash-type", "description", "id", "log-tag", "disabled", "enabled"], Fate::Unneeded),
     (&["log"], Fate::Missing(Missing::Syslog)),
     (&["log-format", "unique-id*"], Fate::Lost("`access-log` has names of its own: docs/access-log.md")),
     (

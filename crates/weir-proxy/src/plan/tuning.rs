@@ -1,0 +1,80 @@
+//! What the kernel is asked of the sockets of a listener, or of connections to servers, besides addresses.
+
+/// An option of sockets that is a number (socket(7), ip(7), tcp(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tunable {
+    /// The mark of packets, for rules of routing and of the firewall (SO_MARK).
+    Mark,
+    /// The differentiated services code point of packets, 0 to 63 (IP_TOS, IPV6_TCLASS).
+    Dscp,
+    /// The longest segment, bytes (TCP_MAXSEG).
+    Mss,
+    /// Bytes that may be sent and not acknowledged, or wait to be sent (SO_SNDBUF).
+    SendBuffer,
+    /// Bytes that may be received and not read (SO_RCVBUF).
+    ReceiveBuffer,
+    /// How long what was sent may stay unacknowledged, milliseconds (TCP_USER_TIMEOUT).
+    UserTimeout,
+    /// Bytes that may wait to be sent (TCP_NOTSENT_LOWAT).
+    NotSentLowWater,
+    /// The highest rate of sending, bytes a second (SO_MAX_PACING_RATE).
+    MaxRate,
+}
+
+impl Tunable {
+    /// All of them.
+    pub const ALL: [Tunable; 8] = [
+        Tunable::Mark,
+        Tunable::Dscp,
+        Tunable::Mss,
+        Tunable::SendBuffer,
+        Tunable::ReceiveBuffer,
+        Tunable::UserTimeout,
+        Tunable::NotSentLowWater,
+        Tunable::MaxRate,
+    ];
+
+    /// What the configuration calls it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Tunable::Mark => "mark",
+            Tunable::Dscp => "dscp",
+            Tunable::Mss => "mss",
+            Tunable::SendBuffer => "send-buffer",
+            Tunable::ReceiveBuffer => "receive-buffer",
+            Tunable::UserTimeout => "user-timeout",
+            Tunable::NotSentLowWater => "notsent-low-water",
+            Tunable::MaxRate => "max-rate",
+        }
+    }
+}
+
+/// What was chosen. The default leaves all to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tuning {
+    /// The interface by which packets come and go (SO_BINDTODEVICE). None: any.
+    pub device: Option<Box<str>>,
+    values: [Option<u64>; Tunable::ALL.len()],
+}
+
+impl Tuning {
+    /// By this interface, and the rest as usual.
+    pub fn by(device: Option<&str>) -> Tuning {
+        Tuning { device: device.map(Into::into), ..Tuning::default() }
+    }
+
+    /// What was chosen for an option; None: it is left to the kernel.
+    pub fn get(&self, option: Tunable) -> Option<u64> {
+        self.values[option as usize]
+    }
+
+    /// Chooses it.
+    pub fn set(&mut self, option: Tunable, value: Option<u64>) {
+        self.values[option as usize] = value;
+    }
+
+    /// Whether only some may set it, for lack of a capability (CAP_NET_RAW).
+    pub fn needs_raw(&self) -> bool {
+        self.get(Tunable::Mark).is_some()
+    }
+}

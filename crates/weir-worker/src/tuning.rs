@@ -1,0 +1,45 @@
+//! What a plan chooses for sockets, as the driver sets it. Called for listeners and for connects.
+
+use weir_io::Knob;
+use weir_proxy::plan::{Tunable, Tuning};
+
+/// What was chosen, as the driver knows it.
+pub fn tuning(chosen: Option<&Tuning>) -> weir_io::Tuning<'_> {
+    let Some(chosen) = chosen else { return weir_io::Tuning::default() };
+    let usual = weir_io::Tuning::by(chosen.device.as_deref());
+    let values = Tunable::ALL.into_iter().filter_map(|option| Some((knob(option), chosen.get(option)?)));
+    values.fold(usual, |tuning, (knob, value)| tuning.with(knob, value))
+}
+
+fn knob(option: Tunable) -> Knob {
+    match option {
+        Tunable::Mark => Knob::Mark,
+        Tunable::Dscp => Knob::Dscp,
+        Tunable::Mss => Knob::Mss,
+        Tunable::SendBuffer => Knob::SendBuffer,
+        Tunable::ReceiveBuffer => Knob::ReceiveBuffer,
+        Tunable::UserTimeout => Knob::UserTimeout,
+        Tunable::NotSentLowWater => Knob::NotSentLowWater,
+        Tunable::MaxRate => Knob::MaxRate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each option is the one of the same name, and has its value. How: all of them.
+
+    use super::*;
+
+    #[test]
+    fn names_are_the_same() {
+        for (at, option) in Tunable::ALL.into_iter().enumerate() {
+            assert_eq!(option as usize, at);
+            assert_eq!(knob(option).word(), option.word());
+            let mut chosen = Tuning::by(Some("eth1"));
+            chosen.set(option, Some(17));
+            let wanted = weir_io::Tuning::by(Some("eth1"));
+            assert_eq!(tuning(Some(&chosen)), wanted.with(knob(option), 17));
+        }
+        assert_eq!(tuning(None), weir_io::Tuning::default());
+    }
+}
