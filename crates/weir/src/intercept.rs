@@ -45,6 +45,12 @@ pub(crate) struct InterceptArgs {
     /// Ports whose connections are taken
     #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
+    /// Those of them on which HTTP is spoken: requests are read, and what is none is refused
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    http: Vec<u16>,
+    /// Write a line for each connection, and each request, to this file, or stdout
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<String>,
     /// Congestion control towards clients, such as bbr [default: the system's]
     #[arg(long, value_name = "NAME")]
     client_congestion: Option<String>,
@@ -84,6 +90,7 @@ struct Route {
 pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<(), Failure> {
     let InterceptArgs { action, client_side, server_side, mut ports, client_congestion, server_congestion, .. } =
         arguments;
+    let (http_ports, access_log) = (arguments.http, arguments.access_log);
     if arguments.engine.metrics.is_some() {
         let text = "weir: --metrics would listen where nobody can connect; `weir status` shows the same\n";
         return Err(Failure::Usage(text.to_owned()));
@@ -96,12 +103,19 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             ports.len()
         )));
     }
+    if let Some(port) = http_ports.iter().find(|port| !ports.contains(port)) {
+        let text =
+            format!("weir: --http {port}: connections to that port are not taken\n  help: name it in --ports, too\n");
+        return Err(Failure::Usage(text));
+    }
     let congestion = [&client_congestion, &server_congestion].into_iter().flatten().cloned().collect();
     let route = Route { client: client_side, server: server_side, ports: ports.clone(), congestion };
     let common = arguments.engine.into();
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    let text =
-        Interception { ports, ipv6, client_congestion, server_congestion, user: arguments.user, common }.to_kdl();
+    let user = arguments.user;
+    let asked =
+        Interception { ports, http_ports, ipv6, client_congestion, server_congestion, access_log, user, common };
+    let text = asked.to_kdl();
     // What is wrong here was wrong on the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;

@@ -82,9 +82,9 @@ fn kernel_options(
         let message = format!("`{word}` is for listeners of TCP, and `{address}` is none");
         compiler.push(Problem::new("conflict", &block.place(word), message));
     }
-    if transparent && !matches!(serves, Serves::Tcp(_)) {
-        let message = "`transparent` is for a `listen` of `tcp`: HTTP is not proxied to where a client was going";
-        let help = "leave it out, or write the `listen` into a `tcp`";
+    if transparent && serves == Serves::Forward {
+        let message = "clients of a forward proxy know that they ask a proxy, and have connected to nobody else";
+        let help = "leave it out; `listen` at the top with an upstream of `original-destination` serves who does not know of weir";
         compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
     }
     (transparent, congestion)
