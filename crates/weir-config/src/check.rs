@@ -266,8 +266,8 @@ impl Checker<'_> {
             }
             Default::Unless(_, other) if self.is_written(other) => None,
             Default::Absent => None,
-            Default::Beside(text, other, beside) => {
-                Some(default_of(row, if self.is_written(other) { beside } else { text }))
+            Default::Beside(text, others, beside) => {
+                Some(default_of(row, if self.is_any_written(others) { beside } else { text }))
             }
             Default::Is(text) | Default::Unless(text, _) => Some(default_of(row, text)),
             Default::AtLeast(text, other) => {
@@ -289,6 +289,14 @@ impl Checker<'_> {
         self.written.iter().any(|(row, ..)| row.name == name)
     }
 
+    /// Whether one of these options is written; of those with a word: as that.
+    fn is_any_written(&self, others: &[(&str, Option<&str>)]) -> bool {
+        others.iter().any(|(name, word)| match word {
+            None => self.is_written(name),
+            Some(word) => self.is_written(name) && self.is_one_of(name, &[word]) == Some(true),
+        })
+    }
+
     /// Whether an option is one of these words, written or by default; None when what is written is wrong.
     fn is_one_of(&self, name: &str, words: &[&str]) -> Option<bool> {
         let written = self.written.iter().find(|(row, ..)| row.name == name);
@@ -299,8 +307,8 @@ impl Checker<'_> {
                 _ => Some(false),
             },
             (None, Some(Default::Is(word))) => Some(words.contains(&word)),
-            (None, Some(Default::Beside(word, other, beside))) => {
-                Some(words.contains(if self.is_written(other) { &beside } else { &word }))
+            (None, Some(Default::Beside(word, others, beside))) => {
+                Some(words.contains(if self.is_any_written(others) { &beside } else { &word }))
             }
             (None, _) => Some(false),
         }

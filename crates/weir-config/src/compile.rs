@@ -3,6 +3,7 @@
 //! Names of servers are not resolved: who checks a configuration hears of those that can't be, by the function that the caller gives.
 
 mod compress;
+mod destination;
 mod discovery;
 mod fallback;
 mod forward;

@@ -9,12 +9,16 @@ use crate::reverse::{Common, literal};
 pub struct Interception {
     /// Ports whose connections are taken.
     pub ports: Vec<u16>,
+    /// Those of them on which HTTP is spoken, which is read.
+    pub http_ports: Vec<u16>,
     /// Those of IPv6, too.
     pub ipv6: bool,
     /// Options of connections with clients, by their names in `listen`.
     pub client: Vec<(&'static str, String)>,
     /// The same of those to servers, in `upstream`.
     pub server: Vec<(&'static str, String)>,
+    /// Where the access log goes: a file, or `stdout`; None: there is none.
+    pub access_log: Option<String>,
     /// Who weir becomes; None: it stays who it is.
     pub user: Option<String>,
     /// How to run.
@@ -25,22 +29,42 @@ impl Interception {
     /// The configuration as KDL: only what differs from the defaults.
     pub fn to_kdl(&self) -> String {
         let mut out = self.common.to_kdl();
-        if let Some(user) = &self.user {
-            let _ = writeln!(out, "user {}", literal(user));
+        for (name, value) in [("user", &self.user), ("access-log", &self.access_log)] {
+            if let Some(value) = value {
+                let _ = writeln!(out, "{name} {}", literal(value));
+            }
         }
+        let (http, plain): (Vec<u16>, Vec<u16>) = self.ports.iter().partition(|port| self.http_ports.contains(port));
+        if !http.is_empty() {
+            // Servers that hear of a proxy may answer otherwise, and nobody has asked for one. What they get is what was sent.
+            out.push_str("client { via #false; underscores #true; }\n");
+            self.listeners(&http, "", &mut out);
+            out.push_str("route { proxy \"requests\"; }\n");
+            self.upstream("requests", &mut out);
+        }
+        if !plain.is_empty() {
+            out.push_str("tcp {\n");
+            self.listeners(&plain, "    ", &mut out);
+            out.push_str("    proxy \"through\"\n}\n");
+            self.upstream("through", &mut out);
+        }
+        out
+    }
+
+    fn listeners(&self, ports: &[u16], indent: &str, out: &mut String) {
         let hosts: &[&str] = if self.ipv6 { &["0.0.0.0", "[::]"] } else { &["0.0.0.0"] };
         let options: String = self.client.iter().map(|(name, value)| format!(" {name}={}", literal(value))).collect();
-        out.push_str("tcp {\n");
-        for (port, host) in self.ports.iter().flat_map(|port| hosts.iter().map(move |host| (port, host))) {
-            let _ = writeln!(out, "    listen \"{host}:{port}\" transparent=#true{options}");
+        for (port, host) in ports.iter().flat_map(|port| hosts.iter().map(move |host| (port, host))) {
+            let _ = writeln!(out, "{indent}listen \"{host}:{port}\" transparent=#true{options}");
         }
-        out.push_str("    proxy \"through\"\n}\nupstream \"through\" {\n    server \"original-destination\"\n");
-        out.push_str("    source \"client\"\n");
+    }
+
+    fn upstream(&self, name: &str, out: &mut String) {
+        let _ = writeln!(out, "upstream \"{name}\" {{\n    server \"original-destination\"\n    source \"client\"");
         for (name, value) in &self.server {
             let _ = writeln!(out, "    {name} {}", literal(value));
         }
         out.push_str("}\n");
-        out
     }
 }
 
@@ -50,7 +74,7 @@ mod tests {
 
     use std::sync::Arc;
 
-    use weir_proxy::plan::{Congestion, Tunable, Tuning};
+    use weir_proxy::plan::{Congestion, Pool, Serves, Source, Tunable, Tuning};
 
     use super::*;
 
@@ -60,10 +84,16 @@ mod tests {
             ports: vec![80, 443],
             ipv6: true,
             client: vec![("congestion", "bbr".to_owned()), ("mss", "1200".to_owned())],
-            server: vec![("congestion", "cubic,reno".to_owned()), ("max-rate", "20Mbit/s".to_owned())],
+            server: vec![("congestion", "cubic".to_owned()), ("max-rate", "20Mbit/s".to_owned())],
             ..Interception::default()
         };
-        for asked in [all.clone(), Interception { ports: vec![8080], ipv6: false, ..Interception::default() }] {
+        let http = |ports: &[u16]| Interception {
+            http_ports: ports.to_vec(),
+            access_log: Some("stdout".to_owned()),
+            ..all.clone()
+        };
+        let least = Interception { ports: vec![8080], ipv6: false, ..Interception::default() };
+        for asked in [all.clone(), least, http(&[80]), http(&[80, 443])] {
             let text = asked.to_kdl();
             let config = crate::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{text}\n{errors}"));
             assert_eq!(config.plan.listeners.len(), if asked.ipv6 { 2 } else { 1 } * asked.ports.len());
@@ -74,9 +104,16 @@ mod tests {
                 assert_eq!(listener.congestion, Congestion::new(is_all.then_some("bbr").into_iter()));
                 assert_eq!(of(&listener.tuning, Tunable::Mss), is_all.then_some(1200));
             }
-            let dial = &config.plan.upstreams[0].dial;
-            assert_eq!(dial.congestion, Congestion::new(["cubic", "reno"].into_iter().filter(|_| is_all)));
-            assert_eq!(of(&dial.tuning, Tunable::MaxRate), is_all.then_some(2_500_000));
+            let read = config.plan.listeners.iter().filter(|listener| listener.serves == Serves::Reverse).count();
+            assert_eq!(read, 2 * asked.http_ports.len());
+            for upstream in &config.plan.upstreams {
+                let dial = &upstream.dial;
+                assert_eq!(dial.congestion, Congestion::new(["cubic"].into_iter().filter(|_| is_all)));
+                assert_eq!(of(&dial.tuning, Tunable::MaxRate), is_all.then_some(2_500_000));
+                assert!(upstream.is_destination() && dial.source == Source::Client);
+                assert_eq!(upstream.pool, if upstream.name == "requests" { Pool::Pinned } else { Pool::Tcp });
+            }
+            assert_eq!((config.plan.access_log.is_some(), config.plan.client.via), (read > 0, read == 0));
         }
         let wrong = Interception { server: vec![("congestion", "B\"R".to_owned())], ..all };
         assert!(crate::parse(&wrong.to_kdl(), "(test)").is_err());

@@ -150,7 +150,7 @@ const LISTEN: Block = Block {
             "transparent",
             Kind::Flag,
             Default::Is("#false"),
-            "Of `tcp`: takes connections to any address whose packets are led here by routes or rules (docs/semantics.md §24). Needs the capability CAP_NET_RAW.",
+            "Takes connections to any address whose packets are led here by routes or rules (docs/semantics.md §24); not of a `forward`. Needs the capability CAP_NET_RAW.",
         ),
     ],
     shared: SOCKETS,
@@ -326,7 +326,7 @@ const UPSTREAM: Block = Block {
         row(
             "pool",
             Kind::Word(POOLS),
-            Default::Beside("pipelined", "proxy-protocol", "pinned"),
+            Default::Beside("pipelined", &[("proxy-protocol", None), ("source", Some("client"))], "pinned"),
             "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own.",
         ),
         row(
@@ -376,7 +376,7 @@ const UPSTREAM: Block = Block {
             "source",
             Kind::Text("an address, or `client`", texts::source),
             Default::Absent,
-            "The address of this machine that connections come from. `client`, with `tcp` only: the address and port of the client, whose packets must come back through this machine (docs/semantics.md §24); needs the capability CAP_NET_RAW. Without this option the one that the route has.",
+            "The address of this machine that connections come from. `client`: the address and port of the client, whose packets must come back through this machine (docs/semantics.md §24); clients share no connections then, and it needs the capability CAP_NET_RAW. Without this option the one that the route has.",
         ),
         row(
             "congestion",

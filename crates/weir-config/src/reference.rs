@@ -57,7 +57,13 @@ fn text_of(default: Default) -> String {
             format!("{} (when `{other}` is not {})", text_of(*default), words.join(", "))
         }
         Default::AtLeast(text, other) => format!("`{text}`, or `{other}` if that is more"),
-        Default::Beside(text, other, beside) => format!("`{text}`, or `{beside}` with `{other}`"),
+        Default::Beside(text, others, beside) => {
+            let other = |(name, word): &(&str, Option<&str>)| match word {
+                None => format!("`{name}`"),
+                Some(word) => format!("`{name}` {word}"),
+            };
+            format!("`{text}`, or `{beside}` with {}", others.iter().map(other).collect::<Vec<_>>().join(" or "))
+        }
         Default::Required => "required".to_owned(),
         Default::Absent => "none".to_owned(),
         Default::Is(text) | Default::Unless(text, _) => format!("`{text}`"),

@@ -65,8 +65,8 @@ pub(crate) enum Default {
     Is(&'static str),
     /// This number, or what the named other option of the block is when that is more.
     AtLeast(&'static str, &'static str),
-    /// The first value; the last one where the named other option of the block is written.
-    Beside(&'static str, &'static str, &'static str),
+    /// The first value; the last one where one of the other options of the block is written, of those with a word: that.
+    Beside(&'static str, &'static [(&'static str, Option<&'static str>)], &'static str),
     /// This value, unless the named other option of the block is written: the two exclude each other.
     Unless(&'static str, &'static str),
     /// The last, when the named other option of the block is one of these words. Otherwise it may not be written, because it

@@ -45,6 +45,8 @@ pub struct RequestEdits<'a> {
     pub underscores: bool,
     /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
     pub forwarded: Option<Forwarded<'a>>,
+    /// What the client said about forwarding passes as it is, and nothing is added, whoever asks.
+    pub keeps_forwarding: bool,
     /// Client-Cert and Client-Cert-Chain (RFC 9440) are said by whoever speaks TLS with clients, and that is us: those of the client are
     /// dropped.
     pub judges_clients: bool,
@@ -95,7 +97,7 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
     if let Some(us) = edits.via {
         put_via(out, head.version, us);
     }
-    if let Some(forwarded) = &edits.forwarded {
+    if let Some(forwarded) = edits.forwarded.as_ref().filter(|_| !edits.keeps_forwarding) {
         put_forwarded(out, input, fields, forwarded);
     }
     for (name, value) in edits.extra.iter().chain(edits.added) {
@@ -114,7 +116,11 @@ fn added_bytes(edits: &RequestEdits<'_>) -> usize {
 fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
     let trusted = edits.forwarded.is_some_and(|forwarded| forwarded.trusted);
     // The values of X-Forwarded-For are merged into the line that we write.
-    let forwarding = if trusted { FieldName::set(&[FieldName::XForwardedFor]) } else { FieldName::FORWARDING };
+    let forwarding = match edits.keeps_forwarding {
+        true => 0,
+        false if trusted => FieldName::set(&[FieldName::XForwardedFor]),
+        false => FieldName::FORWARDING,
+    };
     // A hop count that nobody can read does not leave.
     let unreadable = if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
     let certified = if edits.judges_clients { CERTIFIED } else { 0 };

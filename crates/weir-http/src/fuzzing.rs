@@ -144,6 +144,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
         underscores: false,
         judges_clients: false,
         forwarded: None,
+        keeps_forwarding: false,
         extra: &[],
         removed: &[],
         added: &[],

@@ -20,6 +20,7 @@ fn edits() -> RequestEdits<'static> {
         underscores: false,
         judges_clients: false,
         forwarded: None,
+        keeps_forwarding: false,
         extra: &[],
         removed: &[],
         added: &[],
@@ -93,6 +94,19 @@ fn an_underscore_is_no_way_around() {
         for name in ["X_Forwarded", "X_Other", "_", "Cookie_2"] {
             assert_eq!(fields_of(&format!("{name}: 6\r\n"), &lax), format!("{name}: 6\r\n{said}"), "{name}");
         }
+    }
+}
+
+/// On a way that the client has meant it to go, what it says about forwarding is as it says.
+#[test]
+fn what_a_client_says_about_forwarding_may_pass() {
+    let said = "X-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 1\r\n";
+    assert_eq!(fields_of(said, &edits()), "");
+    let client = "192.0.2.1".parse().unwrap();
+    for forwarded in [None, Some(Forwarded { client, proto: b"http", host: b"h", trusted: true })] {
+        let edits = RequestEdits { keeps_forwarding: true, forwarded, ..edits() };
+        assert_eq!(fields_of(said, &edits), said);
+        assert_eq!(fields_of("", &edits), "");
     }
 }
 

@@ -65,6 +65,12 @@ impl Outbound<'_> {
     }
 }
 
+/// Takes [`Outbound::resets`] back from a connection.
+pub fn leave_in_order(socket: &impl AsFd) {
+    use std::os::fd::AsRawFd as _;
+    crate::net::linger_usual(socket.as_fd().as_raw_fd());
+}
+
 /// How connections of a listener are taken. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inbound<'a> {

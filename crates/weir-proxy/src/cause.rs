@@ -100,6 +100,8 @@ causes! {
     MethodOverride: "method-override", 403, Weir, Queue, "";
     /// It asks for an address, and its route is for names only: weir speaks for no such origin (RFC 9110 §15.5.20).
     HostAddress: "host-address", 421, Weir, Queue, "";
+    /// It goes to where its client has connected to, and that is this machine: weir would ask itself.
+    OwnDestination: "own-destination", 421, Weir, Queue, "";
     /// Its route asks for name and password, and it has none.
     AuthorizationMissing: "authorization-missing", 401, Weir, Queue, "";
     /// Name and password can't be read.

@@ -18,7 +18,7 @@ use crate::base::timer_wheel::Wheel;
 use crate::cross::mail::{Flow, Mail, Post};
 use crate::observe::accounting::Usage;
 use crate::observe::counters::Counters;
-use crate::plan::{ClientPlan, Http2Plan, Plan};
+use crate::plan::{ClientPlan, ForwardPlan, Http2Plan, Plan};
 use crate::request::pending_request::ConnId;
 use crate::shield::bans::BanSet;
 
@@ -137,9 +137,11 @@ impl Context {
         Some(clock.date)
     }
 
-    /// Whether an upstream stands for all destinations of the forward proxy.
+    /// Whether an upstream stands for many destinations: all of the forward proxy, or those that clients have connected to.
     pub(crate) fn is_anywhere(&self, upstream: u16) -> bool {
-        self.plan.forward.as_ref().is_some_and(|forward| forward.upstream == usize::from(upstream))
+        let is_of_forward = |forward: &ForwardPlan| forward.upstream == usize::from(upstream);
+        self.plan.forward.as_ref().is_some_and(is_of_forward)
+            || self.plan.upstreams[usize::from(upstream)].is_destination()
     }
 
     /// Whether the connections of an upstream belong to clients or requests.

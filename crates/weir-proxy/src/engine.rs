@@ -23,7 +23,7 @@ mod report;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use self::flows::{FlowEvent, Over, divided, measured, on_flow, stop_flows};
+pub use self::flows::{FlowEvent, Over, divided, measured, on_flow, on_port_taken, stop_flows};
 pub use crate::action::{Action, MeasuredArm};
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;

@@ -445,6 +445,11 @@ impl UpstreamPlan {
         if self.fallback().is_some() { 1 } else { self.connect_retries.max(1) }
     }
 
+    /// Whether its server is where each client has connected to. It is alone in its upstream then, and so are those that were there before.
+    pub fn is_destination(&self) -> bool {
+        self.servers.first().is_some_and(|server| server.address == Location::Destination)
+    }
+
     /// The index of the upstream that has what no server here can take.
     pub fn fallback(&self) -> Option<usize> {
         match self.all_down {

@@ -83,6 +83,7 @@ mod watch;
 
 use weir_http::Fields;
 
+pub(crate) use private::port_taken;
 pub use unheard::Delivery;
 
 use crate::upstream::agenda::Agenda;

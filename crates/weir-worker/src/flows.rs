@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 use weir_io::{Completion, Driver, Event, Receive, RelayEnd, Socket};
 use weir_proxy::base::token::Token;
-use weir_proxy::engine::{FlowEvent, MeasuredArm, Over, divided, measured, on_flow, stop_flows};
+use weir_proxy::engine::{FlowEvent, MeasuredArm, Over, divided, measured, on_flow, on_port_taken, stop_flows};
 use weir_proxy::observe::arms::PathFigures;
 
 use crate::worker::{Worker, class_of, unpack};
@@ -57,8 +57,10 @@ pub(crate) fn compare_cores<D: Driver>(worker: &mut Worker<D>, client: u64, serv
 /// A connect to a server could not be begun: it is the server's affair, but where this process, or the machine, has run out of something.
 pub(crate) fn unstarted<D: Driver>(worker: &mut Worker<D>, token: u64, error: &io::Error) {
     match error {
-        _ if is_scarcity(error) => on_flow(&mut worker.engine, token, FlowEvent::Unstarted),
-        _ if is_port_taken(error) => on_flow(&mut worker.engine, token, FlowEvent::PortTaken),
+        _ if Token::is_flow(token) && is_scarcity(error) => {
+            on_flow(&mut worker.engine, token, FlowEvent::Unstarted);
+        }
+        _ if is_port_taken(error) => on_port_taken(&mut worker.engine, token),
         _ => worker.engine.upstream_connected(token, false),
     }
 }
@@ -70,7 +72,7 @@ fn is_scarcity(error: &io::Error) -> bool {
 }
 
 /// Whether the address that a connection was to come from can't be used for it (bind(2), connect(2)).
-fn is_port_taken(error: &io::Error) -> bool {
+pub(crate) fn is_port_taken(error: &io::Error) -> bool {
     let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
     Errno::from_io_error(error).is_some_and(|errno| taken.contains(&errno))
 }
@@ -89,9 +91,6 @@ pub(crate) fn stop<D: Driver>(worker: &mut Worker<D>) {
 pub(crate) fn handle<D: Driver>(worker: &mut Worker<D>, completion: Completion) {
     let Completion { token, socket, event } = completion;
     match event {
-        Event::Connected(Err(error)) if is_port_taken(&error) => {
-            on_flow(&mut worker.engine, token, FlowEvent::PortTaken);
-        }
         Event::Connected(result) => worker.connected(token, socket, &result),
         Event::RelayEnded { moved, how } => {
             let over = match how {

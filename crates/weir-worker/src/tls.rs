@@ -7,11 +7,13 @@ use std::sync::Arc;
 use weir_io::{Driver, Outbound, ProxyHeader, ProxyVersion, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
+use weir_proxy::engine::on_port_taken;
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
 use weir_proxy::plan::{Announcement, Location, Protocols, ProxyProtocol, Way, Whose};
 use weir_tls::{Facts, Failure, Tally};
 
+use crate::flows::is_port_taken;
 use crate::start::{Sealing, ServerSeals};
 use crate::tuning::tuning;
 use crate::worker::{Worker, unpack};
@@ -99,8 +101,10 @@ impl<D: Driver> Worker<D> {
     pub(crate) fn connected(&mut self, token: u64, socket: Socket, result: &io::Result<()>) {
         // Nobody asks what was agreed with a server.
         drop(self.driver.take_facts(socket));
-        match result.as_ref().err().and_then(server_failure) {
+        let error = result.as_ref().err();
+        match error.and_then(server_failure) {
             Some(why) => self.engine.upstream_tls_refused(token, why),
+            None if error.is_some_and(is_port_taken) => on_port_taken(&mut self.engine, token),
             None => self.engine.upstream_connected(token, result.is_ok()),
         }
     }

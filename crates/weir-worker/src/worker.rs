@@ -569,8 +569,7 @@ impl<D: Driver> Worker<D> {
                             self.driver.close(socket);
                         }
                     }
-                    Err(error) if Token::is_flow(token) => flows::unstarted(self, token, &error),
-                    Err(_) => self.engine.upstream_connected(token, false),
+                    Err(error) => flows::unstarted(self, token, &error),
                 }
             }
         }

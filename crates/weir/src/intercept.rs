@@ -60,6 +60,12 @@ pub(crate) struct InterceptArgs {
     /// When clients are told "connected": when they come, or when their server has taken the connection
     #[arg(long, value_enum, default_value_t = Connect::Accept, value_name = "WHEN")]
     connect: Connect,
+    /// Those of them on which HTTP is spoken: requests are read, and what is none is refused
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    http: Vec<u16>,
+    /// Write a line for each connection, and each request, to this file, or stdout
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<String>,
     /// Become this user, once everything is set up
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -104,6 +110,7 @@ struct Route {
 /// Wrong flags, what stands in the way, or what [`run::serve`] says.
 pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<(), Failure> {
     let InterceptArgs { action, client_side, server_side, mut ports, client, server, connect, .. } = arguments;
+    let (http_ports, access_log) = (arguments.http, arguments.access_log);
     if arguments.engine.metrics.is_some() {
         let text = "weir: --metrics would listen where nobody can connect; `weir status` shows the same\n";
         return Err(Failure::Usage(text.to_owned()));
@@ -116,6 +123,11 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             ports.len()
         )));
     }
+    if let Some(port) = http_ports.iter().find(|port| !ports.contains(port)) {
+        let text =
+            format!("weir: --http {port}: connections to that port are not taken\n  help: name it in --ports, too\n");
+        return Err(Failure::Usage(text));
+    }
     let congestion = client.congestion.iter().chain(&server.congestion);
     let congestion = congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
     let initcwnd = [client.initcwnd, server.initcwnd];
@@ -126,7 +138,8 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
     }
     let common = arguments.engine.into();
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    let text = Interception { ports, ipv6, client, server, user: arguments.user, common }.to_kdl();
+    let user = arguments.user;
+    let text = Interception { ports, http_ports, ipv6, client, server, access_log, user, common }.to_kdl();
     // What is wrong here was wrong on the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;

@@ -89,9 +89,9 @@ fn kernel_options(
         sockets::check_undivided(compiler, block, "a `listen` of `tcp`");
     }
     sockets::check_arms(compiler, block);
-    if transparent && !matches!(serves, Serves::Tcp(_)) {
-        let message = "`transparent` is for a `listen` of `tcp`: HTTP is not proxied to where a client was going";
-        let help = "leave it out, or write the `listen` into a `tcp`";
+    if transparent && serves == Serves::Forward {
+        let message = "clients of a forward proxy know that they ask a proxy, and have connected to nobody else";
+        let help = "leave it out; `listen` at the top with an upstream of `original-destination` serves who does not know of weir";
         compiler.push(Problem::new("conflict", &block.place("transparent"), message).help(help));
     }
     (transparent, congestion, sockets::tuning(block))

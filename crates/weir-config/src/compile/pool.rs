@@ -63,22 +63,38 @@ pub(super) fn pooled(
     // Chains end.
     let mut next = Some(target);
     while let Some(upstream) = next.map(|at| &upstreams[at]) {
-        check_announced(compiler, route, upstream, pool);
+        check_shared(compiler, route, upstream, pool);
         next = upstream.fallback();
     }
     derived(upstreams, target, pool)
 }
 
+/// Connections that name a client, or lead where only he has connected to, carry requests of nobody else. `block` has the pool.
+fn check_shared(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
+    if upstream.is_destination() && !pool.is_private() {
+        let why = format!("those of `{}` lead to where each has connected to", upstream.name);
+        compiler.push(shared(block, pool, &why));
+    } else {
+        check_announced(compiler, block, upstream, pool);
+    }
+}
+
 /// Connections that name a client carry requests of nobody else. `block` has the pool.
 pub(super) fn check_announced(compiler: &mut Compiler<'_>, block: &Checked, upstream: &UpstreamPlan, pool: Pool) {
-    if upstream.dial.proxy_protocol.is_some() && !pool.is_private() {
-        let message = format!(
-            "with `pool {}` clients share connections, and by `proxy-protocol` each one to `{}` names its client",
-            pool.word(),
-            upstream.name
-        );
-        compiler.push(Problem::new("conflict", &block.place("pool"), message).help("`pinned`, or `per-request`"));
+    let by = match &upstream.dial {
+        Dial { proxy_protocol: Some(_), .. } => "by `proxy-protocol` each one to",
+        Dial { source: Source::Client, .. } => "by `source \"client\"` each one to",
+        _ => return,
+    };
+    if !pool.is_private() {
+        compiler.push(shared(block, pool, &format!("{by} `{}` names its client", upstream.name)));
     }
+}
+
+/// Clients would share connections. `block` has the pool.
+pub(super) fn shared(block: &Checked, pool: Pool, why: &str) -> Problem {
+    let message = format!("with `pool {}` clients share connections, and {why}", pool.word());
+    Problem::new("conflict", &block.place("pool"), message).help("`pinned`, or `per-request`")
 }
 
 impl Compiler<'_> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use weir_proxy::placement::balance::{Key, Method};
-use weir_proxy::plan::{NamesPlan, ORIGINAL_DESTINATION, PipelineMode, Pool, Serves, Source, TcpPlan, UpstreamPlan};
+use weir_proxy::plan::{NamesPlan, PipelineMode, Pool, Serves, TcpPlan, UpstreamPlan};
 
-use super::{Compiler, sockets};
+use super::{Compiler, destination, sockets};
 use crate::check::{Checked, Chosen, default_of};
 use crate::options::SOCKETS;
 use crate::problem::{Problem, Span};
@@ -101,7 +101,8 @@ pub(super) fn tcp(
             half_close_timeout_us: block.number("half-close-timeout"),
         }));
     }
-    blocks.iter().zip(upstreams.iter()).for_each(|(block, plan)| check_others(compiler, block, plan));
+    destination::check(compiler, document, &blocks, upstreams);
+    blocks.iter().zip(upstreams.iter()).for_each(|(block, plan)| check_congestion(compiler, block, plan));
     for (block, plan) in blocks.iter().zip(upstreams.iter()).filter(|(_, plan)| !plan.is_tcp()) {
         let limits = block.all("server").filter_map(|server| server.chosen("tcp-connections"));
         for chosen in limits.filter(|chosen| is_unusual(chosen)) {
@@ -115,7 +116,7 @@ pub(super) fn tcp(
 
 /// Where a client has connected to is known where it can be somewhere else than here.
 fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Iterator<Item = u16>, blocks: &[&Checked]) {
-    let mut servers = to.filter_map(|at| blocks.get(usize::from(at))?.all("server").find(is_original));
+    let mut servers = to.filter_map(|at| destination::original(blocks.get(usize::from(at))?));
     let Some(server) = servers.next() else { return };
     for listen in tcp.all("listen").filter(|listen| !listen.flag("transparent")) {
         let message =
@@ -127,33 +128,12 @@ fn check_destinations(compiler: &mut Compiler<'_>, tcp: &Checked, to: impl Itera
     }
 }
 
-/// Whether a server is where its client has connected to.
-fn is_original(server: &&Checked) -> bool {
-    server.text("address") == ORIGINAL_DESTINATION
-}
-
-/// What is only known of connections that are passed on as they are, where others come; and that each client has connected to one place.
-fn check_others(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
-    if plan.dial.source == Source::Client && !plan.is_tcp() {
-        let message = format!("`source \"client\"` is for connections of `tcp`, and none leads to `{}`", plan.name);
-        let help = "requests of many clients share connections; X-Forwarded-For and `proxy-protocol` say who they are";
-        compiler.push(Problem::new("conflict", &block.place("source"), message).help(help));
-    }
+/// What congestion controls of an upstream can be compared by.
+fn check_congestion(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
     if !plan.is_tcp() {
         sockets::check_undivided(compiler, block, "an upstream that `tcp` leads to");
     }
     sockets::check_arms(compiler, block);
-    let Some(server) = block.all("server").find(is_original) else { return };
-    let wrong = if !plan.is_tcp() {
-        "it is for connections that are passed on as they are, and no `tcp` leads here"
-    } else if block.all("server").nth(1).is_some() || !block.text("servers-from").is_empty() {
-        "it is where each client goes by itself, and others can't be beside it"
-    } else if block.all("health").next().is_some() {
-        "it is many servers, and `health` can't ask them"
-    } else {
-        return;
-    };
-    compiler.push(Problem::new("conflict", &server.place("address"), format!("`{ORIGINAL_DESTINATION}`: {wrong}")));
 }
 
 /// Where names lead, each to one upstream.

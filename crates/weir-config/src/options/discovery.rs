@@ -45,7 +45,7 @@ pub(super) const SERVER: Block = Block {
         "address",
         Kind::Text("HOST:PORT, the name of a service, or unix:PATH", texts::server_place),
         Default::Required,
-        "Where it is. `_http._tcp.app.internal` is a service (SRV): name servers say hosts, ports, which of them are backups, and weights. `unix:/run/app.sock` is a socket on this machine. `original-destination`, of an upstream for `tcp`, is where the client has connected to (docs/semantics.md §24).",
+        "Where it is. `_http._tcp.app.internal` is a service (SRV): name servers say hosts, ports, which of them are backups, and weights. `unix:/run/app.sock` is a socket on this machine. `original-destination` is where the client has connected to (docs/semantics.md §24).",
     )],
     options: &[
         row(

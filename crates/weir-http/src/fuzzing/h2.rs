@@ -338,6 +338,7 @@ pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
         via: None,
         underscores: false,
         forwarded: None,
+        keeps_forwarding: false,
         extra: &[],
         removed: &[],
         added: &[],

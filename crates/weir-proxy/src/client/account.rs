@@ -220,11 +220,18 @@ impl Records {
         }
     }
 
-    /// It goes to an upstream.
+    /// It goes to an upstream; `to`: which leads to where its client has connected to.
     #[inline]
-    pub(super) fn forwarded(&mut self, slot: ExchangeKey, upstream: usize, cx: &Context) {
+    pub(super) fn forwarded(
+        &mut self,
+        slot: ExchangeKey,
+        upstream: usize,
+        to: impl FnOnce() -> Option<SocketAddr>,
+        cx: &Context,
+    ) {
         if let Some(record) = self.of(slot) {
             record.upstream = Some(upstream as u16);
+            record.keep_destination(to());
             record.forwarded_us = Some(cx.now_us);
         }
     }

@@ -11,7 +11,7 @@ use super::answer::Answers;
 use super::connections::Connections;
 use super::fallback::{Spare, fallback};
 use super::stalls::carrier_of;
-use crate::base::keys::ExchangeKey;
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::Piece;
 use crate::base::stamp::Stamper;
 use crate::cause::Cause;
@@ -24,6 +24,7 @@ use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
 use crate::plan::{ClientPlan, NO_ADDRESS, Plan, UpstreamPlan, Whose};
 use crate::request::client_address::{client_address, client_scheme, client_socket_address};
+use crate::request::destination::Destination;
 use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
@@ -99,10 +100,12 @@ impl Asks {
     ) -> Option<usize> {
         let plan = Arc::clone(&cx.plan);
         let upstream_plan = &plan.upstreams[upstream];
-        let anywhere = cx.is_anywhere(upstream as u16);
+        let conn = answers.conns.exchange(slot).conn;
+        let anywhere = destination_name(&answers.conns, conn, upstream, head, cx);
         let mut ruled = answers.conns.exchange_mut(slot).ruled.take();
         let rules = ruled.as_deref();
-        let request = Outgoing::new(&plan.client, upstream_plan, anywhere, head, fields, bytes, body, upload, rules);
+        let request =
+            Outgoing::new(&plan.client, upstream_plan, anywhere.as_deref(), head, fields, bytes, body, upload, rules);
         let verdict = match upstream_plan.pool.is_private() {
             true => Verdict::Free,
             false => to.verdict(upstream, head.method_span.of(bytes), request.path, request.host, cx),
@@ -112,7 +115,6 @@ impl Asks {
             answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
             return None;
         }
-        let conn = answers.conns.exchange(slot).conn;
         let mut ask = self.begin_asking(answers, slot, upstream, request.traits(), cx);
         let peer = answers.conns.at(conn).peer;
         ask.key = balance_key(upstream, peer, head, fields, bytes, &plan).unwrap_or(0);
@@ -132,10 +134,8 @@ impl Asks {
         let from = From { peer, sealed, shown: client.shown.as_deref() };
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
         let may_leave = upstream_plan.fallback().is_some() && !isolated && !ask.traits.has(RequestFlags::BOUND);
-        let next = match asked {
-            Asked::Refused(cause) if may_leave => fallback(upstream, cause, cx),
-            _ => None,
-        };
+        let refused = if let Asked::Refused(cause) = asked { Some(cause) } else { None };
+        let next = refused.filter(|_| may_leave).and_then(|cause| fallback(upstream, cause, cx));
         let exchange = answers.conns.exchange_mut(slot);
         if may_leave && next.is_none() && !ask.traits.has(RequestFlags::STREAMING) {
             exchange.spare = Some(Spare::of(upstream, head, fields, bytes, body, upload));
@@ -172,7 +172,8 @@ impl Asks {
         exchange.enter(Phase::Waiting);
         (exchange.patience_us, exchange.deadline_us) = (patience_us, deadline_us);
         let (conn, received_us) = (exchange.conn, exchange.received_us);
-        answers.records.forwarded(slot, upstream, cx);
+        let original = || Some(original(&answers.conns, conn, upstream, cx)?.addresses[0]);
+        answers.records.forwarded(slot, upstream, original, cx);
         self.serial += 1;
         let client = answers.conns.name(conn, cx);
         let carrier = carrier_of(&answers.conns, conn);
@@ -194,7 +195,26 @@ impl Asks {
     }
 }
 
-/// Whose connection one for a request is said to be, where servers are told.
+/// What the destination of a request is called that does not say that (HTTP/1.0); None: it goes to a server of the configuration.
+#[inline]
+fn destination_name(
+    conns: &Connections,
+    client: ClientKey,
+    upstream: usize,
+    head: &RequestHead,
+    cx: &Context,
+) -> Option<String> {
+    let is_named = head.authority.start < head.authority.end;
+    let name = |to: &Destination| match to.addresses[0] {
+        address if address.port() == 80 && address.is_ipv4() => address.ip().to_string(),
+        address if address.port() == 80 => format!("[{}]", address.ip()),
+        address => address.to_string(),
+    };
+    let original = || conns.destinations.get(client).filter(|_| !is_named).map_or(String::new(), |to| name(to));
+    cx.is_anywhere(upstream as u16).then(original)
+}
+
+/// Whose connection one for a request is said to be, where servers are told, or where it comes from.
 fn whose(
     upstream: &UpstreamPlan,
     conn: &ClientConn,
@@ -202,12 +222,31 @@ fn whose(
     bytes: &[u8],
     plan: &ClientPlan,
 ) -> Option<Whose> {
-    upstream.dial.proxy_protocol?;
+    if !upstream.dial.names_client() {
+        return None;
+    }
     let address = client_socket_address(SocketAddr::new(conn.peer, conn.port), fields, bytes, plan);
     Some(match address.ip() {
         NO_ADDRESS => Whose::Unknown,
         _ => Whose::Client { address, socket: conn.socket },
     })
+}
+
+/// Where a client has connected to, when that is another machine and an upstream leads there.
+fn original<'a>(
+    conns: &'a Connections,
+    client: ClientKey,
+    upstream: usize,
+    cx: &Context,
+) -> Option<&'a Arc<Destination>> {
+    conns.destinations.get(client).filter(|_| cx.plan.upstreams[upstream].is_destination())
+}
+
+/// Whether an upstream leads to where this client has connected to, and that is this machine.
+#[inline]
+pub(super) fn leads_home(conns: &Connections, client: ClientKey, upstream: usize, cx: &Context) -> bool {
+    let is_destination = cx.has_private && cx.plan.upstreams[upstream].is_destination();
+    is_destination && conns.destinations.get(client).is_none()
 }
 
 /// What the servers' side has to know of a client whose connections are its own; None: they are not. `whose`: what its servers are told
@@ -223,9 +262,11 @@ fn private_of(
     if !cx.is_private(upstream as u16) {
         return None;
     }
-    let conn = conns.at_mut(conns.exchange(slot).conn);
+    let index = conns.exchange(slot).conn;
+    let original = original(conns, index, upstream, cx).cloned();
+    let conn = conns.at_mut(index);
     conn.flags.has_pool = true;
-    let destination = conn.proxied.as_deref().and_then(ForwardState::destination);
+    let destination = conn.proxied.as_deref().and_then(ForwardState::destination).or(original);
     Some(Private { destination, account: conn.account(), whose })
 }
 

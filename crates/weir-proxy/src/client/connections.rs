@@ -9,6 +9,7 @@ mod leaving;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
@@ -21,6 +22,7 @@ use super::visitors::Visitors;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
+use crate::base::side_table::SideTable;
 use crate::base::slab::Slab;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
@@ -28,6 +30,7 @@ use crate::cross::mail::{Cancellation, Mail};
 use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
 use crate::plan::{Entrance, Serves};
+use crate::request::destination::Destination;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// Unparsed bytes of one client above which it is not read.
@@ -48,6 +51,8 @@ pub(crate) struct Connections {
     to_relay: Vec<(ClientKey, u32)>,
     /// Clients of routes with users.
     pub(super) visitors: Visitors,
+    /// Of those who have connected to another machine: to which.
+    pub(super) destinations: SideTable<ClientKey, Arc<Destination>>,
     /// What they have in the accounts of `shield`.
     pub(super) guard: Option<Box<Guard>>,
     /// Requests that are refused later.
@@ -240,6 +245,9 @@ impl Connections {
         conn.listener = entrance.listener;
         conn.flags.leaves = leaves;
         conn.flags.proxied = entrance.serves == Serves::Forward;
+        if let Some(destination) = entrance.destination {
+            self.destinations.put(index, Arc::new(Destination::original(destination)));
+        }
         self.arm(index, cx);
         Some(index)
     }
@@ -247,6 +255,7 @@ impl Connections {
     /// Takes a connection whose exchanges are gone out of the table.
     pub(super) fn remove(&mut self, index: ClientKey) -> ClientConn {
         self.visitors.forget(index);
+        self.destinations.take(index);
         if let Some(guard) = &mut self.guard {
             guard.left(index);
         }

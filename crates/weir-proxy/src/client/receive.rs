@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
+use super::ask::leads_home;
 use super::banned::is_barred;
 use super::guard::is_over_limit;
 use super::ruling::Ruling;
@@ -493,6 +494,9 @@ pub(super) fn go_on(
     let upstream = match goal {
         Ok(_) if clients.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
             return clients.answer_locally(index, exchange, head, here, Cause::Grpc.into(), cx);
+        }
+        Ok(upstream) if leads_home(clients.conns(), index, upstream, cx) => {
+            return clients.answer_locally(index, exchange, head, here, Cause::OwnDestination.into(), cx);
         }
         Ok(upstream) => upstream,
         Err(local) => return clients.answer_locally(index, exchange, head, here, local, cx),

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::{Engine, Unwanted};
 use crate::action::MeasuredArm;
+use crate::base::token::Token;
 use crate::observe::arms::PathFigures;
 use crate::plan::{Entrance, Side};
 pub use crate::tcp::Over;
 use crate::tcp::{Flows, Sides};
+use crate::upstream::port_taken;
 
 /// What has happened to a connection of `tcp`, besides what servers' connections have in common ([`Engine::upstream_started`],
 /// [`Engine::upstream_connected`]) and tunnels ([`Engine::relay_looked`]).
@@ -22,8 +24,6 @@ pub enum FlowEvent<'a> {
     Failed,
     /// Its connect could not be begun, for want of descriptors or memory: that says nothing of the server.
     Unstarted,
-    /// It can't be made from the port that was asked for: that one leads to the server already, or is somebody else's.
-    PortTaken,
     /// The driver moves its bytes no more. Both sockets are still open.
     RelayEnded {
         /// Bytes from the client and to it.
@@ -41,7 +41,6 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
         FlowEvent::Ended => flows.client_ended(token, &mut sides),
         FlowEvent::Failed => flows.client_failed(token, &mut sides),
         FlowEvent::Unstarted => flows.unstarted(token, &mut sides),
-        FlowEvent::PortTaken => flows.port_taken(token, &mut sides),
         FlowEvent::RelayEnded { moved, over } => flows.relay_ended(token, moved, over, &mut sides),
     }
     engine.pass_on();
@@ -55,6 +54,17 @@ pub fn divided(engine: &mut Engine, token: u64, name: &Arc<str>) {
 /// So a connection has fared that was one of several congestion controls.
 pub fn measured(engine: &mut Engine, arm: &MeasuredArm, figures: PathFigures) {
     engine.flows.arms.count(arm.side, &arm.name, arm.lasted_us, figures);
+}
+
+/// A connect to a server can't be made from the port that was asked for: that one leads there already, or is somebody else's.
+pub fn on_port_taken(engine: &mut Engine, token: u64) {
+    if Token::is_flow(token) {
+        let (flows, mut sides) = parts(engine);
+        flows.port_taken(token, &mut sides);
+    } else {
+        port_taken(&mut engine.upstreams, token, &mut engine.cx);
+    }
+    engine.pass_on();
 }
 
 /// weir ends now: connections of `tcp` that are under way are reset, and counted as ended for that.

@@ -238,7 +238,7 @@ counters! {
     searches: Total,
     /// Client connections of `tcp` accepted.
     tcp_connections: Total,
-    /// Connects for connections of `tcp` that were repeated from another port than the client's, which was taken.
+    /// Connects that were repeated from another port than the client's, which was taken.
     tcp_ports_changed: Total,
     /// First packets of clients that are held until their server has answered (`weir intercept --connect first`).
     tcp_holding: Gauge,

@@ -20,7 +20,7 @@ pub struct Announcement {
     pub whose: Whose,
 }
 
-/// Whose connection one to a server is said to be.
+/// Whose connection one to a server is said to be, or as whose it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// That of weir itself: a probe.
@@ -34,4 +34,11 @@ pub enum Whose {
         /// The driver's name for the connection that it came on: where that leads to is where the client has connected to.
         socket: u64,
     },
+}
+
+impl Whose {
+    /// Who the client is; None: nobody with an address.
+    pub(crate) fn address(self) -> Option<SocketAddr> {
+        if let Whose::Client { address, .. } = self { Some(address) } else { None }
+    }
 }

@@ -26,8 +26,8 @@ pub enum Source {
     Route,
     /// From this one, of this machine.
     Address(IpAddr),
-    /// From the address and port of the client, whose packets come back through this machine; another port where that one is taken. A connection
-    /// that is nobody's, as that of a probe, comes from an address of this machine.
+    /// From the address and port of the client, whose packets come back through this machine; another port where that one is taken, or where the
+    /// client has had a connection for requests before. A connection that is nobody's, as that of a probe, comes from an address of this machine.
     Client,
 }
 
@@ -47,6 +47,11 @@ pub struct Way {
 }
 
 impl Dial {
+    /// Whether a connection is for one client, whom its server learns of by it.
+    pub fn names_client(&self) -> bool {
+        self.proxy_protocol.is_some() || self.source == Source::Client
+    }
+
     /// How a connection is made that is for this client; None: as the kernel makes it.
     pub(crate) fn way(&self, client: Option<SocketAddr>) -> Option<Box<Way>> {
         let client = client.filter(|client| client.ip() != NO_ADDRESS);

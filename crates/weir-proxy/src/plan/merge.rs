@@ -154,6 +154,7 @@ impl UpstreamPlan {
             && self.failover == other.failover
             && self.health == other.health
             && self.balance.statistic() == other.balance.statistic()
+            && self.is_destination() == other.is_destination()
     }
 
     /// This one, with its servers where those of `old` are that are the same, and of the others the first in the places that are

@@ -24,19 +24,25 @@ pub(crate) struct From<'a> {
     pub(crate) shown: Option<&'a Shown>,
 }
 
-/// The host that a client has asked for; one that did not say any (HTTP/1.0) means the first server.
+/// The host that a client has asked for; one that did not say any (HTTP/1.0) means where it goes: anywhere, or the first server.
 #[inline]
-fn asked_host<'a>(upstream: &'a UpstreamPlan, head: &RequestHead, bytes: &'a [u8]) -> &'a [u8] {
+fn asked_host<'a>(
+    upstream: &'a UpstreamPlan,
+    anywhere: Option<&'a str>,
+    head: &RequestHead,
+    bytes: &'a [u8],
+) -> &'a [u8] {
     let authority = head.authority.of(bytes);
-    if authority.is_empty() { upstream.servers[0].authority().as_bytes() } else { authority }
+    let unsaid = || anywhere.unwrap_or_else(|| upstream.servers[0].authority()).as_bytes();
+    if authority.is_empty() { unsaid() } else { authority }
 }
 
 /// A request of a client and how it is forwarded.
 pub(crate) struct Outgoing<'a> {
     client: &'a ClientPlan,
     upstream: &'a UpstreamPlan,
-    /// To any destination (a forward proxy), not to configured servers.
-    anywhere: bool,
+    /// To a destination that is nobody's server of the configuration, and what that is called where the client doesn't say.
+    anywhere: Option<&'a str>,
     head: &'a RequestHead,
     fields: &'a Fields,
     /// What the spans of `head` and `fields` point into.
@@ -60,7 +66,7 @@ impl<'a> Outgoing<'a> {
     pub(crate) fn new(
         client: &'a ClientPlan,
         upstream: &'a UpstreamPlan,
-        anywhere: bool,
+        anywhere: Option<&'a str>,
         head: &'a RequestHead,
         fields: &'a Fields,
         bytes: &'a [u8],
@@ -75,11 +81,11 @@ impl<'a> Outgoing<'a> {
         let target = ruled.and_then(Ruled::path).unwrap_or_else(|| head.path.of(bytes));
         let path: &[u8] = match target.is_empty() {
             // RFC 9112 §3.2.4.
-            true if head.method == Method::Options && anywhere => b"*",
+            true if head.method == Method::Options && anywhere.is_some() => b"*",
             true => b"/",
             false => target,
         };
-        let host = ruled.and_then(Ruled::host).unwrap_or_else(|| asked_host(upstream, head, bytes));
+        let host = ruled.and_then(Ruled::host).unwrap_or_else(|| asked_host(upstream, anywhere, head, bytes));
         Outgoing { client, upstream, anywhere, head, fields, bytes, body, framing, streaming, ruled, path, host }
     }
 
@@ -123,7 +129,7 @@ impl<'a> Outgoing<'a> {
             extra[extras] = (b"Max-Forwards", hops.as_bytes());
             extras += 1;
         }
-        if let Some(shown) = shown.filter(|_| !self.anywhere) {
+        if let Some(shown) = shown.filter(|_| self.anywhere.is_none()) {
             extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
@@ -139,13 +145,15 @@ impl<'a> Outgoing<'a> {
             via: self.client.pseudonym(),
             underscores: self.client.underscores,
             judges_clients: self.client.judged,
-            // Who the clients of a forward proxy are is not the destinations' affair.
-            forwarded: (!self.anywhere).then(|| Forwarded {
+            // Who the clients are is not the affair of servers that are strangers.
+            forwarded: self.anywhere.is_none().then(|| Forwarded {
                 client: peer,
                 proto: if sealed { b"https" } else { b"http" },
-                host: asked_host(self.upstream, self.head, self.bytes),
+                host: asked_host(self.upstream, None, self.head, self.bytes),
                 trusted: self.client.trusts(peer),
             }),
+            // As on the way that its client has meant it to go.
+            keeps_forwarding: self.upstream.is_destination(),
             extra: &extra[..extras],
             removed: &removed,
             added: &added,

@@ -89,6 +89,14 @@ impl Upstreams {
     }
 }
 
+/// The address that a connect was to come from can't be used for it: from another port, or it has failed.
+pub(crate) fn port_taken(all: &mut Upstreams, token: u64, cx: &mut Context) {
+    let conn = all.pool.conn_of(token);
+    if !conn.is_some_and(|index| all.private.dial_by_any_port(index, &mut all.pool, cx)) {
+        all.upstream_connected(token, Err(None), cx);
+    }
+}
+
 impl PrivatePools {
     /// The connection of a tunnel is established.
     fn begin_tunnel(&self, index: ConnKey, id: ExchangeId, pool: &mut Pool, cx: &mut Context) {

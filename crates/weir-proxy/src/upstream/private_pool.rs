@@ -8,6 +8,7 @@
 //! by `destinations`; one request at a time waits. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::pool::{Event, Pool};
@@ -42,8 +43,10 @@ pub(crate) struct PrivatePool {
     pub destination: Option<Arc<Destination>>,
     /// To whom that is charged.
     pub account: Account,
-    /// Whose the connection of its present request is said to be, where its servers are told.
+    /// Whose the connection of its present request is said to be, where its servers are told or see it.
     pub whose: Option<Whose>,
+    /// A connection was asked to have the client's port; those after it have others.
+    pub had_port: bool,
 }
 
 /// Whose connection it is, where it belongs to no pool.
@@ -81,6 +84,8 @@ pub(crate) struct ConnectAttempt {
     pub more: VecDeque<Location>,
     /// Connects under way, the oldest first: slot and occupant.
     pub attempts: Vec<(ConnKey, u32)>,
+    /// Which of them is from the client's port.
+    pub from_port: Option<ConnKey>,
     /// A connect was not answered in time.
     pub timed_out: bool,
     /// Servers that could not be reached for it.
@@ -214,12 +219,11 @@ impl PrivatePools {
         cx: &Context,
     ) -> Option<(ConnKey, UpstreamEnd)> {
         let generation = pool.conns.generation(index);
-        let (mut destination, mut max) = (Box::from(""), usize::MAX);
         let own = self.by_client.get_or_default(client);
-        if let Some(forward) = cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream)) {
-            destination = own.destination.as_deref().map_or(destination, |to| to.name.clone());
-            max = forward.destinations_max as usize;
-        }
+        let forward = cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream));
+        let max = forward.map_or(usize::MAX, |forward| forward.destinations_max as usize);
+        let destination = own.destination.as_deref().filter(|_| cx.is_anywhere(upstream));
+        let destination = destination.map_or(Box::from(""), |to| to.name.clone());
         let same = own.conns.iter().find(|conn| conn.upstream == upstream && conn.destination == destination);
         let replaced = same.map(|conn| conn.index).filter(|conn| pool.conns.at(*conn).entries.is_empty());
         own.conns.push(PrivateConn { index, generation, upstream, destination, whose: own.whose });
@@ -305,8 +309,16 @@ impl PrivatePools {
             true => own.destination.iter().flat_map(|to| to.addresses.iter().copied().map(Location::Network)).collect(),
             false => [plan.servers[usize::from(machine.index)].address.clone()].into(),
         };
-        let attempt =
-            ConnectAttempt { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
+        let attempt = ConnectAttempt {
+            waiting,
+            server,
+            more,
+            attempts: Vec::new(),
+            from_port: None,
+            timed_out: false,
+            tried,
+            retry_us: u64::MAX,
+        };
         cx.counters.queue_waiting.add(1);
         own.approach = Some(Box::new(attempt));
         self.try_address(client, pool, cx);
@@ -315,7 +327,7 @@ impl PrivatePools {
     /// Begins a connect to the next address of what a client waits for. False: there is none.
     fn try_address(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> bool {
         let Some(own) = self.by_client.get_mut(client) else { return false };
-        let whose = own.whose;
+        let (whose, has_port) = (own.whose, !own.had_port);
         let Some(attempt) = own.approach.as_deref_mut() else { return false };
         let Some(address) = attempt.more.pop_front() else { return false };
         let (server, last) = (attempt.server, attempt.more.is_empty());
@@ -323,9 +335,6 @@ impl PrivatePools {
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
         let owner = Owner { client, once: upstream.pool == plan::Pool::PerRequest };
-        let way = upstream.dial.way(None);
-        let announcement =
-            upstream.dial.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut conn = UpstreamConn::of_owner(server, owner, cx.now_us);
@@ -339,8 +348,32 @@ impl PrivatePools {
         attempt.attempts.push(name);
         let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
         pool.arm_conn(index, look_us, cx);
-        let token = pool.conn_token(index);
-        cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
+        if dial(index, address, (whose, has_port), pool, cx) {
+            own.had_port = true;
+            attempt.from_port = Some(index);
+        }
+        true
+    }
+
+    /// The address that a connect was to come from can't be used for it. Where that was the client's own port another one will do, and the connect
+    /// is made again; else false.
+    pub(super) fn dial_by_any_port(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> bool {
+        let owner = pool.conns.at(index).owner;
+        let Some(own) = owner.and_then(|owner| self.by_client.get_mut(owner.client)) else { return false };
+        let whose = own.whose;
+        let Some(attempt) = own.approach.as_deref_mut().filter(|one| one.from_port == Some(index)) else {
+            return false;
+        };
+        attempt.from_port = None;
+        let conn = pool.conns.at_mut(index);
+        let server = &pool.servers[conn.server];
+        let written = &cx.plan.upstreams[usize::from(server.upstream)].servers[usize::from(server.index)].address;
+        let address = conn.address.map_or_else(|| written.clone(), Location::Network);
+        if let Some(socket) = conn.socket.take() {
+            cx.actions.push_back(Action::CloseUpstream { socket });
+        }
+        cx.counters.tcp_ports_changed.add(1);
+        dial(index, address, (whose, false), pool, cx);
         true
     }
 
@@ -470,4 +503,23 @@ impl PrivatePools {
         let own = self.by_client.get(client);
         kept || own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name))
     }
+}
+
+/// Has a connect begun for a client, as who that is said to be; with his port where he may have it. Whether it is from that.
+fn dial(
+    index: ConnKey,
+    address: Location,
+    (whose, has_port): (Option<Whose>, bool),
+    pool: &Pool,
+    cx: &mut Context,
+) -> bool {
+    let server = pool.conns.at(index).server;
+    let dial = &cx.plan.upstreams[usize::from(pool.servers[server].upstream)].dial;
+    let client = whose.and_then(Whose::address);
+    let way = dial.way(client.map(|client| SocketAddr::new(client.ip(), if has_port { client.port() } else { 0 })));
+    let announcement = dial.proxy_protocol.zip(whose).map(|(version, whose)| Announcement { version, whose });
+    let is_from_port = way.as_ref().is_some_and(|way| way.is_client && way.from.is_some_and(|from| from.port() != 0));
+    let token = pool.conn_token(index);
+    cx.actions.push_back(Action::Connect { token, address, server: server.number(), announcement, way });
+    is_from_port
 }

@@ -96,7 +96,7 @@ impl Limits {
 /// How the connections to a server are used, by the configuration.
 #[derive(Debug)]
 pub(crate) struct Mode {
-    /// Stands for all destinations of the forward proxy.
+    /// Stands for many destinations ([`Context::is_anywhere`](crate::context::Context::is_anywhere)).
     pub anywhere: bool,
     /// Its connections belong to clients or requests and are made when those need them: [`Pool::is_private`].
     pub private: bool,

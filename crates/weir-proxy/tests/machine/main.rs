@@ -47,6 +47,7 @@ mod suspects;
 mod tarpit;
 mod tcp;
 mod tcp_names;
+mod transparent;
 mod truth;
 mod tunnels;
 mod unheard;

@@ -12,9 +12,11 @@ use socket2::{Protocol, SockRef};
 
 use crate::kit::{DEADLINE, Io, Neighbour, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
+use crate::transparent_http::{client, serve_http, told};
 
 on_both_drivers!(
     connections_are_taken,
+    requests_are_read,
     what_is_not_for_it_passes_by,
     a_narrow_place_is_found_out,
     without_room_connections_pass_by,
@@ -149,6 +151,43 @@ fn connections_are_taken(io: Io) {
         let said = weir.end("-TERM");
         assert!(said.contains("takes new TCP connections from pc to ps, ports 8080, 8443"), "{said}");
         assert!(said.contains("4 connections were taken; 0 passed by"), "{said}");
+    });
+}
+
+fn requests_are_read(io: Io) {
+    in_network("requests_are_read", io, || {
+        let (between, scratch) = (Between::new(), Scratch::new());
+        SERVER.iter().for_each(|host| serve_http(&between, host, 8080));
+        between.serve(SERVER[0], 8443);
+        for (from, to) in CLIENT.into_iter().zip(SERVER) {
+            told(&mut client(&between, from, 3999, to, 8080), "/", "a");
+        }
+        let log = scratch.path("access.log");
+        let path = log.to_str().expect("text");
+        let weir = Intercept::start(io, &["--http", "8080", "--access-log", path, "--server-congestion", "reno"]);
+        for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
+            let mut one = client(&between, from, 4000, to, 8080);
+            for n in 1..=3 {
+                let (code, said) = told(&mut one, "/v", "elsewhere.example");
+                assert!(code == 200 && said.ends_with(&format!(" for elsewhere.example, {n}")), "{said}");
+                assert!(said.contains(from) && said.contains("4000 to ") && said.contains(to), "{said}");
+            }
+            assert_eq!(weir.total("requests"), (at as u64 + 1) * 3);
+        }
+        let (mut plain, said) = between.ask(CLIENT[0], 4001, SERVER[0], 8443).expect("it gets through");
+        assert_eq!(said, "198.18.1.2:4001 to 198.18.2.2:8443");
+        echoes(&mut plain);
+        assert_eq!((weir.total("tcp_connections"), weir.total("requests")), (1, 6));
+        let mut other = client(&between, CLIENT[0], 0, SERVER[0], 8080);
+        other.ask("GET", false);
+        other.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n");
+        assert_eq!(other.reply().status, 400);
+        other.end();
+        drop(plain);
+        let said = weir.end("-TERM");
+        assert!(said.contains("4 connections were taken"), "{said}");
+        let lines = std::fs::read_to_string(&log).expect("a log");
+        assert_eq!(lines.matches("\"GET /v HTTP/1.1\" 200").count(), 6, "{lines}");
     });
 }
 
@@ -398,6 +437,10 @@ fn what_stands_in_the_way_is_said() {
         assert!(said.contains("rule add fwmark 1 lookup 101") && said.contains("dscp \"ef\""), "{said}");
         let (code, said) = with(&["--client-max-rate", "fast"]);
         assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
+        let (code, said) = with(&["--http", "443"]);
+        assert!(code == Some(2) && said.contains("--http 443: connections to that port are not taken"), "{said}");
+        let (code, said) = with(&["--print", "--http", "80"]);
+        assert!(code == Some(0) && said.contains("route { proxy \"requests\"; }") && !said.contains("tcp {"), "{said}");
         assert!(!run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"), "nothing was made");
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", env!("CARGO_BIN_EXE_weir"), "intercept"]);

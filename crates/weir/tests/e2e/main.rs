@@ -51,6 +51,7 @@ mod tls;
 mod tls_servers;
 mod tools;
 mod transparent;
+mod transparent_http;
 mod tunnel;
 mod unix;
 mod unix_listeners;

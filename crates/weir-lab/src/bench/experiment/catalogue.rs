@@ -8,7 +8,6 @@ use super::failover::Fault;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::keepalive::{Busy, Probing};
 use super::metric::{Compared, Metric};
-use super::pep::{Pace, Pep};
 use super::pep_cells;
 use super::targets::{self, Target};
 use super::tls;
@@ -475,9 +474,7 @@ pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Comp
     match load {
         Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
         Load::Stalled(_) => STALLED,
-        Load::Pep(Pep { pace: Pace::Closed, .. }) => pep_cells::CLOSED,
-        Load::Pep(Pep { bytes, .. }) if bytes < 1 << 20 => pep_cells::SMALL,
-        Load::Pep(_) => pep_cells::LARGE,
+        Load::Pep(pep) => pep_cells::compared(pep),
         Load::Wan(Wan { object: Object::Large, .. }) => wan_cells::LARGE,
         Load::Wan(Wan { object: Object::Small, .. }) => wan_cells::SMALL,
         load if load.is_memory() => &[],

@@ -12,6 +12,8 @@ pub(crate) struct Pep {
     pub(crate) bytes: u64,
     /// How often.
     pub(crate) pace: Pace,
+    /// Whoever is in the middle reads requests, and does not only pass bytes on.
+    pub(crate) reads: bool,
 }
 
 /// How often clients ask.
@@ -41,13 +43,17 @@ impl Pep {
 pub(crate) enum Middle {
     /// It forwards their packets, and nothing else.
     Forwards,
-    /// HAProxy in mode tcp ends and continues them; routes lead them to it.
+    /// HAProxy ends and continues them; routes lead them to it.
     Haproxy {
         /// It moves bytes through pipes of 1 MiB, and does not copy them.
         splices: bool,
+        /// In mode http, not tcp.
+        reads: bool,
     },
     /// weir with a `tcp` that is transparent, on this driver; likewise.
     Weir(&'static str),
     /// `weir intercept`, with this `--connect`.
     Intercept(&'static str),
+    /// weir with a `listen` that is transparent and a route; likewise.
+    WeirHttp,
 }

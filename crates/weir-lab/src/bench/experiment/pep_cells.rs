@@ -7,6 +7,8 @@ use super::targets::{Bound, Target};
 
 /// Whose rate the clock goes by, and with whom all are compared.
 pub(crate) const RIVAL: &str = "haproxy-through";
+/// The same where requests are read.
+const RIVAL_HTTP: &str = "haproxy-through-http";
 /// Without anybody in the middle: the base line.
 pub(crate) const ROUTED: &str = "routed";
 
@@ -23,14 +25,36 @@ const MANY: &[&str] = &[
     "weir-intercept-first",
 ];
 
+/// The same where requests are read.
+const ALL_HTTP: &[&str] = &[ROUTED, RIVAL_HTTP, "haproxy-through-http-copy", "weir-through-http"];
+
+/// Whose rate the clock of a cell goes by, and with whom all are compared there.
+pub(crate) fn rival(pep: Pep) -> &'static str {
+    if pep.reads { RIVAL_HTTP } else { RIVAL }
+}
+
+/// What the table of a cell compares.
+pub(crate) fn compared(pep: Pep) -> &'static [Compared] {
+    match (pep.pace, pep.reads) {
+        (Pace::Closed, false) => CLOSED,
+        (Pace::Closed, true) => CLOSED_HTTP,
+        (Pace::Half, true) => HALF_HTTP,
+        (Pace::Half, false) if pep.bytes < 1 << 20 => SMALL,
+        (Pace::Half, false) => LARGE,
+    }
+}
+
+/// Where requests are read: in a closed loop, and by the clock.
+const CLOSED_HTTP: &[Compared] =
+    &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL_HTTP)];
+const HALF_HTTP: &[Compared] =
+    &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL_HTTP), ("p99 / HAProxy", Metric::P99, RIVAL_HTTP)];
 /// What tables compare in a closed loop.
-pub(crate) const CLOSED: &[Compared] =
-    &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL)];
+const CLOSED: &[Compared] = &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL)];
 /// By the clock, of small objects.
-pub(crate) const SMALL: &[Compared] =
-    &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
+const SMALL: &[Compared] = &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
 /// By the clock, of large ones.
-pub(crate) const LARGE: &[Compared] =
+const LARGE: &[Compared] =
     &[("added CPU / HAProxy", Metric::AddedCpuGigabyte, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
 
 const fn target(
@@ -90,13 +114,13 @@ pub(crate) fn closed(pep: Pep) -> (String, Pep) {
 
 /// All of them.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
-    let of = |bytes, pace| cell(Pep { bytes, pace });
-    [8 << 10, 1 << 20].into_iter().flat_map(|bytes| [of(bytes, Pace::Closed), of(bytes, Pace::Half)]).collect()
+    let of = |bytes, reads| [Pace::Closed, Pace::Half].map(|pace| cell(Pep { bytes, pace, reads }));
+    [of(8 << 10, false), of(1 << 20, false), of(8 << 10, true)].into_iter().flatten().collect()
 }
 
-fn name(Pep { bytes, pace }: Pep) -> String {
+fn name(Pep { bytes, pace, reads }: Pep) -> String {
     let size = if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
-    format!("{}-{size}", if pace == Pace::Closed { "closed" } else { "half" })
+    format!("{}{}-{size}", if reads { "http-" } else { "" }, if pace == Pace::Closed { "closed" } else { "half" })
 }
 
 fn cell(pep: Pep) -> Cell {
@@ -105,8 +129,13 @@ fn cell(pep: Pep) -> Cell {
         Pace::Closed => format!("{} at a time", pep.connections()),
         Pace::Half => "by the clock, at half of HAProxy's rate".to_owned(),
     };
-    let title = format!("objects of {size} through a router, a connection each, {how}");
-    Cell::new(&name(pep), &title, Load::Pep(pep), if pep.bytes <= 64 << 10 { MANY } else { ALL }).from(Origin::None)
+    let (reads, all) = match (pep.reads, pep.bytes <= 64 << 10) {
+        (true, _) => (" that reads HTTP", ALL_HTTP),
+        (false, true) => ("", MANY),
+        (false, false) => ("", ALL),
+    };
+    let title = format!("objects of {size} through a router{reads}, a connection each, {how}");
+    Cell::new(&name(pep), &title, Load::Pep(pep), all).from(Origin::None)
 }
 
 #[cfg(test)]
@@ -117,11 +146,13 @@ mod tests {
     fn each_clock_goes_by_a_cell_that_is_measured_before() {
         let cells = cells(&Axes::default());
         let names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
-        assert_eq!(names, ["closed-8k", "half-8k", "closed-1m", "half-1m"]);
+        assert_eq!(names, ["closed-8k", "half-8k", "closed-1m", "half-1m", "http-closed-8k", "http-half-8k"]);
         for (at, cell) in cells.iter().enumerate() {
             let Load::Pep(pep) = cell.load else { panic!("{cell:?}") };
             let (before, closed) = closed(pep);
             assert!(names[..=at].contains(&before.as_str()) && closed.pace == Pace::Closed, "{before}");
+            assert!(cell.contenders.contains(&rival(pep)) && cell.contenders[0] == ROUTED);
+            assert!(compared(pep).iter().all(|(.., with)| cell.contenders.contains(with)));
         }
     }
 }

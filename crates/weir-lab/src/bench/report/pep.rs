@@ -98,7 +98,7 @@ pub(super) fn method() -> String {
 virtual interfaces on each side of the router. Nothing filters packets there: there is no table of nftables. Clients have {SOURCES} addresses, and a connection for each object.
 
 `routed` has nobody on the router: it only forwards. HAProxy is in mode tcp, a thread a core, pinned: `bind :8080 transparent`, `source 0.0.0.0 usesrc clientip`, `server s *`; with splicing and pipes of 1 MiB, or without (`-copy`). `weir-through` is a
-`tcp` with `transparent`, `original-destination` and `source \"client\"`, with as many workers as cores. Rules of ip(8) lead packets to all of these. `weir-intercept` is `weir intercept` with its programs of the kernel (tcx), which lead them into a namespace of its own; `-first` is the same with `--connect first`.
+`tcp` with `transparent`, `original-destination` and `source \"client\"`, with as many workers as cores. Where the router reads HTTP (`-http`), HAProxy is in mode http with `http-reuse never`, and weir has a `route` there. Rules of ip(8) lead packets to all of these. `weir-intercept` is `weir intercept` with its programs of the kernel (tcx), which lead them into a namespace of its own; `-first` is the same with `--connect first`.
 
 On virtual interfaces a packet is received in the context of whoever sends it, so a process's own processor time misleads. What counts is the time in which any core of the machine was busy at the same rate by the clock, less that of `routed`
 in the same round, for each connection or gigabyte (10^9 bytes). It holds everything on the machine, which has to be quiet: it is watched for half a second before each load. The clock goes at half of the rate that HAProxy with splicing reached in the closed loop before, and latency counts from when a
@@ -117,7 +117,7 @@ mod tests {
         let mut record = Record { idle: 0.01, requests: 10, rate: 10.0, wall_us: 1e6, ..Record::default() };
         record.special.pep = Some(Passed { others: 0.3, ..Passed::default() });
         for pace in [Pace::Closed, Pace::Half] {
-            let pep = Pep { bytes: 8192, pace };
+            let pep = Pep { bytes: 8192, pace, reads: false };
             let row = row(pep, &[&record]);
             assert_eq!(row.len(), columns(pep).len());
             assert_eq!(

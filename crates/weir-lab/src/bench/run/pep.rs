@@ -102,15 +102,19 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
     };
     let mut process: Process = match middle {
         Middle::Forwards => return Ok(Running::origin_alone(origin)),
-        Middle::Haproxy { splices } => {
+        Middle::Haproxy { splices, reads } => {
             let pipes = if splices { TcpPipes::Large } else { TcpPipes::None };
-            let text = settings::haproxy_through(SERVER.port(), stage.cores(), stage.descriptors(), pipes);
+            let text = settings::haproxy_through(SERVER.port(), stage.cores(), stage.descriptors(), (pipes, reads));
             let missing = || io::Error::new(io::ErrorKind::NotFound, "haproxy is not installed");
             let program = stage.programs().path("haproxy").ok_or_else(missing)?;
             begin(&program, &["-db", "-f", &configured("conf", text)?])?
         }
         Middle::Weir(io) => {
             let file = configured("kdl", settings::weir_through(SERVER.port(), stage.cores(), io))?;
+            begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
+        }
+        Middle::WeirHttp => {
+            let file = configured("kdl", settings::weir_through_http(SERVER.port(), stage.cores()))?;
             begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
         }
         Middle::Intercept(connect) => {

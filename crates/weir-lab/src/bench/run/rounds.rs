@@ -288,7 +288,7 @@ impl Rounds<'_> {
     /// this run.
     fn half_of_rival(&self, stage: &Stage, cell: &Cell, load: Pep) -> io::Result<f64> {
         let named = |name| contender(name).ok_or_else(|| unknown(self.experiment, "contender", name));
-        let (rival, routed) = (named(pep_cells::RIVAL)?, named(pep_cells::ROUTED)?);
+        let (rival, routed) = (named(pep_cells::rival(load))?, named(pep_cells::ROUTED)?);
         let has_rival = stage.obstacle(rival, cell).or_else(|| pep::obstacle(stage, rival, cell)).is_none();
         let (who, share) = if has_rival { (rival, 0.5) } else { (routed, 0.25) };
         let (name, closed) = pep_cells::closed(load);

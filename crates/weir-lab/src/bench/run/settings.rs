@@ -312,10 +312,14 @@ upstream \"app\" {{
     )
 }
 
-/// HAProxy in TCP mode between clients and wherever they were going, from the addresses of the clients.
-pub(super) fn haproxy_through(port: u16, cores: usize, descriptors: u64, pipes: TcpPipes) -> String {
+/// HAProxy between clients and wherever they were going, from the addresses of the clients: in TCP mode, or where it reads in that of HTTP, in which no
+/// client has the connection of another.
+pub(super) fn haproxy_through(port: u16, cores: usize, descriptors: u64, (pipes, reads): (TcpPipes, bool)) -> String {
     let any = SocketAddr::from(([0, 0, 0, 0], port));
+    let mode =
+        if reads { "    mode http\n    timeout http-request 1h\n    http-reuse never\n" } else { "    mode tcp\n" };
     haproxy_tcp(any, any, cores, descriptors, pipes)
+        .replace("    mode tcp\n", mode)
         .replace(&format!("bind {any}"), &format!("bind {any} transparent"))
         .replace(&format!("    server s0 {any}"), "    source 0.0.0.0 usesrc clientip\n    server s *")
 }
@@ -329,6 +333,20 @@ tcp {{
     listen \"0.0.0.0:{port}\" transparent=#true
     proxy \"through\"
 }}
+upstream \"through\" {{
+    server \"original-destination\"
+    source \"client\"
+}}
+"
+    )
+}
+
+/// weir where requests are read, in the same place.
+pub(super) fn weir_through_http(port: u16, workers: usize) -> String {
+    format!(
+        "workers {workers}
+listen \"0.0.0.0:{port}\" transparent=#true
+route {{ proxy \"through\"; }}
 upstream \"through\" {{
     server \"original-destination\"
     source \"client\"
@@ -371,7 +389,10 @@ mod tests {
 
     #[test]
     fn who_stands_in_the_middle_has_no_address_of_his_own() {
-        let text = haproxy_through(8080, 2, 20_000, TcpPipes::None);
+        let text = haproxy_through(8080, 2, 20_000, (TcpPipes::None, false));
+        let http = haproxy_through(8080, 2, 20_000, (TcpPipes::Large, true));
+        assert!(text.contains("mode tcp") && http.contains("mode http") && !http.contains("mode tcp"), "{http}");
+        assert!(http.contains("option splice-response") && http.contains("usesrc clientip\n    server s *"), "{http}");
         let lines =
             ["    bind 0.0.0.0:8080 transparent backlog", "\n    source 0.0.0.0 usesrc clientip\n    server s *\n"];
         lines.iter().for_each(|line| assert!(text.contains(line), "{text}"));

@@ -122,13 +122,15 @@ struct Kept {
     host: Range<u32>,
 }
 
-/// Who asks, and what the request is called: in its text.
+/// Who asks, where he was going, and what the request is called: in its text.
 #[derive(Debug, Default)]
 struct Who {
     /// The client, where a trusted proxy has told another one than the other end of the connection.
     client: Option<IpAddr>,
     /// Whether it speaks TLS, where a trusted proxy has told another scheme than that of the connection.
     sealed: Option<bool>,
+    /// Where the client has connected to, when the request goes there.
+    destination: Option<SocketAddr>,
     user: Range<u32>,
     id: Range<u32>,
     trace: Range<u32>,
@@ -279,6 +281,16 @@ impl Record {
     /// The host; empty when there was none.
     pub(super) fn host(&self) -> &[u8] {
         self.kept(&self.fields.host)
+    }
+
+    /// Notes where the client has connected to, when the request goes there.
+    pub(crate) fn keep_destination(&mut self, to: Option<SocketAddr>) {
+        self.who.destination = to;
+    }
+
+    /// That, if it does.
+    pub(super) fn destination(&self) -> Option<SocketAddr> {
+        self.who.destination
     }
 
     /// Notes who asks, as was verified.

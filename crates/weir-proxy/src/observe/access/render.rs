@@ -227,7 +227,7 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::UpstreamResponseTime => pen.span(sent_us, record.ended_us),
         Name::SendTime => pen.span(record.ended_us, Some(around.now_us)),
         Name::UpstreamName => pen.text(around.upstream(record.upstream)),
-        Name::UpstreamAddr => match placed.and_then(|placed| placed.address) {
+        Name::UpstreamAddr => match placed.and_then(|placed| placed.address).or(record.destination()) {
             Some(address) => pen.text(address.to_string().as_bytes()),
             None => pen.text(placed.map_or(&[], |placed| around.server(placed.server))),
         },

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use weir_check::{Request, Rules, StrictRequests};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
-use weir_proxy::engine::{Delivery, FlowEvent, on_flow};
+use weir_proxy::engine::{Delivery, FlowEvent, on_flow, on_port_taken};
 use weir_proxy::plan::{Announcement, Way};
 
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
@@ -214,7 +214,7 @@ impl World {
         let is_taken = |late| self.taken.is_some_and(|(taken, when)| from == Some(taken) && when == late);
         let is_taken_late = is_taken(true);
         if is_taken(false) {
-            return on_flow(engine, token, FlowEvent::PortTaken);
+            return on_port_taken(engine, token);
         }
         let server = usize::from(address.port() - PORT);
         if self.servers[server].door == Door::Absent {
@@ -257,7 +257,7 @@ impl World {
             return;
         }
         if is_taken_late {
-            return on_flow(&mut self.nodes[node].engine, token, FlowEvent::PortTaken);
+            return on_port_taken(&mut self.nodes[node].engine, token);
         }
         match self.servers[server].door {
             Door::Open => self.nodes[node].events.push_back(Event::Connected(number, true)),
