@@ -10,8 +10,8 @@ use socket2::{Domain, Socket, Type};
 const GET_RSS: u32 = 0x46;
 /// `SIOCETHTOOL`.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-/// `struct ethtool_rxfh` without what stands behind it.
-const HEADER_BYTES: usize = 28;
+/// `struct ethtool_rxfh` up to `rss_config`.
+const HEADER_BYTES: usize = 24;
 /// More entries than any table has, and more bytes than any key.
 const TABLE_MAX: u32 = 65_536;
 const KEY_BYTES_MAX: u32 = 1024;
@@ -97,8 +97,9 @@ mod tests {
 
     #[test]
     fn what_is_told_is_read() {
-        let mut told = vec![0; HEADER_BYTES];
-        (told[16], told[17]) = (1, 1);
+        // `cmd`, `rss_context`, `indir_size`, `key_size`, `hfunc`, `input_xfrm`, `rsvd8`, `rsvd32`.
+        let mut told: Vec<u8> = [GET_RSS, 0, 4, 3].iter().flat_map(|number| number.to_ne_bytes()).collect();
+        told.extend_from_slice(&[1, 1, 0, 0, 0, 0, 0, 0]);
         for queue in [0u32, 1, 2, 1] {
             told.extend_from_slice(&queue.to_ne_bytes());
         }

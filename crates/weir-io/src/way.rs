@@ -65,6 +65,15 @@ impl Outbound<'_> {
     }
 }
 
+/// The interface by which a socket's packets come and go, if that is one (SO_BINDTODEVICE, socket(7)).
+///
+/// # Errors
+/// It is no socket, or of another network namespace whose interface has gone.
+pub fn device(socket: &impl AsFd) -> io::Result<Option<String>> {
+    let name = SockRef::from(socket).device()?;
+    Ok(name.map(|name| String::from_utf8_lossy(&name_of(&name)).into_owned()))
+}
+
 /// Takes [`Outbound::resets`] back from a connection.
 pub fn leave_in_order(socket: &impl AsFd) {
     use std::os::fd::AsRawFd as _;

@@ -226,7 +226,7 @@ impl<D: Driver> Worker<D> {
             let kept = change.before.and_then(|at| before.get_mut(at)?.take());
             if let Some(number) = kept {
                 self.listeners.of_plan.push(number);
-                self.change_terms(number, plan);
+                failed.extend(self.change_terms(number, plan).err());
             } else if let Some(socket) = change.take(worker) {
                 failed.extend(self.listeners.add(&mut self.driver, vec![socket], false, plan).err());
             }
@@ -250,18 +250,23 @@ impl<D: Driver> Worker<D> {
         failed
     }
 
-    /// A listener goes on with other terms.
-    fn change_terms(&mut self, number: u32, plan: &ListenerPlan) {
-        let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
+    /// A listener goes on with other terms. Who brought this plan has found out that they can be had, mostly.
+    fn change_terms(&mut self, number: u32, plan: &ListenerPlan) -> io::Result<()> {
+        let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let mut changed = Ok(());
         if listener.plan.backlog != plan.backlog {
             listener.sockets.iter().for_each(|socket| self.driver.set_backlog(*socket, plan.backlog));
         }
         if inbound(&listener.plan) != inbound(plan) {
-            // Who brought this plan has found out that it can be.
             let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
-            descriptors.for_each(|socket| drop(inbound(plan).apply(&socket)));
+            // All of them, also when one can't.
+            let outcomes: Vec<_> = descriptors.map(|socket| inbound(plan).apply(&socket)).collect();
+            changed = outcomes.into_iter().collect();
         }
         listener.plan = plan.clone();
+        changed
     }
 
     /// Takes nothing new but those who are connected already; where another process has taken over, those who were accepted.
@@ -269,6 +274,7 @@ impl<D: Driver> Worker<D> {
         for number in std::mem::take(&mut self.listeners.of_plan) {
             self.listeners.leave(number, taken, &mut self.driver);
         }
+        self.dialing.end();
     }
 
     /// When listeners are to be closed, or looked at again: none that a client waits at is closed.

@@ -29,6 +29,16 @@ pub struct Inherited {
     pub file: Option<(u64, u64)>,
 }
 
+impl Inherited {
+    /// Whether it is the listener of a plan. One by another interface is another one: its sockets go on by that in the process that gave them. Those of
+    /// the service manager are as that says.
+    fn is_of(&self, plan: &ListenerPlan) -> bool {
+        let is_by = |socket: &OwnedFd| weir_io::device(socket).ok().flatten().as_deref() == plan.device();
+        let is_there = self.stays_open || plan.address.network().is_none() || self.sockets.iter().all(is_by);
+        self.address == plan.address && is_there
+    }
+}
+
 /// What the workers are to accept on.
 #[derive(Debug, Default)]
 pub struct Opening {
@@ -94,7 +104,7 @@ impl Opened {
         let (mut addresses, mut files, mut is_shared) = (Vec::new(), Vec::new(), false);
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
         for plan in plans {
-            let at = inherited.iter().position(|inherited| inherited.address == plan.address);
+            let at = inherited.iter().position(|inherited| inherited.is_of(plan));
             let (before, stays_open, held) = match at.map(|at| inherited.swap_remove(at)) {
                 Some(Inherited { sockets, stays_open, file, .. }) => (sockets, stays_open, file),
                 None => (Vec::new(), false, None),

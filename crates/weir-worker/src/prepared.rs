@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -47,6 +47,8 @@ impl Pair {
 #[derive(Debug, Default)]
 pub struct Prepared {
     ready: Mutex<HashMap<Pair, (Instant, OwnedFd)>>,
+    /// No client is accepted any more.
+    is_over: AtomicBool,
     /// First packets that are held.
     holding: AtomicU64,
     /// What came of first packets since a worker has counted them, by [`Held`].
@@ -86,6 +88,16 @@ impl Prepared {
         }
         drop(ready);
         over.iter().for_each(|_| self.count(Held::Abandoned));
+    }
+
+    /// No worker accepts clients any more: whoever makes connections has to stop.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+
+    /// Whether that is so.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
     }
 
     /// Something has come of a first packet.
@@ -138,6 +150,11 @@ impl Dialing {
     /// As a set-up says.
     pub(crate) fn of(setup: &Setup) -> Dialing {
         Dialing { seals: setup.server_seals.clone(), prepared: setup.prepared.clone() }
+    }
+
+    /// No client is accepted any more.
+    pub(crate) fn end(&self) {
+        self.prepared.iter().for_each(|prepared| prepared.end());
     }
 
     /// A connection that was to be made in this way, if it is there already.

@@ -128,6 +128,10 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             format!("weir: --http {port}: connections to that port are not taken\n  help: name it in --ports, too\n");
         return Err(Failure::Usage(text));
     }
+    if connect == Connect::First && !http_ports.is_empty() {
+        let text = "weir: --connect first is for connections that are passed on as they are\n  help: leave out --http, or --connect: where requests are read 502 and 504 say what their server does\n";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     let congestion = client.congestion.iter().chain(&server.congestion);
     let congestion = congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
     let initcwnd = [client.initcwnd, server.initcwnd];

@@ -34,7 +34,7 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let threads = arguments.threads.unwrap_or_else(machine::workers) as usize;
     let io = run::io_choice(arguments.io.into());
     let options = OriginOptions { listen: arguments.listen, threads, io };
-    run::patiently(|| run::check_free(&arguments.listen.into())).map_err(|error| Failure::binding(&error))?;
+    run::patiently(|| run::check_free(&arguments.listen.into(), None)).map_err(|error| Failure::binding(&error))?;
     let log = arguments.log.as_deref().map(open_log).transpose()?;
     let seal = seal(arguments).map_err(|why| Failure::Usage(format!("weir origin: {why}\n")))?;
     let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log, seal };

@@ -200,7 +200,7 @@ struct Opened {
 fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, workers: u32) -> Result<Opened, Failure> {
     let user = NewUser::of(config)?;
     for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(&listener.address)) {
-        patiently(|| check_free(&listener.address)).map_err(|error| Failure::binding(&error))?;
+        patiently(|| check_free(&listener.address, listener.device())).map_err(|error| Failure::binding(&error))?;
     }
     complete(&mut config.plan)?;
     let mut metrics = Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
@@ -349,7 +349,7 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
 
 /// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half of
 /// the connections of a first. Binding once without sharing finds out.
-pub(crate) fn check_free(place: &Location) -> io::Result<()> {
+pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<()> {
     let address = match place {
         Location::Network(address) if address.port() == 0 => return Ok(()),
         Location::Network(address) => *address,
@@ -360,6 +360,10 @@ pub(crate) fn check_free(place: &Location) -> io::Result<()> {
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
+    }
+    // Another one may listen there by another interface. Why it can't be had is told where the real listener is made.
+    if device.is_some_and(|device| socket.bind_device(Some(device.as_bytes())).is_err()) {
+        return Ok(());
     }
     match socket.bind(&address.into()) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {

@@ -28,6 +28,8 @@ use super::tree::{NESTING_MAX, Node, Place, ROOT, Tree};
 use crate::problem::Errors;
 
 /// Sections that carry traffic.
+/// What is said of a section that HAProxy does not run.
+const DISABLED: &str = "it is `disabled`, and left out";
 const PROXIES: [&str; 2] = ["frontend", "listen"];
 
 /// Puts all of it into the draft.
@@ -133,7 +135,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         let tree = self.tree;
         let node = &tree.nodes[at];
         if self.is_disabled(at) {
-            return self.draft.lost(node, "it is `disabled`, and left out");
+            return self.draft.lost(node, DISABLED);
         }
         match self.mode(at) {
             "http" => {}

@@ -179,6 +179,7 @@ impl Epoll {
                 if self.poller.add(fd, data_of(socket), 0).is_err() {
                     self.table.slot(socket.index).set(UNTOLD);
                     self.paused.push((socket, now_us + self.options.accept_pause_us));
+                    continue;
                 }
             }
             self.enqueue(socket);

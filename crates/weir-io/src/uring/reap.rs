@@ -254,11 +254,11 @@ impl Uring {
         }
         let (fd, token, closing) = (slot.fd, slot.token, slot.has(table::CLOSING));
         let (handed_over, is_polled) = (slot.has(HANDED_OVER) && !closing, slot.has(POLLED));
-        let mut code = -entry.result;
+        let (mut code, mut rests) = (-entry.result, false);
         if entry.result >= 0 && !is_polled {
             self.on_connection(listener, entry.result, token, closing, into);
         } else if entry.result >= 0 && !closing {
-            code = self.accept_some(listener, fd, token, into);
+            (code, rests) = self.accept_some(listener, fd, token, into);
         }
         if entry.more() {
             if handed_over {
@@ -273,7 +273,7 @@ impl Uring {
             self.accept_rest(listener, fd, token, into);
             return self.close(listener);
         }
-        if is_polled && code <= 0 && self.refused.pauses(listener.index) {
+        if rests && self.refused.pauses(listener.index) {
             self.stats.accept_pauses += 1;
             return self.paused.push((listener, self.now_us + PAUSE_US));
         }
@@ -287,18 +287,18 @@ impl Uring {
         into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
     }
 
-    /// Takes from a shared listener what waits there, up to the limit of a turn. 0, or why accepting failed; that another
-    /// driver was faster is no failure.
-    fn accept_some(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) -> i32 {
+    /// Takes from a listener what waits there, up to the limit of a turn. 0, or why accepting failed; that another
+    /// driver was faster is no failure. And whether nobody is left.
+    fn accept_some(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) -> (i32, bool) {
         for _ in 0..self.options.accepts_per_turn {
             self.stats.syscalls += 1;
             match accept(fd, false) {
                 Ok((accepted, _)) => self.on_connection(listener, accepted, token, false, into),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return 0,
-                Err(error) => return error.raw_os_error().unwrap_or(libc::EIO),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (0, true),
+                Err(error) => return (error.raw_os_error().unwrap_or(libc::EIO), false),
             }
         }
-        0
+        (0, false)
     }
 
     /// Takes from a listener that is handed over what waits there. The kernel tells one process of a connection (io_uring accepts in

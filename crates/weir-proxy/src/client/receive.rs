@@ -495,14 +495,14 @@ pub(super) fn go_on(
         Ok(_) if clients.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
             return clients.answer_locally(index, exchange, head, here, Cause::Grpc.into(), cx);
         }
-        Ok(upstream) if leads_home(clients.conns(), index, upstream, cx) => {
-            return clients.answer_locally(index, exchange, head, here, Cause::OwnDestination.into(), cx);
-        }
         Ok(upstream) => upstream,
         Err(local) => return clients.answer_locally(index, exchange, head, here, local, cx),
     };
     if clients.answers.needs_http1(index, exchange, upstream, cx) {
         return;
+    }
+    if leads_home(clients.conns(), index, upstream, cx) {
+        return clients.answer_locally(index, exchange, head, here, Cause::OwnDestination.into(), cx);
     }
     if clients.conn(index).flags.proxied {
         cx.usage.requested(clients.conn(index).account(), head.method == Method::Connect);

@@ -51,7 +51,7 @@ impl ListenerPlan {
     }
 
     /// The interface by which alone its clients come.
-    pub(super) fn device(&self) -> Option<&str> {
+    pub fn device(&self) -> Option<&str> {
         self.tuning.as_ref()?.device.as_deref()
     }
 }

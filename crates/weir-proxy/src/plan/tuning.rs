@@ -73,8 +73,8 @@ impl Tuning {
         self.values[option as usize] = value;
     }
 
-    /// Whether only some may set it, for lack of a capability (CAP_NET_RAW).
+    /// Whether only some may set it, for lack of a capability (CAP_NET_RAW): for a device before Linux 5.7, and where the socket has another one.
     pub fn needs_raw(&self) -> bool {
-        self.get(Tunable::Mark).is_some()
+        self.get(Tunable::Mark).is_some() || self.device.is_some()
     }
 }

@@ -81,7 +81,7 @@ impl Upstreams {
 
     pub(super) fn connect_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
         if self.pool.conns.at(index).owner.is_some() {
-            return self.own_failed(index, tls, cx);
+            return self.own_failed(index, tls, true, cx);
         }
         cx.counters.upstream_connect_failures.add(1);
         let why = tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls);

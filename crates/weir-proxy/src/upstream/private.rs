@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::cross::mail::Mail;
 use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::observe::server_event::What;
+use crate::plan::{Location, Source, Whose};
 use crate::request::pending_request::{ExchangeId, RequestFlags};
 use crate::upstream::queue::Waiting;
 
@@ -57,7 +58,14 @@ impl Upstreams {
     }
 
     /// A connect for one client has failed: the next address, another server, or an error.
-    pub(super) fn own_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
+    /// `is_servers`: it was the server that could not be reached, and not the client's address that could not be used.
+    pub(super) fn own_failed(
+        &mut self,
+        index: ConnKey,
+        tls: Option<ServerTlsFailure>,
+        is_servers: bool,
+        cx: &mut Context,
+    ) {
         cx.counters.upstream_connect_failures.add(1);
         let stats = &self.pool.servers[self.pool.conns.at(index).server].stats;
         stats.connect_failures.add(1);
@@ -70,11 +78,14 @@ impl Upstreams {
             }
             Failed::NoServer(server, client) => {
                 let Upstreams { pool, groups, health, private, .. } = self;
-                let machine = &mut pool.servers[server];
-                machine.contact.away_until_us = cx.now_us + AWAY_US;
-                machine.contact.unreachable = machine.ready == 0;
-                tell_unreachable(server, tls, pool, groups, cx);
-                private.server_unreached(server, client, pool, groups, health, cx);
+                let is_servers = is_servers && !private.is_of_other_family(client, server, pool, cx);
+                if is_servers {
+                    let machine = &mut pool.servers[server];
+                    machine.contact.away_until_us = cx.now_us + AWAY_US;
+                    machine.contact.unreachable = machine.ready == 0;
+                    tell_unreachable(server, tls, pool, groups, cx);
+                }
+                private.server_unreached((server, is_servers), client, pool, groups, health, cx);
             }
         }
     }
@@ -91,13 +102,28 @@ impl Upstreams {
 
 /// The address that a connect was to come from can't be used for it: from another port, or it has failed.
 pub(crate) fn port_taken(all: &mut Upstreams, token: u64, cx: &mut Context) {
-    let conn = all.pool.conn_of(token);
-    if !conn.is_some_and(|index| all.private.dial_by_any_port(index, &mut all.pool, cx)) {
-        all.upstream_connected(token, Err(None), cx);
+    let Some(index) = all.pool.conn_of(token) else { return };
+    if all.private.dial_by_any_port(index, &mut all.pool, cx) {
+        return;
     }
+    if all.pool.conns.at(index).owner.is_some() {
+        return all.own_failed(index, None, false, cx);
+    }
+    all.upstream_connected(token, Err(None), cx);
 }
 
 impl PrivatePools {
+    /// Whether a server can't be reached from a client's own address, which says nothing of the server.
+    fn is_of_other_family(&self, client: ClientKey, server: ServerIndex, pool: &Pool, cx: &Context) -> bool {
+        let machine = &pool.servers[server];
+        let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
+        let own = self.whose(client).and_then(Whose::address).filter(|_| plan.dial.source == Source::Client);
+        match (&plan.servers[usize::from(machine.index)].address, own) {
+            (Location::Network(address), Some(own)) => own.is_ipv4() != address.is_ipv4(),
+            _ => false,
+        }
+    }
+
     /// The connection of a tunnel is established.
     fn begin_tunnel(&self, index: ConnKey, id: ExchangeId, pool: &mut Pool, cx: &mut Context) {
         pool.transition(index, Event::Joined(id), cx);
@@ -143,7 +169,7 @@ impl PrivatePools {
     /// A server of the configuration can't be reached for what a client waits for.
     fn server_unreached(
         &mut self,
-        server: ServerIndex,
+        (server, is_servers): (ServerIndex, bool),
         client: ClientKey,
         pool: &mut Pool,
         groups: &mut Groups,
@@ -153,7 +179,7 @@ impl PrivatePools {
         let Some(ask) = self.attempt_of(client).map(|attempt| attempt.waiting.ask) else { return };
         health.end_trial(&ask, pool, groups, cx);
         let servers = &groups[usize::from(ask.upstream)].servers;
-        match self.unreached(client, server, servers, pool, cx) {
+        match self.unreached(client, (server, is_servers), servers, pool, cx) {
             Unreached::Over(id) => cx.answer_fails(id, Cause::NoServer),
             Unreached::Now => self.ask_servers_again(client, pool, groups, cx),
             Unreached::Later => {}

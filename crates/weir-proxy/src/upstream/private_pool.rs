@@ -239,6 +239,11 @@ impl PrivatePools {
         self.by_client.take(client).map(|own| own.conns).unwrap_or_default()
     }
 
+    /// Who a client's connections say that he is.
+    pub(super) fn whose(&self, client: ClientKey) -> Option<Whose> {
+        self.by_client.get(client).and_then(|own| own.whose)
+    }
+
     /// Nothing more belongs to a client whose only connection was given away, if that is so.
     pub(super) fn forget_empty(&mut self, client: ClientKey) {
         if self.by_client.get(client).is_some_and(|pool| pool.is_empty()) {
@@ -432,11 +437,12 @@ impl PrivatePools {
     }
 
     /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
-    /// another server, and when each has had its turn all of them later.
+    /// another server, and when each has had its turn all of them later. `is_servers`: it is not for the client's own address, which says nothing of the
+    /// server and will be no better later.
     pub(super) fn unreached(
         &mut self,
         client: ClientKey,
-        server: ServerIndex,
+        (server, is_servers): (ServerIndex, bool),
         servers: &Members<ServerIndex>,
         pool: &mut Pool,
         cx: &mut Context,
@@ -447,7 +453,9 @@ impl PrivatePools {
         let (id, tried) = (ask.id, &mut attempt.tried);
         tried.servers += 1;
         let machine = &mut pool.servers[server];
-        machine.contact.failures = machine.contact.failures.max(tried.rounds.attempts() + 1);
+        if is_servers {
+            machine.contact.failures = machine.contact.failures.max(tried.rounds.attempts() + 1);
+        }
         let retries = cx.plan.upstreams[usize::from(ask.upstream)].connects_failed_max();
         let is_over = tried.servers.is_multiple_of(servers.len() as u32);
         let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
@@ -455,7 +463,7 @@ impl PrivatePools {
         let mut usable =
             servers.iter().map(|server| &pool.servers[server]).filter(|server| server.standing.takes_new());
         let is_known = usable.all(|server| server.contact.failures >= retries);
-        if is_over && (is_known || tried.rounds.attempts() >= retries) {
+        if is_over && (!is_servers || is_known || tried.rounds.attempts() >= retries) {
             self.take_attempt(client, None, pool, cx);
             return Unreached::Over(id);
         }

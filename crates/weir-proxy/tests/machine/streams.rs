@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use weir_check::StrictStreams;
 use weir_check::streams::kind::{DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 use weir_check::streams::{ACK, END_HEADERS, END_STREAM, PREFACE, Seen, frame, header_block};
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Plan, Pool};
 
+use crate::transparent::{at, through};
 use crate::world::{Do, World};
 
 /// A window as it is announced, and the largest one.
@@ -236,4 +237,20 @@ fn who_opens_windows_and_reads_nothing_has_little_kept() {
     assert!(sent > 1_000_000 && sent < 1_048_576 + 50 * (16_384 + 65_536 + 200), "{sent} bytes");
     world.reset(client.number);
     world.stall(client.number, false);
+}
+
+/// Also where the client's own address decides, which a stream has from its connection.
+#[test]
+fn requests_to_where_a_client_has_connected_to_are_for_http_1() {
+    let mut world = World::started(through(Pool::Pinned, 1), 1, 1);
+    world.destination = Some(at(0));
+    let mut client = Streams::new(&mut world);
+    let (bytes, stream) = client.get(&nonce(1));
+    world.send(client.number, &bytes);
+    client.settle(&mut world);
+    // RFC 9113 §7, HTTP_1_1_REQUIRED.
+    assert!(client.seen.iter().any(|seen| matches!(seen, Seen::Reset(of, 0xd) if *of == stream)), "{:?}", client.seen);
+    assert!(world.connects.is_empty());
+    world.reset(client.number);
+    world.finish();
 }

@@ -13,7 +13,7 @@ const SECOND_US: u64 = 1_000_000;
 const LINE: &str = "$status $upstream_addr $reason";
 
 /// Requests go to where clients have connected to, of which these many can be in the world.
-fn through(pool: Pool, destinations: usize) -> Plan {
+pub fn through(pool: Pool, destinations: usize) -> Plan {
     let mut plan = plan(destinations, 1);
     let upstream = &mut plan.upstreams[0];
     (upstream.pool, upstream.dial.source) = (pool, Source::Client);
@@ -32,7 +32,7 @@ fn through(pool: Pool, destinations: usize) -> Plan {
 }
 
 /// Where a destination is.
-fn at(server: usize) -> SocketAddr {
+pub fn at(server: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], PORT + server as u16))
 }
 
@@ -219,6 +219,29 @@ fn servers_of_the_configuration_see_the_address_of_the_client_too() {
         assert_eq!((from(&world).len(), from(&world).last()), (4, Some(&Some(other))));
         world.finish();
     }
+}
+
+/// A client whose address can't be that of a connection to the server has none, as often as he tries, and nobody else goes elsewhere for that.
+#[test]
+fn who_is_of_another_family_keeps_nobody_from_a_server() {
+    let mut plan = plan(1, 1);
+    (plan.upstreams[0].pool, plan.upstreams[0].dial.source) = (Pool::Pinned, Source::Client);
+    let mut spare = ServerPlan::new("spare", at(1));
+    (spare.backup, spare.connections_min) = (true, 0);
+    plan.upstreams[0].servers.push(spare);
+    let mut world = World::started(plan, 1, 2);
+    for round in 0..3 {
+        world.peer = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 7]);
+        let client = world.client();
+        world.get(client, "00000001");
+        world.run_for(1000);
+        assert_eq!(world.clients[client].statuses(), [502]);
+        world.peer = IpAddr::from([192, 0, 2, 7]);
+        let client = world.client();
+        ask(&mut world, client, "00000002");
+        assert_eq!(world.conns.last().map(|conn| conn.server), Some(0), "round {round}");
+    }
+    world.finish();
 }
 
 /// Another configuration leads to servers of its own, or to nobody's: those are two upstreams, and what is under way goes on.

@@ -18,6 +18,8 @@ pub(super) struct Card {
     name: String,
     /// There is no card: what is sent to it is received by the core that sends it.
     is_virtual: bool,
+    /// Those by which it sends and receives, where it is no card: of a bond or a VLAN.
+    lower: Vec<String>,
     /// Its receive queues.
     queues: usize,
     /// How what is received is spread over them; None: the driver does not tell.
@@ -68,7 +70,13 @@ pub(super) fn judge(client: &Card, server: &Card, machine: &Machine) -> Vec<Judg
 
 /// What makes it useless to compare an interface with another one.
 fn alone(card: &Card) -> Option<Judgement> {
-    let Card { name, is_virtual, queues, rss, .. } = card;
+    let Card { name, is_virtual, lower, queues, rss, .. } = card;
+    if *is_virtual && !lower.is_empty() {
+        let lower = lower.join(" and ");
+        let what =
+            format!("{name} is no card: what it receives comes by {lower}, whose queues decide, and is not judged");
+        return Some(Judgement::new(what, vec![format!("ethtool -x {}", lower.replace(" and ", " ; ethtool -x "))]));
+    }
     if *is_virtual {
         let what = format!(
             "{name} is no card: a packet is received there by the core that sends it, and nothing spreads them by a hash (RSS)"

@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ledger::{HELD_MAX, Ledger, Waiting};
+use ledger::{HELD_MAX, Ledger, PATIENCE, Waiting};
 use packet::First;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -40,7 +40,7 @@ use crate::terminal::warn;
 /// How long a client may take to come back when it was told that its server is there.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 /// How often times are looked at.
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const TICK: Duration = Duration::from_millis(100);
 /// Packets that are read before connects that have ended are looked at again.
 const PACKETS_MAX: usize = 256;
 /// Connects that have ended at a time.
@@ -106,7 +106,8 @@ impl Ahead {
         let max = getrlimit(Resource::Nofile).current.map_or(HELD_MAX, |most| (most / DESCRIPTORS_SHARE) as usize);
         let ledger = Ledger::new(max.clamp(HELD_MIN, HELD_MAX), Instant::now());
         let (of_workers, packet) = (Arc::clone(&prepared), vec![0; PACKET_BYTES_MAX]);
-        let mut holder = Holder { device, dial, prepared, poll, ledger, packet, lets_through: false };
+        let mut holder =
+            Holder { device, dial, prepared, poll, ledger, packet, lets_through: false, look_at: Instant::now() };
         let hold = move || {
             if let Err(error) = weir_io::forgo_network().and_then(|()| holder.run(&stop)) {
                 warn(format_args!("clients are told \"connected\" before their servers are: {error}"));
@@ -131,6 +132,8 @@ struct Holder {
     packet: Vec<u8>,
     /// The kernel gives first packets to the listener.
     lets_through: bool,
+    /// When times are looked at again.
+    look_at: Instant,
 }
 
 impl Holder {
@@ -138,7 +141,8 @@ impl Holder {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         while !stop.load(Relaxed) {
             events.clear();
-            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&TICK)) {
+            let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&tick)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -149,7 +153,11 @@ impl Holder {
                     name => self.ended(name, now),
                 }
             }
-            self.look(now);
+            if now >= self.look_at {
+                self.look_at = now + TICK;
+                self.look(now);
+            }
+            self.prepared.set_holding(self.ledger.len());
         }
         Ok(())
     }
@@ -181,8 +189,7 @@ impl Holder {
         if self.prepared.has(&pair) {
             return self.pass_on(first.bytes());
         }
-        let begun =
-            self.ledger.has_room(self.prepared.waiting(), now).then(|| self.connect(pair.client(), pair.server()));
+        let begun = self.may_begin(now).then(|| self.connect(pair.client(), pair.server()));
         let Some(Ok(attempt)) = begun else {
             return self.pass_on(first.bytes());
         };
@@ -238,15 +245,20 @@ impl Holder {
         let _ = self.device.tun.write(packet);
     }
 
-    /// Looks at times and at room.
+    fn may_begin(&mut self, now: Instant) -> bool {
+        !self.prepared.is_over() && self.ledger.has_room(self.prepared.waiting()) && self.ledger.may_begin(now)
+    }
+
+    /// Looks at times and at room. Where clients are accepted no more, nobody is kept waiting: who tries again finds his way without weir.
     fn look(&mut self, now: Instant) {
+        let is_over = self.prepared.is_over();
+        let now = if is_over { now + PATIENCE } else { now };
         while let Some(Waiting { attempt, .. }) = self.ledger.expired(now) {
             let _ = epoll::delete(&self.poll, &attempt);
             self.prepared.count(Held::Silent);
         }
         self.prepared.expire(now);
-        self.prepared.set_holding(self.ledger.len());
-        let lets_through = !self.ledger.has_room(self.prepared.waiting(), now);
+        let lets_through = is_over || !self.ledger.has_room(self.prepared.waiting());
         if lets_through != self.lets_through && self.device.hold.let_through(lets_through).is_ok() {
             self.lets_through = lets_through;
         }

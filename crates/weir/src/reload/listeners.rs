@@ -31,7 +31,7 @@ pub(super) fn check(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<(), Fa
         // What this weir itself listens on, it may listen on beside that.
         if before.is_none() && !old.iter().any(|old| is_same_place(&old.address, &plan.address)) {
             // One that went a moment ago has its port for a second still.
-            patiently(|| check_free(&plan.address)).map_err(|error| Failure::binding(&error))?;
+            patiently(|| check_free(&plan.address, plan.device())).map_err(|error| Failure::binding(&error))?;
         }
     }
     Ok(())

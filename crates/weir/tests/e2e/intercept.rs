@@ -439,6 +439,8 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
         let (code, said) = with(&["--http", "443"]);
         assert!(code == Some(2) && said.contains("--http 443: connections to that port are not taken"), "{said}");
+        let (code, said) = with(&["--http", "80", "--connect", "first"]);
+        assert!(code == Some(2) && said.contains("--connect first is for connections that are passed on"), "{said}");
         let (code, said) = with(&["--print", "--http", "80"]);
         assert!(code == Some(0) && said.contains("route { proxy \"requests\"; }") && !said.contains("tcp {"), "{said}");
         assert!(!run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"), "nothing was made");

@@ -9,8 +9,8 @@ use super::super::draft::Server;
 use super::super::missing::Missing;
 use super::super::notes::Kind;
 use super::super::tree::Node;
-use super::Haproxy;
 use super::server::{self, Settings};
+use super::{DISABLED, Haproxy};
 use crate::reverse::literal;
 use crate::texts;
 use crate::units::time_text;
@@ -42,6 +42,11 @@ impl<'t> Haproxy<'t, '_, '_> {
         }
         let tree = self.tree;
         let node = &tree.nodes[at];
+        if self.is_disabled(at) {
+            self.draft.lost(node, DISABLED);
+            self.backends.insert(at, None);
+            return None;
+        }
         if self.mode(at) != "http" {
             self.draft.lost(node, "it has not `mode http`, and requests lead to it");
             self.backends.insert(at, None);

@@ -216,6 +216,13 @@ impl World {
         if is_taken(false) {
             return on_port_taken(engine, token);
         }
+        // A socket is of one family.
+        if from.is_some_and(|from| from.is_ipv4() != address.is_ipv4()) {
+            return match Token::is_flow(token) {
+                true => on_flow(engine, token, FlowEvent::Unstarted),
+                false => engine.upstream_connected(token, false),
+            };
+        }
         let server = usize::from(address.port() - PORT);
         if self.servers[server].door == Door::Absent {
             return engine.upstream_connected(token, false);

@@ -47,6 +47,7 @@ pub(in super::super) fn read(name: &str) -> Card {
     Card {
         name: name.to_owned(),
         is_virtual: !device.exists(),
+        lower: lower(&folder),
         queues,
         // One that is not there is told of elsewhere.
         rss: weir_io::rss(name).ok().flatten(),
@@ -54,6 +55,15 @@ pub(in super::super) fn read(name: &str) -> Card {
         moved: (0..queues).filter(moved).collect(),
         node: text(&device.join("numa_node")).trim().parse().ok(),
     }
+}
+
+/// Interfaces by which one that is no card sends and receives: those of a bond, or that of a VLAN.
+fn lower(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("lower_")?.to_owned()));
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names
 }
 
 fn text(path: &Path) -> String {

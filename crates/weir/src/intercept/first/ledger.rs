@@ -49,14 +49,19 @@ impl<A> Ledger<A> {
         self.held.len()
     }
 
-    /// Whether there is room for one more, when so many connections wait for their clients.
-    pub(super) fn has_room(&mut self, waiting: usize, now: Instant) -> bool {
+    /// Whether one more may be begun in this second.
+    pub(super) fn may_begin(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.second.0) >= SECOND {
             self.second = (now, 0);
         }
+        self.second.1 < BEGUN_MAX
+    }
+
+    /// Whether there is room for one more, when so many connections wait for their clients.
+    pub(super) fn has_room(&mut self, waiting: usize) -> bool {
         let count = self.held.len() + waiting;
         self.is_full = count >= if self.is_full { self.max / 4 * 3 } else { self.max };
-        !self.is_full && self.second.1 < BEGUN_MAX
+        !self.is_full
     }
 
     /// A client has sent its first packet again. False: none is held.
@@ -118,16 +123,16 @@ mod tests {
         let now = Instant::now();
         let mut ledger = Ledger::new(100, now);
         for port in 0..90 {
-            assert!(ledger.has_room(0, now));
+            assert!(ledger.has_room(0));
             hold(&mut ledger, port, now);
         }
-        assert!(ledger.has_room(9, now) && !ledger.has_room(10, now));
+        assert!(ledger.has_room(9) && !ledger.has_room(10));
         // Clearly some has to be there again.
-        assert!(!ledger.has_room(0, now));
+        assert!(!ledger.has_room(0));
         for name in 0..16 {
             assert!(ledger.take(name).is_some());
         }
-        assert!(ledger.has_room(0, now) && ledger.len() == 74);
+        assert!(ledger.has_room(0) && ledger.len() == 74);
     }
 
     #[test]
@@ -135,12 +140,12 @@ mod tests {
         let now = Instant::now();
         let mut ledger = Ledger::new(usize::MAX, now);
         for begun in 0..BEGUN_MAX {
-            assert!(ledger.has_room(0, now), "{begun}");
+            assert!(ledger.may_begin(now), "{begun}");
             hold(&mut ledger, begun as u16, now);
             ledger.take(u64::from(begun));
         }
-        assert!(!ledger.has_room(0, now) && !ledger.has_room(0, now + SECOND / 2));
-        assert!(ledger.has_room(0, now + SECOND));
+        assert!(!ledger.may_begin(now) && !ledger.may_begin(now + SECOND / 2) && ledger.has_room(0));
+        assert!(ledger.may_begin(now + SECOND));
         assert!(ledger.held.is_empty() && ledger.by_pair.is_empty());
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::super::super::draft::{BLOCKS_MAX, Server};
 use super::super::super::missing::Missing;
 use super::super::super::tree::Node;
-use super::super::Haproxy;
 use super::super::backend::{PROBES_ALL, address};
 use super::super::fate::time;
 use super::super::server::{Settings, servers};
+use super::super::{DISABLED, Haproxy};
 use crate::units::time_text;
 
 /// What the servers of a backend say together.
@@ -30,6 +30,11 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
     }
     let tree = haproxy.tree;
     let node = &tree.nodes[at];
+    if haproxy.is_disabled(at) {
+        haproxy.draft.lost(node, DISABLED);
+        haproxy.passed.insert(at, None);
+        return None;
+    }
     if haproxy.mode(at) != "tcp" {
         haproxy.draft.lost(node, "it has not `mode tcp`, and connections as they are lead to it");
         haproxy.passed.insert(at, None);
