@@ -1,6 +1,8 @@
 //! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no listener; names
 //! of servers are looked up, unless that is not wanted.
 
+mod rights;
+
 use std::io::IsTerminal as _;
 
 use weir_config::{Config, Errors, Experts, find_path, load};
@@ -33,7 +35,8 @@ pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
             terminal::print(&shown(arguments, &config));
             // Programs go by the code; people wonder whether anything has happened.
             if !arguments.print && !arguments.json && std::io::stdout().is_terminal() {
-                terminal::print(&format!("{}: ok\n", path.display()));
+                let needed: String = rights::needed(&config.plan).iter().map(rights::Right::line).collect();
+                terminal::print(&format!("{}: ok\n{needed}", path.display()));
             }
             Ok(())
         }
@@ -53,7 +56,8 @@ fn shown(arguments: &CheckArgs, config: &Config) -> String {
         (false, true) => {
             let warnings =
                 config.warnings.as_ref().map_or_else(|| serde_json::json!([]), |all| all.to_json()["errors"].take());
-            format!("{}\n", serde_json::json!({ "count": 0, "errors": [], "warnings": warnings }))
+            let needs: Vec<_> = rights::needed(&config.plan).iter().map(rights::Right::json).collect();
+            format!("{}\n", serde_json::json!({ "count": 0, "errors": [], "warnings": warnings, "needs": needs }))
         }
         (false, false) => String::new(),
     }

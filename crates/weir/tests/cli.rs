@@ -241,6 +241,15 @@ fn a_warning_is_told_and_does_no_harm() {
 }
 
 #[test]
+fn rights_that_a_configuration_needs_are_told() {
+    let file = Scratch::new("rights.kdl", "listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
+    let json = output(&["check", "-c", file.path(), "--json"]);
+    assert!(code(&json) == 0 && stdout(&json).contains("\"capability\":\"CAP_NET_RAW\""), "{}", stdout(&json));
+    // On a terminal lines say so; programs go by the code.
+    assert_eq!(stdout(&output(&["check", "-c", file.path()])), "");
+}
+
+#[test]
 fn asking_when_nothing_runs_is_code_1_and_names_the_way_out() {
     let nowhere = std::env::temp_dir().join(format!("weir-cli-{}-nowhere.sock", std::process::id()));
     let nowhere = nowhere.to_str().unwrap();

@@ -196,12 +196,18 @@ fn check_says_ok_on_a_terminal() {
     let scratch = Scratch::new();
     let good = "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\" }\nroute { proxy app }\n";
     let file = scratch.write("weir.kdl", good.as_bytes());
-    for (more, expected) in [(&[] as &[&str], format!("{}: ok\r\n", file.display())), (&["--json"], String::new())] {
+    let marked = scratch.write("marked.kdl", b"listen \"127.0.0.1:8080\" mark=7\nroute { respond 204; }\n");
+    let needs = "needs CAP_NET_RAW: `transparent`, `source \"client\"`, `mark` or `device`";
+    for (file, more, expected) in [
+        (&file, &[] as &[&str], format!("{}: ok\r\n", file.display())),
+        (&marked, &[], format!("{}: ok\r\n{needs}\r\n", marked.display())),
+        (&file, &["--json"], String::new()),
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("check").arg(&file).args(more).env_remove("WEIR_CONFIG");
+        command.arg("check").arg(file).args(more).env_remove("WEIR_CONFIG");
         let mut check = Watch::start(command);
         assert!(check.end().success());
-        eventually("it is told", || !check.written().is_empty());
+        eventually("it is told", || !check.written().is_empty() && check.written().len() >= expected.len());
         assert!(check.written() == expected || !more.is_empty() && check.written().starts_with("{\"count\":0"));
     }
 }
