@@ -38,6 +38,24 @@ pub(crate) struct Blocked {
     /// From each attacker's first attempt that is one too many to the first that was turned away, microseconds; who never was has the whole
     /// time of the attack. Empty: nobody is refused.
     pub(crate) time_to_block_us: Vec<u64>,
+    /// Second by second. Attackers come in the middle.
+    #[serde(default)]
+    pub(crate) timeline: Vec<Moment>,
+}
+
+/// A second of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Moment {
+    /// Seconds from the beginning of the counted time.
+    pub(crate) second: u32,
+    /// Percentiles of users' latency from when a request was due, microseconds; None: none was answered.
+    pub(crate) p50_us: Option<u64>,
+    /// The same.
+    pub(crate) p99_us: Option<u64>,
+    /// Attempts of attackers that were answered as if nothing were.
+    pub(crate) served: u64,
+    /// Those that were turned away.
+    pub(crate) blocked: u64,
 }
 
 /// What a core did, as shares of the time.

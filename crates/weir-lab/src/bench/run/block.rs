@@ -20,7 +20,7 @@ use super::stage::{Running, Stage};
 use crate::bench::experiment::block::{ATTACKERS, Attack, BURST, CONNECT_TIMEOUT_MS, Limiting, Program, RATE, USERS};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::record::answers::Latency;
-use crate::bench::record::block::{Blocked, Core};
+use crate::bench::record::block::{Blocked, Core, Moment};
 use crate::bench::record::outcome::Record;
 use crate::bomb::{self, Connect, Counts, Outcome, Percentiles, Slice, Summary};
 
@@ -297,7 +297,26 @@ fn fill(
         add_attacker(&mut blocked, &slice, (attack, nth), seconds);
     }
     blocked.attempts_per_second = blocked.attempts as f64 / f64::from(seconds);
+    let attackers: Vec<_> = (0..attack.attackers()).filter_map(|nth| attackers.class(&name(nth))).collect();
+    let users = class(asked, USERS_CLASS)?;
+    blocked.timeline = (0..2 * seconds).map(|second| moment(second, &users, &attackers)).collect();
     Ok(blocked)
+}
+
+/// What users and attackers had in a second.
+fn moment(second: u32, users: &BTreeMap<u32, Slice>, attackers: &[&BTreeMap<u32, Slice>]) -> Moment {
+    let times = users.get(&second).and_then(percentiles);
+    let mut moment = Moment {
+        second,
+        p50_us: times.map(|times| times.p50_us),
+        p99_us: times.map(|times| times.p99_us),
+        ..Moment::default()
+    };
+    for slice in attackers.iter().filter_map(|its| its.get(&second)) {
+        moment.served += slice.counts.status_class(2);
+        moment.blocked += kinds(&slice.counts).values().sum::<u64>();
+    }
+    moment
 }
 
 fn percentiles(slice: &Slice) -> Option<Latency> {
@@ -391,6 +410,15 @@ mod tests {
         assert_eq!(blocked.time_to_block_us, [1000, 2_000_000]);
         assert_eq!(blocked.blocked, [("429".to_owned(), 1000), ("reset".to_owned(), 2)].into());
         assert_eq!(blocked.neither, [("unsent".to_owned(), 2)].into());
+    }
+
+    #[test]
+    fn a_second_has_what_came_in_it() {
+        let (users, attacker) = ([(1, slice(5, 0, None))].into(), [(1, slice(2, 7, None))].into());
+        let at = |second| moment(second, &users, &[&attacker, &attacker]);
+        // Besides what was refused each was reset once.
+        assert_eq!(at(1), Moment { second: 1, served: 4, blocked: 16, ..Moment::default() });
+        assert_eq!(at(0), Moment::default());
     }
 
     #[test]

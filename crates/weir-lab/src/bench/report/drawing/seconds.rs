@@ -1,33 +1,60 @@
-//! Charts of runs second by second: what clients saw while servers died.
+//! Charts of runs second by second: what clients saw while servers died, and what users and attackers had of each other.
 //!
 //! Called by the parent. A value is the median over the rounds, with the lowest and the highest.
 
 use super::{Drawing, Section};
 use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::record::block::Moment;
 use crate::bench::record::failover::Second;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::Spread;
 use crate::chart::{Across, Lines, Point, Series};
 
-/// What is drawn of a second: title, unit, value; NaN is a gap.
-type Figure = (&'static str, &'static str, fn(&Second) -> f64);
+/// What is drawn of a second of a run: title, unit, value; NaN is a gap, None that there was no such second.
+type Figure = (&'static str, &'static str, fn(&Record, u32) -> Option<f64>);
 
-const FIGURES: [Figure; 3] = [
-    ("Answers with 2xx", "answers/s", |second| second.good as f64),
-    ("Requests that failed", "requests/s", |second| second.failed as f64),
-    ("99th percentile of the latency", "ms", |second| second.p99_us.map_or(f64::NAN, |us| us as f64 / 1e3)),
+const OF_FAILOVER: &[Figure] = &[
+    ("Answers with 2xx", "answers/s", |run, at| second(run, at, |second| second.good as f64)),
+    ("Requests that failed", "requests/s", |run, at| second(run, at, |second| second.failed as f64)),
+    ("99th percentile of the latency", "ms", |run, at| second(run, at, |second| millis(second.p99_us))),
+];
+const OF_BLOCK: &[Figure] = &[
+    ("Users: median of the latency", "ms", |run, at| moment(run, at, |moment| millis(moment.p50_us))),
+    ("Users: 99th percentile of the latency", "ms", |run, at| moment(run, at, |moment| millis(moment.p99_us))),
+    ("Attackers: attempts that were served", "attempts/s", |run, at| moment(run, at, |moment| moment.served as f64)),
+    ("Attackers: attempts that were turned away", "attempts/s", |run, at| {
+        moment(run, at, |moment| moment.blocked as f64)
+    }),
 ];
 
+/// Without what came after the time of the run.
+fn second(run: &Record, at: u32, of: fn(&Second) -> f64) -> Option<f64> {
+    let timeline = &run.special.failover.as_ref().filter(|_| f64::from(at + 1) <= run.wall_us / 1e6)?.timeline;
+    Some(timeline.iter().find(|second| second.second == at).map_or(f64::NAN, of))
+}
+
+fn moment(run: &Record, at: u32, of: fn(&Moment) -> f64) -> Option<f64> {
+    run.special.blocked.as_ref()?.timeline.iter().find(|moment| moment.second == at).map(of)
+}
+
+fn millis(us: Option<u64>) -> f64 {
+    us.map_or(f64::NAN, |us| us as f64 / 1e3)
+}
+
 impl Drawing<'_> {
-    /// A section for each cell in which servers died.
+    /// A section for each cell in which servers died, or clients were attackers.
     pub(super) fn over_time(&self) -> Vec<Section> {
-        let cells = self.report.cells.iter().filter(|cell| matches!(cell.load, Load::Failover(_)));
         let section = |cell: &Cell| {
-            let lines = FIGURES.map(|figure| self.seconds(cell, figure));
-            let lines = lines.into_iter().filter(|lines| !lines.is_empty()).collect();
-            Section { heading: cell.title.clone(), lines, bars: Vec::new() }
+            let figures = match cell.load {
+                Load::Failover(_) => OF_FAILOVER,
+                Load::Block(_) => OF_BLOCK,
+                _ => return None,
+            };
+            let lines = figures.iter().map(|figure| self.seconds(cell, *figure));
+            let lines = lines.filter(|lines| !lines.is_empty()).collect();
+            Some(Section { heading: cell.title.clone(), lines, bars: Vec::new() })
         };
-        cells.map(section).collect()
+        self.report.cells.iter().filter_map(section).collect()
     }
 
     fn seconds(&self, cell: &Cell, (title, up_name, of): Figure) -> Lines {
@@ -41,21 +68,19 @@ impl Drawing<'_> {
     }
 }
 
-/// Without what came after the time of the run.
-fn points(own: &[&Record], of: fn(&Second) -> f64) -> Vec<Point> {
-    let whole = own.iter().map(|record| (record.wall_us / 1e6) as u32).min().unwrap_or(0);
+/// As many seconds as all runs have.
+fn points(own: &[&Record], of: fn(&Record, u32) -> Option<f64>) -> Vec<Point> {
     let point = |at: u32| {
-        let runs = own.iter().filter_map(|record| record.special.failover.as_ref());
-        let values = runs.filter_map(|run| run.timeline.iter().find(|second| second.second == at).map(of));
-        let spread = Spread::of(values);
-        Point {
+        let values: Option<Vec<f64>> = own.iter().map(|run| of(run, at)).collect();
+        let spread = Spread::of(values?.into_iter());
+        Some(Point {
             x: f64::from(at),
             y: spread.map_or(f64::NAN, |spread| spread.median),
             spread: spread.filter(|_| own.len() > 1).map(|spread| (spread.low, spread.high)),
             limited: false,
-        }
+        })
     };
-    (0..whole).map(point).collect()
+    (0..).map_while(point).collect()
 }
 
 #[cfg(test)]
@@ -77,7 +102,7 @@ mod tests {
             }
         };
         let runs = [run([0, 7, 1]), run([0, 9, 1]), run([0, 1, 1])];
-        let points = points(&runs.each_ref(), FIGURES[1].2);
+        let points = points(&runs.each_ref(), OF_FAILOVER[1].2);
         let drawn: Vec<_> = points.iter().map(|point| (point.x, point.y, point.spread)).collect();
         assert_eq!(drawn, [(0.0, 0.0, Some((0.0, 0.0))), (1.0, 7.0, Some((1.0, 9.0)))]);
     }
