@@ -182,6 +182,8 @@ fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
     let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
     words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_MS}ms")]);
     words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={}us", WARM_UP.as_micros())]);
+    // Attackers whose every packet is dropped never have a connection, which is no failure here.
+    words.push("--fail-if=answered<0%".to_owned());
     words.extend(classes.into_iter().map(|class| format!("--class={class}")));
     words
 }
