@@ -158,11 +158,14 @@ impl Bombing {
     fn start(stage: &Stage, nets: &Nets, name: &str, (seconds, classes): (u32, Vec<String>)) -> io::Result<Bombing> {
         let out = stage.scratch(name);
         let mut words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
+        words.extend(bomb_words(classes, seconds));
         if name == ATTACKERS_OUT {
             words.splice(..0, ["nice", "-n", ATTACKERS_NICE].map(str::to_owned));
+            // Whose every packet is dropped never has a connection, which is no failure here.
+            words.push("--fail-if=answered<0%".to_owned());
         }
         let mut command = bound_command(words[0].as_ref());
-        command.args(&words[1..]).args(bomb_words(classes, seconds)).arg("--out").arg(&out);
+        command.args(&words[1..]).arg("--out").arg(&out);
         Ok(Bombing { bomb: Bound::start(&mut command)?, words: process::words(&command), out })
     }
 
@@ -182,8 +185,6 @@ fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
     let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
     words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_MS}ms")]);
     words.extend([format!("-d{}s", 2 * seconds), format!("--warm-up={}us", WARM_UP.as_micros())]);
-    // Attackers whose every packet is dropped never have a connection, which is no failure here.
-    words.push("--fail-if=answered<0%".to_owned());
     words.extend(classes.into_iter().map(|class| format!("--class={class}")));
     words
 }
