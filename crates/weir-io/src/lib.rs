@@ -65,4 +65,4 @@ pub use tun::{INTERFACE_NAME_BYTES_MAX, TUN_DEVICE, Tun};
 pub use tuning::{Knob, Tuning};
 pub use unix_listener::{SocketFile, bind_unix, check_unix_free};
 pub use uring::Uring;
-pub use way::{Inbound, Outbound, check_congestion, check_transparent, device, leave_in_order};
+pub use way::{Inbound, Outbound, check_congestion, check_transparent, device};

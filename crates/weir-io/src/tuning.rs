@@ -277,14 +277,16 @@ impl Row {
     }
 }
 
-fn put(socket: &impl AsFd, (level, name): (c_int, c_int), value: &[u8]) -> io::Result<()> {
+/// Sets an option of a socket.
+pub(crate) fn put(socket: &impl AsFd, (level, name): (c_int, c_int), value: &[u8]) -> io::Result<()> {
     let len = value.len() as libc::socklen_t;
     // SAFETY: `value` is readable for `len` bytes; the descriptor is open.
     let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn get(socket: &impl AsFd, (level, name): (c_int, c_int), is_wide: bool) -> io::Result<u64> {
+/// Reads one, of eight bytes or of four.
+pub(crate) fn get(socket: &impl AsFd, (level, name): (c_int, c_int), is_wide: bool) -> io::Result<u64> {
     let mut value = [0u8; 8];
     let mut len = if is_wide { 8 } else { 4 };
     let at = value.as_mut_ptr().cast();

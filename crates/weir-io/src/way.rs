@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::Tuning;
 use crate::net::{CLIENT_KEEPALIVE, KEEPALIVE};
+use crate::tuning::{get, put};
 
 /// How a connection to a server is made. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,12 +75,6 @@ pub fn device(socket: &impl AsFd) -> io::Result<Option<String>> {
     Ok(name.map(|name| String::from_utf8_lossy(&name_of(&name)).into_owned()))
 }
 
-/// Takes [`Outbound::resets`] back from a connection.
-pub fn leave_in_order(socket: &impl AsFd) {
-    use std::os::fd::AsRawFd as _;
-    crate::net::linger_usual(socket.as_fd().as_raw_fd());
-}
-
 /// How connections of a listener are taken. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inbound<'a> {
@@ -120,7 +115,7 @@ impl Inbound<'_> {
         let socket = SockRef::from(listener);
         // Another protocol than plain TCP may have no such option.
         let is_transparent = match address.is_ipv6() {
-            true => option(listener, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT).is_ok_and(|is| is != 0),
+            true => get(listener, (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT), false).is_ok_and(|is| is != 0),
             false => socket.ip_transparent_v4().unwrap_or(false),
         };
         if is_transparent != self.transparent {
@@ -202,22 +197,7 @@ fn set_transparent(socket: &impl AsFd, is_ipv6: bool, on: bool) -> io::Result<()
 }
 
 pub(crate) fn set_option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, on: bool) -> io::Result<()> {
-    use std::os::fd::AsRawFd as _;
-    let value = libc::c_int::from(on);
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `value` is readable for `len` bytes; the descriptor is open.
-    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn option(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
-    use std::os::fd::AsRawFd as _;
-    let mut value: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `value` is writable for `len` bytes; the descriptor is open.
-    let result =
-        unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    put(socket, (level, name), &libc::c_int::from(on).to_ne_bytes())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use weir_io::{Outbound, leave_in_order};
+use weir_io::Outbound;
 use weir_proxy::ending::Held;
 use weir_proxy::observe::counters::Counters;
 
@@ -163,11 +163,8 @@ impl Dialing {
         // From any port is one that was tried from that of its client.
         let client = way.from.filter(|from| from.port() != 0)?;
         let ready = prepared.take(&Pair::new(client, to));
-        match &ready {
-            // It was made for whoever passes on what comes.
-            Some(socket) if !way.resets => leave_in_order(socket),
-            Some(_) => {}
-            None => prepared.count(Held::LetThrough),
+        if ready.is_none() {
+            prepared.count(Held::LetThrough);
         }
         ready
     }

@@ -4,9 +4,11 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 
-use crate::kit::{DEADLINE, Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run, status};
+use crate::kit::{
+    DEADLINE, Io, Scratch, Weir, eventually, finish_without_rights, in_own_network_as_root, ip, on_both_drivers, run,
+    status,
+};
 
 on_both_drivers!(each_side_has_its_own, what_can_not_be_had_is_said, congestion_controls_are_compared);
 
@@ -164,15 +166,7 @@ fn weir_refuses(weir: &Weir, text: &str) -> String {
 fn what_can_not_be_had_is_said(io: Io) {
     in_network("what_can_not_be_had_is_said", io, || {
         let scratch = Scratch::new();
-        let start = |text: &str| {
-            let text = format!("io \"{}\"\nroute {{ proxy \"a\"; }}\n{text}", io.word());
-            let file = scratch.write("weir.kdl", text.as_bytes());
-            let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin"]);
-            command.args([env!("CARGO_BIN_EXE_weir"), "run", "-c"]).arg(file).env("WEIR_ADMIN", "off");
-            let done = crate::kit::finish(&mut command);
-            (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
-        };
+        let start = |text: &str| finish_without_rights(io, &scratch, &format!("route {{ proxy \"a\"; }}\n{text}"));
         let server = |option: &str| {
             format!("listen \"127.0.0.1:5000\"\nupstream \"a\" {{ server \"127.0.0.1:6000\"; {option}; }}\n")
         };

@@ -4,13 +4,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::kit::{
-    DEADLINE, Io, Neighbour, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run, status,
+    DEADLINE, Io, Neighbour, Scratch, Weir, eventually, finish_without_rights, in_own_network_as_root, ip,
+    on_both_drivers, run, status,
 };
 
 on_both_drivers!(
@@ -317,15 +317,7 @@ fn who_reads_nothing_pins_little(io: Io) {
 fn without_the_right_weir_says_so(io: Io) {
     in_network("without_the_right_weir_says_so", io, || {
         let scratch = Scratch::new();
-        let start = |text: &str| {
-            let text = format!("io \"{}\"\nlisten \"127.0.0.1:8080\"\n{text}", io.word());
-            let file = scratch.write("weir.kdl", text.as_bytes());
-            let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin"]);
-            command.args([env!("CARGO_BIN_EXE_weir"), "run", "-c"]).arg(file).env("WEIR_ADMIN", "off");
-            let done = crate::kit::finish(&mut command);
-            (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
-        };
+        let start = |text: &str| finish_without_rights(io, &scratch, &format!("listen \"127.0.0.1:8080\"\n{text}"));
         let (code, said) = start(&passing(1234, &scratch));
         assert_eq!(code, Some(77), "{said}");
         assert!(said.contains("cannot listen on 0.0.0.0:1234") && said.contains("CAP_NET_RAW"), "{said}");

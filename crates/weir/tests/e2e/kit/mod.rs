@@ -24,7 +24,8 @@ pub use client::{Client, Ended, keep_asking, request, timed_get};
 pub use neighbour::{Neighbour, ip};
 pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
 pub use tools::{
-    Nginx, Scratch, TcpSocket, browse, finish, in_own_network, in_own_network_as_root, passwd, run, tcp_sockets,
+    Nginx, Scratch, TcpSocket, browse, finish, finish_without_rights, in_own_network, in_own_network_as_root, passwd,
+    run, tcp_sockets,
 };
 pub use weir::{Io, Weir, app, free_port, status};
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{eventually, free_port};
+use super::{Io, eventually, free_port};
 
 /// A directory of one test.
 #[derive(Debug)]
@@ -52,6 +52,17 @@ const RUN_MAX: Duration = Duration::from_secs(90);
 /// It isn't installed (`make setup` does that), or doesn't end; then it and what it started is killed.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
     finish(Command::new(program).args(arguments))
+}
+
+/// Runs weir with this configuration, without the rights to administer the network and to make any packet, until it ends: its exit code, and what it
+/// said.
+pub fn finish_without_rights(io: Io, scratch: &Scratch, text: &str) -> (Option<i32>, String) {
+    let file = scratch.write("weir.kdl", format!("io \"{}\"\n{text}", io.word()).as_bytes());
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin"]);
+    command.args([env!("CARGO_BIN_EXE_weir"), "run", "-c"]).arg(file).env("WEIR_ADMIN", "off");
+    let done = finish(&mut command);
+    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
 /// What a browser makes of a page. It reaches nobody but this host, and asks nothing for itself.
