@@ -74,7 +74,7 @@ fn drip(mut stream: TcpStream, bytes: &[u8], pause: Duration) -> Vec<u8> {
 
 fn h1_slow_heads_get_408(io: Io) {
     let server = Server::start(Honest);
-    let weir = Weir::start(io, 2, &format!("client head-timeout=\"500ms\"\n{}", app(&server, 2, "")));
+    let weir = Weir::start(io, 2, &format!("client head-timeout=\"2s\"\n{}", app(&server, 2, "")));
     std::thread::scope(|scope| {
         let slow: Vec<_> = (0..30)
             .map(|_| {
@@ -95,7 +95,7 @@ fn h1_slow_heads_get_408(io: Io) {
 
 fn h1_silent_clients_are_closed(io: Io) {
     let server = Server::start(Honest);
-    let weir = Weir::start(io, 1, &format!("client idle-timeout=\"300ms\"\n{}", app(&server, 1, "")));
+    let weir = Weir::start(io, 1, &format!("client idle-timeout=\"2s\"\n{}", app(&server, 1, "")));
     // Silent from the start, and silent behind a request.
     let mut silent: Vec<Client> = (0..20).map(|_| Client::connect(weir.address)).collect();
     for client in silent.iter_mut().step_by(2) {

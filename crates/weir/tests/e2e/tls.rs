@@ -269,7 +269,7 @@ fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
     let weir = Weir::start(
         io,
         1,
-        &format!("{}{}", listen(address, "handshake-timeout=\"300ms\"", &[&files]), app(&server, 1, "")),
+        &format!("{}{}", listen(address, "handshake-timeout=\"2s\"", &[&files]), app(&server, 1, "")),
     );
     let failed = |word: &str, count: u64| eventually(word, || total(&weir, "tls_failures", word) == count);
     // Whoever waited for the port connected and left.
