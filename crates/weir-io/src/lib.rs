@@ -5,6 +5,7 @@
 
 mod announced;
 mod attempt;
+pub mod board;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 #[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
@@ -41,6 +42,7 @@ mod way;
 
 pub use announced::{Announced, Balancers, HEADER_US};
 pub use attempt::{Attempt, Outcome, Report};
+pub use board::Board;
 pub use buffer::RecvBuf;
 pub use driver::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,
