@@ -17,6 +17,7 @@ mod mailbox;
 mod opening;
 mod prepared;
 mod scheduling;
+pub mod shedding;
 mod start;
 mod tls;
 mod tuning;
