@@ -12,7 +12,7 @@ use rustls::ClientConnection;
 use weir_http::h2;
 
 use super::load::{check_interrupt, pause};
-use super::process::{pss_bytes, resident_bytes};
+use super::process::{own_bytes, pss_bytes, resident_bytes};
 use super::stage::Running;
 use crate::bench::experiment::tls::{GROUP, SUITE};
 use crate::bench::record::answers::Errors;
@@ -52,16 +52,16 @@ pub(super) fn growth(
     pause(REST)?;
     // Not before: nginx listens before it has its workers.
     let pids = running.pids();
-    let before = pss_bytes(&pids);
+    let before = own_bytes(&pids);
     let held = hold(count)?;
     pause(REST)?;
-    let after = pss_bytes(&pids);
+    let grown = own_bytes(&pids) as f64 - before as f64;
     let gone = held.iter().filter(|stream| !is_open(stream)).count() as u64;
     Ok(Record {
         requests: u64::from(count),
-        pss_bytes: after,
-        memory_bytes: after as f64 - before as f64,
-        bytes_per_connection: (after as f64 - before as f64) / f64::from(count),
+        pss_bytes: pss_bytes(&pids),
+        memory_bytes: grown,
+        bytes_per_connection: grown / f64::from(count),
         errors: error_of("lost", gone),
         ..Record::default()
     })

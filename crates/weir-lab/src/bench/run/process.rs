@@ -242,6 +242,13 @@ pub(super) fn pss_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:") * 1024).sum()
 }
 
+/// The part of [`pss_bytes`] that belongs to no file, in bytes: what the processes have made of their own. Of the rest, which is mostly the
+/// text of the program, their share changes when somebody else runs or ends the same program.
+pub(super) fn own_bytes(pids: &[u32]) -> u64 {
+    let of = |pid: &u32, key: &str| kib_line(&format!("/proc/{pid}/smaps_rollup"), key) * 1024;
+    pids.iter().map(|pid| of(pid, "Pss_Anon:") + of(pid, "Pss_Shmem:")).sum()
+}
+
 /// Resident set size of the processes in bytes.
 pub(super) fn resident_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmRSS:") * 1024).sum()
@@ -345,6 +352,7 @@ mod tests {
         };
         assert_eq!(family.len(), 2, "the shell and its child");
         assert!(cpu_us(&family) > 0, "counting to 20,000 takes time");
+        assert!(own_bytes(&family) > 0 && own_bytes(&family[..1]) < pss_bytes(&family[..1]));
         assert!(pss_bytes(&family) > 0 && resident_bytes(&family) >= pss_bytes(&family[..1]));
         let shell = family[0];
         drop(process);
