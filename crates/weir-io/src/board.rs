@@ -142,6 +142,13 @@ impl Board {
     }
 }
 
+impl Default for Board {
+    /// For no worker.
+    fn default() -> Board {
+        Board::new(0)
+    }
+}
+
 impl fmt::Debug for Board {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.lines()).finish()

@@ -261,9 +261,9 @@ impl Engine {
 
     // ---- clients ----
 
-    /// Client connections.
+    /// Client connections, those of `tcp` included.
     pub fn clients(&self) -> usize {
-        self.clients.conns().len()
+        self.clients.conns().len() + self.flows.len()
     }
 
     /// Requests without a complete answer.

@@ -3,6 +3,7 @@
 
 mod bans;
 mod control;
+mod cores;
 mod doing;
 mod encoding;
 mod enquiry;
@@ -16,15 +17,19 @@ mod log_writer;
 mod mailbox;
 mod opening;
 mod prepared;
+mod presence;
 mod scheduling;
+mod seat;
 pub mod shedding;
 mod start;
+mod starvation;
 mod tls;
 mod tuning;
 mod watchdog;
 mod worker;
 
 pub use control::{Adoption, Busy, Command, Control};
+pub use cores::Cores;
 pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use errands::{ERRANDS_MAX, Errands};

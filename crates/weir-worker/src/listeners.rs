@@ -184,6 +184,11 @@ impl Listeners {
         tls.and_then(|tls| tls.clients.as_ref()).is_some_and(|clients| clients.told)
     }
 
+    /// Who is new may come, by one of the plan.
+    pub(crate) fn accept(&self) -> bool {
+        !self.of_plan.is_empty()
+    }
+
     /// None is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_plan.is_empty() && self.leaving.is_empty()

@@ -4,12 +4,12 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_io::{Driver, DriverKind, Epoll, Options, SocketFile, Uring, Waker, available_cores, pin_to};
+use weir_io::{Board, DriverKind, Options, SocketFile, Waker, available_cores};
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::counters::Counters;
@@ -21,19 +21,20 @@ use weir_proxy::shield::bans::Offence;
 use weir_tls::Seal;
 
 use crate::control::{Busy, Command, Control};
+use crate::cores::Cores;
 use crate::doing::Doing;
-use crate::encoding::{Encoders, Pool};
+use crate::encoding::Pool;
 use crate::enquiry::{Enquiry, WorkerReport, enquire};
 use crate::errands::Errands;
 use crate::hand_over::{Lending, Lent};
 use crate::log_sink::LogSink;
-use crate::log_writer::{LogWriter, wall_offset_us};
-use crate::mailbox::{Mailbox, mailboxes};
+use crate::log_writer::LogWriter;
+use crate::mailbox::mailboxes;
 use crate::opening::{Opened, Opening};
 use crate::prepared::{Dialing, Prepared};
-use crate::scheduling::Scheduling;
+use crate::presence::Presence;
+use crate::seat::Seat;
 use crate::watchdog::Watchdog;
-use crate::worker::Worker;
 
 /// Changes of servers that wait to be told; further ones are lost.
 const EVENTS_MAX: usize = 1024;
@@ -63,6 +64,8 @@ pub struct Setup {
     pub server_seals: ServerSeals,
     /// Connections to servers that somebody makes before their clients are accepted.
     pub prepared: Option<Arc<Prepared>>,
+    /// Where workers show what they are doing, a line for each of them; None: memory of this process.
+    pub board: Option<Arc<Board>>,
 }
 
 /// What makes connections to servers speak TLS, by server over all upstreams of the plan; no entry, or None: nothing does.
@@ -137,6 +140,10 @@ impl View {
 pub struct Handle {
     controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
     views: Vec<View>,
+    /// What the workers are doing.
+    board: Arc<Board>,
+    /// Numbers of the workers' threads (gettid).
+    threads: Vec<i32>,
     /// Held while all are told one thing.
     telling: Arc<Mutex<()>>,
     /// They will be told to drain.
@@ -154,12 +161,23 @@ impl fmt::Debug for Handle {
 impl Handle {
     /// Of workers that don't run: what they would count into, and nobody who answers.
     pub fn of_views(plan: &Plan, workers: usize) -> Handle {
-        Handle { views: (0..workers).map(|_| View::new(plan)).collect(), ..Handle::default() }
+        let views = (0..workers).map(|_| View::new(plan)).collect();
+        Handle { views, board: Arc::new(Board::new(workers)), ..Handle::default() }
     }
 
     /// What can be read of each worker.
     pub fn views(&self) -> &[View] {
         &self.views
+    }
+
+    /// What the workers are doing, by worker.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Numbers of the workers' threads (gettid), by worker.
+    pub fn threads(&self) -> &[i32] {
+        &self.threads
     }
 
     /// Whether they were told to drain or to end.
@@ -257,8 +275,6 @@ impl Handle {
 pub struct Running {
     threads: Vec<JoinHandle<io::Result<()>>>,
     handle: Handle,
-    /// Numbers of the workers' threads (gettid).
-    numbers: Vec<i32>,
     addresses: Vec<Location>,
     log: Option<LogWriter>,
     /// Changes of servers.
@@ -295,15 +311,14 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let cores = if setup.pin { available_cores() } else { Vec::new() };
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
     let (log, mut sinks) = access_log(&setup.plan, &views)?;
-    let handle = Handle { views, ..Handle::default() };
+    let handle = Handle { views, board: board_of(setup, workers)?, ..Handle::default() };
     handle.keep_files(files.into_iter().map(|(file, _)| file));
     let (events_to, told) = mpsc::sync_channel(EVENTS_MAX);
-    let (threads, numbers, events_told) = (Vec::new(), Vec::new(), Mutex::new(told));
+    let (threads, events) = (Vec::new(), Mutex::new(told));
     let (opening, encoders) = (Some(opening), Pool::new(usize::from(workers)));
     let (offended, offences) = mpsc::sync_channel(OFFENCES_MAX);
     let offences = Some(offences);
-    let events = events_told;
-    let mut running = Running { threads, handle, numbers, addresses, log, events, offences, opening, encoders };
+    let mut running = Running { threads, handle, addresses, log, events, offences, opening, encoders };
     let (ready, started) = mpsc::channel();
     for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {
         let view = &running.handle.views[number];
@@ -319,29 +334,27 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             servers: view.servers.clone(),
             relays: true,
         };
-        let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
-        let (ready, events, log) = (ready.clone(), events_to.clone(), sinks.next());
-        let control = Arc::default();
-        let (errands, dialing) = (setup.errands.clone(), Dialing::of(setup));
-        let encoders = running.encoders.encoders();
-        let offences = offended.clone();
-        let seat =
-            Seat { parts, mailbox, log, ready, control, enquiry, doing, events, offences, errands, encoders, dialing };
+        let seat = Seat {
+            parts,
+            mailbox,
+            log: sinks.next(),
+            ready: ready.clone(),
+            control: Arc::default(),
+            enquiry: Arc::clone(&view.enquiry),
+            presence: Presence::new(Arc::clone(&view.doing), Arc::clone(running.handle.board()), number as u16),
+            events: events_to.clone(),
+            offences: offended.clone(),
+            errands: setup.errands.clone(),
+            encoders: running.encoders.encoders(),
+            dialing: Dialing::of(setup),
+        };
         let control = Arc::clone(&seat.control);
-        let driver = setup.driver;
-        let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
-            let core = core.filter(|core| pin_to(*core));
-            match driver {
-                DriverKind::Uring => seat.work(Uring::new(options), core),
-                DriverKind::Epoll => seat.work(Epoll::new(options), core),
-            }
-        });
-        running.threads.push(thread.map_err(StartError::Driver)?);
+        running.threads.push(seat.begin(setup.driver, options, core).map_err(StartError::Driver)?);
         match started.recv() {
             Ok(Ok((waker, number))) => {
                 running.handle.controls.push((control, waker));
-                running.numbers.push(number);
+                running.handle.threads.push(number);
             }
             Ok(Err(error)) => {
                 running.stop();
@@ -365,6 +378,16 @@ fn access_log(plan: &Plan, views: &[View]) -> Result<(Option<LogWriter>, std::ve
     Ok((Some(writer), sinks.into_iter()))
 }
 
+/// The board that was given, or one of this process.
+fn board_of(setup: &Setup, workers: u16) -> Result<Arc<Board>, StartError> {
+    let lines = usize::from(workers);
+    match &setup.board {
+        None => Ok(Arc::new(Board::new(lines))),
+        Some(board) if board.lines().len() >= lines => Ok(Arc::clone(board)),
+        Some(_) => Err(StartError::Driver(io::Error::other("the load board has no line for some worker"))),
+    }
+}
+
 /// A key that nobody can guess.
 fn secret() -> io::Result<[u64; 2]> {
     let mut bytes = [0; 16];
@@ -374,64 +397,6 @@ fn secret() -> io::Result<[u64; 2]> {
     }
     let value = u128::from_ne_bytes(bytes);
     Ok([value as u64, (value >> 64) as u64])
-}
-
-/// What a worker's thread brings along.
-struct Seat {
-    parts: Parts,
-    mailbox: Mailbox,
-    log: Option<LogSink>,
-    /// Told once: the worker runs, or why not.
-    ready: mpsc::Sender<io::Result<(Arc<dyn Waker>, i32)>>,
-    control: Arc<Control>,
-    enquiry: Arc<Enquiry>,
-    doing: Arc<Doing>,
-    events: SyncSender<Event>,
-    offences: SyncSender<Offence>,
-    errands: Option<Arc<dyn Errands>>,
-    encoders: Encoders,
-    dialing: Dialing,
-}
-
-/// Tells at its drop that a worker has ended.
-struct Over(Arc<Enquiry>);
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-impl Seat {
-    fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
-        let made = weir_io::forgo_network().and(driver).and_then(|driver| {
-            let waker = driver.waker();
-            Worker::new(driver, self.parts, Vec::new(), self.mailbox).map(|worker| (worker, waker))
-        });
-        match made {
-            Ok((mut worker, waker)) => {
-                // Also when it ends by a panic.
-                let _over = Over(Arc::clone(&self.enquiry));
-                worker.set_enquiry(self.enquiry);
-                worker.set_doing(self.doing);
-                worker.dialing = self.dialing;
-                // Nobody listens any more when starting was given up: then the control says stop.
-                let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
-                worker.set_core(core);
-                worker.set_log(self.log);
-                worker.set_clock(wall_offset_us);
-                worker.set_events(self.events);
-                worker.set_offences(self.offences);
-                worker.set_errands(self.errands);
-                worker.set_encoders(self.encoders);
-                worker.run(&self.control)
-            }
-            Err(error) => {
-                let _ = self.ready.send(Err(error));
-                Ok(())
-            }
-        }
-    }
 }
 
 impl Running {
@@ -463,12 +428,12 @@ impl Running {
 
     /// Looks after workers that are stuck.
     pub fn watchdog(&self) -> Watchdog {
-        Watchdog::new(&self.numbers)
+        Watchdog::new(&self.handle.threads)
     }
 
-    /// Adapts how the kernel schedules the workers.
-    pub fn scheduling(&self) -> Scheduling {
-        Scheduling::new(&self.numbers)
+    /// Looks after the cores of the workers.
+    pub fn cores(&self) -> Cores {
+        Cores::new(&self.handle.threads, Arc::clone(&self.handle.board))
     }
 
     /// Begins to accept; when it returns, connections are accepted.

@@ -19,7 +19,7 @@ use weir_tls::Sealed;
 
 use crate::bans::Bans;
 use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, HAND_OVER, NEWS, STOP, TUNNELS_ONLY};
-use crate::doing::{Doing, Step};
+use crate::doing::Step;
 use crate::encoding::Encoders;
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
@@ -29,6 +29,7 @@ use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 use crate::prepared::Dialing;
+use crate::presence::Presence;
 
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
@@ -61,7 +62,7 @@ pub struct Worker<D: Driver> {
     tunnels_only: bool,
     mail_waits: bool,
     core: Option<usize>,
-    doing: Arc<Doing>,
+    presence: Presence,
     /// Where changes of servers go.
     events: Option<SyncSender<ServerEvent>>,
     /// Where it is asked what it is doing, and how many questions are answered.
@@ -123,7 +124,7 @@ impl<D: Driver> Worker<D> {
             tunnels_only: false,
             mail_waits: false,
             core: None,
-            doing: Arc::default(),
+            presence: Presence::default(),
             events: None,
             enquiry: Arc::default(),
             answered: 0,
@@ -173,9 +174,9 @@ impl<D: Driver> Worker<D> {
         self.clock = Some(clock);
     }
 
-    /// Where the worker tells what it is doing.
-    pub fn set_doing(&mut self, doing: Arc<Doing>) {
-        self.doing = doing;
+    /// Sets where the worker shows what it is doing.
+    pub(crate) fn set_presence(&mut self, presence: Presence) {
+        self.presence = presence;
     }
 
     /// Tells where the lines of the access log go; without that they are lost.
@@ -243,6 +244,7 @@ impl<D: Driver> Worker<D> {
             worker.engine.settle();
             worker.act();
         });
+        self.presence.show(&self.load());
     }
 
     /// Another plan is in force, also for machines that are made anew later.
@@ -338,24 +340,25 @@ impl<D: Driver> Worker<D> {
         let wait_us = self.patience(wait_max_us);
         let mut completions = std::mem::take(&mut self.completions);
         self.accepted = false;
-        self.doing.set(Step::Driving);
+        self.presence.rest(&self.load());
         self.driver.turn(wait_us, &mut completions)?;
+        self.presence.begin_turn(self.driver.now_us(), self.parts.counters.requests.get());
         self.count_tls();
         self.count_unannounced();
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
             for completion in completions.drain(..) {
-                worker.doing.set(if Token::is_upstream(completion.token) { Step::Server } else { Step::Client });
+                worker.presence.step(if Token::is_upstream(completion.token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
             }
-            worker.doing.set(Step::Mail);
+            worker.presence.step(Step::Mail);
             while let Some((from, post)) = worker.mailbox.receive() {
                 worker.engine.deliver(from, post);
             }
-            worker.doing.set(Step::Timers);
+            worker.presence.step(Step::Timers);
             worker.engine.settle();
-            worker.doing.set(Step::Acting);
+            worker.presence.step(Step::Acting);
             worker.act();
         });
         completions.clear();

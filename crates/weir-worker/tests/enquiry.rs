@@ -38,6 +38,7 @@ fn run(driver: DriverKind, server: &TcpListener) -> Running {
         seals: Vec::new(),
         server_seals: Vec::new(),
         prepared: None,
+        board: None,
     })
     .unwrap()
 }

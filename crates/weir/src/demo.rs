@@ -167,6 +167,7 @@ fn start(
         seals: vec![seal],
         server_seals: Vec::new(),
         prepared: None,
+        board: None,
     };
     let running = weir_worker::start(&setup).map_err(run::not_started)?;
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();

@@ -137,13 +137,13 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
         seals: certificates.seals(),
         server_seals: certificates.server_seals(),
         prepared: source.ahead.map(Ahead::begin).transpose()?,
+        board: None,
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
     let noun = if workers == 1 { "worker" } else { "workers" };
     tell(format_args!("{probe}; {workers} {noun}; listening on {}{}", list(running.addresses()), user.suffix()));
-    let is_first = source.again.is_some() && heritage.predecessor.is_none();
-    let as_root = if is_first { user.note() } else { None };
+    let as_root = (source.again.is_some() && heritage.predecessor.is_none()).then(|| user.note()).flatten();
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
     let (board, names) = (certificates.board(), discovery.board());
@@ -420,7 +420,7 @@ fn supervise(
     let mut ends = false;
     let mut leaving = Leaving::default();
     let mut bugs = Bugs::new(&running);
-    let mut scheduling = running.scheduling();
+    let mut cores = running.cores();
     while !running.is_finished() {
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
@@ -429,7 +429,7 @@ fn supervise(
             leaving.end(&running);
         }
         bugs.look(&running);
-        scheduling.look();
+        cores.look();
         journal.follow(desk);
         journal.write(running.events().into_iter());
         if reload.is_some_and(|number| desk.answer(number) != Answer::Open) {

@@ -15,7 +15,7 @@ impl Engine {
         self.clients.conns().relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
         self.flows.count_by_server(&mut relays);
         Report {
-            clients: self.clients.conns().len() + self.flows.len(),
+            clients: self.clients(),
             exchanges: self.clients.conns().exchanges(),
             draining: self.clients.conns().is_draining(),
             servers: self.upstreams.report(relays, &self.cx),

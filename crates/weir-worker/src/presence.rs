@@ -1,0 +1,224 @@
+//! What a worker shows of itself while it works: its line of the load board, for whoever hands out work, and the step of its turn, for
+//! whoever finds it stuck.
+//!
+//! Called by the worker's loop around each turn; costs some relaxed stores to its own cache line, and one system call in
+//! [`SAMPLE_US`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::time::{ClockId, clock_gettime};
+use weir_io::board::{ACCEPTS, DRAINS, Line};
+use weir_io::{Board, Driver};
+
+use crate::doing::{Doing, Step};
+use crate::worker::Worker;
+
+/// How often the worker looks what requests have cost it, in microseconds.
+const SAMPLE_US: u64 = 10_000;
+/// The newest sample counts for one of so many parts of the average.
+const SHARE: u64 = 4;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    doing: Arc<Doing>,
+    /// None: nobody looks.
+    line: Option<OwnLine>,
+}
+
+impl Presence {
+    /// Of the worker with this number, whose line the board must have.
+    pub(crate) fn new(doing: Arc<Doing>, board: Arc<Board>, worker: u16) -> Presence {
+        let line = OwnLine { board, worker: worker.into(), sampled_us: 0, used: Used::default() };
+        Presence { doing, line: Some(line) }
+    }
+
+    /// The worker begins a step.
+    #[inline]
+    pub(crate) fn step(&self, step: Step) {
+        self.doing.set(step);
+    }
+
+    /// The turn is over: the worker is about to ask the driver for events.
+    pub(crate) fn rest(&self, load: &Load) {
+        self.doing.set(Step::Driving);
+        if let Some(own) = &self.line {
+            load.show(own.line());
+            own.line().turn_began_us.store(0, Relaxed);
+        }
+    }
+
+    /// There are events. `requests` is how many were begun so far; `now_us` is of the driver's clock, which is CLOCK_MONOTONIC but in the
+    /// simulation.
+    pub(crate) fn begin_turn(&mut self, now_us: u64, requests: u64) {
+        let Some(own) = &mut self.line else { return };
+        let line = own.board.line(own.worker);
+        line.turn_began_us.store(now_us.max(1), Relaxed);
+        line.turns.store(line.turns.load(Relaxed).wrapping_add(1), Relaxed);
+        line.assigned.store(0, Relaxed);
+        if now_us.saturating_sub(own.sampled_us) >= SAMPLE_US {
+            own.sampled_us = now_us;
+            own.sample(Used { cpu_ns: cpu_ns(), requests });
+        }
+    }
+
+    /// What is shown changes in the middle of a turn.
+    pub(crate) fn show(&self, load: &Load) {
+        if let Some(own) = &self.line {
+            load.show(own.line());
+        }
+    }
+}
+
+/// What a worker has to do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Load {
+    /// Client connections.
+    pub(crate) sessions: usize,
+    /// Requests without a complete answer.
+    pub(crate) open_requests: usize,
+    /// [`ACCEPTS`] and [`DRAINS`].
+    pub(crate) flags: u32,
+}
+
+impl Load {
+    fn show(&self, line: &Line) {
+        let bounded = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        line.sessions.store(bounded(self.sessions), Relaxed);
+        line.open_requests.store(bounded(self.open_requests), Relaxed);
+        line.flags.store(self.flags, Relaxed);
+    }
+}
+
+impl<D: Driver> Worker<D> {
+    /// What there is to do now.
+    pub(crate) fn load(&self) -> Load {
+        let flags = if self.listeners.accept() { ACCEPTS } else { 0 } | if self.draining { DRAINS } else { 0 };
+        Load { sessions: self.engine.clients(), open_requests: self.engine.exchanges(), flags }
+    }
+}
+
+/// What a worker has used and done since it was started.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    cpu_ns: u64,
+    requests: u64,
+}
+
+#[derive(Debug)]
+struct OwnLine {
+    board: Arc<Board>,
+    worker: usize,
+    /// When it was last looked what requests cost; 0: never.
+    sampled_us: u64,
+    used: Used,
+}
+
+impl OwnLine {
+    fn line(&self) -> &Line {
+        self.board.line(self.worker)
+    }
+
+    fn sample(&mut self, now: Used) {
+        let before = std::mem::replace(&mut self.used, now);
+        let requests = now.requests.saturating_sub(before.requests);
+        // What starting has cost is no request's affair.
+        let Some(cost_ns) = now.cpu_ns.saturating_sub(before.cpu_ns).checked_div(requests) else { return };
+        if before.cpu_ns > 0 {
+            let service_ns = &self.line().service_ns;
+            service_ns.store(averaged(service_ns.load(Relaxed), cost_ns), Relaxed);
+        }
+    }
+}
+
+impl Drop for OwnLine {
+    /// The worker has ended: it takes nobody, and has nothing.
+    fn drop(&mut self) {
+        Load::default().show(self.line());
+        self.line().turn_began_us.store(0, Relaxed);
+    }
+}
+
+/// The average with one more sample in it; 0: there was none.
+fn averaged(before_ns: u32, sample_ns: u64) -> u32 {
+    let before = u64::from(before_ns);
+    let average = if before == 0 { sample_ns } else { (before * (SHARE - 1)).saturating_add(sample_ns) / SHARE };
+    u32::try_from(average).unwrap_or(u32::MAX).max(1)
+}
+
+/// Processor time of the calling thread.
+fn cpu_ns() -> u64 {
+    let cpu = clock_gettime(ClockId::ThreadCPUTime);
+    cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: the board says what the worker did, and nothing of one that has ended. How: turns with chosen times.
+
+    use super::*;
+
+    fn presence() -> (Presence, Arc<Board>) {
+        let board = Arc::new(Board::new(2));
+        (Presence::new(Arc::default(), Arc::clone(&board), 1), board)
+    }
+
+    #[test]
+    fn a_turn_is_seen_while_it_lasts() {
+        let (mut presence, board) = presence();
+        board.line(1).assigned.store(3, Relaxed);
+        presence.begin_turn(1_000_000, 0);
+        let line = board.line(1);
+        assert_eq!((line.turn_us(1_000_300), line.turns.load(Relaxed), line.assigned.load(Relaxed)), (300, 1, 0));
+        presence.rest(&Load { sessions: 7, open_requests: 2, flags: ACCEPTS });
+        let loads = [&line.sessions, &line.open_requests, &line.turns].map(|count| count.load(Relaxed));
+        assert_eq!((line.turn_us(1_000_400), loads, line.accepts()), (0, [7, 2, 1], true));
+        presence.show(&Load { sessions: usize::MAX, open_requests: 0, flags: ACCEPTS | DRAINS });
+        assert_eq!((line.sessions.load(Relaxed), line.accepts()), (u32::MAX, false));
+        // A clock that begins at 0 is no rest.
+        presence.begin_turn(0, 0);
+        assert_eq!(line.turn_us(51), 50);
+        assert_eq!(board.line(0).turns.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_takes_nobody() {
+        let (mut presence, board) = presence();
+        presence.begin_turn(5, 0);
+        presence.show(&Load { sessions: 1, open_requests: 1, flags: ACCEPTS });
+        drop(presence);
+        let line = board.line(1);
+        let loads = [&line.sessions, &line.open_requests, &line.flags].map(|count| count.load(Relaxed));
+        assert_eq!((loads, line.turn_us(9_000)), ([0; 3], 0));
+    }
+
+    #[test]
+    fn requests_cost_what_the_core_spent_on_them() {
+        let (mut presence, board) = presence();
+        let own = presence.line.as_mut().expect("a line");
+        let service = || board.line(1).service_ns.load(Relaxed);
+        let mut sample = |cpu_ns, requests| {
+            own.sample(Used { cpu_ns, requests });
+            service()
+        };
+        assert_eq!(sample(5_000_000, 100), 0, "what starting has cost");
+        assert_eq!(sample(5_080_000, 110), 8_000);
+        assert_eq!(sample(9_080_000, 110), 8_000, "no request");
+        assert_eq!(sample(9_160_000, 114), 11_000, "a quarter of the way to 20,000");
+        assert_eq!(averaged(u32::MAX, u64::MAX), u32::MAX);
+        assert_eq!(averaged(0, 0), 1);
+    }
+
+    #[test]
+    fn it_is_looked_what_requests_cost_after_a_while_only() {
+        let (mut presence, board) = presence();
+        let spin = || (0..200_000_u64).fold(0, |sum, value| std::hint::black_box(sum ^ value));
+        presence.begin_turn(SAMPLE_US, 0);
+        spin();
+        presence.begin_turn(2 * SAMPLE_US - 1, 1);
+        assert_eq!(board.line(1).service_ns.load(Relaxed), 0, "too early");
+        presence.begin_turn(2 * SAMPLE_US, 1);
+        assert!(board.line(1).service_ns.load(Relaxed) > 0);
+    }
+}
