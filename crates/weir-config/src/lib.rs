@@ -57,6 +57,8 @@ pub struct Config {
     pub workers: Option<u32>,
     /// How to talk to the kernel.
     pub io: IoChoice,
+    /// How workers are bound to cores.
+    pub pinning: PinningChoice,
     /// Where the admin socket is.
     pub admin: AdminChoice,
     /// Where metrics are served; None: nowhere.
@@ -79,6 +81,18 @@ pub enum IoChoice {
     Uring,
     /// epoll.
     Epoll,
+}
+
+/// `pinning` of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PinningChoice {
+    /// Each to a core of its own, which it may leave while something else takes it.
+    #[default]
+    Soft,
+    /// Each to a core of its own.
+    Hard,
+    /// To none.
+    None,
 }
 
 /// `admin` of the document.
@@ -294,6 +308,7 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
         plan: compiled.plan,
         workers: compiled.workers,
         io: compiled.io,
+        pinning: compiled.pinning,
         admin: compiled.admin,
         metrics: compiled.metrics,
         user: compiled.user,

@@ -3,6 +3,7 @@
 //! `options/route.rs`, `tcp` in `options/tcp.rs`, what sockets have in `options/sockets.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
 
 mod compress;
+mod cores;
 mod discovery;
 mod forward;
 mod health;
@@ -54,7 +55,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "workers",
             Kind::Or("auto", &Kind::Count(1, 256)),
             Default::Is("auto"),
-            "Threads that carry traffic, each pinned to a core. `auto`: one for each core that weir may use.",
+            "Threads that carry traffic, each on a core of its own (`pinning`). `auto`: one for each core that weir may use.",
         ),
         row(
             "io",
@@ -62,6 +63,7 @@ pub(crate) const DOCUMENT: Block = Block {
             Default::Is("auto"),
             "How weir talks to the kernel. `auto`: io_uring where it works, epoll elsewhere.",
         ),
+        cores::PINNING,
         row(
             "admin",
             Kind::Or("auto", &Kind::Or("off", &Kind::Text("a path", texts::socket_path))),

@@ -197,7 +197,7 @@ pub(crate) fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
 }
 
 /// Microseconds of the monotonic clock. All drivers of a process share its start.
-pub(crate) fn clock_us() -> u64 {
+pub fn clock_us() -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: `now` is writable, and CLOCK_MONOTONIC exists on every Linux, so it is always filled.
     let now = unsafe {

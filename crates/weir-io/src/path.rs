@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use libc::c_int;
 
-/// Figures of one connection, of what was sent on it.
+/// Figures of one connection, mostly of what was sent on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
     /// Bytes sent, those included that were sent again.
@@ -17,10 +17,14 @@ pub struct Path {
     pub min_rtt_us: u32,
     /// Bytes a second that arrived while there was enough to send; 0: not known.
     pub rate: u64,
+    /// How long ago the last bytes of the other side arrived, microseconds, in ticks of the kernel (1 to 10 ms).
+    pub received_ago_us: u32,
 }
 
 /// As much of `struct tcp_info` (linux/tcp.h) as is read; since Linux 4.19 it has all of that.
 const INFO_BYTES: usize = 216;
+/// `tcpi_last_data_recv`, in milliseconds.
+const LAST_RECEIVED: usize = 52;
 /// `tcpi_rtt`.
 const RTT: usize = 68;
 /// `tcpi_min_rtt`.
@@ -54,6 +58,7 @@ fn read(info: &[u8; INFO_BYTES]) -> Path {
         rtt_us: small(RTT),
         min_rtt_us: Some(small(MIN_RTT)).filter(|us| *us != NO_RTT).unwrap_or(0),
         rate: large(RATE),
+        received_ago_us: small(LAST_RECEIVED).saturating_mul(1_000),
     }
 }
 
@@ -64,7 +69,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd as _;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use socket2::SockRef;
 
@@ -91,5 +96,23 @@ mod tests {
         assert!((&client).read(&mut byte).is_err(), "reset");
         assert_eq!(path(client.as_raw_fd()).expect("still open").bytes_sent, found.bytes_sent);
         assert_eq!(path(-1), None);
+    }
+
+    #[test]
+    fn what_arrived_becomes_older_until_more_arrives() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (server, _) = listener.accept().expect("one waits");
+        client.write_all(b"x").expect("it is open");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let is_old = || path(server.as_raw_fd()).expect("a socket of TCP").received_ago_us >= 50_000;
+        while !is_old() {
+            assert!(Instant::now() < deadline, "it does not become older");
+            std::thread::yield_now();
+        }
+        while is_old() {
+            assert!(Instant::now() < deadline, "it does not become new");
+            client.write_all(b"x").expect("it is open");
+        }
     }
 }

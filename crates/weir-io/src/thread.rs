@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::thread::CpuSet;
+use rustix::thread::{CpuSet, Pid};
 
 /// Cores that this process may use.
 pub fn available_cores() -> Vec<usize> {
@@ -17,6 +17,17 @@ pub fn pin_to(core: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(core);
     rustix::thread::sched_setaffinity(None, &set).is_ok()
+}
+
+/// Has a thread of this process run on these cores only, as far as the process may use them.
+///
+/// # Errors
+/// As sched_setaffinity(2): none of the cores may be used, there is no such thread, or a sandbox forbids it.
+pub fn set_cores(thread: i32, cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+    let thread = Pid::from_raw(thread.max(0)).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::thread::sched_setaffinity(Some(thread), &set)?)
 }
 
 /// Whether a thread that is woken may take its core from whoever runs there.
@@ -92,6 +103,25 @@ mod tests {
         let last = *all.last().unwrap();
         let inside = std::thread::spawn(move || (pin_to(last), available_cores())).join().unwrap();
         assert_eq!((inside, available_cores()), ((true, vec![last]), all));
+    }
+
+    #[test]
+    fn another_thread_is_bound() {
+        let all = available_cores();
+        let (number, told) = std::sync::mpsc::channel();
+        let (go, bound) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                number.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("heard");
+                bound.recv().map(|()| available_cores())
+            });
+            let thread = told.recv().expect("a number");
+            set_cores(thread, &all[..1]).expect("a core");
+            go.send(()).expect("heard");
+            assert_eq!(inside.join().expect("no panic"), Ok(all[..1].to_vec()));
+        });
+        let nobody = [0, -1, i32::MAX].map(|thread| set_cores(thread, &all).is_err());
+        assert_eq!((nobody, set_cores(1, &[]).is_err()), ([true; 3], true));
     }
 
     #[test]

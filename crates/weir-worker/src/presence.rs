@@ -1,23 +1,39 @@
-//! What a worker shows of itself while it works: its line of the load board, for whoever hands out work, and the step of its turn, for
-//! whoever finds it stuck.
+//! What a worker shows of itself while it works: its line of the load board, for whoever hands out work, how long things took, for
+//! whoever looks at it, and the step of its turn, for whoever finds it stuck.
 //!
-//! Called by the worker's loop around each turn; costs some relaxed stores to its own cache line, and one system call in
-//! [`SAMPLE_US`].
+//! Called by the worker's loop around each turn; costs some relaxed stores to its own cache lines, a look at the clock without a system
+//! call, and two system calls: one in [`SAMPLE_US`], one for each of [`RECEIVES`] receives.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_io::board::{ACCEPTS, DRAINS, Line};
-use weir_io::{Board, Driver};
+use weir_io::{Board, Driver, Socket, clock_us};
+use weir_proxy::base::token::Token;
+use weir_proxy::observe::histogram::Histogram;
 
 use crate::doing::{Doing, Step};
+use crate::start::View;
 use crate::worker::Worker;
 
 /// How often the worker looks what requests have cost it, in microseconds.
 const SAMPLE_US: u64 = 10_000;
 /// The newest sample counts for one of so many parts of the average.
 const SHARE: u64 = 4;
+
+/// Of so many receives from clients one is asked how long its bytes have waited.
+const RECEIVES: u32 = 64;
+
+/// How long things took on one worker.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// Its turns: from when the driver gives it events until it asks for further ones, microseconds.
+    pub turn: Histogram,
+    /// From the arrival of bytes of a client in the kernel to their pick-up, microseconds in ticks of the kernel (1 to 10 ms), of one
+    /// receive in 64.
+    pub kernel_wait: Histogram,
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -29,9 +45,18 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// Of the worker with this number, whose line the board must have.
-    pub(crate) fn new(doing: Arc<Doing>, board: Arc<Board>, worker: u16) -> Presence {
-        let line = OwnLine { board, worker: worker.into(), sampled_us: 0, used: Used::default() };
-        Presence { doing, line: Some(line) }
+    pub(crate) fn new(view: &View, board: Arc<Board>, worker: u16) -> Presence {
+        let times = Arc::clone(&view.times);
+        let line = OwnLine {
+            board,
+            worker: worker.into(),
+            times,
+            began_us: 0,
+            receives: 0,
+            sampled_us: 0,
+            used: Used::default(),
+        };
+        Presence { doing: Arc::clone(&view.doing), line: Some(line) }
     }
 
     /// The worker begins a step.
@@ -41,11 +66,14 @@ impl Presence {
     }
 
     /// The turn is over: the worker is about to ask the driver for events.
-    pub(crate) fn rest(&self, load: &Load) {
+    pub(crate) fn rest(&mut self, load: &Load) {
         self.doing.set(Step::Driving);
-        if let Some(own) = &self.line {
+        if let Some(own) = &mut self.line {
             load.show(own.line());
             own.line().turn_began_us.store(0, Relaxed);
+            if own.began_us > 0 {
+                own.times.turn.record(clock_us().saturating_sub(own.began_us));
+            }
         }
     }
 
@@ -53,14 +81,22 @@ impl Presence {
     /// simulation.
     pub(crate) fn begin_turn(&mut self, now_us: u64, requests: u64) {
         let Some(own) = &mut self.line else { return };
+        own.began_us = now_us.max(1);
         let line = own.board.line(own.worker);
-        line.turn_began_us.store(now_us.max(1), Relaxed);
+        line.turn_began_us.store(own.began_us, Relaxed);
         line.turns.store(line.turns.load(Relaxed).wrapping_add(1), Relaxed);
         line.assigned.store(0, Relaxed);
         if now_us.saturating_sub(own.sampled_us) >= SAMPLE_US {
             own.sampled_us = now_us;
             own.sample(Used { cpu_ns: cpu_ns(), requests });
         }
+    }
+
+    /// Whether it is to be asked how long the bytes have waited that a client's receive has brought.
+    fn samples_wait(&mut self) -> bool {
+        let Some(own) = &mut self.line else { return false };
+        own.receives = own.receives.wrapping_add(1);
+        own.receives.is_multiple_of(RECEIVES)
     }
 
     /// What is shown changes in the middle of a turn.
@@ -97,6 +133,18 @@ impl<D: Driver> Worker<D> {
         let flags = if self.listeners.accept() { ACCEPTS } else { 0 } | if self.draining { DRAINS } else { 0 };
         Load { sessions: self.engine.clients(), open_requests: self.engine.exchanges(), flags }
     }
+
+    /// Something was received, which may be a sample of how long bytes of clients wait.
+    #[inline]
+    pub(crate) fn sample_wait(&mut self, token: u64, socket: Socket) {
+        if !Token::is_upstream(token)
+            && self.presence.samples_wait()
+            && let Some(path) = self.driver.path(socket)
+            && let Some(own) = &self.presence.line
+        {
+            own.times.kernel_wait.record(path.received_ago_us.into());
+        }
+    }
 }
 
 /// What a worker has used and done since it was started.
@@ -110,6 +158,11 @@ struct Used {
 struct OwnLine {
     board: Arc<Board>,
     worker: usize,
+    times: Arc<Times>,
+    /// When its turn began, the last one if it is over; 0: none has.
+    began_us: u64,
+    /// From clients.
+    receives: u32,
     /// When it was last looked what requests cost; 0: never.
     sampled_us: u64,
     used: Used,
@@ -161,7 +214,7 @@ mod tests {
 
     fn presence() -> (Presence, Arc<Board>) {
         let board = Arc::new(Board::new(2));
-        (Presence::new(Arc::default(), Arc::clone(&board), 1), board)
+        (Presence::new(&View::default(), Arc::clone(&board), 1), board)
     }
 
     #[test]
@@ -180,6 +233,23 @@ mod tests {
         presence.begin_turn(0, 0);
         assert_eq!(line.turn_us(51), 50);
         assert_eq!(board.line(0).turns.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn turns_are_timed_and_receives_sampled() {
+        let view = View::default();
+        let mut presence = Presence::new(&view, Arc::new(Board::new(1)), 0);
+        presence.rest(&Load::default());
+        assert_eq!(view.times.turn.snapshot().count(), 0, "there was no turn");
+        for ago_us in [2_000, 30_000] {
+            presence.begin_turn(clock_us() - ago_us, 0);
+            presence.rest(&Load::default());
+        }
+        let turns = view.times.turn.snapshot();
+        assert!(turns.count() == 2 && turns.sum_us() >= 32_000, "{turns:?}");
+        let sampled = (0..10 * RECEIVES).filter(|_| presence.samples_wait()).count();
+        assert_eq!(sampled, 10);
+        assert!(!(0..10 * RECEIVES).any(|_| Presence::default().samples_wait()), "nobody looks");
     }
 
     #[test]

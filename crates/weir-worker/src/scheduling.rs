@@ -86,6 +86,15 @@ impl Scheduling {
         }
     }
 
+    /// A thread is bound to this core from now on, or may run on several (None).
+    pub(crate) fn set_core(&mut self, number: i32, core: Option<usize>) {
+        for thread in self.threads.iter_mut().filter(|thread| thread.number == number) {
+            thread.core = core;
+            // What was seen was another core's.
+            thread.use_of_core.seen = None;
+        }
+    }
+
     fn on_look(&mut self, stat: &str) {
         self.threads.retain_mut(|thread| {
             let Some(ticks) = ticks_of(stat, thread.core) else { return false };
@@ -96,21 +105,30 @@ impl Scheduling {
 }
 
 /// The only core that a thread may use.
-fn core_of(thread: i32) -> Option<usize> {
+pub(crate) fn core_of(thread: i32) -> Option<usize> {
     let set = rustix::thread::sched_getaffinity(Pid::from_raw(thread)).ok()?;
     (set.count() == 1).then(|| (0..CpuSet::MAX_CPU).find(|core| set.is_set(*core))).flatten()
 }
 
 /// Time since the machine was started, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ticks {
+pub(crate) struct Ticks {
     /// Time that a worker can have: the core was idle, or with programs of lower priority.
     idle: u64,
     all: u64,
 }
 
+impl Ticks {
+    /// How much of the time since an earlier look a worker could have had, in thousandths; None: there was no time.
+    pub(crate) fn idle_since(self, before: Ticks) -> Option<u64> {
+        // The kernel's numbers may go back by a little.
+        let (idle, all) = (self.idle.saturating_sub(before.idle), self.all.saturating_sub(before.all));
+        (idle * 1000).checked_div(all)
+    }
+}
+
 /// Of one core, or of all of them together. proc_stat(5); waiting for input and output is idle time, and io_uring waits so.
-fn ticks_of(stat: &str, core: Option<usize>) -> Option<Ticks> {
+pub(crate) fn ticks_of(stat: &str, core: Option<usize>) -> Option<Ticks> {
     let name = core.map_or("cpu".to_owned(), |core| format!("cpu{core}"));
     let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
     // user nice system idle iowait irq softirq steal; what follows is contained in these.
@@ -130,10 +148,8 @@ impl Use {
     /// The policy, if it changes.
     fn on_look(&mut self, now: Ticks) -> Option<Policy> {
         let before = self.seen.replace(now)?;
-        // The kernel's numbers may go back by a little.
-        let (idle, all) = (now.idle.saturating_sub(before.idle), now.all.saturating_sub(before.all));
         let limit = if self.full { FREE } else { FULL };
-        let full = all > 0 && idle * 1000 <= all * limit;
+        let full = now.idle_since(before).is_some_and(|idle| idle <= limit);
         let changed = std::mem::replace(&mut self.full, full) != full;
         changed.then_some(if full { Policy::Batch } else { Policy::Normal })
     }
@@ -197,6 +213,20 @@ mod tests {
         assert!(thread.is_of_interest(Duration::from_nanos(1)));
         thread.use_of_core.full = true;
         assert!(thread.is_of_interest(Duration::from_hours(10_000)), "it has to be told when its core has time again");
+    }
+
+    #[test]
+    fn a_thread_that_is_let_go_is_judged_by_all_cores() {
+        let number = rustix::thread::gettid().as_raw_nonzero().get();
+        let use_of_core = Use { seen: Some(Ticks { idle: 50, all: 60 }), full: true };
+        let thread = Thread { number, core: Some(1), use_of_core, used: Duration::ZERO };
+        let mut scheduling = Scheduling { threads: vec![thread], looked: Instant::now() };
+        scheduling.set_core(number + 1, None);
+        assert_eq!(scheduling.threads[0].core, Some(1), "another thread");
+        scheduling.set_core(number, None);
+        scheduling.on_look(STAT);
+        let Thread { core, use_of_core: Use { seen, full }, .. } = &scheduling.threads[0];
+        assert_eq!((*core, *seen, *full), (None, Some(Ticks { idle: 121, all: 144 }), true));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::errands::Errands;
 use crate::log_sink::LogSink;
 use crate::log_writer::wall_offset_us;
 use crate::mailbox::Mailbox;
+use crate::pinning::Place;
 use crate::prepared::Dialing;
 use crate::presence::Presence;
 use crate::worker::Worker;
@@ -31,6 +32,7 @@ pub(crate) struct Seat {
     pub(crate) control: Arc<Control>,
     pub(crate) enquiry: Arc<Enquiry>,
     pub(crate) presence: Presence,
+    pub(crate) place: Arc<Place>,
     pub(crate) events: SyncSender<Event>,
     pub(crate) offences: SyncSender<Offence>,
     pub(crate) errands: Option<Arc<dyn Errands>>,
@@ -60,6 +62,7 @@ impl Seat {
     ) -> io::Result<JoinHandle<io::Result<()>>> {
         std::thread::Builder::new().name(format!("weir-{}", self.parts.worker)).spawn(move || {
             let core = core.filter(|core| pin_to(*core));
+            self.place.set_home(core);
             match driver {
                 DriverKind::Uring => self.work(Uring::new(options), core),
                 DriverKind::Epoll => self.work(Epoll::new(options), core),

@@ -31,8 +31,9 @@ use crate::log_sink::LogSink;
 use crate::log_writer::LogWriter;
 use crate::mailbox::mailboxes;
 use crate::opening::{Opened, Opening};
+use crate::pinning::{Pinning, Place};
 use crate::prepared::{Dialing, Prepared};
-use crate::presence::Presence;
+use crate::presence::{Presence, Times};
 use crate::seat::Seat;
 use crate::watchdog::Watchdog;
 
@@ -52,7 +53,7 @@ pub struct Setup {
     pub workers: u16,
     /// Which driver.
     pub driver: DriverKind,
-    /// Bind each worker to a core (worker n to the n-th available one).
+    /// Bind each worker to a core (worker n to the n-th available one). [`Cores`] may let it go for a while.
     pub pin: bool,
     /// Makes jitter differ between runs.
     pub seed: u64,
@@ -109,7 +110,7 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// What can be read of a running worker at any time, without disturbing it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct View {
     /// Its counters.
     pub counters: Arc<Counters>,
@@ -121,17 +122,15 @@ pub struct View {
     pub enquiry: Arc<Enquiry>,
     /// The step of its turn that it is in.
     pub doing: Arc<Doing>,
+    /// How long its turns and waits took.
+    pub times: Arc<Times>,
+    /// How it is bound to a core.
+    pub place: Arc<Place>,
 }
 
 impl View {
     fn new(plan: &Plan) -> View {
-        View {
-            counters: Arc::default(),
-            latency: Arc::default(),
-            servers: ServerStats::for_plan(plan),
-            enquiry: Arc::default(),
-            doing: Arc::default(),
-        }
+        View { servers: ServerStats::for_plan(plan), ..View::default() }
     }
 }
 
@@ -342,7 +341,8 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             ready: ready.clone(),
             control: Arc::default(),
             enquiry: Arc::clone(&view.enquiry),
-            presence: Presence::new(Arc::clone(&view.doing), Arc::clone(running.handle.board()), number as u16),
+            place: Arc::clone(&view.place),
+            presence: Presence::new(view, Arc::clone(running.handle.board()), number as u16),
             events: events_to.clone(),
             offences: offended.clone(),
             errands: setup.errands.clone(),
@@ -432,8 +432,8 @@ impl Running {
     }
 
     /// Looks after the cores of the workers.
-    pub fn cores(&self) -> Cores {
-        Cores::new(&self.handle.threads, Arc::clone(&self.handle.board))
+    pub fn cores(&self, pinning: Pinning) -> Cores {
+        Cores::new(&self.handle, pinning)
     }
 
     /// Begins to accept; when it returns, connections are accepted.

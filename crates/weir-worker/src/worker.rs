@@ -62,7 +62,7 @@ pub struct Worker<D: Driver> {
     tunnels_only: bool,
     mail_waits: bool,
     core: Option<usize>,
-    presence: Presence,
+    pub(crate) presence: Presence,
     /// Where changes of servers go.
     events: Option<SyncSender<ServerEvent>>,
     /// Where it is asked what it is doing, and how many questions are answered.
@@ -142,7 +142,7 @@ impl<D: Driver> Worker<D> {
     }
 
     /// Tells which core the worker's thread is bound to (None: to none), so that it prefers connections whose packets
-    /// arrive there.
+    /// arrive there. Of one that is let go for a while this stays its core: connections outlive that.
     pub fn set_core(&mut self, core: Option<usize>) {
         self.core = core;
     }
@@ -426,7 +426,10 @@ impl<D: Driver> Worker<D> {
             return flows::handle(self, completion);
         }
         match completion.event {
-            Event::Received(buffer) => self.received(token, buffer),
+            Event::Received(buffer) => {
+                self.sample_wait(token, completion.socket);
+                self.received(token, buffer);
+            }
             Event::Sent { payload, result } => {
                 let ok = result.is_ok();
                 if Token::is_upstream(token) {

@@ -9,6 +9,7 @@ mod certificates;
 mod check;
 mod cli;
 mod client;
+mod cores;
 mod demo;
 mod discovery;
 mod failure;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use weir_config::{AdminChoice, Config, Errors, Experts, find_path, load};
+use weir_config::{AdminChoice, Config, Errors, Experts, PinningChoice, find_path, load};
 use weir_http::Pseudonym;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
@@ -22,6 +22,7 @@ use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
 use crate::admin::{Admin, Doors, Facts};
 use crate::bans::Bans;
 use crate::cli::{EngineArgs, Io, RunArgs};
+use crate::cores::Caretaker;
 use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
 use crate::intercept::Ahead;
@@ -131,7 +132,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
         plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
         driver: probe.driver,
-        pin: true,
+        pin: config.pinning != PinningChoice::None,
         seed: seed(),
         errands: Some(side.errands()),
         seals: certificates.seals(),
@@ -174,7 +175,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     if predecessor.is_none() {
         notify::ready();
     }
-    let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, (admin, &bans));
+    let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, (admin, &bans, config.pinning));
     keeper.finish();
     ended
 }
@@ -413,14 +414,14 @@ fn supervise(
     signals: &Receiver<i32>,
     mut journal: Journal,
     desk: &Desk,
-    (mut admin, bans): (Option<Admin>, &Bans),
+    (mut admin, bans, pinning): (Option<Admin>, &Bans, PinningChoice),
 ) -> Result<(), Failure> {
     let mut reload: Option<u64> = None;
     // It is told to end.
     let mut ends = false;
     let mut leaving = Leaving::default();
     let mut bugs = Bugs::new(&running);
-    let mut cores = running.cores();
+    let mut cores = Caretaker::new(&running, pinning);
     while !running.is_finished() {
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
