@@ -17,6 +17,7 @@ mod serve;
 mod status;
 mod usage;
 mod window;
+mod workers;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

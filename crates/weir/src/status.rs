@@ -10,6 +10,7 @@ pub(crate) mod table;
 mod tls;
 mod usage;
 mod watch;
+mod workers;
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;

@@ -277,6 +277,20 @@ pub(crate) struct Worker {
     pub(crate) turns: u64,
     pub(crate) mail_delayed: u64,
     pub(crate) rebirths: u64,
+    /// Without a complete answer.
+    pub(crate) open_requests: u64,
+    /// The share of the last moments in which it wanted its core and had it not.
+    pub(crate) starved_permille: u32,
+    /// `pinned`, `let go` while other programs take its core, or `not pinned`.
+    pub(crate) pinning: String,
+    /// How often it was let go.
+    pub(crate) let_go: u32,
+    /// How long its turn has lasted; 0: it waits for something to do.
+    pub(crate) turn_now_us: u64,
+    /// How long its turns took in the window.
+    pub(crate) turn: Latency,
+    /// How long bytes of clients had been in the kernel when it had them, in the window.
+    pub(crate) kernel_wait: Latency,
 }
 
 /// Counts of answers by class.

@@ -46,6 +46,7 @@ pub(crate) fn metrics(
     names(&mut text, facts);
     workers(&mut text, reading);
     workers_now(&mut text, reading);
+    super::workers::metrics(&mut text, reading);
     upstreams(&mut text, reading, plan);
     shield(&mut text, plan);
     bans(&mut text, facts);

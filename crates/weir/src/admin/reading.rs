@@ -21,6 +21,7 @@ use weir_worker::{Handle, View, WorkerReport};
 
 use super::history::{History, Sample};
 use super::window::{Counts, Past};
+use super::workers::{Present, Took, WorkerPast};
 use crate::reload::Desk;
 
 /// How long a worker may take to tell.
@@ -61,6 +62,10 @@ pub(crate) struct WorkerReading {
     pub(crate) view: View,
     /// What it told; None: it did not come to it in time.
     pub(crate) report: Option<Arc<WorkerReport>>,
+    /// What the load board says of it.
+    pub(crate) present: Present,
+    /// How long things took in the sliding window.
+    pub(crate) lately: Took,
 }
 
 /// What happened in the sliding window.
@@ -142,6 +147,7 @@ pub(crate) struct Reader {
     last: Option<Arc<Reading>>,
     all: Past,
     servers: Vec<Past>,
+    workers: Vec<WorkerPast>,
     history: History,
 }
 
@@ -150,7 +156,9 @@ impl Reader {
     pub(crate) fn new(plan: Arc<Plan>, handle: Handle) -> Reader {
         let now = Instant::now();
         let servers = (0..plan.servers()).map(|_| Past::new(now)).collect();
-        Reader { plan, number: 0, handle, last: None, all: Past::new(now), servers, history: History::new(now) }
+        let workers = handle.views().iter().map(|_| WorkerPast::new(now)).collect();
+        let (all, history) = (Past::new(now), History::new(now));
+        Reader { plan, number: 0, handle, last: None, all, servers, workers, history }
     }
 
     /// Something else is in force than what is known by this reader.
@@ -218,6 +226,7 @@ impl Reader {
             let (totals, latency) = of_server(views, at);
             past.note(now, Counts::of(&totals), &latency);
         }
+        self.workers.iter_mut().zip(views).for_each(|(past, view)| past.note(now, view));
     }
 
     /// Marks a second. Call it every [`MARK`].
@@ -238,8 +247,12 @@ impl Reader {
         let reports = self.handle.enquire(patience);
         let (totals, latency) = of_clients(views);
         let lately = self.all.lately(at, Counts::of(&totals), &latency);
-        let workers: Vec<_> =
-            views.iter().zip(reports).map(|(view, report)| WorkerReading { view: view.clone(), report }).collect();
+        let told = views.iter().zip(reports).zip(&self.workers).zip(Present::of(&self.handle));
+        let worker = |(((view, report), past), present): (((&View, _), &WorkerPast), _)| {
+            let lately = past.lately(at, view);
+            WorkerReading { view: view.clone(), report, present, lately }
+        };
+        let workers: Vec<_> = told.map(worker).collect();
         let mut servers = Vec::new();
         let mut gone = Vec::new();
         for (slot, (upstream, index)) in self.plan.places().into_iter().enumerate() {

@@ -271,6 +271,13 @@ fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
         turns: counters.turns.get(),
         mail_delayed: counters.mail_delayed.get(),
         rebirths: counters.rebirths.get(),
+        open_requests: reading.present.open_requests.into(),
+        starved_permille: reading.present.starved_permille,
+        pinning: reading.view.place.word().to_owned(),
+        let_go: reading.view.place.times_let_go(),
+        turn_now_us: reading.present.turn_us,
+        turn: latency(&reading.lately.turn),
+        kernel_wait: latency(&reading.lately.kernel_wait),
     }
 }
 

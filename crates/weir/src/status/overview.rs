@@ -55,6 +55,7 @@ pub(crate) fn overview(status: &Status, look: Look) -> String {
         out.push_str(&heading(upstream, look));
         out.push_str(&layout.table(own));
     }
+    out.push_str(&super::workers::workers(&status.workers, look));
     out.push_str(&status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look)));
     out.push_str(&super::limits::limits(&status.limits, look));
     out.push_str(&super::arms::arms(&status.congestion, look));
@@ -167,6 +168,7 @@ pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
         })
         .collect();
     let text = table(&columns, &rows, 0, look.width, look.colour)
+        + &super::workers::workers(&status.workers, look)
         + &status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look))
         + &super::limits::limits(&status.limits, look)
         + &super::arms::arms(&status.congestion, look)

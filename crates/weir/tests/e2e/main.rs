@@ -59,3 +59,4 @@ mod upgrade;
 mod user;
 mod users;
 mod watch;
+mod workers;

@@ -39,6 +39,27 @@ fn server(name: &str, state: &str, why: Option<&str>) -> Server {
     }
 }
 
+fn worker(number: usize, responsive: bool, starved_permille: u32) -> Worker {
+    let took = |p99_us| Latency {
+        count: 9,
+        p50_us: Some(32),
+        p99_us: Some(p99_us),
+        max_us: Some(61_000),
+        ..Latency::default()
+    };
+    Worker {
+        number,
+        responsive,
+        clients: responsive.then_some(320),
+        open_requests: 195,
+        pinning: "pinned".to_owned(),
+        starved_permille,
+        turn: took(410),
+        kernel_wait: took(12_000),
+        ..Worker::default()
+    }
+}
+
 fn suspect(path: &str, deaths: u32, state: &str) -> Suspect {
     Suspect {
         upstream: "app".to_owned(),
@@ -82,7 +103,7 @@ fn troubled() -> Status {
             window: healthy.window.clone(),
             ..Clients::default()
         },
-        workers: (0..2).map(|number| Worker { number, responsive: number == 0, ..Worker::default() }).collect(),
+        workers: vec![worker(0, true, 3), worker(1, false, 380)],
         upstreams: vec![
             Upstream { name: "app".to_owned(), usable: true, servers: vec![healthy, slow, dead, liar, drained] },
             Upstream { name: "legacy".to_owned(), usable: true, servers: vec![suspended] },

@@ -1,0 +1,120 @@
+//! How late workers are: the load board and the times of each worker -> its part of the document, and metrics. Called by `reading`,
+//! `status` and `metrics`.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use weir_io::board::Line;
+use weir_proxy::observe::histogram::Snapshot;
+use weir_worker::{Handle, Times, View};
+
+use super::exposition::{Exposition, Type};
+use super::metrics::histogram;
+use super::reading::{Reading, WorkerReading};
+use super::window::{Counts, Past};
+
+/// What a worker's line of the board said.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Present {
+    /// How long its turn has lasted, microseconds; 0: it waits for something to do.
+    pub(crate) turn_us: u64,
+    /// Requests without a complete answer.
+    pub(crate) open_requests: u32,
+    /// Client connections.
+    pub(crate) sessions: u32,
+    /// The share of the last moments in which it wanted its core and had it not, in thousandths.
+    pub(crate) starved_permille: u32,
+}
+
+impl Present {
+    /// Of all workers, by worker.
+    pub(crate) fn of(handle: &Handle) -> Vec<Present> {
+        let now_us = weir_io::clock_us();
+        let present = |line: &Line| Present {
+            turn_us: line.turn_us(now_us),
+            open_requests: line.open_requests.load(Relaxed),
+            sessions: line.sessions.load(Relaxed),
+            starved_permille: line.starved_permille.load(Relaxed),
+        };
+        handle.board().lines().iter().map(present).collect()
+    }
+}
+
+/// How long things took on one worker.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Took {
+    /// Its turns.
+    pub(crate) turn: Snapshot,
+    /// From the arrival of bytes of a client to their pick-up.
+    pub(crate) kernel_wait: Snapshot,
+}
+
+impl Took {
+    /// Since the start.
+    pub(crate) fn of(times: &Times) -> Took {
+        Took { turn: times.turn.snapshot(), kernel_wait: times.kernel_wait.snapshot() }
+    }
+}
+
+/// The past of one worker.
+#[derive(Debug)]
+pub(crate) struct WorkerPast {
+    turn: Past,
+    kernel_wait: Past,
+}
+
+impl WorkerPast {
+    /// Nothing was yet.
+    pub(crate) fn new(now: Instant) -> WorkerPast {
+        WorkerPast { turn: Past::new(now), kernel_wait: Past::new(now) }
+    }
+
+    /// Notes how things are.
+    pub(crate) fn note(&mut self, now: Instant, view: &View) {
+        let Took { turn, kernel_wait } = Took::of(&view.times);
+        self.turn.note(now, Counts::default(), &turn);
+        self.kernel_wait.note(now, Counts::default(), &kernel_wait);
+    }
+
+    /// What was within the window.
+    pub(crate) fn lately(&self, now: Instant, view: &View) -> Took {
+        let Took { turn, kernel_wait } = Took::of(&view.times);
+        let lately = |past: &Past, all: &Snapshot| past.lately(now, Counts::default(), all).latency;
+        Took { turn: lately(&self.turn, &turn), kernel_wait: lately(&self.kernel_wait, &kernel_wait) }
+    }
+}
+
+/// Families of metrics.
+pub(crate) fn metrics(text: &mut Exposition, reading: &Reading) {
+    let numbers: Vec<String> = (0..reading.workers.len()).map(|number| number.to_string()).collect();
+    let workers = || reading.workers.iter().zip(&numbers);
+    let mut each = |name: &str, help: &str, of: &dyn Fn(&WorkerReading) -> String| {
+        text.family(name, Type::Gauge, help);
+        workers().for_each(|(worker, number)| text.sample(&[("worker", number)], of(worker)));
+    };
+    each("worker_client_connections", "Client connections of the worker.", &|worker| {
+        worker.present.sessions.to_string()
+    });
+    each("worker_open_requests", "Requests of the worker without a complete answer.", &|worker| {
+        worker.present.open_requests.to_string()
+    });
+    let help =
+        "Share of the last moments in which the worker wanted its core and something else ran there, from 0 to 1.";
+    each("worker_starved_ratio", help, &|worker| format!("{:.3}", f64::from(worker.present.starved_permille) / 1000.0));
+    each("worker_pinned", "Whether the worker is pinned to its core: 0 while it is let go.", &|worker| {
+        u8::from(worker.view.place.is_pinned()).to_string()
+    });
+    text.family(
+        "worker_let_go",
+        Type::Counter,
+        "Times that the worker was let go because other programs took its core.",
+    );
+    workers().for_each(|(worker, number)| text.sample(&[("worker", number)], worker.view.place.times_let_go()));
+    let all: Vec<(Took, &String)> = workers().map(|(worker, number)| (Took::of(&worker.view.times), number)).collect();
+    let help = "From when the worker is told of events until it is ready for further ones.";
+    text.family("worker_turn_seconds", Type::Histogram, help);
+    all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.turn));
+    let help = "From when bytes of a client arrived in the kernel until the worker had them, of one receive in 64, in ticks of the kernel.";
+    text.family("worker_kernel_wait_seconds", Type::Histogram, help);
+    all.iter().for_each(|(took, number)| histogram(text, &[("worker", number)], &took.kernel_wait));
+}
