@@ -4,10 +4,12 @@
 //! anew and compares. Nothing is pinned: what is attached goes with the process, however that ends.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod error;
 mod intercept;
 mod xdp;
 
+pub use accept::{Accept, GROUPS_MAX, Group, Listener};
 pub use error::BpfError;
 pub use intercept::{Hold, Holding, Inside, Intercept, Programs, Side, Taken};
 pub use xdp::{Dropped, Network, Ports, Xdp, XdpError};
