@@ -19,7 +19,7 @@ use crate::driver::{
 };
 use crate::driver::{Token, Waker};
 use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
-use crate::{Outbound, RecvBuf};
+use crate::{Courtesy, Outbound, RecvBuf};
 
 /// How long a header may take from the accept on, microseconds.
 pub const HEADER_US: u64 = 5_000_000;
@@ -321,6 +321,10 @@ impl<D: Driver> Driver for Announced<D> {
 
     fn turn_away(&mut self, listener: Socket) {
         self.inner.turn_away(listener);
+    }
+
+    fn set_courtesy(&mut self, courtesy: Courtesy) {
+        self.inner.set_courtesy(courtesy);
     }
 
     fn hand_over(&mut self, listener: Socket) {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::{Outbound, RecvBuf};
+use crate::{Courtesy, Outbound, RecvBuf};
 
 /// Chosen by the caller for each socket and handed back in each of its completions.
 pub type Token = u64;
@@ -154,6 +154,9 @@ pub trait Driver {
     /// are accepted as before. Later ones get no answer, so that they try again after a second: then they are refused, or find a
     /// successor. For whoever closes the listener soon without losing a client; where the kernel can't do it, nothing changes.
     fn turn_away(&mut self, listener: Socket);
+
+    /// From listeners that other drivers have as well it accepts with courtesy. A driver without such listeners needs none.
+    fn set_courtesy(&mut self, _: Courtesy) {}
 
     /// Stops accepting on a listener that another process has as well, and closes it here: who waits there, or comes later, is the
     /// other's affair. Who was accepted until then is told as before; after the last of them [`Driver::accept_queue`] knows the

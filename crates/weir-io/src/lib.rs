@@ -10,6 +10,7 @@ mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 #[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
 pub mod conformance;
+mod courtesy;
 mod driver;
 mod epoll;
 mod ethtool;
@@ -46,6 +47,7 @@ pub use announced::{Announced, Balancers, HEADER_US};
 pub use attempt::{Attempt, Outcome, Report};
 pub use board::Board;
 pub use buffer::RecvBuf;
+pub use courtesy::Courtesy;
 pub use driver::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,
     Token, Waker,

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Outbound, Payload, Receive, RecvBuf, Relayed,
-    Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Outbound, Payload, Receive, RecvBuf,
+    Relayed, Socket, Token, Waker,
 };
 
 use crate::sealed::Sealed;
@@ -32,6 +32,10 @@ impl<D: Driver> Driver for Sealed<D> {
 
     fn turn_away(&mut self, listener: Socket) {
         self.inner.turn_away(listener);
+    }
+
+    fn set_courtesy(&mut self, courtesy: Courtesy) {
+        self.inner.set_courtesy(courtesy);
     }
 
     /// Handshakes that have begun go on: they are told while the listener is not closed.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_io::board::{ACCEPTS, DRAINS, Line};
-use weir_io::{Board, Driver, Socket, clock_us};
+use weir_io::{Board, Courtesy, Driver, Socket, clock_us};
 use weir_proxy::base::token::Token;
 use weir_proxy::observe::histogram::Histogram;
 
@@ -57,6 +57,12 @@ impl Presence {
             used: Used::default(),
         };
         Presence { doing: Arc::clone(&view.doing), line: Some(line) }
+    }
+
+    /// What its driver has to know of the others.
+    pub(crate) fn courtesy(&self) -> Courtesy {
+        let of = |own: &OwnLine| Courtesy::new(Arc::clone(&own.board), own.worker);
+        self.line.as_ref().map(of).unwrap_or_default()
     }
 
     /// The worker begins a step.

@@ -72,7 +72,8 @@ impl Seat {
 
     /// Works until told to end; tells how starting went.
     fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
-        let made = weir_io::forgo_network().and(driver).and_then(|driver| {
+        let made = weir_io::forgo_network().and(driver).and_then(|mut driver| {
+            driver.set_courtesy(self.presence.courtesy());
             let waker = driver.waker();
             Worker::new(driver, self.parts, Vec::new(), self.mailbox).map(|worker| (worker, waker))
         });

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -12,9 +13,11 @@ use bytes::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
+use crate::board::ACCEPTS;
+use crate::courtesy::LEFT_US;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, Event, Options, Outbound, Receive, RelayEnd, Relayed,
-    bind_listener, set_network_aside, take_up_network,
+    AcceptQueue, Board, Class, Completion, Courtesy, Delivery, Driver, Event, Options, Outbound, Receive, RelayEnd,
+    Relayed, bind_listener, set_network_aside, take_up_network,
 };
 
 /// Descriptors that a test may open on top of what others need.
@@ -337,6 +340,45 @@ pub fn shared_listener<S: Subject>(subject: &S) {
         drop(client);
     }
     assert!(drivers.iter_mut().all(|driver| driver.stats().accepts == 2));
+}
+
+/// Of two drivers that share a listener, one with much to do leaves a connection to the other one, which has less; where that one does not come,
+/// it accepts after a moment.
+pub fn courtesy<S: Subject>(subject: &S) {
+    let options = Options { shared_listeners: true, ..Options::default() };
+    let board = Arc::new(Board::new(2));
+    for line in board.lines() {
+        line.flags.store(ACCEPTS, Ordering::Relaxed);
+    }
+    board.line(0).starved_permille.store(1000, Ordering::Relaxed);
+    let mut drivers = [subject.driver(options), subject.driver(options)];
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
+    let mut completions = Vec::new();
+    for (worker, driver) in drivers.iter_mut().enumerate() {
+        driver.set_courtesy(Courtesy::new(Arc::clone(&board), worker));
+        driver.listen(listener.try_clone().expect("a descriptor"), 1).expect("a listener");
+        driver.turn(Some(0), &mut completions).expect("a turn");
+    }
+    let [busy, idle] = &mut drivers;
+    for other_comes in [true, false, true] {
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("room in the queue");
+        busy.turn(Some(0), &mut completions).expect("a turn");
+        assert!(completions.is_empty(), "it is left to the other one: {completions:?}");
+        let comes = if other_comes { &mut *idle } else { &mut *busy };
+        let start = Instant::now();
+        while completions.is_empty() && start.elapsed() < PATIENCE {
+            comes.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+        }
+        assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
+        completions.clear();
+        // What the busy one has left it looks for again when that moment is over, and finds nobody.
+        let over_us = busy.now_us() + 2 * LEFT_US;
+        while busy.now_us() < over_us {
+            busy.turn(Some(LEFT_US), &mut completions).expect("a turn");
+        }
+        assert!(completions.is_empty(), "{completions:?}");
+        drop(client);
+    }
 }
 
 /// A connection comes from the address and port that were chosen for it. One that is not of this machine is refused at once; a port that leads to
@@ -696,6 +738,7 @@ suite!(
     unix_sockets_that_fail,
     accept_queue,
     shared_listener,
+    courtesy,
     turning_away,
     many_are_refused,
     turning_away_without_a_right,

@@ -28,8 +28,8 @@ use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload, Receive, RecvBuf,
-    Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload,
+    Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -75,6 +75,7 @@ pub struct Epoll {
     paused: Vec<(Socket, u64)>,
     later: Later,
     refused: Refused,
+    courtesy: Courtesy,
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
     over: Vec<Over>,
@@ -110,6 +111,7 @@ impl Epoll {
             paused: Vec::new(),
             later: Later::default(),
             refused: Refused::default(),
+            courtesy: Courtesy::default(),
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
@@ -333,6 +335,10 @@ impl Driver for Epoll {
         {
             slot.set(table::DEAF);
         }
+    }
+
+    fn set_courtesy(&mut self, courtesy: Courtesy) {
+        self.courtesy = courtesy;
     }
 
     fn hand_over(&mut self, listener: Socket) {

@@ -5,7 +5,8 @@
 
 use std::io;
 
-use crate::net::{accept, concerns_one_connection, listen_again, receive, send};
+use crate::courtesy::LEFT_US;
+use crate::net::{accept, concerns_one_connection, is_unix, listen_again, receive, send};
 use crate::outgoing::{Next, SLICES_MAX};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
@@ -233,6 +234,11 @@ impl Epoll {
     fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
         let slot = self.table.slot(listener.index);
         let (fd, token, is_deaf) = (slot.fd, slot.token, slot.has(table::DEAF));
+        let is_shared = || self.options.shared_listeners || is_unix(fd);
+        if !self.courtesy.takes_up(listener.index) && self.courtesy.leaves(listener.index, is_shared, self.now_us) {
+            self.table.slot(listener.index).clear(READABLE);
+            return self.paused.push((listener, self.now_us + LEFT_US));
+        }
         let mut some = false;
         for _ in 0..self.options.accepts_per_turn {
             self.stats.syscalls += 1;

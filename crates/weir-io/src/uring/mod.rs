@@ -33,8 +33,8 @@ use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload, Receive, RecvBuf,
-    Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload,
+    Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 pub(crate) use group::Group;
@@ -87,6 +87,7 @@ pub struct Uring {
     paused: Vec<(Socket, u64)>,
     later: Later,
     refused: Refused,
+    courtesy: Courtesy,
     /// Completions made without the kernel.
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
@@ -124,6 +125,7 @@ impl Uring {
             paused: Vec::new(),
             later: Later::default(),
             refused: Refused::default(),
+            courtesy: Courtesy::default(),
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
@@ -144,7 +146,11 @@ impl Uring {
         let now_us = self.now_us;
         while let Some(at) = self.paused.iter().position(|&(_, until_us)| until_us <= now_us) {
             let (socket, _) = self.paused.swap_remove(at);
-            self.arm_accept(socket);
+            if self.courtesy.takes_up(socket.index) {
+                self.take_up(socket);
+            } else {
+                self.arm_accept(socket);
+            }
         }
     }
 
@@ -252,6 +258,10 @@ impl Driver for Uring {
         {
             slot.set(table::DEAF);
         }
+    }
+
+    fn set_courtesy(&mut self, courtesy: Courtesy) {
+        self.courtesy = courtesy;
     }
 
     fn hand_over(&mut self, listener: Socket) {

@@ -4,6 +4,7 @@
 
 use std::io;
 
+use crate::courtesy::LEFT_US;
 use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, listen_again, peer_address};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
@@ -12,7 +13,7 @@ use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, FED, HANDED_OVER, POLLED, POLLING, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, FED, HANDED_OVER, POLLED, POLLING, SHARED, Uring};
 
 /// Most that is taken from a listener at a path that is handed over: its queue has no more.
 const REST_MAX: u32 = 65_535;
@@ -257,6 +258,8 @@ impl Uring {
         let (mut code, mut rests) = (-entry.result, false);
         if entry.result >= 0 && !is_polled {
             self.on_connection(listener, entry.result, token, closing, into);
+        } else if entry.result >= 0 && !closing && !handed_over && self.leaves_to_others(listener) {
+            return self.paused.push((listener, self.now_us + LEFT_US));
         } else if entry.result >= 0 && !closing {
             (code, rests) = self.accept_some(listener, fd, token, into);
         }
@@ -277,6 +280,11 @@ impl Uring {
             self.stats.accept_pauses += 1;
             return self.paused.push((listener, self.now_us + PAUSE_US));
         }
+        self.after_accepting(listener, token, code, into);
+    }
+
+    /// Goes on to accept, or pauses because that failed.
+    fn after_accepting(&mut self, listener: Socket, token: Token, code: i32, into: &mut Vec<Completion>) {
         // Cancelled: it is to go on with pauses.
         if code <= 0 || code == libc::ECANCELED || concerns_one_connection(code) {
             return self.arm_accept(listener);
@@ -285,6 +293,22 @@ impl Uring {
         self.paused.push((listener, self.now_us + self.options.accept_pause_us));
         let error = io::Error::from_raw_os_error(code);
         into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
+    }
+
+    /// Whether who waits at a listener is left to another driver for a moment.
+    fn leaves_to_others(&mut self, listener: Socket) -> bool {
+        let is_shared = self.table.slot(listener.index).has(SHARED);
+        is_shared && self.courtesy.leaves(listener.index, || true, self.now_us)
+    }
+
+    /// Accepts whoever was left to another driver and is still there.
+    pub(super) fn take_up(&mut self, listener: Socket) {
+        let Some(slot) = self.table.named(listener) else { return };
+        let (fd, token) = (slot.fd, slot.token);
+        let mut into = std::mem::take(&mut self.pending);
+        let (code, _) = self.accept_some(listener, fd, token, &mut into);
+        self.after_accepting(listener, token, code, &mut into);
+        self.pending = into;
     }
 
     /// Takes from a listener what waits there, up to the limit of a turn. 0, or why accepting failed; that another
