@@ -45,7 +45,7 @@ use weir_proxy::upstream::health::{Codes, Symptom};
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
-use crate::{AdminChoice, IoChoice, PinningChoice, UserChoice, World, texts};
+use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World, texts};
 
 pub(crate) use route::{RULES_MAX, unseen};
 
@@ -58,6 +58,7 @@ pub(crate) struct Compiled {
     pub(crate) workers: Option<u32>,
     pub(crate) io: IoChoice,
     pub(crate) pinning: PinningChoice,
+    pub(crate) accept_by: AcceptBy,
     pub(crate) admin: AdminChoice,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) user: Option<UserChoice>,
@@ -106,6 +107,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         "none" => PinningChoice::None,
         _ => PinningChoice::Soft,
     };
+    let accept_by = if document.word("accept-by") == "hash" { AcceptBy::Hash } else { AcceptBy::Even };
     // A name or a path that was wrong has been reported.
     plan.client.via_name =
         Some(document.text_or_word("via-name")).filter(|name| *name != "auto").and_then(Pseudonym::new);
@@ -113,7 +115,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     let metrics = compiler.metrics(document, &plan);
     let user = user::user(&mut compiler, document);
     let workers = document.count_or_none("workers").map(narrow);
-    Compiled { plan, workers, io, pinning, admin, metrics, user, warnings: compiler.warnings }
+    Compiled { plan, workers, io, pinning, accept_by, admin, metrics, user, warnings: compiler.warnings }
 }
 
 struct Compiler<'a> {

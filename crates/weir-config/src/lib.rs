@@ -59,6 +59,8 @@ pub struct Config {
     pub io: IoChoice,
     /// How workers are bound to cores.
     pub pinning: PinningChoice,
+    /// Which worker gets a new connection.
+    pub accept_by: AcceptBy,
     /// Where the admin socket is.
     pub admin: AdminChoice,
     /// Where metrics are served; None: nowhere.
@@ -93,6 +95,16 @@ pub enum PinningChoice {
     Hard,
     /// To none.
     None,
+}
+
+/// `accept-by` of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AcceptBy {
+    /// One that has time for it.
+    #[default]
+    Even,
+    /// The one that the hash of its addresses and ports names.
+    Hash,
 }
 
 /// `admin` of the document.
@@ -309,6 +321,7 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
         workers: compiled.workers,
         io: compiled.io,
         pinning: compiled.pinning,
+        accept_by: compiled.accept_by,
         admin: compiled.admin,
         metrics: compiled.metrics,
         user: compiled.user,

@@ -15,6 +15,7 @@ mod tcp;
 mod tls;
 mod upgrade;
 mod user;
+mod workers;
 
 pub(crate) use discovery::SERVERS;
 pub(crate) use sockets::SOCKETS;
@@ -64,6 +65,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "How weir talks to the kernel. `auto`: io_uring where it works, epoll elsewhere.",
         ),
         cores::PINNING,
+        workers::ACCEPT_BY,
         row(
             "admin",
             Kind::Or("auto", &Kind::Or("off", &Kind::Text("a path", texts::socket_path))),

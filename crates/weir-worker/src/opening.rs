@@ -13,6 +13,7 @@ use weir_io::{Driver, SocketFile, bind_listener_by, bind_unix};
 use weir_proxy::plan::{ListenerPlan, Location};
 
 use crate::listeners::inbound;
+use crate::ports::{Port, Sharing};
 use crate::start::{Sealing, StartError};
 use crate::worker::Worker;
 
@@ -65,8 +66,8 @@ pub struct Opened {
     pub(crate) addresses: Vec<Location>,
     /// Names of unix sockets, each with the group that its plan gives it.
     pub(crate) files: Vec<(SocketFile, Option<u32>)>,
-    /// Some workers accept from the same socket.
-    pub(crate) is_shared: bool,
+    /// By listener of the plan: how workers share it.
+    pub(crate) sharing: Vec<Sharing>,
 }
 
 impl Opening {
@@ -96,12 +97,38 @@ impl Opened {
         Ok(())
     }
 
+    /// Whether some workers accept from the same socket of TCP.
+    pub(crate) fn is_shared(&self) -> bool {
+        let mut all = self.addresses.iter().zip(&self.sharing);
+        all.any(|(address, sharing)| address.network().is_some() && *sharing == Sharing::Common)
+    }
+
+    /// The sockets, by listener of the plan.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn ports(&self) -> io::Result<Vec<Port>> {
+        let of_workers = lock(&self.opening.sockets);
+        let mut ports = Vec::new();
+        for (at, (address, sharing)) in self.addresses.iter().zip(&self.sharing).enumerate() {
+            let mut sockets = Vec::new();
+            let mine = of_workers.iter().zip(0..).filter_map(|(of_worker, worker)| Some((of_worker.get(at)?, worker)));
+            for (of_worker, worker) in mine.filter(|_| *sharing != Sharing::Common) {
+                for (nth, socket) in of_worker.sockets.iter().enumerate() {
+                    sockets.push((socket.try_clone()?, (nth == 0).then_some(worker)));
+                }
+            }
+            ports.push(Port { address: address.clone(), sharing: *sharing, sockets });
+        }
+        Ok(ports)
+    }
+
     /// Opens what is not among the inherited ones, and spreads all over the workers: at least 1, as many as are started later.
     ///
     /// # Errors
     /// The listener that can't be had, and why.
     pub fn new(plans: &[ListenerPlan], workers: usize, mut inherited: Vec<Inherited>) -> Result<Opened, StartError> {
-        let (mut addresses, mut files, mut is_shared) = (Vec::new(), Vec::new(), false);
+        let (mut addresses, mut files, mut sharing) = (Vec::new(), Vec::new(), Vec::new());
         let mut of_workers: Vec<Vec<Sockets>> = (0..workers).map(|_| Vec::new()).collect();
         for plan in plans {
             let at = inherited.iter().position(|inherited| inherited.is_of(plan));
@@ -109,17 +136,23 @@ impl Opened {
                 Some(Inherited { sockets, stays_open, file, .. }) => (sockets, stays_open, file),
                 None => (Vec::new(), false, None),
             };
+            let is_inherited = !before.is_empty();
             let failed = |error| StartError::Listen { address: plan.address.clone(), error };
             let all = match &plan.address {
                 Location::Network(address) => {
                     let all = complete(*address, plan, workers, before, stays_open).map_err(failed)?;
                     addresses.push(all[0].local_addr().map_err(failed)?.into());
-                    is_shared |= all.len() < workers;
+                    sharing.push(match is_inherited {
+                        _ if all.len() < workers => Sharing::Common,
+                        true => Sharing::Inherited,
+                        false => Sharing::Own,
+                    });
                     all.into_iter().map(OwnedFd::from).collect()
                 }
                 Location::Destination => return Err(failed(io::ErrorKind::InvalidInput.into())),
                 Location::Unix(path) => {
                     addresses.push(plan.address.clone());
+                    sharing.push(Sharing::Common);
                     let (all, file) = at_path(path, plan, before, held).map_err(failed)?;
                     files.extend(file.map(|file| (file, plan.group)));
                     all
@@ -130,7 +163,7 @@ impl Opened {
             }
         }
         let opening = Opening { sockets: Mutex::new(of_workers), ..Opening::default() };
-        Ok(Opened { opening, addresses, files, is_shared })
+        Ok(Opened { opening, addresses, files, sharing })
     }
 }
 
@@ -236,8 +269,14 @@ mod tests {
         let inherited = Inherited { address: address.into(), sockets, stays_open, file: None };
         let opened = Opened::new(&[plan], workers, vec![inherited]).expect("it opens");
         assert_eq!(opened.addresses, [address.into()]);
+        let (is_shared, ports) = (opened.is_shared(), opened.ports().expect("descriptors"));
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
-        (before, of_workers, opened.is_shared)
+        // Each socket is told once, and each worker as often as it has one of its own.
+        assert_eq!(ports[0].sharing, if is_shared { Sharing::Common } else { Sharing::Inherited });
+        let told: BTreeSet<u32> = ports[0].sockets.iter().filter_map(|(_, worker)| *worker).collect();
+        assert_eq!(told.len(), if is_shared { 0 } else { workers });
+        assert_eq!(inodes(ports[0].sockets.iter().map(|(socket, _)| socket)).len(), ports[0].sockets.len());
+        (before, of_workers, is_shared)
     }
 
     #[test]
@@ -258,7 +297,10 @@ mod tests {
     fn what_is_not_inherited_is_bound() {
         let address = "127.0.0.1:0".parse().expect("an address");
         let opened = Opened::new(&[ListenerPlan::new(address)], 3, Vec::new()).expect("it opens");
-        assert!(opened.addresses[0].network().is_some_and(|address| address.port() > 0) && !opened.is_shared);
+        assert!(opened.addresses[0].network().is_some_and(|address| address.port() > 0) && !opened.is_shared());
+        let ports = opened.ports().expect("descriptors");
+        let workers: Vec<_> = ports[0].sockets.iter().map(|(_, worker)| *worker).collect();
+        assert_eq!((ports[0].sharing, &workers[..]), (Sharing::Own, &[Some(0), Some(1), Some(2)][..]));
         let of_workers = opened.opening.sockets.into_inner().expect("no panic");
         assert_eq!(inodes(of_workers.iter().flatten().flat_map(|sockets| &sockets.sockets)).len(), 3);
     }

@@ -303,9 +303,9 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
 /// See [`StartError`]; nothing is left running.
 pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let workers = setup.workers.max(1);
-    let Opened { mut opening, addresses, files, is_shared } = opened;
+    let options = Options { shared_listeners: opened.is_shared(), ..Options::default() };
+    let Opened { mut opening, addresses, files, .. } = opened;
     opening.set_seals(setup.seals.clone());
-    let options = Options { shared_listeners: is_shared, ..Options::default() };
     let hints = Arc::new(Hints::new(setup.plan.servers() + SERVERS_SPARE, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();

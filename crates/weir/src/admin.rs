@@ -3,6 +3,7 @@
 //! Called by `run::serve`. The thread is not pinned and no worker waits for it: it reads what workers count, and asks them
 //! what they are doing ([`reading`]). What goes wrong here after the start never ends the proxy.
 
+mod accepting;
 mod arms;
 pub(crate) mod document;
 mod exposition;

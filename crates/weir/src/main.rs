@@ -34,6 +34,7 @@ mod secure;
 mod server;
 mod shield;
 mod side;
+mod spreading;
 mod status;
 mod terminal;
 mod upgrade;

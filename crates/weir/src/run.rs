@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Errors, Experts, PinningChoice, find_path, load};
 use weir_http::Pseudonym;
+use weir_io::Board;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
 use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
@@ -32,6 +33,7 @@ use crate::notify;
 use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
 use crate::side::Side;
+use crate::spreading::Spreading;
 use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
 use crate::{admin, certificates, machine, privileges, side, ways};
@@ -117,7 +119,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let workers = config.workers.unwrap_or_else(machine::workers);
     let given = heritage.doors();
     let opened = open(&mut config, source.file.as_deref(), &mut heritage, workers)?;
-    let Opened { doors, side, notes, certificates, listeners, user } = opened;
+    let Opened { doors, side, notes, certificates, listeners, spreading, load_board, user } = opened;
     // From here on with the rights of `user`, and with threads.
     let signals = deliver(signals).map_err(|error| failed("signals", &error))?;
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
@@ -138,7 +140,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
         seals: certificates.seals(),
         server_seals: certificates.server_seals(),
         prepared: source.ahead.map(Ahead::begin).transpose()?,
-        board: None,
+        board: load_board,
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
@@ -148,7 +150,8 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
     let (board, names) = (certificates.board(), discovery.board());
-    let facts = Facts { certificates: board, names, bans: bans.clone(), ..Facts::of(&probe) };
+    let facts =
+        Facts { certificates: board, names, bans: bans.clone(), spreading: spreading.clone(), ..Facts::of(&probe) };
     let seals = certificates.server_seals();
     let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
@@ -158,6 +161,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let desk = reloader.desk();
     let slots_max = plan.servers() + SERVERS_SPARE;
     let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
+    let workers = workers.with_spreading(spreading.clone());
     let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
     let reloads = reloader.start(written, fixed, source.again, workers, Some(Upgrader::new(program, lent)));
     reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
@@ -175,7 +179,8 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     if predecessor.is_none() {
         notify::ready();
     }
-    let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, (admin, &bans, config.pinning));
+    let eyes = (admin, &bans, config.pinning, &spreading);
+    let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, eyes);
     keeper.finish();
     ended
 }
@@ -194,6 +199,9 @@ struct Opened {
     notes: Vec<String>,
     certificates: certificates::Opened,
     listeners: weir_worker::Opened,
+    spreading: Spreading,
+    /// What the kernel reads of workers, if it does.
+    load_board: Option<Arc<Board>>,
     user: NewUser,
 }
 
@@ -216,13 +224,15 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     let inherited = heritage.take_listeners(&plan.listeners)?;
     let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
+    let (spreading, load_board) = Spreading::prepare(config.accept_by, workers);
+    spreading.take(listeners.ports().map_err(|error| failed("listeners", &error))?, workers);
     user.carry_out(config, &listeners)?;
     weir_io::set_network_aside().map_err(|error| failed("capabilities", &error))?;
     ways::check(plan)?;
     let doors = early.map_or_else(|| open_doors(heritage), Ok)?;
     let users = plan.users.iter().map(AsRef::as_ref);
     user.warn(config, file.into_iter().chain(certificates.paths()).chain(users));
-    Ok(Opened { doors, side, notes, certificates, listeners, user })
+    Ok(Opened { doors, side, notes, certificates, listeners, spreading, load_board, user })
 }
 
 /// What of a plan is known only where it is run.
@@ -414,7 +424,7 @@ fn supervise(
     signals: &Receiver<i32>,
     mut journal: Journal,
     desk: &Desk,
-    (mut admin, bans, pinning): (Option<Admin>, &Bans, PinningChoice),
+    (mut admin, bans, pinning, spreading): (Option<Admin>, &Bans, PinningChoice, &Spreading),
 ) -> Result<(), Failure> {
     let mut reload: Option<u64> = None;
     // It is told to end.
@@ -431,6 +441,7 @@ fn supervise(
         }
         bugs.look(&running);
         cores.look();
+        spreading.look(&running.handle());
         journal.follow(desk);
         journal.write(running.events().into_iter());
         if reload.is_some_and(|number| desk.answer(number) != Answer::Open) {
@@ -438,6 +449,7 @@ fn supervise(
             notify::ready();
         }
         if let Some((handed, done)) = desk.take_handed() {
+            spreading.let_go();
             leaving.hand_over(&running, journal.plan(), &handed);
             bans.leave();
             if let Some(admin) = &mut admin {

@@ -1,5 +1,6 @@
 //! `weir status`: how a running weir is doing. Asks its admin socket and shows what it says, once or again and again.
 
+mod accepting;
 pub(crate) mod arms;
 pub(crate) mod detail;
 pub(crate) mod figures;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use super::accepting::Accepting;
+
 /// Of the document. A reader refuses others.
 pub(crate) const VERSION: u32 = 1;
 
@@ -58,6 +60,8 @@ pub(crate) struct Status {
 pub(crate) struct Io {
     pub(crate) driver: String,
     pub(crate) driver_reason: String,
+    /// By listener: which worker gets a new connection.
+    pub(crate) accepting: Vec<Accepting>,
 }
 
 /// What connections of `tcp` came to by one of several congestion controls.

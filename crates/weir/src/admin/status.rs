@@ -15,13 +15,14 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Bans, Certificate, Clients, Connections, Io, Latency, Limit, Name, Problem, Reload, Row, Server, ServerFile,
-    ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
+    Accepting, Bans, Certificate, Clients, Connections, Io, Latency, Limit, Name, Problem, Reload, Row, Server,
+    ServerFile, ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
 use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
 use crate::discovery;
 use crate::reload::Told;
+use crate::spreading::Spreading;
 
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
 use super::window::{Counts, WINDOW};
@@ -44,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) names: Arc<discovery::Board>,
     /// Who is banned.
     pub(crate) bans: bans::Bans,
+    /// Which worker gets a new connection.
+    pub(crate) spreading: Spreading,
 }
 
 impl Facts {
@@ -69,7 +72,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         state: overall(reading).to_owned(),
         ready: unready.is_none(),
         unready: unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned()),
-        io: Io { driver: facts.driver.clone(), driver_reason: facts.driver_reason.clone() },
+        io: io(facts),
         listeners: told.listeners.iter().map(ToString::to_string).collect(),
         metrics: facts.metrics.clone(),
         certificates: certificates(facts),
@@ -88,6 +91,11 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         congestion: arms::shown(&arms::merged(reading)),
         totals: totals(&reading.totals),
     }
+}
+
+fn io(facts: &Facts) -> Io {
+    let accepting = facts.spreading.shown().into_iter().map(Accepting::from).collect();
+    Io { driver: facts.driver.clone(), driver_reason: facts.driver_reason.clone(), accepting }
 }
 
 fn overall(reading: &Reading) -> &'static str {

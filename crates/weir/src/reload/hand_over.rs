@@ -16,6 +16,7 @@ use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
 use crate::run::{key_shield, set_rights};
 use crate::side::Registry;
+use crate::spreading::Spreading;
 use crate::terminal::warn;
 
 /// How long a worker may take to come to it.
@@ -29,6 +30,7 @@ pub(crate) struct Workers {
     seals: ServerSeals,
     watcher: Watcher,
     users: Registry,
+    spreading: Spreading,
     /// Slots of servers that are gone at which nothing was left when the workers last told.
     vacant: BTreeSet<usize>,
 }
@@ -42,7 +44,13 @@ impl Workers {
         watcher: Watcher,
         users: Registry,
     ) -> Workers {
-        Workers { handle, slots_max, seals, watcher, users, vacant: BTreeSet::new() }
+        let (spreading, vacant) = (Spreading::default(), BTreeSet::new());
+        Workers { handle, slots_max, seals, watcher, users, spreading, vacant }
+    }
+
+    /// The same whose new connections are spread so.
+    pub(crate) fn with_spreading(self, spreading: Spreading) -> Workers {
+        Workers { spreading, ..self }
     }
 
     /// Who they are.
@@ -126,10 +134,17 @@ impl Workers {
         let adoption = Adoption::new(Arc::clone(plan), servers.to_vec(), server_seals);
         let (mut listeners, renewed) = listeners.unzip();
         let files = listeners.as_mut().map(|opened: &mut Opened| std::mem::take(&mut opened.files));
+        let spread = listeners.as_mut().map(|opened| {
+            let before: Vec<_> = opened.changes.iter().map(|change| change.before).collect();
+            (before, std::mem::take(&mut opened.ports))
+        });
         let (changes, addresses) = listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
         let adoption = Arc::new(adoption.with_listeners(changes));
         let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
         told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
+        if let Some((before, ports)) = spread {
+            self.spreading.follow(&before, ports, self.handle.views().len());
+        }
         if let Some(files) = files {
             // Nobody new comes to a unix socket that goes; who has connected to it is accepted.
             let stays = |path: &Path| plan.listeners.iter().any(|at| at.address == Location::Unix(path.into()));

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use weir_config::is_same_place;
 use weir_io::{SocketFile, bind_listeners, bind_unix};
 use weir_proxy::plan::{ListenerPlan, Location, kept};
-use weir_worker::{ListenerChange, Speech, inbound};
+use weir_worker::{ListenerChange, Port, Speech, inbound};
 
 use crate::failure::Failure;
 use crate::run::{check_free, patiently};
@@ -18,6 +18,8 @@ pub(super) struct Opened {
     pub(super) changes: Vec<ListenerChange>,
     /// Addresses of all of them, with the real port where 0 was asked.
     pub(super) addresses: Vec<Location>,
+    /// Sockets of the new ones, in their order.
+    pub(super) ports: Vec<Port>,
     /// Names of new unix sockets.
     pub(super) files: Vec<SocketFile>,
 }
@@ -66,11 +68,17 @@ pub(super) fn open(
     workers: usize,
     speech: Vec<Speech>,
 ) -> Result<Opened, Failure> {
-    let mut opened = Opened { changes: Vec::new(), addresses: Vec::new(), files: Vec::new() };
+    let mut opened = Opened { changes: Vec::new(), addresses: Vec::new(), ports: Vec::new(), files: Vec::new() };
     for ((plan, before), speech) in new.iter().zip(kept(old, new)).zip(speech) {
         let (sockets, address) = match before.and_then(|at| addresses.get(at)) {
             Some(address) => (Vec::new(), address.clone()),
-            None => bind(plan, workers, &mut opened.files).map_err(|error| Failure::binding(&error))?,
+            None => {
+                let bound = bind(plan, workers, &mut opened.files).and_then(|(sockets, address)| {
+                    opened.ports.push(Port::of_own(address.clone(), &sockets)?);
+                    Ok((sockets, address))
+                });
+                bound.map_err(|error| Failure::binding(&error))?
+            }
         };
         let sockets = Mutex::new(sockets.into_iter().map(Some).collect());
         opened.changes.push(ListenerChange { before, sockets, speech });

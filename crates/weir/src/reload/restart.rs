@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use weir_config::{AdminChoice, Config, IoChoice, PinningChoice, UserChoice};
+use weir_config::{AcceptBy, AdminChoice, Config, IoChoice, PinningChoice, UserChoice};
 use weir_proxy::plan::{ForwardPlan, Plan};
 
 /// What was chosen once for the life of the process, outside of the plan.
@@ -11,6 +11,7 @@ use weir_proxy::plan::{ForwardPlan, Plan};
 pub(crate) struct Fixed {
     workers: Option<u32>,
     io: IoChoice,
+    accept_by: AcceptBy,
     pinning: PinningChoice,
     admin: AdminChoice,
     metrics: Option<SocketAddr>,
@@ -27,9 +28,9 @@ pub(super) struct Refused {
 impl Fixed {
     /// What a configuration says of it.
     pub(crate) fn of(config: &Config) -> Fixed {
-        let Config { workers, io, pinning, admin, metrics, user, .. } = config;
+        let Config { workers, io, pinning, accept_by, admin, metrics, user, .. } = config;
         let (admin, user) = (admin.clone(), user.clone());
-        Fixed { workers: *workers, io: *io, pinning: *pinning, admin, metrics: *metrics, user }
+        Fixed { workers: *workers, io: *io, pinning: *pinning, accept_by: *accept_by, admin, metrics: *metrics, user }
     }
 
     /// What is different in a configuration, or from the plan in force, and needs a restart.
@@ -44,6 +45,8 @@ impl Fixed {
         check(self.workers == new.workers, "workers", "threads and what they share are made at the start");
         check(self.io == new.io, "io", "the driver is chosen at the start");
         check(self.pinning == new.pinning, "pinning", "workers are bound to their cores at the start");
+        let why = "what the kernel is to do with connections is prepared at the start";
+        check(self.accept_by == new.accept_by, "accept-by", why);
         check(self.admin == new.admin, "admin", "the socket is opened at the start");
         check(self.metrics == new.metrics, "metrics", "the listener is opened at the start");
         check(self.user == new.user, "user", "who weir is, is decided at the start");

@@ -102,6 +102,7 @@ fn head(status: &Status, look: Look) -> String {
     let shown: Vec<String> = classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
     out += &shown.join("  ");
     out.push('\n');
+    out += &super::accepting::accepting(status);
     out += &super::tls::handshakes(status);
     out += &super::arms::cores(status);
     out += &bans(status);

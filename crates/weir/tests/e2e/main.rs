@@ -5,6 +5,7 @@
 
 mod kit;
 
+mod accept;
 mod admin;
 mod balancing;
 mod bans;

@@ -1,0 +1,76 @@
+//! Who gets new connections for a while, where the kernel only knows whom to leave out. Pure.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use weir_io::Board;
+use weir_io::board::Line;
+
+/// Whoever does not get his core for more of the time than this is left out, thousandths.
+const STARVED_PERMILLE_MAX: u32 = 200;
+/// Whoever has so many more connections than an eighth over the mean, too.
+const SURPLUS: u64 = 8;
+
+/// Workers that are to get new connections, by number: those that are not late, have their cores, and hold no more clients than others. Where there
+/// is none of these, those that are not late; else all that take clients; else all.
+pub(super) fn chosen(board: &Board, now_us: u64) -> Vec<u32> {
+    let lines = board.lines();
+    let accepting: Vec<&Line> = lines.iter().filter(|line| line.accepts()).collect();
+    let held = |line: &Line| u64::from(line.sessions.load(Relaxed));
+    let mean = accepting.iter().map(|line| held(line)).sum::<u64>() / (accepting.len() as u64).max(1);
+    let in_time = |line: &Line| line.accepts() && !line.is_late(now_us);
+    let has_room = |line: &Line| {
+        let starved = line.starved_permille.load(Relaxed);
+        in_time(line) && starved <= STARVED_PERMILLE_MAX && held(line) <= mean + mean / 8 + SURPLUS
+    };
+    let are = |which: &dyn Fn(&Line) -> bool| -> Vec<u32> {
+        lines.iter().zip(0..).filter(|(line, _)| which(line)).map(|(_, worker)| worker).collect()
+    };
+    let wishes: [&dyn Fn(&Line) -> bool; 4] = [&has_room, &in_time, &Line::accepts, &|_| true];
+    wishes.into_iter().map(are).find(|workers| !workers.is_empty()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_io::board::{ACCEPTS, DRAINS};
+
+    use super::*;
+
+    /// Sessions, when its turn began (0: it waits), starved share; all of them accept.
+    fn board(of: &[(u32, u64, u32)]) -> Board {
+        let board = Board::new(of.len());
+        for (line, (sessions, began_us, starved)) in board.lines().iter().zip(of) {
+            line.sessions.store(*sessions, Relaxed);
+            line.turn_began_us.store(*began_us, Relaxed);
+            line.starved_permille.store(*starved, Relaxed);
+            line.flags.store(ACCEPTS, Relaxed);
+        }
+        board
+    }
+
+    #[test]
+    fn whoever_is_late_starved_or_full_is_left_out() {
+        let now_us = 1_000_000;
+        for (of, wanted) in [
+            (&[(0, 0, 0), (0, 0, 0), (0, 0, 0)][..], &[0, 1, 2][..]),
+            (&[(0, 0, 0), (0, now_us - 6_000, 0), (0, now_us - 4_000, 0)], &[0, 2]),
+            (&[(0, 0, 201), (0, 0, 200)], &[1]),
+            // The mean is 60.
+            (&[(75, 0, 0), (45, 0, 0)], &[0, 1]),
+            (&[(76, 0, 0), (44, 0, 0)], &[1]),
+            // Better one that is full than one that is late, and one that is late than nobody.
+            (&[(100, 0, 0), (0, now_us - 6_000, 0)], &[0]),
+            (&[(0, now_us - 6_000, 0), (0, now_us - 7_000, 0)], &[0, 1]),
+        ] {
+            assert_eq!(chosen(&board(of), now_us), wanted, "{of:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_takes_nobody_is_left_out_and_nobody_is_not_an_answer() {
+        let board = board(&[(0, 0, 0), (0, 0, 0), (0, 0, 0)]);
+        board.line(1).flags.store(ACCEPTS | DRAINS, Relaxed);
+        assert_eq!(chosen(&board, 1), [0, 2]);
+        board.lines().iter().for_each(|line| line.flags.store(0, Relaxed));
+        assert_eq!(chosen(&board, 1), [0, 1, 2]);
+    }
+}
