@@ -284,9 +284,9 @@ impl Compiler<'_> {
         pool::check_announced(self, block, &plan, plan.pool);
         sockets::check_servers(self, block);
         match block.all("pipeline").next() {
-            Some(pipeline) if plan.pool == Pool::Pipelined => self.pipeline(pipeline, plan),
+            Some(pipeline) if Pool::PIPELINED.contains(&plan.pool) => self.pipeline(pipeline, plan),
             // What stands there without effect has been reported.
-            _ if plan.pool == Pool::Pipelined => plan,
+            _ if Pool::PIPELINED.contains(&plan.pool) => plan,
             _ => UpstreamPlan { pipeline: PipelineMode::Off, ..plan },
         }
     }

@@ -40,7 +40,7 @@ const HEAD: Kind = Kind::Size(256, MIB);
 const FIELDS: Kind = Kind::Count(1, 10_000);
 
 /// Modes of upstream connections.
-const POOLS: &[&str] = &["pipelined", "shared", "pinned", "per-request"];
+const POOLS: &[&str] = &["pipelined", "shared", "pinned", "per-request", "fresh"];
 
 const fn row(name: &'static str, kind: Kind, default: Default, help: &'static str) -> Row {
     Row { name, kind, default, help }
@@ -331,7 +331,7 @@ const UPSTREAM: Block = Block {
             "pool",
             Kind::Word(POOLS),
             Default::Beside("pipelined", &[("proxy-protocol", None), ("source", Some("client"))], "pinned"),
-            "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own.",
+            "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own. `fresh`: as `pipelined`, but each request has one of its own while kept connections are measurably worse: for servers whose workers do one request after the other.",
         ),
         row(
             "proxy-protocol",
@@ -550,7 +550,7 @@ const PIPELINE: Block = Block {
     ],
     blocks: &[],
     repeats: false,
-    with: Some(("pool", &["pipelined"])),
+    with: Some(("pool", &["pipelined", "fresh"])),
     ..BLOCK
 };
 

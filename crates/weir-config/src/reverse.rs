@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_pool_can_be_asked_for() {
-        for pool in ["pipelined", "shared", "pinned", "per-request"] {
+        for pool in ["pipelined", "shared", "pinned", "per-request", "fresh"] {
             let (listen, to) = (vec!["127.0.0.1:8080".to_owned()], vec!["10.0.0.1:9090".to_owned()]);
             let reverse = Reverse { listen, to, pool: Some(pool.to_owned()), ..Reverse::default() };
             let config = parse(&reverse.to_kdl(), "reverse").unwrap();

@@ -203,6 +203,8 @@ pub enum Pool {
     Pinned,
     /// Each request has an upstream connection of its own.
     PerRequest,
+    /// Pipelined, but requests have connections of their own while kept ones are measurably worse.
+    Fresh,
     /// Each connection of `tcp` has one: no word of the configuration, but of whom it is used by.
     Tcp,
 }
@@ -215,9 +217,13 @@ impl Pool {
             Pool::Shared => "shared",
             Pool::Pinned => "pinned",
             Pool::PerRequest => "per-request",
+            Pool::Fresh => "fresh",
             Pool::Tcp => "tcp",
         }
     }
+
+    /// Those with which requests of all clients may follow each other.
+    pub const PIPELINED: [Pool; 2] = [Pool::Pipelined, Pool::Fresh];
 
     /// Whether connections belong to clients or requests, and are made when those need them.
     pub fn is_private(self) -> bool {
@@ -310,7 +316,7 @@ pub struct UpstreamPlan {
     pub sticky: Option<Sticky>,
     /// Whose requests use which connections.
     pub pool: Pool,
-    /// How deep requests may follow each other on one connection. Only with [`Pool::Pipelined`].
+    /// How deep requests may follow each other on one connection. Only with [`Pool::PIPELINED`].
     pub pipeline: PipelineMode,
     /// Whose requests may follow each other on one connection.
     pub share: Share,

@@ -204,7 +204,7 @@ pub(crate) struct ReverseArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections_max: Option<u32>,
     /// Whose requests use which connections [default: pipelined]
-    #[arg(long, value_name = "MODE", value_parser = ["pipelined", "shared", "pinned", "per-request"])]
+    #[arg(long, value_name = "MODE", value_parser = ["pipelined", "shared", "pinned", "per-request", "fresh"])]
     pub(crate) pool: Option<String>,
     /// Requests that follow each other on a connection: adaptive, off, or a depth [default: adaptive]
     #[arg(long, value_name = "MODE", value_parser = pipeline)]

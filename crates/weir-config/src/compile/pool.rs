@@ -10,7 +10,9 @@ use crate::schema::{Default, Setting};
 
 /// What a word of the configuration means.
 pub(super) fn pool(word: &str) -> Option<Pool> {
-    [Pool::Pipelined, Pool::Shared, Pool::Pinned, Pool::PerRequest].into_iter().find(|pool| pool.word() == word)
+    [Pool::Pipelined, Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh]
+        .into_iter()
+        .find(|pool| pool.word() == word)
 }
 
 /// With what connections begin by a word of the configuration.
@@ -43,7 +45,11 @@ fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usiz
     if let Some(known) = upstreams.iter().position(|upstream| upstream.name == name) {
         return known;
     }
-    let pipeline = if pool == Pool::Pipelined { PipelineMode::Adaptive } else { PipelineMode::Off };
+    let pipeline = match (Pool::PIPELINED.contains(&pool), Pool::PIPELINED.contains(&base.pool)) {
+        (true, true) => base.pipeline,
+        (true, false) => PipelineMode::Adaptive,
+        (false, _) => PipelineMode::Off,
+    };
     let plan = UpstreamPlan { name, pool, pipeline, ..base.clone() };
     // What stands in for it does so with this pool. Chains end.
     let all_down = plan.fallback().map(|fallback| AllDown::Fallback(derived(upstreams, fallback, pool)));
@@ -148,6 +154,7 @@ mod tests {
     #[test]
     fn words_and_derived_upstreams() {
         assert_eq!(pool("pinned"), Some(Pool::Pinned));
+        assert_eq!(pool("fresh"), Some(Pool::Fresh));
         assert_eq!(pool(""), None);
         assert_eq!(["v1", "v2", ""].map(proxy_protocol), [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None]);
         let servers = vec![ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap())];
@@ -156,6 +163,8 @@ mod tests {
         assert_eq!(derived(&mut upstreams, 0, Pool::Pinned), 1);
         assert_eq!(derived(&mut upstreams, 0, Pool::Shared), 2);
         assert_eq!(derived(&mut upstreams, 0, Pool::Pinned), 1);
+        assert_eq!(derived(&mut upstreams, 0, Pool::Fresh), 3);
+        assert_eq!(upstreams[3].pipeline, PipelineMode::Adaptive);
         assert_eq!((upstreams[1].name.as_str(), upstreams[1].pool), ("app (pinned)", Pool::Pinned));
         assert_eq!(upstreams[1].servers, upstreams[0].servers);
     }

@@ -18,7 +18,7 @@ const DAY_MIN: u16 = 1440;
 pub(crate) fn pool(text: &str) -> Result<String, String> {
     match text {
         "pinned" | "per-request" => Ok(text.to_owned()),
-        "shared" | "pipelined" => Err(format!(
+        "shared" | "pipelined" | "fresh" => Err(format!(
             "`{text}` would mix requests of different clients on one connection to servers that are not yours: write `pinned` or `per-request`"
         )),
         _ => Err("expected `pinned` or `per-request`".to_owned()),
@@ -241,7 +241,7 @@ mod tests {
     fn words_for_people() {
         table(realm, &[("weir of the office", "weir of the office")], &["", "a\"b", "a\\b", "ä", "a\n"]);
         table(user, &[("ann", "ann"), ("Jörg", "Jörg")], &["", "a:b", "a\n"]);
-        table(pool, &[("pinned", "pinned"), ("per-request", "per-request")], &["shared", "pipelined", ""]);
+        table(pool, &[("pinned", "pinned"), ("per-request", "per-request")], &["shared", "pipelined", "fresh", ""]);
         table(file, &[("/etc/weir/users", "/etc/weir/users"), ("users", "users")], &["", "a\nb"]);
         assert!(pool("shared").unwrap_err().contains("would mix"));
     }

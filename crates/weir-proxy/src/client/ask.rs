@@ -22,7 +22,7 @@ use crate::cross::router::Requests;
 use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
-use crate::plan::{ClientPlan, NO_ADDRESS, Plan, UpstreamPlan, Whose};
+use crate::plan::{ClientPlan, NO_ADDRESS, Plan, Pool, UpstreamPlan, Whose};
 use crate::request::client_address::{client_address, client_scheme, client_socket_address};
 use crate::request::destination::Destination;
 use crate::request::outgoing::{From, Outgoing};
@@ -259,10 +259,12 @@ fn private_of(
     whose: Option<Whose>,
     cx: &Context,
 ) -> Option<Private> {
+    let index = conns.exchange(slot).conn;
     if !cx.is_private(upstream as u16) {
+        // A request may have a connection of its own, which ends with its client.
+        conns.at_mut(index).flags.has_pool |= cx.plan.upstreams[upstream].pool == Pool::Fresh;
         return None;
     }
-    let index = conns.exchange(slot).conn;
     let original = original(conns, index, upstream, cx).cloned();
     let conn = conns.at_mut(index);
     conn.flags.has_pool = true;

@@ -98,8 +98,23 @@ pub struct ServerReport {
     pub penalty_for: Option<Doubt>,
     /// Unanswered requests that a connection may have now, 1 when it may not be pipelined.
     pub depth: u32,
+    /// With `pool "fresh"`.
+    pub fresh: Option<FreshReport>,
     /// By position.
     pub connections: Vec<ConnectionReport>,
+}
+
+/// Kept connections beside those that are made for one request, on one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreshReport {
+    /// Requests go on connections that are made for them.
+    pub in_force: bool,
+    /// Such connections, those that are being made included.
+    pub connections: u32,
+    /// From a request to the beginning of its answer on a kept connection lately: the 99th percentile, microseconds; None: not known.
+    pub kept_p99_us: Option<u64>,
+    /// The same on one that was made for it.
+    pub fresh_p99_us: Option<u64>,
 }
 
 /// One connection of the pool.

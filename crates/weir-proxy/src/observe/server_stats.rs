@@ -34,6 +34,12 @@ counters! {
     escapes: Total,
     /// Requests sent again after a failure.
     retries: Total,
+    /// Requests put on a connection that was made for them, with `pool "fresh"`.
+    fresh_requests: Total,
+    /// Such connections that could not be made, or ended before their answer.
+    fresh_failures: Total,
+    /// Times that kept connections were found to be worse, so that requests went on such.
+    fresh_turns: Total,
     /// Connects begun.
     connects: Total,
     /// Connects that failed.

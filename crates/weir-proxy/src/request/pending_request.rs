@@ -135,6 +135,8 @@ impl RequestFlags {
     pub const TUNNEL: RequestFlags = RequestFlags(32768);
     /// Was with a worker when that lost everything, perhaps because of it: that happens once.
     pub const WRECKED: RequestFlags = RequestFlags(16384);
+    /// The connection that was to be made for it alone (`pool "fresh"`) failed: it goes on one that others use.
+    pub const DETOURED: RequestFlags = RequestFlags(65536);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: RequestFlags) -> bool {
@@ -186,6 +188,7 @@ mod tests {
             RequestFlags::QUARANTINED,
             RequestFlags::WRECKED,
             RequestFlags::TUNNEL,
+            RequestFlags::DETOURED,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

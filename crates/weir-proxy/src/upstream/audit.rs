@@ -33,6 +33,7 @@ impl Upstreams {
                 .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
         audit_private(&self.private, &self.pool)?;
+        audit_fresh(&self.private, &self.pool)?;
         audit_gauges(&self.pool, &self.private, &self.isolation, cx)?;
         Ok(carried(&self.pool, &self.private, &self.isolation))
     }
@@ -64,12 +65,31 @@ fn audit_private(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
     equal("requests that wait for another round of connects", private.parked() as usize, parked)
 }
 
+/// What is counted of connections for one request beside a pool.
+fn audit_fresh(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
+    for index in pool.servers.keys().iter() {
+        let Some(fresh) = pool.servers[index].fresh.as_deref() else { continue };
+        let mine = || {
+            let conns = pool.conns.keys().map(|conn| pool.conns.at(conn));
+            conns.filter(|conn| conn.server == index && conn.owner.is_some() && conn.state() != ConnState::Tunnel)
+        };
+        equal("connections for one request", fresh.open as usize, mine().count())?;
+        let ready = mine().filter(|conn| conn.is_ready()).count();
+        equal("connections for one request that are up", fresh.ready as usize, ready)?;
+        let coming = private.attempts().filter(|approach| approach.server == index).count();
+        equal("requests for which one is being made", fresh.coming as usize, coming)?;
+        at_most("connections for one request", fresh.open as usize, pool.servers[index].limits.all as usize)?;
+    }
+    Ok(())
+}
+
 fn audit_gauges(pool: &Pool, private: &PrivatePools, isolation: &Isolation, cx: &Context) -> Result<(), String> {
     let waiting = isolation.waiting().count()
         + private.attempts().count()
         + pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
     let asked: usize = pool.servers.iter().map(|server| server.inflight as usize).sum();
-    let ready: usize = pool.servers.iter().map(|server| server.ready as usize).sum();
+    let fresh = |server: &Server| server.fresh.as_deref().map_or(0, |fresh| fresh.ready);
+    let ready: usize = pool.servers.iter().map(|server| (server.ready + fresh(server)) as usize).sum();
     equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
     equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
     equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
@@ -91,7 +111,8 @@ impl Pool {
         for index in self.servers.keys().iter() {
             let server = &self.servers[index];
             let mine = || self.conns.keys().map(|conn| self.conns.at(conn)).filter(|conn| conn.server == index);
-            let ready = mine().filter(|conn| conn.is_ready()).count();
+            let ready =
+                mine().filter(|conn| conn.is_ready() && (conn.owner.is_none() || server.fresh.is_none())).count();
             let asked: usize = mine().map(|conn| conn.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
             equal("requests on connections", asked, server.inflight as usize)?;

@@ -8,6 +8,7 @@ use super::Upstreams;
 use super::agenda::Ending;
 use super::aside::{flow, set_aside};
 use super::doubts::doubt_everywhere;
+use super::fresh::note_failure;
 use super::lost::{Loss, Lost};
 use super::pool::Event;
 use super::receive::answer_closed;
@@ -98,6 +99,10 @@ impl Upstreams {
             return tunnels::end(index, pool, cx);
         }
         let server = conn.server;
+        if conn.is_fruitless() && ending.loss != Loss::Ours {
+            note_failure(server, pool, cx);
+        }
+        let conn = pool.conns.at_mut(index);
         let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);

@@ -113,6 +113,7 @@ fn on_switch(
 #[inline]
 fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Context) {
     pool.pair(index).measure(cx);
+    pool.pair(index).compare(cx);
     let conn = pool.conns.at_mut(index);
     conn.reply.begin(cx.now_us);
     if conn.wait.silence != Silence::Short {

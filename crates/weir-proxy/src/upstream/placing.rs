@@ -79,7 +79,11 @@ impl Placing<'_> {
             Err(cause) => return Some(Place::Refused(cause)),
         };
         ask.server = chosen.server;
-        Some(self.place_at(self.groups.server_of(ask), chosen.way, ask, cx))
+        let server = self.groups.server_of(ask);
+        if self.goes_fresh(server, ask, cx) {
+            return Some(Place::Private(server));
+        }
+        Some(self.place_at(server, chosen.way, ask, cx))
     }
 
     /// Servers have died of requests like this one: the next turn of the quarantine is for it.

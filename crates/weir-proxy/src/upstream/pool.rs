@@ -128,13 +128,17 @@ impl Pool {
             }
         };
         conn.state = Standing(state);
+        let ready = match server.fresh.as_deref_mut() {
+            Some(fresh) if conn.owner.is_some() => &mut fresh.ready,
+            _ => &mut server.ready,
+        };
         match (was_ready, conn.is_ready()) {
             (false, true) => {
-                server.ready += 1;
+                *ready += 1;
                 cx.counters.upstream_connections.add(1);
             }
             (true, false) => {
-                server.ready -= 1;
+                *ready -= 1;
                 cx.counters.upstream_connections.sub(1);
             }
             _ => {}

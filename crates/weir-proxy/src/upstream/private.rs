@@ -9,6 +9,7 @@ use super::Upstreams;
 use super::agenda::Ending;
 use super::choose::Purpose;
 use super::connect::tell_unreachable;
+use super::fresh::fresh_failed;
 use super::groups::Groups;
 use super::judge::Health;
 use super::pool::{Event, Pool};
@@ -37,8 +38,9 @@ impl Upstreams {
         cx.actions.push_back(Action::ReceiveUpstream { socket });
         self.pool.transition(index, Event::Connected, cx);
         let machine = &mut self.pool.servers[server];
-        let revived = machine.contact.on_private_connected();
-        if machine.contact.take_told() {
+        // Whether others can be made is told by those of the pool.
+        let revived = machine.fresh.is_none() && machine.contact.on_private_connected();
+        if machine.fresh.is_none() && machine.contact.take_told() {
             self.pool.events.note(server, What::Reachable, cx);
         }
         let attempt = self.private.take_attempt(owner.client, Some(index), &mut self.pool, cx);
@@ -67,9 +69,12 @@ impl Upstreams {
         cx: &mut Context,
     ) {
         cx.counters.upstream_connect_failures.add(1);
-        let stats = &self.pool.servers[self.pool.conns.at(index).server].stats;
-        stats.connect_failures.add(1);
-        stats.closes.count(tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls));
+        let machine = &self.pool.servers[self.pool.conns.at(index).server];
+        machine.stats.connect_failures.add(1);
+        machine.stats.closes.count(tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls));
+        if machine.fresh.is_some() {
+            return fresh_failed(self, index, cx);
+        }
         match self.private.connect_failed(index, &mut self.pool, cx) {
             Failed::Waits => {}
             Failed::NoAddress(ConnectAttempt { waiting, timed_out, .. }) => {

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::fresh::{PATIENCE_US, count_coming, count_open};
 use super::pool::{Event, Pool};
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ConnKey, Key, ServerIndex};
@@ -260,6 +261,7 @@ impl PrivatePools {
 
     /// Takes a connection of one client out of the table.
     pub(super) fn remove(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+        count_open(index, false, pool);
         let conn = pool.conns.remove(index);
         if let Some(socket) = conn.socket {
             cx.actions.push_back(Action::CloseUpstream { socket });
@@ -279,6 +281,11 @@ impl PrivatePools {
     /// Requests that wait for another round.
     pub(super) fn parked(&self) -> u32 {
         self.parked
+    }
+
+    /// Whether a connection is being made for a request of a client.
+    pub(super) fn is_approaching(&self, client: ClientKey) -> bool {
+        self.by_client.get(client).is_some_and(|own| own.approach.is_some())
     }
 
     /// The request for which a connection of a client is being made.
@@ -326,6 +333,7 @@ impl PrivatePools {
         };
         cx.counters.queue_waiting.add(1);
         own.approach = Some(Box::new(attempt));
+        count_coming(server, true, pool);
         self.try_address(client, pool, cx);
     }
 
@@ -338,8 +346,9 @@ impl PrivatePools {
         let (server, last) = (attempt.server, attempt.more.is_empty());
         let machine = &pool.servers[server];
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
-        let deadline_us = cx.now_us + upstream.connect_timeout_us;
-        let owner = Owner { client, once: upstream.pool == plan::Pool::PerRequest };
+        let patience_us = if machine.fresh.is_some() { PATIENCE_US } else { u64::MAX };
+        let deadline_us = cx.now_us + upstream.connect_timeout_us.min(patience_us);
+        let owner = Owner { client, once: upstream.pool != plan::Pool::Pinned };
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut conn = UpstreamConn::of_owner(server, owner, cx.now_us);
@@ -349,6 +358,7 @@ impl PrivatePools {
         };
         let name = pool.conns.insert(conn);
         let index = name.0;
+        count_open(index, true, pool);
         pool.transition(index, Event::Connects { deadline_us }, cx);
         attempt.attempts.push(name);
         let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
@@ -403,6 +413,7 @@ impl PrivatePools {
     ) -> Option<ConnectAttempt> {
         let attempt = self.by_client.get_mut(client)?.approach.take()?;
         cx.counters.queue_waiting.sub(1);
+        count_coming(attempt.server, false, pool);
         self.parked -= u32::from(attempt.retry_us != u64::MAX);
         let why = if winner.is_some() { UpstreamEnd::LostRace } else { UpstreamEnd::Cancelled };
         for (index, generation) in &attempt.attempts {

@@ -278,8 +278,8 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
     // What waits because all connections are full would stand in line behind this one.
     let waiting = machine.waiting.unparked() / machine.made().max(1) as usize;
     let depth = before.depth + waiting as u32;
-    // How long a server takes that had to be asked twice is not what it usually takes.
-    if !pool.conns.at(index).wait.nudged {
+    // How long a server takes that had to be asked twice is not what it usually takes, nor what it takes on a connection made for one request.
+    if !pool.conns.at(index).wait.nudged && (pooled || machine.fresh.is_none()) {
         machine.learned.usual.on_answers(elapsed_us, answered);
         machine.learned.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
     }
@@ -429,7 +429,9 @@ fn on_end(
     conn.gate.probation = false;
     let answers = conn.history.answers;
     let machine = &mut pool.servers[server];
-    machine.learned.on_end(answers, persist, announced, pooled);
+    if machine.fresh.is_none() || pooled {
+        machine.learned.on_end(answers, persist, announced, pooled);
+    }
     if persist && !old && !early && poison.is_none() && pooled {
         machine.learned.trust.on_clean_answer(now_us, position);
     }
@@ -447,7 +449,10 @@ fn on_end(
         return Reading::Continue(());
     }
     // Nobody looks at this connection after the receive.
-    pool.servers[server].learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
+    let machine = &mut pool.servers[server];
+    if pooled || machine.fresh.is_none() {
+        machine.learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
+    }
     if behind {
         pool.doubt_server(server, Some(Doubt::NotPersistent), cx);
     }

@@ -3,6 +3,7 @@
 use super::Upstreams;
 use super::connection::{ConnState, UpstreamConn};
 use super::entry::Entry;
+use super::fresh::Fresh;
 use super::orders::NEVER_US;
 use super::pool::Pool;
 use super::server::Server;
@@ -99,6 +100,7 @@ impl View<'_> {
             penalty_us,
             penalty_for: server.learned.trust.penalty_for(self.cx.now_us),
             depth: if pipelined { server.learned.depth() } else { 1 },
+            fresh: server.fresh.as_deref().map(Fresh::report),
             connections: conns.map(|conn| self.report_connection(at, server, conn)).collect(),
         }
     }

@@ -162,8 +162,13 @@ impl Placing<'_> {
         self.private.charge(conn);
         self.outbox.mark(index, conn);
         let server = conn.server;
-        let (len, first) = (conn.entries.len(), conn.history.answers == 0 && conn.owner.is_none());
-        if len == 2 || self.pool.servers[server].watched {
+        let (len, pooled) = (conn.entries.len(), conn.owner.is_none());
+        let first = conn.history.answers == 0 && pooled;
+        let machine = &self.pool.servers[server];
+        if machine.fresh.is_some() && !pooled {
+            machine.stats.fresh_requests.add(1);
+        }
+        if len == 2 || machine.watched && pooled {
             self.pool.watch_late(index, cx);
         }
         if first && len == 1 {

@@ -25,6 +25,7 @@ use crate::placement::balance::{Measure, Statistic};
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
 use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
 use crate::upstream::connection::{ConnState, UpstreamConn};
+use crate::upstream::fresh::Fresh;
 use crate::upstream::lines::Lines;
 use crate::upstream::server_state::ServerState;
 
@@ -132,12 +133,14 @@ pub(crate) struct Server {
     pub kept: Option<u32>,
     /// How often a far connection may still be made anew.
     far_tries: u32,
-    /// Connections that are up.
+    /// Connections that are up, without those of [`Server::fresh`].
     pub ready: u32,
     /// Whether another one can be made.
     pub contact: Reachability,
     /// When a timer last was to go off because a connection has rested that what waits needs.
     pub rested_due_us: u64,
+    /// What there is besides, with `pool "fresh"`.
+    pub fresh: Option<Box<Fresh>>,
     /// Requests that wait.
     pub waiting: Lines,
     /// Requests wait, and each connection is looked at for a late answer.
@@ -178,7 +181,7 @@ impl Server {
                 anywhere: false,
                 private: pool.is_private(),
                 several: plan.servers.len() > 1,
-                pipeline_off: pool != Pool::Pipelined || mode == PipelineMode::Off || queue_size == 1,
+                pipeline_off: !Pool::PIPELINED.contains(&pool) || mode == PipelineMode::Off || queue_size == 1,
                 share_client: share == Share::Client,
             },
             limits,
@@ -191,6 +194,7 @@ impl Server {
             ready: 0,
             contact: Reachability::default(),
             rested_due_us: 0,
+            fresh: None,
             waiting: Lines::default(),
             watched: false,
             inflight: 0,
@@ -295,7 +299,8 @@ impl Server {
 
     /// Requests waiting or in flight, or connections of `tcp`; what is parked keeps nobody out.
     pub(crate) fn load(&self) -> u32 {
-        self.inflight - self.moved + self.waiting.unparked() as u32 + self.flows
+        let coming = self.fresh.as_deref().map_or(0, |fresh| fresh.coming);
+        self.inflight - self.moved + self.waiting.unparked() as u32 + self.flows + coming
     }
 
     /// Whether nothing is put on any of the connections that are up until the answer under way has ended, and no other can be

@@ -8,6 +8,7 @@ use super::Upstreams;
 use super::adopt::add_servers;
 use super::agenda::Agenda;
 use super::cancel::Cancelled;
+use super::fresh::Fresh;
 use super::groups::Groups;
 use super::isolation::Isolation;
 use super::judge::Health;
@@ -22,6 +23,7 @@ use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::observe::server_stats::ServerStats;
+use crate::plan;
 
 impl Upstreams {
     /// All servers of the plan, each of which counts into the one of `stats` at its slot, with the connections that are kept to them due to be made.
@@ -110,6 +112,7 @@ pub(super) fn machine(
     let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
     machine.standing = ServerState::new(hints.order(server));
     machine.mode.anywhere = cx.is_anywhere(upstream as u16);
+    machine.fresh = (plan.pool == plan::Pool::Fresh).then(|| Box::new(Fresh::new(cx.now_us)));
     machine.learned.usual = SlowDetector::new(plan.escape);
     machine.learned.lasting = hints.lasting[server.index()].clone();
     machine.notable_from = plan.notable_from();

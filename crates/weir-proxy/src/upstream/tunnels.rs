@@ -7,6 +7,7 @@ use weir_http::Trailers;
 use super::Upstreams;
 use super::agenda::Agenda;
 use super::connection::{ConnState, UpstreamConn};
+use super::fresh::count_open;
 use super::pool::{Event, Pool, take_requests};
 use super::private_pool::PrivatePools;
 use crate::action::Action;
@@ -32,7 +33,10 @@ pub(super) fn begin(
     take_requests(conn, &mut pool.servers[server], cx);
     pool.transition(index, Event::Joined(id), cx);
     match owner {
-        Some(owner) => private.disown(owner, index),
+        Some(owner) => {
+            count_open(index, false, pool);
+            private.disown(owner, index);
+        }
         None => {
             replace(server, position, pool, cx);
             agenda.serve(pool.servers[server].upstream);

@@ -20,6 +20,7 @@ mod cuts;
 mod doors;
 mod fallbacks;
 mod forward;
+mod fresh;
 mod glitches;
 mod health;
 mod late;

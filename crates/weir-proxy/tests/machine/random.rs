@@ -176,7 +176,7 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     assert_eq!(left, 0, "seed {seed}: requests are left behind");
     let open = world.open_conns().len();
     match pool {
-        Pool::Pipelined | Pool::Shared => assert_eq!(open, connections, "seed {seed}: connections"),
+        Pool::Pipelined | Pool::Shared | Pool::Fresh => assert_eq!(open, connections, "seed {seed}: connections"),
         Pool::Pinned => assert!(open <= world.clients.len(), "seed {seed}: {open} connections"),
         Pool::PerRequest | Pool::Tcp => assert_eq!(open, 0, "seed {seed}: connections"),
     }
@@ -234,7 +234,7 @@ fn servers_that_close_between_answers() {
 
 #[test]
 fn other_pools() {
-    for (n, pool) in [Pool::Shared, Pool::Pinned, Pool::PerRequest].into_iter().enumerate() {
+    for (n, pool) in [Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh].into_iter().enumerate() {
         for faults in [Faults { closes: 0, cuts: 0 }, Faults { closes: 10, cuts: 0 }, Faults { closes: 20, cuts: 20 }] {
             (0..SEEDS / 3).for_each(|seed| run_pool(seed * 3 + n as u64, faults, pool));
         }

@@ -69,7 +69,7 @@ pub fn turn(upstream: &mut UpstreamPlan, rng: &mut Rng) {
 /// Chooses whose the connections are.
 pub fn turn_pool(upstream: &mut UpstreamPlan, rng: &mut Rng) {
     if rng.chance(300) {
-        upstream.pool = *rng.pick(&[Pool::Shared, Pool::Pinned, Pool::PerRequest]);
+        upstream.pool = *rng.pick(&[Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh]);
     }
 }
 

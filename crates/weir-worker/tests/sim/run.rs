@@ -258,7 +258,7 @@ impl Run {
         let most = match upstream.pipeline {
             // Whatever clients do passes on.
             _ if upstream.is_tcp() => usize::MAX,
-            _ if upstream.pool != Pool::Pipelined => 1,
+            _ if !Pool::PIPELINED.contains(&upstream.pool) => 1,
             PipelineMode::Off => 1,
             PipelineMode::Depth(depth) => depth as usize,
             PipelineMode::Adaptive => usize::MAX,

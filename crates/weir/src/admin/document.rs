@@ -360,6 +360,19 @@ pub(crate) struct Upstream {
     pub(crate) servers: Vec<Server>,
 }
 
+/// Kept connections beside those that are made for one request.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Fresh {
+    /// Workers whose requests go on connections that are made for them, and all that told.
+    pub(crate) in_force: u32,
+    pub(crate) workers: u32,
+    pub(crate) connections: u32,
+    /// The worker's where it is highest.
+    pub(crate) kept_p99_us: Option<u64>,
+    pub(crate) fresh_p99_us: Option<u64>,
+}
+
 /// One server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -386,6 +399,8 @@ pub(crate) struct Server {
     pub(crate) penalty_us: u64,
     pub(crate) penalty_for: Option<String>,
     pub(crate) depth: u32,
+    /// With `pool "fresh"`.
+    pub(crate) fresh: Option<Fresh>,
     pub(crate) answers: Answers,
     /// Everything that is counted of it; a count with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,

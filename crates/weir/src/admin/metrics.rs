@@ -17,7 +17,7 @@ use weir_worker::WorkerReport;
 
 use super::arms;
 use super::exposition::{Exposition, Format, Label, Seconds, Type};
-use super::reading::{Now, Reading, ServerReading};
+use super::reading::{FreshNow, Now, Reading, ServerReading};
 use super::status::{Facts, gauge, state, up};
 use crate::reload::Told;
 
@@ -339,6 +339,32 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
         "Whether the server may be pipelined.",
         &now(|now| u32::from(now.trust == TrustState::Trusted)),
     );
+    servers_fresh(text, reading, names);
+}
+
+/// What is known of kept connections and of those that are made for one request, where they are compared.
+fn servers_fresh(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]]) {
+    let servers = || {
+        let all = reading.servers.iter().zip(names);
+        all.filter_map(|(server, labels)| Some((server.now.as_ref()?.fresh?, labels)))
+    };
+    let help = "Workers whose requests go on connections that are made for them (`pool \"fresh\"`).";
+    text.family("server_fresh_in_force", Type::Gauge, help);
+    servers().for_each(|(now, labels)| text.sample(labels, now.in_force));
+    text.family("server_fresh_connections", Type::Gauge, "Connections that were made for one request.");
+    servers().for_each(|(now, labels)| text.sample(labels, now.connections));
+    type P99 = fn(FreshNow) -> Option<u64>;
+    let kinds: [(&str, &str, P99); 2] = [
+        ("server_kept_p99_seconds", "on a kept connection", |now| now.kept_p99_us),
+        ("server_fresh_p99_seconds", "on one that was made for it", |now| now.fresh_p99_us),
+    ];
+    for (name, on, of) in kinds {
+        let help = format!("From a request to the beginning of its answer {on} lately, 99th percentile.");
+        text.family(name, Type::Gauge, &help);
+        servers()
+            .filter_map(|(now, labels)| Some((of(now)?, labels)))
+            .for_each(|(us, labels)| text.sample(labels, Seconds(us)));
+    }
 }
 
 #[cfg(test)]

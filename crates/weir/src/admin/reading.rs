@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::observe::counters::Totals;
 use weir_proxy::observe::histogram::Snapshot;
-use weir_proxy::observe::report::{ConnectionReport, ServerReport};
+use weir_proxy::observe::report::{ConnectionReport, FreshReport, ServerReport};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
@@ -135,6 +135,23 @@ pub(crate) struct Now {
     pub(crate) penalty_for: Option<Doubt>,
     /// Unanswered requests that a connection may have, on the worker that allows most.
     pub(crate) depth: u32,
+    /// With `pool "fresh"`.
+    pub(crate) fresh: Option<FreshNow>,
+}
+
+/// Kept connections beside those that are made for one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreshNow {
+    /// Workers that told, and those of them whose requests go on connections that are made for them.
+    pub(crate) workers: u32,
+    /// See above.
+    pub(crate) in_force: u32,
+    /// Such connections.
+    pub(crate) connections: u32,
+    /// From a request to the beginning of its answer, 99th percentile of the worker where that is highest.
+    pub(crate) kept_p99_us: Option<u64>,
+    /// See above.
+    pub(crate) fresh_p99_us: Option<u64>,
 }
 
 /// Reads again and again, and remembers the past.
@@ -341,6 +358,7 @@ impl Now {
             penalty_us: report.penalty_us,
             penalty_for: report.penalty_for,
             depth: report.depth,
+            fresh: report.fresh.map(FreshNow::of),
         }
     }
 
@@ -365,11 +383,32 @@ impl Now {
         self.failures = self.failures.max(other.failures);
         self.penalty_us = self.penalty_us.max(other.penalty_us);
         self.depth = self.depth.max(other.depth);
+        self.fresh = match (self.fresh, other.fresh) {
+            (Some(one), Some(other)) => Some(one.merged(other)),
+            (one, other) => one.or(other),
+        };
     }
 
     /// Whether requests can go there.
     pub(crate) fn is_usable(&self) -> bool {
         self.reachable && matches!(self.standing, State::Active)
+    }
+}
+
+impl FreshNow {
+    fn of(report: FreshReport) -> FreshNow {
+        let FreshReport { in_force, connections, kept_p99_us, fresh_p99_us } = report;
+        FreshNow { workers: 1, in_force: u32::from(in_force), connections, kept_p99_us, fresh_p99_us }
+    }
+
+    fn merged(self, other: FreshNow) -> FreshNow {
+        FreshNow {
+            workers: self.workers + other.workers,
+            in_force: self.in_force + other.in_force,
+            connections: self.connections + other.connections,
+            kept_p99_us: self.kept_p99_us.max(other.kept_p99_us),
+            fresh_p99_us: self.fresh_p99_us.max(other.fresh_p99_us),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Accepting, Bans, Certificate, Clients, Connections, Io, Latency, Limit, Name, Problem, Reload, Row, Server,
+    Accepting, Bans, Certificate, Clients, Connections, Fresh, Io, Latency, Limit, Name, Problem, Reload, Row, Server,
     ServerFile, ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
 };
 use crate::bans::{self, Figures, wall_us};
@@ -24,7 +24,7 @@ use crate::discovery;
 use crate::reload::Told;
 use crate::spreading::Spreading;
 
-use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
+use super::reading::{FreshNow, Lately, Now, Reading, ServerReading, WorkerReading};
 use super::window::{Counts, WINDOW};
 use super::{arms, usage};
 
@@ -316,11 +316,17 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
         penalty_us: now.map_or(0, |now| now.penalty_us),
         penalty_for: now.and_then(|now| now.penalty_for).map(|doubt| doubt.word().to_owned()),
         depth: now.map_or(0, |now| now.depth),
+        fresh: now.and_then(|now| now.fresh).map(fresh),
         answers: Counts::of(&reading.totals).answers.into(),
         totals: totals(&reading.totals),
         window: window(&reading.lately),
         last_problem: last_problem(reading),
     }
+}
+
+fn fresh(now: FreshNow) -> Fresh {
+    let FreshNow { workers, in_force, connections, kept_p99_us, fresh_p99_us } = now;
+    Fresh { in_force, workers, connections, kept_p99_us, fresh_p99_us }
 }
 
 /// Connections that are established.

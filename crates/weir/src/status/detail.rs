@@ -70,6 +70,9 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
         ("answers", listed(status.statuses.iter().map(|(status, count)| (status.to_string(), *count)))),
         ("trust", trust(server)),
     ];
+    if let Some(fresh) = &server.fresh {
+        facts.push(("fresh", self::fresh(fresh)));
+    }
     for (name, key) in [("doubts", "doubts"), ("glitches", "glitches"), ("closes", "closes")] {
         let counts = server.totals.get(key).and_then(|value| value.as_object()).into_iter().flatten();
         facts.push((name, listed(counts.map(|(word, count)| (word.clone(), count.as_u64().unwrap_or(0))))));
@@ -124,6 +127,17 @@ fn trust(server: &document::Server) -> String {
         word => word.to_owned(),
     };
     format!("{word}; depth {}", server.depth)
+}
+
+/// How requests go with `pool "fresh"`, and why.
+pub(crate) fn fresh(fresh: &document::Fresh) -> String {
+    let way = match fresh.in_force {
+        0 => "kept connections are used".to_owned(),
+        all if all == fresh.workers => "each request has a connection of its own".to_owned(),
+        some => format!("each request has a connection of its own on {some} of {} workers", fresh.workers),
+    };
+    let known = |us: Option<u64>| if us.is_some() { time(us) } else { "unknown".to_owned() };
+    format!("{way}: p99 to the first byte {} kept, {} fresh", known(fresh.kept_p99_us), known(fresh.fresh_p99_us))
 }
 
 /// Counts with their names; what never occurred is left out.

@@ -315,6 +315,9 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
         }
         _ => {}
     }
+    if let Some(fresh) = server.fresh.as_ref().filter(|fresh| fresh.in_force > 0) {
+        parts.push(super::detail::fresh(fresh));
+    }
     if let Some(problem) = problem.filter(|problem| problem.ago_us < OLD_US && why != Some(&problem.word)) {
         parts.push(format!("last problem: {}", ago(problem)));
     }

@@ -20,6 +20,7 @@ mod failures;
 mod figures;
 mod forgotten;
 mod forward;
+mod fresh;
 mod glitches;
 mod health;
 mod hostile_requests;

@@ -65,7 +65,7 @@ fn requests_are_answered(io: Io) {
 }
 
 fn every_pool_can_have_them(io: Io) {
-    for pool in ["pipelined", "shared", "pinned", "per-request"] {
+    for pool in ["pipelined", "shared", "pinned", "per-request", "fresh"] {
         let (server, scratch) = (Server::start(Honest), Scratch::new());
         let front = UnixFront::start(&scratch.path("app.sock"), server.address);
         let upstream =

@@ -1,0 +1,232 @@
+//! Whether kept connections to a server are worse than fresh ones, as one worker sees it (`pool "fresh"`). Pure.
+//!
+//! In front of servers whose workers do one request after the other, a kept connection ties its requests to the worker that accepted it, busy or
+//! not, while a fresh one is accepted by a worker that has nothing else to do. What is better is measured: one request in [`PROBE_EVERY`], or one each
+//! [`PROBE_US`], goes the way that the others don't; on what is known to be worse one in [`PROBE_WORSE_EVERY`]. Compared are the 99th percentiles of the time from a request to the beginning
+//! of its answer, which for a fresh connection has its connect in it. They are those of two small histograms, whose counts are halved every [`HALF_US`]; of
+//! what only probes use later, since that one answer in a hundred is slow shows in hundreds of answers.
+//!
+//! Called by [`super::fresh`]. Bounds: 2 KiB for each server and worker, only with this pool; a percentile is at most an eighth too high.
+//! docs/semantics.md §8.
+
+use crate::base::log_buckets::Scale;
+
+/// One request in so many goes the other way.
+const PROBE_EVERY: u32 = 100;
+/// The same until fresh connections are known for the first time.
+const PROBE_EVERY_AT_FIRST: u32 = 16;
+/// One goes on a fresh connection when none has for so long.
+const PROBE_US: u64 = 1_000_000;
+/// One request in so many goes on a kept connection while those are worse: also where each fourth of them is slow, less than one request in 1,000
+/// is slow for that.
+const PROBE_WORSE_EVERY: u32 = 400;
+/// Or when none has for so long,
+const PROBE_WORSE_US: u64 = 5_000_000;
+/// but not more than one in so many.
+const PROBE_WORSE_LEAST: u32 = 10;
+/// Kept connections are worse when they take more than so many times as long as fresh ones,
+const WORSE_TIMES: u64 = 4;
+/// and so much longer.
+const WORSE_US: u64 = 1_000;
+/// They are good again when they take less than so many times as long,
+const GOOD_TIMES: u64 = 2;
+/// or hardly longer.
+const GOOD_US: u64 = 500;
+/// Fresh connections that fail in a row after which none is made
+pub(crate) const FAILURES_MAX: u32 = 8;
+/// for so long.
+const PAUSE_US: u64 = 10_000_000;
+/// Counts are halved after so long,
+const HALF_US: u64 = 5_000_000;
+/// those of what only probes use after so many answers,
+const HALF_PROBES: u32 = 128;
+/// or after so long.
+const HALF_US_MAX: u64 = 60_000_000;
+/// Answers without which nothing is judged.
+const SAMPLES_MIN: u32 = 8;
+/// Answers on fresh connections from which on one of them may be slow by chance.
+const CHANCE_MIN: u32 = 16;
+
+/// Steps an octave, as a power of two.
+const STEP_BITS: u32 = 3;
+type Buckets = Scale<STEP_BITS>;
+/// Longer times (a minute and more) count as this.
+const TIME_BITS: u32 = 26;
+const BUCKETS: usize = Buckets::buckets(TIME_BITS);
+/// What one answer adds, so that halves of it still count.
+const WEIGHT: u32 = 64;
+
+/// Times of one kind lately. `total` is the sum of `counts`.
+#[derive(Debug, Clone)]
+struct Recent {
+    counts: Box<[u32; BUCKETS]>,
+    total: u32,
+    /// Answers since the counts were halved.
+    news: u32,
+    halved_us: u64,
+}
+
+impl Recent {
+    fn new(now_us: u64) -> Recent {
+        Recent { counts: Box::new([0; BUCKETS]), total: 0, news: 0, halved_us: now_us }
+    }
+
+    /// `probed`: only probes use it.
+    fn record(&mut self, now_us: u64, time_us: u64, probed: bool) {
+        let age_us = now_us.saturating_sub(self.halved_us);
+        let (is_old, has_enough) = match probed {
+            true => (self.news >= HALF_PROBES, true),
+            false => (age_us >= HALF_US, self.news >= SAMPLES_MIN),
+        };
+        // 2^20 answers fit, whatever their weight.
+        if self.total >= WEIGHT << 20 || is_old && has_enough || age_us >= HALF_US_MAX {
+            self.halve(now_us);
+        }
+        self.counts[Buckets::bucket(time_us.min((1 << TIME_BITS) - 1))] += WEIGHT;
+        (self.total, self.news) = (self.total + WEIGHT, self.news.saturating_add(1));
+    }
+
+    fn halve(&mut self, now_us: u64) {
+        self.counts.iter_mut().for_each(|count| *count /= 2);
+        self.total = self.counts.iter().sum();
+        (self.news, self.halved_us) = (0, now_us);
+    }
+
+    /// Only probes use it from now on, which are few: what is known does not weigh more than they will.
+    fn lighten(&mut self, now_us: u64) {
+        while self.total > HALF_PROBES * WEIGHT {
+            self.halve(now_us);
+        }
+    }
+
+    /// The 99th percentile, microseconds; None: too little has come. One answer of [`CHANCE_MIN`] may be slower, with `chance`.
+    fn p99_us(&self, chance: bool) -> Option<u64> {
+        if self.total < SAMPLES_MIN * WEIGHT {
+            return None;
+        }
+        let forgiven = if chance && self.total >= CHANCE_MIN * WEIGHT { WEIGHT } else { 0 };
+        let mut above = forgiven.max(self.total / 100);
+        for (bucket, count) in self.counts.iter().enumerate().rev() {
+            if *count > above {
+                return Some(Buckets::first(bucket) + Buckets::width(bucket) - 1);
+            }
+            above -= count;
+        }
+        None
+    }
+}
+
+/// Which connections a request uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One that is kept, and shared.
+    Kept,
+    /// One that is made for it.
+    Fresh,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    kept: Recent,
+    fresh: Recent,
+    /// Requests go on fresh connections.
+    in_force: bool,
+    /// Fresh ones have been known at some time.
+    known: bool,
+    /// Requests since one went the other way, and when that was.
+    since_probe: u32,
+    probed_us: u64,
+    /// Fresh connections that failed in a row.
+    failures: u32,
+    /// None is made before.
+    paused_until_us: u64,
+}
+
+impl Comparison {
+    /// Of connections of which nothing is known.
+    pub(crate) fn new(now_us: u64) -> Comparison {
+        Comparison {
+            kept: Recent::new(now_us),
+            fresh: Recent::new(now_us),
+            in_force: false,
+            known: false,
+            since_probe: 0,
+            probed_us: now_us,
+            failures: 0,
+            paused_until_us: 0,
+        }
+    }
+
+    /// How the next request goes. `may_probe`: it may go another way than the others.
+    pub(crate) fn next(&mut self, now_us: u64, may_probe: bool) -> Kind {
+        let (usual, other) = if self.in_force { (Kind::Fresh, Kind::Kept) } else { (Kind::Kept, Kind::Fresh) };
+        if !may_probe || now_us < self.paused_until_us {
+            return usual;
+        }
+        self.since_probe += 1;
+        let (every, after_us, at_least) = match self.in_force {
+            true => (PROBE_WORSE_EVERY, PROBE_WORSE_US, PROBE_WORSE_LEAST),
+            false if self.known => (PROBE_EVERY, PROBE_US, 1),
+            false => (PROBE_EVERY_AT_FIRST, PROBE_US, 1),
+        };
+        let is_time = now_us >= self.probed_us + after_us && self.since_probe >= at_least;
+        if self.since_probe < every && !is_time {
+            return usual;
+        }
+        (self.since_probe, self.probed_us) = (0, now_us);
+        other
+    }
+
+    /// An answer has begun, so long after its request had come. True: requests go on fresh connections from now on.
+    pub(crate) fn record(&mut self, kind: Kind, now_us: u64, time_us: u64) -> bool {
+        match kind {
+            Kind::Kept => self.kept.record(now_us, time_us, self.in_force),
+            Kind::Fresh => {
+                self.failures = 0;
+                self.fresh.record(now_us, time_us, !self.in_force);
+            }
+        }
+        self.judge(now_us)
+    }
+
+    fn judge(&mut self, now_us: u64) -> bool {
+        let [Some(kept_us), Some(fresh_us)] = self.p99s_us() else { return false };
+        self.known = true;
+        let was = self.in_force;
+        self.in_force = match was {
+            false => kept_us > WORSE_TIMES * fresh_us && kept_us >= fresh_us + WORSE_US,
+            true => kept_us >= GOOD_TIMES * fresh_us && kept_us >= fresh_us + GOOD_US,
+        };
+        match (was, self.in_force) {
+            (false, true) => self.kept.lighten(now_us),
+            (true, false) => self.fresh.lighten(now_us),
+            _ => {}
+        }
+        self.in_force && !was
+    }
+
+    /// A fresh connection could not be made, or ended before its answer began.
+    pub(crate) fn on_failure(&mut self, now_us: u64) {
+        self.failures += 1;
+        if self.failures >= FAILURES_MAX {
+            // What was known of them is not true any more.
+            self.fresh = Recent::new(now_us);
+            (self.failures, self.in_force, self.known) = (0, false, true);
+            self.paused_until_us = now_us + PAUSE_US;
+        }
+    }
+
+    /// Whether requests go on fresh connections now.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.in_force
+    }
+
+    /// The 99th percentiles of kept and of fresh connections, microseconds; None: too little is known.
+    pub(crate) fn p99s_us(&self) -> [Option<u64>; 2] {
+        [self.kept.p99_us(false), self.fresh.p99_us(true)]
+    }
+}
+
+#[cfg(test)]
+mod tests;
