@@ -265,8 +265,8 @@ pub(crate) struct ForwardArgs {
 /// `weir origin`.
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
-Answers /?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1, /echo, /sum, /page, and /__stats as JSON. \
-burn keeps the thread busy. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
+Answers /?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1, /echo, /sum, /page, and /__stats as JSON. \
+burn keeps the thread busy, block has it sleep, up to 10 s. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
 {}
 Example:
   weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'
@@ -275,6 +275,9 @@ pub(crate) struct OriginArgs {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9090")]
     pub(crate) listen: SocketAddr,
+    /// Listen at this path as well; all threads share that listener
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Option<PathBuf>,
     /// Threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: Option<u32>,

@@ -37,7 +37,7 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     run::patiently(|| run::check_free(&arguments.listen.into(), None)).map_err(|error| Failure::binding(&error))?;
     let log = arguments.log.as_deref().map(open_log).transpose()?;
     let seal = seal(arguments).map_err(|why| Failure::Usage(format!("weir origin: {why}\n")))?;
-    let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log, seal };
+    let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), unix: arguments.unix.clone(), log, seal };
     let origin = spawn_with(options, conduct).map_err(|error| Failure::binding(&error))?;
     let begin = Instant::now();
     terminal::print_error(&format!(

@@ -1,8 +1,9 @@
-//! Work for `?burn=`: keeps the thread busy for an amount of processor time, as an application does.
+//! Work for `?burn=` and `?block=`: keeps the thread from others for an amount of processor time, or asleep, as an application does.
 //!
 //! Called by `connection.rs`; the whole thread serves nobody else meanwhile, which is what busy workers are about.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -19,6 +20,11 @@ pub(super) fn burn(cpu_us: u64) {
             value = black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
         }
     }
+}
+
+/// Sleeps, as who waits for a database does.
+pub(super) fn block(us: u64) {
+    std::thread::sleep(Duration::from_micros(us));
 }
 
 /// Processor time of this thread, microseconds.

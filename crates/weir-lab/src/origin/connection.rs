@@ -11,11 +11,12 @@ use weir_http::{Chunk, ChunkedDecoder, Fields, HeadScan, Limits, RequestBody, Re
 use weir_io::Payload;
 
 use super::badly::Drip;
-use super::burn::burn;
+use super::burn::{block, burn};
 use super::mischief::Mischief;
 use super::plan::Plan;
 use super::reply::{Answer, Stream};
 use super::stats::{OriginStats, ThreadStats};
+use super::wanted::Cost;
 
 /// Replies that may wait behind a send; more pipelined requests wait unread.
 const OUT_BYTES_MAX: usize = 256 * 1024;
@@ -361,11 +362,12 @@ impl Connection {
     fn finish(&mut self, scene: &mut Scene<'_>, plan: Plan) {
         let is_exempt = plan.is_exempt();
         let Some(mut answer) = plan.into_answer() else { return };
-        let (mut delay_us, burn_us) = answer.wanted.cost_us_of(scene.counts.requests);
-        if burn_us > 0 {
+        let Cost { mut delay_us, burn_us, block_us } = answer.wanted.cost_of(scene.counts.requests);
+        if burn_us + block_us > 0 {
             // For a while nothing else is told.
             scene.told.publish(scene.counts);
             burn(burn_us);
+            block(block_us);
         }
         if scene.mischief.is_some() && !is_exempt {
             match self.spoil(scene, &mut answer) {

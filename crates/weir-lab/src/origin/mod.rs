@@ -6,7 +6,7 @@
 //! | target | answer |
 //! |---|---|
 //! | `/` | three bytes, `ok\n`; the demo's page when a browser asks |
-//! | `/?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1` | what is asked for, any combination; unknown keys are ignored |
+//! | `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1` | what is asked for, any combination; unknown keys are ignored |
 //! | `/echo` | the request as it came: request line, fields, empty line, decoded body (up to 16 MiB) |
 //! | `/sum` | length and FNV-1a of the request's decoded body, of any length |
 //! | `/page` | the demo's page |
@@ -34,11 +34,13 @@ mod tests;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use weir_io::{Driver, IoChoice, Options, Waker, available_cores, bind_listener, pin_to};
+use weir_io::{Driver, IoChoice, Options, SocketFile, Waker, available_cores, bind_listener, bind_unix, pin_to};
 use weir_tls::{Seal, Sealed};
 
 pub use misbehave::{Kind, Misbehaviours, help as misbehaviours_help};
@@ -52,6 +54,8 @@ use stats::ThreadStats;
 
 /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn).
 const BACKLOG: u32 = 65_535;
+/// Who may connect at a path: anybody, as at its address.
+const UNIX_MODE: u32 = 0o666;
 
 /// Which thread gets a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,6 +85,8 @@ pub struct Conduct {
     pub misbehaviours: Misbehaviours,
     /// Which thread gets a new connection.
     pub accept: Accept,
+    /// A path at which it listens as well; all threads have that listener, for there is no other way.
+    pub unix: Option<PathBuf>,
     /// Gets the first line of each request before that is answered: what is there was received, even if the process is
     /// killed the next moment.
     pub log: Option<File>,
@@ -111,6 +117,14 @@ pub struct OriginHandle {
     shared: Arc<Shared>,
     wakers: Vec<Arc<dyn Waker>>,
     joins: Vec<JoinHandle<io::Result<()>>>,
+    /// The path that it listens at, which goes with it.
+    _file: Option<SocketFile>,
+}
+
+/// What one thread listens on.
+struct Listeners {
+    tcp: TcpListener,
+    unix: Option<OwnedFd>,
 }
 
 /// What a thread reports once it serves: how to wake it and the driver's name.
@@ -137,7 +151,7 @@ pub fn spawn_misbehaving(options: OriginOptions, misbehaviours: Misbehaviours) -
 /// # Errors
 /// As [`spawn`].
 pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<OriginHandle> {
-    let Conduct { misbehaviours, accept, log, seal } = conduct;
+    let Conduct { misbehaviours, accept, unix, log, seal } = conduct;
     let count = options.threads.max(1);
     let first = bind_listener(options.listen, BACKLOG)?;
     let local = first.local_addr()?;
@@ -148,13 +162,15 @@ pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<Origin
             Accept::Shared => listeners[0].try_clone()?,
         });
     }
+    let (unix, file) = unix.map(|path| bind_unix(&path, BACKLOG, UNIX_MODE, None)).transpose()?.unzip();
     let threads = (0..count).map(|_| ThreadStats::default()).collect();
     let mischief = Mischief::new(misbehaviours);
     let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log, seal });
-    let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new() };
+    let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new(), _file: file };
     let cores = accept.cores(count);
     for (thread, listener) in listeners.into_iter().enumerate() {
-        handle.start(options.io, accept, (thread, cores.get(thread).copied()), listener)?;
+        let unix = unix.as_ref().map(OwnedFd::try_clone).transpose()?;
+        handle.start(options.io, accept, (thread, cores.get(thread).copied()), Listeners { tcp: listener, unix })?;
     }
     Ok(handle)
 }
@@ -219,13 +235,13 @@ impl OriginHandle {
         io: IoChoice,
         accept: Accept,
         (thread, core): (usize, Option<usize>),
-        listener: TcpListener,
+        listeners: Listeners,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let (report, reported) = mpsc::sync_channel::<Started>(1);
         let join = std::thread::Builder::new().name(format!("origin-{thread}")).spawn(move || {
             core.map(pin_to);
-            let user = Thread { shared, thread, listener, report };
+            let user = Thread { shared, thread, accept, listeners, report };
             with_driver(io, accept.driver_options(), user)
         })?;
         self.joins.push(join);
@@ -271,7 +287,8 @@ impl Drop for OriginHandle {
 struct Thread {
     shared: Arc<Shared>,
     thread: usize,
-    listener: TcpListener,
+    accept: Accept,
+    listeners: Listeners,
     report: mpsc::SyncSender<Started>,
 }
 
@@ -281,7 +298,7 @@ impl UseDriver for Thread {
     fn run<D: Driver>(self, driver: D) -> io::Result<()> {
         // The receiver waits for exactly this message; it can't be gone.
         let _ = self.report.send(Ok((driver.waker(), driver.name())));
-        Server::new(Sealed::new(driver), self.shared, self.thread).run(self.listener)
+        Server::new(Sealed::new(driver), self.shared, self.thread, self.accept).run(self.listeners)
     }
 
     fn failed(self, error: io::Error) -> io::Result<()> {

@@ -5,7 +5,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Write as _};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,10 +13,10 @@ use weir_http::{Fields, Limits, http_date};
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
 use weir_tls::Sealed;
 
-use super::Shared;
 use super::connection::{Connection, Scene};
 use super::misbehave::Kind;
 use super::stats::OriginStats;
+use super::{Accept, Listeners, Shared};
 
 /// Token of the listener; connections use their slot.
 const LISTENER: Token = Token::MAX;
@@ -40,6 +39,8 @@ struct Slot {
     machine: Connection,
     sending: bool,
     receive: Receive,
+    /// It has asked for something already.
+    served: bool,
     /// Pipelined requests come in bulk here: large buffers.
     large: bool,
     /// The delay that a timer was set for.
@@ -65,10 +66,11 @@ pub(super) struct Server<D: Driver> {
     date_s: u64,
     shared: Arc<Shared>,
     thread: usize,
+    accept: Accept,
 }
 
 impl<D: Driver> Server<D> {
-    pub(super) fn new(driver: Sealed<D>, shared: Arc<Shared>, thread: usize) -> Server<D> {
+    pub(super) fn new(driver: Sealed<D>, shared: Arc<Shared>, thread: usize, accept: Accept) -> Server<D> {
         Server {
             lines: shared.log.as_ref().map(|_| Vec::new()),
             driver,
@@ -83,6 +85,7 @@ impl<D: Driver> Server<D> {
             date_s: 0,
             shared,
             thread,
+            accept,
         }
     }
 
@@ -90,8 +93,11 @@ impl<D: Driver> Server<D> {
     ///
     /// # Errors
     /// The driver's.
-    pub(super) fn run(&mut self, listener: TcpListener) -> io::Result<()> {
-        let listener = self.driver.listen(listener, LISTENER)?;
+    pub(super) fn run(&mut self, listeners: Listeners) -> io::Result<()> {
+        let listener = self.driver.listen(listeners.tcp, LISTENER)?;
+        if let Some(unix) = listeners.unix {
+            self.driver.listen(unix, LISTENER)?;
+        }
         if let Some(seal) = &self.shared.seal {
             self.driver.seal(listener, Arc::clone(seal), HANDSHAKE_US);
         }
@@ -104,6 +110,10 @@ impl<D: Driver> Server<D> {
                 self.counts.misbehaved.add(Kind::Freeze);
             }
             self.refresh_date();
+            if self.accept == Accept::Shared {
+                // Who took a connection because it was idle does what comes on that first.
+                completions.sort_by_key(|completion| self.is_served(completion));
+            }
             for completion in completions.drain(..) {
                 self.handle(completion);
             }
@@ -111,6 +121,13 @@ impl<D: Driver> Server<D> {
             self.publish();
         }
         Ok(())
+    }
+
+    /// Whether something is about a connection that has asked before.
+    fn is_served(&self, completion: &Completion) -> bool {
+        let index = usize::try_from(completion.token).unwrap_or(usize::MAX);
+        let slot = self.slots.get(index).and_then(Option::as_ref);
+        slot.is_some_and(|slot| slot.socket == completion.socket && slot.served)
     }
 
     fn publish(&mut self) {
@@ -165,8 +182,16 @@ impl<D: Driver> Server<D> {
         }
         let receive = Receive::Many(Class::Small);
         let machine = Connection::new(self.spare.pop().unwrap_or_default());
-        let slot =
-            Slot { socket, machine, sending: false, receive, large: false, timer_us: None, linger_until_us: None };
+        let slot = Slot {
+            socket,
+            machine,
+            sending: false,
+            receive,
+            served: false,
+            large: false,
+            timer_us: None,
+            linger_until_us: None,
+        };
         let index = self.free.pop().unwrap_or(self.slots.len());
         if index == self.slots.len() {
             self.slots.push(Some(slot));
@@ -317,6 +342,7 @@ impl<D: Driver> Server<D> {
 
 impl Slot {
     fn input(&mut self, scene: &mut Scene<'_>, bytes: &[u8]) {
+        self.served = true;
         self.large |= bytes.len() >= SMALL_BYTES;
         self.machine.handle_input(scene, bytes);
     }

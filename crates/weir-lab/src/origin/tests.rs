@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -239,20 +240,29 @@ fn a_taken_port_is_refused_clearly_and_stop_ends_open_connections() {
 
 #[test]
 fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
-    for io in [IoChoice::Epoll, IoChoice::Uring] {
+    let path = std::env::temp_dir().join(format!("weir-origin-{}.sock", std::process::id()));
+    for (io, what) in
+        [(IoChoice::Epoll, "burn"), (IoChoice::Epoll, "block"), (IoChoice::Uring, "burn"), (IoChoice::Uring, "block")]
+    {
         let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io };
-        let origin = match spawn_with(options, Conduct { accept: Accept::Shared, ..Conduct::default() }) {
+        let conduct = Conduct { accept: Accept::Shared, unix: Some(path.clone()), ..Conduct::default() };
+        let origin = match spawn_with(options, conduct) {
             Ok(origin) => origin,
             Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
             Err(error) => panic!("{error}"),
         };
         let mut busy = connect(&origin);
-        busy.write_all(b"GET /?burn=1500 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        busy.write_all(format!("GET /?{what}=1500 HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
         // Its thread takes no other connection from then on.
         until(&origin, |stats| stats.receives == 1);
         // By a hash half of these would wait for the busy thread; one of 2^16 runs finds none of them.
         for _ in 0..16 {
             assert!(exchange(&origin, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("ok\n"));
+            let mut unix = UnixStream::connect(&path).unwrap();
+            unix.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            let mut text = String::new();
+            unix.read_to_string(&mut text).unwrap();
+            assert!(text.ends_with("ok\n"), "{text}");
         }
         busy.set_nonblocking(true).unwrap();
         let silent = busy.read(&mut [0]).unwrap_err();

@@ -4,7 +4,7 @@
 
 use crate::units::time_us;
 
-/// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1` describes; any part may be missing.
+/// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1` describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
@@ -15,7 +15,9 @@ pub(super) struct Wanted {
     pub(super) delay_us: u64,
     /// Processor time that the reply costs, microseconds. Default 0.
     pub(super) burn_us: u64,
-    /// Delay, and cost, only each so manieth request of a thread; from 1, the default.
+    /// How long the thread sleeps for the reply, microseconds, and serves nobody. Default 0.
+    pub(super) block_us: u64,
+    /// Delay, cost and sleep only each so manieth request of a thread; from 1, the default.
     pub(super) every: u64,
     /// Send the body in the chunked coding instead of with a length.
     pub(super) chunked: bool,
@@ -25,7 +27,7 @@ pub(super) struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { size: None, status: 200, delay_us: 0, burn_us: 0, every: 1, chunked: false, close: false }
+        Wanted { size: None, status: 200, delay_us: 0, burn_us: 0, block_us: 0, every: 1, chunked: false, close: false }
     }
 }
 
@@ -33,11 +35,25 @@ impl Default for Wanted {
 const DELAY_US_MAX: u64 = 600_000_000;
 /// Most processor time that a reply may cost: ten seconds.
 const BURN_US_MAX: u64 = 10_000_000;
+/// Longest sleep of a thread for a reply: ten seconds.
+const BLOCK_US_MAX: u64 = 10_000_000;
+
+/// What a reply costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Cost {
+    /// How long it waits, microseconds.
+    pub(super) delay_us: u64,
+    /// Processor time of the thread, microseconds.
+    pub(super) burn_us: u64,
+    /// Sleep of the thread, microseconds.
+    pub(super) block_us: u64,
+}
 
 impl Wanted {
-    /// How long the reply to the `nth` request of this thread waits, and the processor time that it costs.
-    pub(super) fn cost_us_of(&self, nth: u64) -> (u64, u64) {
-        if nth.is_multiple_of(self.every) { (self.delay_us, self.burn_us) } else { (0, 0) }
+    /// What the reply to the `nth` request of this thread costs.
+    pub(super) fn cost_of(&self, nth: u64) -> Cost {
+        let Wanted { delay_us, burn_us, block_us, .. } = *self;
+        if nth.is_multiple_of(self.every) { Cost { delay_us, burn_us, block_us } } else { Cost::default() }
     }
 
     /// Reads a query (without the `?`). None when a known key has a value that can't be meant. Unknown keys are
@@ -52,6 +68,7 @@ impl Wanted {
                 b"status" => wanted.status = status(value)?,
                 b"delay" => wanted.delay_us = time(value, DELAY_US_MAX)?,
                 b"burn" => wanted.burn_us = time(value, BURN_US_MAX)?,
+                b"block" => wanted.block_us = time(value, BLOCK_US_MAX)?,
                 b"every" => wanted.every = number(value).filter(|every| *every > 0)?,
                 b"chunked" => wanted.chunked = flag(value)?,
                 b"close" => wanted.close = flag(value)?,
@@ -97,20 +114,22 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_unknown_ones_are_ignored() {
-        let query = b"size=5000000000&status=404&id=7&delay=20&burn=500us&every=3&chunked=1&close";
+        let query = b"size=5000000000&status=404&id=7&delay=20&burn=500us&block=25ms&every=3&chunked=1&close";
         let wanted = Wanted::from_query(query).unwrap();
         let expected = Wanted {
             size: Some(5_000_000_000),
             status: 404,
             delay_us: 20_000,
             burn_us: 500,
+            block_us: 25_000,
             every: 3,
             chunked: true,
             close: true,
         };
         assert_eq!(wanted, expected);
-        let costs: Vec<(u64, u64)> = (1..=4).map(|nth| wanted.cost_us_of(nth)).collect();
-        assert_eq!(costs, [(0, 0), (0, 0), (20_000, 500), (0, 0)]);
+        let costs: Vec<Cost> = (1..=4).map(|nth| wanted.cost_of(nth)).collect();
+        let cost = Cost { delay_us: 20_000, burn_us: 500, block_us: 25_000 };
+        assert_eq!(costs, [Cost::default(), Cost::default(), cost, Cost::default()]);
         assert_eq!(Wanted::from_query(b""), Some(Wanted::default()));
         assert_eq!(Wanted::from_query(b"chunked=0&close=0"), Some(Wanted::default()));
     }
@@ -120,9 +139,17 @@ mod tests {
         for query in ["size=", "size=-1", "size=1k", "size=99999999999999999999", "status=99", "status=101"] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
-        for query in
-            ["status=600", "every=0", "delay=600001", "delay=x", "burn=11s", "burn=5m", "chunked=2", "close=yes"]
-        {
+        for query in [
+            "status=600",
+            "every=0",
+            "delay=600001",
+            "delay=x",
+            "burn=11s",
+            "burn=5m",
+            "block=11s",
+            "chunked=2",
+            "close=yes",
+        ] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
     }

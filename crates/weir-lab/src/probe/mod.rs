@@ -84,7 +84,7 @@ pub fn run(options: &ProbeOptions, summary: &Mutex<Summary>, mut tell: impl FnMu
         found.seconds = begin.elapsed().as_secs_f64();
         found.connections += u64::from(is_made);
         found.renewed += u64::from(renewed == Ok(true));
-        let is_worth_telling = found.record(&outcome) || matches!(outcome, Outcome::Failed { .. });
+        let is_worth_telling = found.record(&outcome, is_new) || matches!(outcome, Outcome::Failed { .. });
         let finding = is_worth_telling.then_some(Finding { number, at, outcome });
         let next = tell(&found, finding.as_ref());
         drop(found);

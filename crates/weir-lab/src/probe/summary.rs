@@ -42,6 +42,38 @@ pub struct Summary {
     first_byte: Latencies,
     body: Latencies,
     total: Latencies,
+    /// Of the first requests on their connections, and of the others.
+    first: Part,
+    kept: Part,
+}
+
+/// Requests that have in common whether their connection was there before.
+#[derive(Debug)]
+struct Part {
+    requests: u64,
+    slow: u64,
+    total: Latencies,
+}
+
+impl Part {
+    fn new() -> Part {
+        Part { requests: 0, slow: 0, total: latencies() }
+    }
+
+    fn record(&mut self, total_ns: u64, is_slow: bool) {
+        self.requests += 1;
+        self.slow += u64::from(is_slow);
+        self.total.saturating_record(total_ns.max(1));
+    }
+
+    /// For programs. Times are microseconds.
+    fn json(&self) -> Value {
+        let quantile = |quantile| us(self.total.value_at_quantile(quantile));
+        json!({
+            "answered": self.requests, "slow": self.slow,
+            "p50_us": quantile(0.5), "p99_us": quantile(0.99), "p99_9_us": quantile(0.999), "max_us": quantile(1.0),
+        })
+    }
 }
 
 fn latencies() -> Latencies {
@@ -66,14 +98,16 @@ impl Summary {
             first_byte: latencies(),
             body: latencies(),
             total: latencies(),
+            first: Part::new(),
+            kept: Part::new(),
         }
     }
 
-    /// Counts an outcome; true for a slow answer.
-    pub(super) fn record(&mut self, outcome: &Outcome) -> bool {
+    /// Counts an outcome, of the first request on its connection or of another; true for a slow answer.
+    pub(super) fn record(&mut self, outcome: &Outcome, is_first: bool) -> bool {
         self.requests += 1;
         match outcome {
-            Outcome::Answered { times, .. } => self.record_times(times),
+            Outcome::Answered { times, .. } => self.record_times(times, is_first),
             Outcome::Failed { kind, .. } => {
                 self.failures[*kind as usize] += 1;
                 false
@@ -81,7 +115,7 @@ impl Summary {
         }
     }
 
-    fn record_times(&mut self, times: &Times) -> bool {
+    fn record_times(&mut self, times: &Times, is_first: bool) -> bool {
         self.answered += 1;
         if let Some(connect_ns) = times.connect_ns {
             self.connect.saturating_record(connect_ns.max(1));
@@ -94,6 +128,8 @@ impl Summary {
         self.total.saturating_record(times.total_ns().max(1));
         let is_slow = times.total_ns() > self.threshold_ns;
         self.slow += u64::from(is_slow);
+        let part = if is_first { &mut self.first } else { &mut self.kept };
+        part.record(times.total_ns(), is_slow);
         is_slow
     }
 
@@ -145,11 +181,23 @@ impl Summary {
             text += &format!(", {} of them because the server had closed the one before", self.renewed);
         }
         text += "\n";
+        if self.first.requests > 0 && self.kept.requests > 0 {
+            text += &self.parts();
+        }
         if self.answered > 0 {
             text += &self.table();
             text += &self.bars();
         }
         text
+    }
+
+    /// What connections that were kept made of it.
+    fn parts(&self) -> String {
+        let part = |name: &str, part: &Part| {
+            let p999 = show_ns(part.total.value_at_quantile(0.999));
+            format!("{name}: {} of {} slow, p99.9 {p999}\n", part.slow, part.requests)
+        };
+        part("first on their connection", &self.first) + &part("on a kept connection", &self.kept)
     }
 
     fn table(&self) -> String {
@@ -220,6 +268,8 @@ impl Summary {
             "failures": kinds.collect::<serde_json::Map<_, _>>(),
             "connections": self.connections,
             "renewed": self.renewed,
+            "first": self.first.json(),
+            "kept": self.kept.json(),
             "latency": latency.collect::<serde_json::Map<_, _>>(),
             "histogram": if self.answered > 0 { bins.collect::<Vec<_>>() } else { Vec::new() },
         })
@@ -255,10 +305,10 @@ mod tests {
         for nth in 0..10_000 {
             value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let total = 1_000 + (value >> 40) * (1 + (value >> 20) % 200);
-            summary.record(&answered(Some(400), total - 500, 100));
+            summary.record(&answered(Some(400), total - 500, 100), nth % 2 == 0);
             values.push(total);
             if nth % 10 == 0 {
-                summary.record(&failed(Kind::Timeout));
+                summary.record(&failed(Kind::Timeout), true);
             }
         }
         values.sort_unstable();
@@ -284,7 +334,7 @@ mod tests {
     fn edges_belong_to_the_bar_above() {
         let mut summary = Summary::new(u64::MAX);
         for ns in [1_000, 1_999, 2_000, 10_000] {
-            summary.record(&answered(None, ns, 0));
+            summary.record(&answered(None, ns, 0), false);
         }
         let bins = summary.bins();
         assert_eq!(bins, [(1_000, 2_000, 2), (2_000, 5_000, 1), (5_000, 10_000, 0), (10_000, 20_000, 1)]);
@@ -299,20 +349,23 @@ mod tests {
             "0 requests in 0.0 s: 0 answered, 0 of them slower than 20.0 ms, 0 failed\n\
              3 connections\n"
         );
-        summary.record(&failed(Kind::Reset));
-        summary.record(&answered(Some(50_000), 70_000, 0));
-        summary.record(&answered(None, 30_000_000, 1_000));
+        summary.record(&failed(Kind::Reset), true);
+        summary.record(&answered(Some(50_000), 70_000, 0), true);
+        summary.record(&answered(None, 30_000_000, 1_000), false);
         let text = summary.text();
         assert!(
             text.contains(
                 "3 requests in 0.0 s: 2 answered, 1 of them slower than 20.0 ms, 1 failed\nfailed: reset 1\n"
             )
         );
+        assert!(text.contains("\nfirst on their connection: 0 of 1 slow, p99.9"), "{text}");
+        assert!(text.contains("\non a kept connection: 1 of 1 slow, p99.9"), "{text}");
         assert!(text.contains("\nconnect     50.0 us  50.0 us"), "{text}");
         assert!(text.contains("\n 100 us to  200 us 1 ####"), "{text}");
         assert!(!text.contains('\x1b') && text.lines().all(|line| line == line.trim_end()), "{text}");
         let json = summary.json();
         assert_eq!((&json["failures"]["reset"], &json["failures"]["timeout"]), (&json!(1), &json!(0)));
+        assert_eq!((&json["first"]["slow"], &json["kept"]["slow"]), (&json!(0), &json!(1)));
         assert_eq!((&json["latency"]["connect"]["count"], &json["latency"]["total"]["count"]), (&json!(1), &json!(2)));
     }
 }

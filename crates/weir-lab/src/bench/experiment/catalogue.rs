@@ -6,7 +6,7 @@ use super::block_cells;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::failover::Fault;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
-use super::keepalive::{Busy, Probing};
+use super::keepalive_cells;
 use super::metric::{Compared, Metric};
 use super::pep_cells;
 use super::targets::{self, Target};
@@ -63,6 +63,7 @@ const HTTP2: &[Compared] = &[
     ("CPU / HAProxy", Metric::Cpu, "haproxy"),
     ("CPU / HTTP/1.1", Metric::Cpu, "weir-http1"),
 ];
+const KEPT: &[Compared] = &[("p99.9 / nginx", Metric::P999, "nginx")];
 const STALLED: &[Compared] = &[("p99 / alone", Metric::P99, "weir-alone")];
 const LIMITED: &[Compared] = &[("CPU / weir", Metric::Cpu, "weir"), ("rate / weir", Metric::Rate, "weir")];
 const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
@@ -143,12 +144,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "keepalive",
         title: "slow requests that kept connections make: the probe against busy workers",
-        cells: keepalive,
+        cells: keepalive_cells::cells,
         rounds: 5,
         seconds: 10,
         axes: &[],
-        compared: &[],
-        targets: &[],
+        compared: KEPT,
+        targets: targets::KEEPALIVE,
     },
     Experiment {
         name: "failover",
@@ -374,26 +375,6 @@ fn late(_: &Axes) -> Vec<Cell> {
     let contenders = &["direct", "nginx", "haproxy", "weir", "weir-stay", "weir-off"];
     let title = "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)";
     vec![Cell::new("late", title, load, contenders).from(Origin::Weir)]
-}
-
-fn keepalive(_: &Axes) -> Vec<Cell> {
-    let cell = |name: &str, title: &str, close_every, busy| {
-        let load = Load::Probe(Probing { close_every, busy });
-        Cell::new(name, title, load, &["direct", "nginx", "haproxy", "weir"]).from(Origin::None)
-    };
-    vec![
-        cell("idle", "a connection for each request, idle workers: the machine's own noise", Some(1), Busy::No),
-        cell("close-1", "a connection for each request, busy workers", Some(1), Busy::Beside),
-        cell("close-2", "a connection for two requests, busy workers", Some(2), Busy::Beside),
-        cell("close-5", "a connection for five requests, busy workers", Some(5), Busy::Beside),
-        cell("never", "one connection, busy workers", None, Busy::Beside),
-        cell(
-            "through",
-            "a connection for two requests, workers busy with what comes the same way",
-            Some(2),
-            Busy::Through,
-        ),
-    ]
 }
 
 fn failover(_: &Axes) -> Vec<Cell> {

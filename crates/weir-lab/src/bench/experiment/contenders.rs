@@ -220,6 +220,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     weir("weir-shared", WeirSettings { pool: "shared", ..WEIR }),
     weir("weir-pinned", WeirSettings { pool: "pinned", ..WEIR }),
     weir("weir-per-request", WeirSettings { pool: "per-request", ..WEIR }),
+    weir("weir-fresh", WeirSettings { pool: "fresh", ..WEIR }),
     weir_forward("weir-forward", "pinned", "auto"),
     weir_forward("weir-forward-epoll", "pinned", "epoll"),
     weir_forward("weir-forward-per-request", "per-request", "auto"),

@@ -10,6 +10,12 @@ pub(crate) const BURN_MS: u64 = 25;
 pub(crate) const BURNS: u32 = 28;
 /// Connections of the load.
 pub(crate) const CONNECTIONS: u32 = 8;
+/// Threads of a server whose workers sleep instead.
+pub(crate) const WORKERS_BLOCKED: usize = 16;
+/// How long such a worker sleeps for a request of the load, milliseconds.
+pub(crate) const BLOCK_MS: u64 = 25;
+/// A run against such a server is so many times as long as others: of its answers few are slow.
+pub(crate) const TIMES_BLOCKED: u32 = 3;
 
 /// How the server is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,4 +35,15 @@ pub(crate) enum Busy {
     Beside,
     /// Requests that come through the proxy like the probe.
     Through,
+    /// Requests for which workers sleep, which come to each worker past the proxy.
+    Blocked(Blocked),
+}
+
+/// A server of [`WORKERS_BLOCKED`] workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    /// How long each of them is busy, percent of the time.
+    pub(crate) busy_percent: u32,
+    /// It listens on a unix socket.
+    pub(crate) unix: bool,
 }

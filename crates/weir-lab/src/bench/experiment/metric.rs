@@ -21,7 +21,9 @@ pub(crate) enum Metric {
     P50,
     /// 99th percentile of latency, microseconds.
     P99,
-    /// The same, milliseconds.
+    /// 99.9th percentile of latency, microseconds.
+    P999,
+    /// The 99th, milliseconds.
     P99Ms,
     /// By the clock: the same from when requests were sent, milliseconds.
     SentP99Ms,

@@ -14,6 +14,7 @@ pub(super) mod contenders;
 pub(super) mod failover;
 pub(super) mod http2;
 pub(super) mod keepalive;
+mod keepalive_cells;
 pub(super) mod metric;
 pub(super) mod pep;
 pub(super) mod pep_cells;

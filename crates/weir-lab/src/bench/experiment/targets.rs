@@ -51,9 +51,31 @@ const fn target(
 
 use Bound::{AtLeast, AtMost};
 use Metric::{
-    AttemptCpu, BanMb, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, Rate,
-    RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
+    AttemptCpu, BanMb, Cpu, CpuGigabyte, FalseBlocks, GeneratorCpu, IdleBytes, MemoryMb, OverService, P99, P99Ms, P999,
+    Rate, RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
 };
+
+/// Those of kept connections in front of busy workers.
+pub(crate) const KEEPALIVE: &[Target] = &[
+    target(
+        "fresh, 16 workers, 35 % busy: p99.9 against nginx",
+        "blocked-never",
+        P999,
+        "weir-fresh",
+        "nginx",
+        AtMost(0.25),
+    ),
+    target(
+        "per-request, 16 workers, 35 % busy: p99.9 against nginx",
+        "blocked-never",
+        P999,
+        "weir-per-request",
+        "nginx",
+        AtMost(0.25),
+    ),
+    target("the same over a unix socket, fresh", "unix-never", P999, "weir-fresh", "nginx", AtMost(0.25)),
+    target("the same over a unix socket, per-request", "unix-never", P999, "weir-per-request", "nginx", AtMost(0.25)),
+];
 
 /// Those of the forward proxy.
 pub(crate) const FORWARD: &[Target] = &[

@@ -21,10 +21,30 @@ pub(crate) struct Probed {
     pub(crate) connect: Option<Latency>,
     /// From the request to the first byte of the answer.
     pub(crate) first_byte: Option<Latency>,
+    /// The first requests on their connections, and the others, where both were told apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first: Option<Part>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<Part>,
+    /// Whether weir's requests had connections of their own to the end, where they were to have them (`pool "fresh"`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) is_in_force: Option<bool>,
     /// Requests of the load that were answered.
     pub(crate) load_answered: u64,
     /// Those that were not, in time or at all.
     pub(crate) load_failed: u64,
+}
+
+/// Answers of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// How many.
+    pub(crate) answered: u64,
+    /// Those slower than 20 ms.
+    pub(crate) slow: u64,
+    /// 99.9th percentile, microseconds.
+    pub(crate) p99_9_us: f64,
 }
 
 impl Probed {

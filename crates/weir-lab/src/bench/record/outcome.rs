@@ -144,6 +144,7 @@ impl Record {
             Metric::GeneratorCpu => self.generator_us_per_request(),
             Metric::P50 => self.latency_us(|latency| latency.p50_us),
             Metric::P99 => self.latency_us(|latency| latency.p99_us),
+            Metric::P999 => self.latency_us(|latency| latency.p999_us),
             Metric::P99Ms => self.latency_us(|latency| latency.p99_us) / 1e3,
             Metric::SentP99Ms => self.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
             Metric::IdleBytes => self.bytes_per_connection,

@@ -301,6 +301,8 @@ impl Drawing<'_> {
         let what = match metric {
             Metric::Rate => "Rate",
             Metric::CpuGigabyte => "Processor time a gigabyte",
+            Metric::P99 => "99th percentile of latency",
+            Metric::P999 => "99.9th percentile of latency",
             _ => "Processor time a request",
         };
         let title = format!("{what}, {against} = 1 ({better})");

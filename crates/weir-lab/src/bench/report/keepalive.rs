@@ -4,8 +4,8 @@
 
 use super::limits::limit;
 use super::numbers::{microseconds, ms};
-use crate::bench::experiment::keepalive::{BURN_MS, BURNS, CONNECTIONS, WORKERS};
-use crate::bench::record::keepalive::Probed;
+use crate::bench::experiment::keepalive::{BLOCK_MS, BURN_MS, BURNS, CONNECTIONS, WORKERS, WORKERS_BLOCKED};
+use crate::bench::record::keepalive::{Part, Probed};
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::median;
 
@@ -13,6 +13,8 @@ use crate::bench::record::statistics::median;
 pub(super) const COLUMNS: &[&str] = &[
     "slower than 20 ms, of 10,000",
     "of",
+    "first on its connection",
+    "kept",
     "failed",
     "p50",
     "p99",
@@ -43,6 +45,8 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
     vec![
         format!("{:.1}", slow as f64 / requests.max(1) as f64 * 1e4),
         format!("{slow} of {requests}"),
+        part(&probed, |run| run.first),
+        part(&probed, |run| run.kept),
         sum(|run| run.failed).to_string(),
         ms(of(&|record| record.latency_us(|latency| latency.p50_us))),
         ms(of(&|record| record.latency_us(|latency| latency.p99_us))),
@@ -58,10 +62,18 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
     ]
 }
 
+/// Slow answers of 10,000 of one kind, over all rounds.
+fn part(probed: &[&Probed], of: fn(&Probed) -> Option<Part>) -> String {
+    let parts = || probed.iter().filter_map(|run| of(run));
+    let (slow, answered) = (parts().map(|part| part.slow).sum::<u64>(), parts().map(|part| part.answered).sum::<u64>());
+    if answered == 0 { "-".to_owned() } else { format!("{:.1}", slow as f64 / answered as f64 * 1e4) }
+}
+
 /// For somebody who waits.
 pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.special.probed else { return String::new() };
-    let busy: Vec<String> = run.busy.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
+    let ends = [run.busy.first(), run.busy.last()].into_iter().flatten();
+    let busy: Vec<String> = ends.map(|share| format!("{:.0} %", share * 100.0)).collect();
     format!(
         "{:>4} of {} slow, {} failed, p99 {:>7} ms, workers busy {}",
         run.slow,
@@ -82,6 +94,11 @@ them to each worker, or in the last cell through the contender, whose connection
 times are medians, the longest is that of all rounds. Proxies keep connections to the server whatever their client does. `workers
 busy` is the processor time of the less and of the more busy one; `CPU` is the proxy's for an answer of the probe, and in the
 last cell also what the load takes. What is slow in the first cell is the machine's own noise.
+
+In the cells `blocked` and `unix` the server has {WORKERS_BLOCKED} workers that sleep for {BLOCK_MS} ms in place of computing, so that they don't need the machine's
+cores: each has a connection of its own past the proxy, on which such requests come at random times. There the probe is preceded by 16 clients that ask through the proxy, for two seconds
+or until weir's status says that `fresh` is in force on all of its workers; whether it still is at the end is checked too. `first on its connection` and `kept` are slow answers
+of 10,000 requests of that kind, by the client's connection.
 "
     )
 }

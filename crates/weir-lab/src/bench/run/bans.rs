@@ -179,7 +179,7 @@ fn is_answered(who: Ipv4Addr) -> io::Result<bool> {
 }
 
 /// A document of weir's admin socket.
-fn ask(admin: &Path, method: &str, path: &str) -> io::Result<Value> {
+pub(super) fn ask(admin: &Path, method: &str, path: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(admin)?;
     stream.set_read_timeout(Some(ADMIN_PATIENCE))?;
     stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n").as_bytes())?;

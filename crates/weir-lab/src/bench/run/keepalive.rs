@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::blocked::{Place, Scene, Seen, proxy_text};
 use super::load::{Bound, pause};
 use super::process::{self, Machine, Process, bound_command};
-use super::settings;
 use super::stage::{Running, Stage, free_address, get, start_origin};
-use crate::bench::experiment::contenders::{Contender, WEIR, What};
-use crate::bench::experiment::keepalive::{BURN_MS, BURNS, Busy, CONNECTIONS, Probing, WORKERS};
+use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::experiment::keepalive::{
+    BURN_MS, BURNS, Blocked, Busy, CONNECTIONS, Probing, TIMES_BLOCKED, WORKERS,
+};
 use crate::bench::record::answers::Latency;
-use crate::bench::record::keepalive::Probed;
+use crate::bench::record::keepalive::{Part, Probed};
 use crate::bench::record::outcome::Record;
 
 /// What makes a worker busy while the load of the other one connects, milliseconds of processor time.
@@ -46,6 +48,8 @@ struct Told {
     failed: u64,
     seconds: f64,
     answered: u64,
+    first: Part,
+    kept: Part,
     latency: Phases,
 }
 
@@ -86,6 +90,9 @@ pub(super) fn run(
     probing: Probing,
     seconds: u32,
 ) -> io::Result<(Running, Record)> {
+    if let Busy::Blocked(blocked) = probing.busy {
+        return run_blocked(stage, contender, (probing, blocked), seconds * TIMES_BLOCKED);
+    }
     let address = free_address()?;
     let log = stage.scratch("busy.log");
     let mut server = start_origin(stage.weir(), address, WORKERS, &["--accept", "shared"], &log)?;
@@ -95,26 +102,78 @@ pub(super) fn run(
         Busy::No => None,
         Busy::Through if running.address() != address => Some(Burning::start(stage, running.address())?),
         Busy::Through | Busy::Beside => Some(Burning::start_evenly(stage, address)?),
+        Busy::Blocked(_) => None,
     };
     pause(WARM_UP)?;
-    let (machine, begin, pids) = (Machine::now(), Instant::now(), running.pids());
-    let (cpu_us, busy_us) = (process::cpu_us(&pids), workers_us(&server));
-    let told = probe(stage, &running, probing, u64::from(seconds))?;
-    let (idle, stolen) = Machine::now().shares_since(machine);
-    let wall_us = begin.elapsed().as_micros() as f64;
+    let (begin, busy_us) = (Begin::now(&running), workers_us(&server));
+    let told = probe(stage, &at(&running), probing, u64::from(seconds))?;
+    let mut record = begin.record(&running);
+    let wall_us = record.wall_us;
     let mut busy: Vec<f64> =
         workers_us(&server).iter().zip(&busy_us).map(|(after, before)| (after - before) as f64 / wall_us).collect();
     busy.sort_by(f64::total_cmp);
-    let mut record = Record {
-        wall_us,
-        proxy_us: process::cpu_us(&pids).saturating_sub(cpu_us) as f64,
-        origin_us: busy.iter().sum::<f64>() * wall_us,
-        idle,
-        stolen,
-        pss_bytes: process::pss_bytes(&pids),
-        ..Record::default()
+    record.origin_us = busy.iter().sum::<f64>() * wall_us;
+    let load = load.map_or(Ok((0, 0)), Burning::end)?;
+    note(&mut record, &told, Seen { busy, load, is_in_force: None });
+    Ok((running, record))
+}
+
+/// The same where workers sleep.
+fn run_blocked(
+    stage: &Stage,
+    contender: Contender,
+    (probing, blocked): (Probing, Blocked),
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
+    let scene = Scene::start(stage, contender, blocked)?;
+    let place = match &scene.at {
+        Place::Unix(path) if contender.what == What::Direct => {
+            vec!["http://a/".to_owned(), "--unix".to_owned(), path.to_string_lossy().into_owned()]
+        }
+        _ => at(&scene.running),
     };
-    let (load_answered, load_failed) = load.map_or(Ok((0, 0)), Burning::end)?;
+    scene.begin();
+    let begin = Begin::now(&scene.running);
+    let told = probe(stage, &place, probing, u64::from(seconds))?;
+    let mut record = begin.record(&scene.running);
+    let (running, seen) = scene.end(record.wall_us)?;
+    if seen.is_in_force == Some(false) {
+        record.errors.insert("not in force".to_owned(), 1);
+    }
+    note(&mut record, &told, seen);
+    Ok((running, record))
+}
+
+/// How things stood when the probe began.
+struct Begin {
+    machine: Machine,
+    at: Instant,
+    cpu_us: u64,
+}
+
+impl Begin {
+    fn now(running: &Running) -> Begin {
+        Begin { machine: Machine::now(), at: Instant::now(), cpu_us: process::cpu_us(&running.pids()) }
+    }
+
+    /// What has become of machine and proxy since then.
+    fn record(self, running: &Running) -> Record {
+        let pids = running.pids();
+        let (idle, stolen) = Machine::now().shares_since(self.machine);
+        Record {
+            wall_us: self.at.elapsed().as_micros() as f64,
+            proxy_us: process::cpu_us(&pids).saturating_sub(self.cpu_us) as f64,
+            idle,
+            stolen,
+            pss_bytes: process::pss_bytes(&pids),
+            ..Record::default()
+        }
+    }
+}
+
+/// Writes down what the probe told, and what was seen besides.
+fn note(record: &mut Record, told: &Told, seen: Seen) {
+    let Seen { busy, load: (load_answered, load_failed), is_in_force } = seen;
     record.requests = told.answered;
     record.rate = told.requests as f64 / told.seconds.max(1e-6);
     record.latency = told.latency.total.as_ref().map(Phase::latency);
@@ -128,24 +187,25 @@ pub(super) fn run(
         busy,
         connect: told.latency.connect.as_ref().map(Phase::latency),
         first_byte: told.latency.first_byte.as_ref().map(Phase::latency),
+        first: Some(told.first).filter(|part| part.answered > 0),
+        kept: Some(told.kept).filter(|part| part.answered > 0),
+        is_in_force,
         load_answered,
         load_failed,
     });
-    Ok((running, record))
 }
 
 fn start_proxy(stage: &Stage, contender: Contender, to: SocketAddr) -> io::Result<Running> {
-    let (listen, cores) = (free_address()?, stage.cores());
-    let text = match contender.what {
-        What::Direct => return Ok(Running::direct(to)),
-        What::Nginx => settings::nginx_proxy(stage.directory(), listen, &[to], (cores as u64, stage.descriptors())),
-        What::Haproxy => {
-            let shape = settings::Shape { processes: 1, threads: cores };
-            settings::haproxy(listen, &[to], shape, stage.descriptors())
-        }
-        _ => settings::weir(listen, to, cores, WEIR),
-    };
-    stage.start_with(contender, listen, &text)
+    if contender.what == What::Direct {
+        return Ok(Running::direct(to));
+    }
+    let listen = free_address()?;
+    stage.start_with(contender, listen, &proxy_text(stage, contender.what, listen, &to.to_string()))
+}
+
+/// Whom the probe asks.
+fn at(running: &Running) -> Vec<String> {
+    vec![format!("http://{}/", running.address())]
 }
 
 /// Processor time of each worker of the server so far, microseconds.
@@ -246,12 +306,12 @@ fn freed(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Runs the probe; what it told at its end.
-fn probe(stage: &Stage, running: &Running, probing: Probing, seconds: u64) -> io::Result<Told> {
+fn probe(stage: &Stage, at: &[String], probing: Probing, seconds: u64) -> io::Result<Told> {
     let count = seconds * PROBES_A_SECOND;
     let out = stage.scratch("probe.json");
     let close_every = probing.close_every.map_or_else(|| "never".to_owned(), |every| every.to_string());
     let mut command = bound_command(stage.weir());
-    command.args(["probe", &format!("http://{}/", running.address()), "--json", "--pause", "5ms"]);
+    command.arg("probe").args(at).args(["--json", "--pause", "5ms"]);
     command.args(["--threshold", THRESHOLD, "--close-every", &close_every, "--count", &count.to_string()]);
     let mut child = Bound::writing(&mut command, &out)?;
     // With answers that take so long, fewer of them will do.

@@ -10,6 +10,7 @@
 mod bans;
 mod block;
 mod block_settings;
+mod blocked;
 pub(super) mod circumstances;
 mod failover;
 mod failover_settings;

@@ -6,6 +6,7 @@
 pub(super) mod http2;
 pub(super) mod tls;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -103,7 +104,7 @@ pub(super) fn nginx_origin(
 pub(super) fn nginx_proxy(
     directory: &Path,
     listen: SocketAddr,
-    to: &[SocketAddr],
+    to: &[impl Display],
     (workers, descriptors): (u64, u64),
 ) -> String {
     let servers: String = to.iter().map(|address| format!("        server {address};\n")).collect();
@@ -129,7 +130,7 @@ pub(super) fn nginx_proxy(
 }
 
 /// HAProxy, a process of it.
-pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], shape: Shape, descriptors: u64) -> String {
+pub(super) fn haproxy(listen: SocketAddr, to: &[impl Display], shape: Shape, descriptors: u64) -> String {
     let threads = shape.threads;
     // Several processes would all be pinned to the same first cores.
     let pinned =
@@ -243,7 +244,7 @@ const LIMITS: &str = "shield {
 ";
 
 /// weir's configuration file, for a process of it.
-pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
+pub(super) fn weir(listen: SocketAddr, to: impl Display, workers: usize, settings: WeirSettings) -> String {
     let WeirSettings { io, connections, queue, pipeline, pool, limits, .. } = settings;
     let limits = if limits { LIMITS } else { "" };
     let (mode, number) = match pool {

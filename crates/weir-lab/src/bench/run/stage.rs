@@ -300,6 +300,20 @@ impl Stage {
     /// # Errors
     /// It doesn't start, or is none.
     pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
+        self.start_looked_at(contender, listen, text, None)
+    }
+
+    /// The same; weir answers questions at this path.
+    ///
+    /// # Errors
+    /// As [`Stage::start_with`].
+    pub(super) fn start_looked_at(
+        &self,
+        contender: Contender,
+        listen: SocketAddr,
+        text: &str,
+        admin: Option<&Path>,
+    ) -> io::Result<Running> {
         let log = self.directory.join(format!("{}.log", contender.name));
         let process = match contender.what {
             What::Nginx => start_nginx(&self.programs, &self.file(contender, text)?, &self.directory, &log)?,
@@ -309,7 +323,7 @@ impl Stage {
                 &["-db", "-f", &self.file(contender, text)?.to_string_lossy()],
                 &log,
             )?,
-            What::Weir(_) | What::WeirForward { .. } => self.start_weir(contender.name, text, &log)?,
+            What::Weir(_) | What::WeirForward { .. } => self.start_weir_at(contender.name, text, &log, admin)?,
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
         self.await_all(Running { processes: vec![process], ..Running::direct(listen) })
@@ -400,9 +414,14 @@ impl Stage {
     }
 
     fn start_weir(&self, name: &str, text: &str, log: &Path) -> io::Result<Process> {
+        self.start_weir_at(name, text, log, None)
+    }
+
+    fn start_weir_at(&self, name: &str, text: &str, log: &Path, admin: Option<&Path>) -> io::Result<Process> {
         let file = self.directory.join(format!("{name}.kdl"));
         fs::write(&file, text)?;
-        Process::start(&self.weir, &["run", "--admin", "off", "-c", &file.to_string_lossy()], log)
+        let admin = admin.map_or_else(|| "off".into(), Path::to_string_lossy);
+        Process::start(&self.weir, &["run", "--admin", &admin, "-c", &file.to_string_lossy()], log)
     }
 
     /// Another origin, which closes each connection after 100 requests.
