@@ -455,6 +455,10 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.delivery(socket)
     }
 
+    fn has_left(&mut self, socket: Socket) -> bool {
+        self.inner.has_left(socket)
+    }
+
     /// Those whose header has begun and is not complete wait to be accepted, too.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
         let is_begun = |state: &State| matches!(state, State::Header { listener: of, bytes, .. } if *of == listener && !bytes.is_empty());

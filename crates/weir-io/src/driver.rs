@@ -270,6 +270,10 @@ pub trait Driver {
     /// What has become of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
     fn delivery(&mut self, socket: Socket) -> Delivery;
 
+    /// Whether the other side of a connection has ended its direction or reset it, also while nothing is received, or it is closed here
+    /// (poll(2), POLLRDHUP). For whoever is about to do much for it.
+    fn has_left(&mut self, socket: Socket) -> bool;
+
     /// What is known of the path of what was sent on a connection (TCP_INFO, tcp(7)), also when the connection is over and not closed here; None: it is
     /// closed, none of TCP, or nothing is known.
     fn path(&mut self, socket: Socket) -> Option<crate::Path>;

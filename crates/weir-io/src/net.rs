@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::Inbound;
@@ -242,6 +243,15 @@ pub(crate) fn delivery(fd: RawFd) -> Delivery {
     let tries = if info.tcpi_unacked > 0 { info.tcpi_retransmits } else { info.tcpi_probes };
     let unheard = tries >= TRIES_MIN && silent_us >= Delivery::UNHEARD_US;
     if unheard { Delivery::Unheard } else { Delivery::Underway }
+}
+
+/// Whether the other side of a connection has ended its direction or reset it.
+pub(crate) fn has_left(fd: RawFd) -> bool {
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Bytes that were given to the kernel and are not acknowledged (tcp(7), SIOCOUTQ).

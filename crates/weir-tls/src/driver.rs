@@ -200,6 +200,10 @@ impl<D: Driver> Driver for Sealed<D> {
         if self.is_gone(socket) { Delivery::Acknowledged } else { self.inner.delivery(socket) }
     }
 
+    fn has_left(&mut self, socket: Socket) -> bool {
+        self.is_gone(socket) || self.inner.has_left(socket)
+    }
+
     /// Connections whose handshake is not complete wait to be accepted, too.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
         let unfinished = self.unfinished_of(listener);

@@ -2,7 +2,8 @@
 //!
 //! What was received is gathered and worked on in steps, those with servers first, for which requests wait, then the oldest; a handshake
 //! that waits is not read further. A step takes 30 to 1,000 us in one piece, for which everybody else of the worker waits. So there is
-//! at most one between two looks at what others want, and that is told before. A connection that breaks off is closed behind its alert,
+//! at most one between two looks at what others want, and that is told before. Clients that have left before their first step are given up
+//! without it, at most [`LEFT_MAX`] between two looks. A connection that breaks off is closed behind its alert,
 //! and counted by a word.
 
 use std::io;
@@ -13,6 +14,9 @@ use crate::cipher::{ALERT_RECORD, Cipher, Failure, HANDSHAKE_RECORD, State};
 use crate::guarded::Guarded;
 use crate::sealed::{FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed};
 use crate::session::{Origin, Over, Session, Stage};
+
+/// Handshakes of clients that have left which are given up in one turn: a system call each.
+const LEFT_MAX: usize = 64;
 
 impl<D: Driver> Sealed<D> {
     /// A connection that is to be sealed.
@@ -78,11 +82,27 @@ impl<D: Driver> Sealed<D> {
     /// nobody new would be served while the others are busy.
     pub(crate) fn work_on_handshakes(&mut self, tells: bool, into: &mut Vec<Completion>) {
         self.put_off = tells && !self.put_off && !self.work.is_empty();
-        if !self.put_off
-            && let Some(socket) = self.work.pop_front()
-        {
-            self.advance(socket, into);
+        if self.put_off {
+            return;
         }
+        for _ in 0..LEFT_MAX {
+            let Some(socket) = self.work.pop_front() else { return };
+            if !self.drop_left(socket, into) {
+                return self.advance(socket, into);
+            }
+        }
+    }
+
+    /// Gives a handshake up for which nothing was computed yet and whose client has left: the dearest step is the first. Whether it was so.
+    fn drop_left(&mut self, socket: Socket, into: &mut Vec<Completion>) -> bool {
+        let is_new = |session: &Session| session.stage == Stage::Handshaking && session.cipher.is_none();
+        if !self.sessions.get(socket).is_some_and(is_new) || !self.inner.has_left(socket) {
+            return false;
+        }
+        if let Some(session) = self.sessions.take(socket) {
+            self.give_up(socket, session, Failure::Left, into);
+        }
+        true
     }
 
     /// One step of a handshake, as far as what was received goes.

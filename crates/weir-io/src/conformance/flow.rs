@@ -262,6 +262,28 @@ pub fn end_before_the_first_read<S: Subject>(subject: &S) {
     }
 }
 
+/// That the other side has ended, or reset, is known while nothing is received, and also with bytes that nobody has read.
+pub fn who_has_left<S: Subject>(subject: &S) {
+    for resets in [false, true] {
+        let mut bench = Bench::new(subject);
+        let (near, far) = bench.pair();
+        bench.send_all(near, b"last words");
+        bench.fence();
+        assert!(!bench.driver.has_left(far) && !bench.driver.has_left(near));
+        match resets {
+            true => bench.reset(near),
+            false => bench.driver.shutdown_write(near),
+        }
+        bench.until("it is known", |bench| bench.driver.has_left(far));
+        bench.close(far);
+        assert!(bench.driver.has_left(far), "it is closed");
+        if !resets {
+            bench.close(near);
+        }
+        bench.finish();
+    }
+}
+
 /// Two thousand connections at a time, each with its own text.
 pub fn two_thousand_connections<S: Subject>(subject: &S) {
     let count = 2000.min(super::real::descriptors_to_spare() / 2);
@@ -314,5 +336,6 @@ suite!(
     empty_payloads,
     half_close,
     end_before_the_first_read,
+    who_has_left,
     two_thousand_connections,
 );

@@ -516,6 +516,10 @@ impl Driver for Epoll {
         self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
     }
 
+    fn has_left(&mut self, socket: Socket) -> bool {
+        self.table.named(socket).is_none_or(|slot| crate::net::has_left(slot.fd))
+    }
+
     fn path(&mut self, socket: Socket) -> Option<crate::Path> {
         self.table.named(socket).and_then(|slot| crate::path::path(slot.fd))
     }

@@ -200,6 +200,13 @@ impl Driver for SimDriver {
         Delivery::Acknowledged
     }
 
+    fn has_left(&mut self, socket: Socket) -> bool {
+        let world = self.world.borrow();
+        let stream = world.drivers[self.index].get(socket).map(|socket| &socket.kind);
+        let Some(Kind::Stream { end, .. }) = stream else { return true };
+        world.ends.get(*end).is_none_or(|end| end.fin || end.reset)
+    }
+
     /// Nothing is sent again, and nothing takes time but what a test says.
     fn path(&mut self, _: Socket) -> Option<crate::Path> {
         None

@@ -452,6 +452,10 @@ impl Driver for Uring {
         self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
     }
 
+    fn has_left(&mut self, socket: Socket) -> bool {
+        self.table.named(socket).is_none_or(|slot| crate::net::has_left(slot.fd))
+    }
+
     fn path(&mut self, socket: Socket) -> Option<crate::Path> {
         self.table.named(socket).and_then(|slot| crate::path::path(slot.fd))
     }

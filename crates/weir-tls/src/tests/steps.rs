@@ -111,6 +111,26 @@ fn others_are_told_before_a_step_and_steps_are_made_all_the_same() {
     }
 }
 
+/// Clients that have said hello and left cost no step, and those who stay don't wait for them.
+#[test]
+fn who_has_left_costs_nothing() {
+    const CLIENTS: usize = 200;
+    let (subject, counting) = (ServedOn(EpollSubject), Counting::new(Papers(FLIGHT)));
+    let mut bench = Bench::new(&subject);
+    let listener = bench.listener;
+    bench.driver.seal(listener, counting.clone(), 10_000_000);
+    flood(&mut bench, CLIENTS);
+    bench.until("the flood", |bench| bench.driver.work.len() > CLIENTS / 2);
+    let (waiting, steps) = (bench.driver.work.len(), counting.steps());
+    let clients: Vec<Socket> = bench.seen.keys().copied().collect();
+    clients.into_iter().for_each(|near| bench.driver.reset(near));
+    bench.until("nobody waits", |bench| bench.driver.work.is_empty());
+    let more = counting.steps() - steps;
+    assert!(more <= 2, "{more} steps for {waiting} who have left");
+    let failed: u64 = bench.driver.take_tally().map_or(0, |tally| tally.failed.iter().sum());
+    assert!(failed >= waiting as u64 - 2, "{failed} of {waiting} are counted");
+}
+
 #[test]
 fn handshakes_with_servers_come_before_those_of_clients() {
     const CLIENTS: usize = 40;

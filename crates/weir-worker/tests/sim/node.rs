@@ -222,6 +222,10 @@ impl Driver for Fused {
         self.inner.delivery(socket)
     }
 
+    fn has_left(&mut self, socket: Socket) -> bool {
+        self.inner.has_left(socket)
+    }
+
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
         self.inner.destination(socket)
     }
