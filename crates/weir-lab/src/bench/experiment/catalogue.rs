@@ -5,6 +5,7 @@
 use super::block_cells;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::failover::Fault;
+use super::handshakes::LOW_LATENCY;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::keepalive_cells;
 use super::metric::{Compared, Metric};
@@ -57,6 +58,7 @@ const SECURE: &[Compared] = &[
     ("CPU / nginx", Metric::Cpu, "nginx"),
     ("CPU / weir-plain", Metric::Cpu, "weir-plain"),
 ];
+const BESIDE: &[Compared] = &[("p99 / HAProxy low-latency", Metric::P99, LOW_LATENCY)];
 const HTTP2: &[Compared] = &[
     ("rate / nginx", Metric::Rate, "nginx"),
     ("CPU / nginx", Metric::Cpu, "nginx"),
@@ -180,6 +182,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: SECURE,
         targets: targets::SECURE,
+    },
+    Experiment {
+        name: "handshakes",
+        title: "how long TLS handshakes of others keep plain requests waiting",
+        cells: handshakes,
+        rounds: 5,
+        seconds: 8,
+        axes: &[],
+        compared: BESIDE,
+        targets: targets::HANDSHAKES,
     },
     Experiment {
         name: "http2",
@@ -425,6 +437,12 @@ fn tls(axes: &Axes) -> Vec<Cell> {
             tls::ECDSA,
         ),
     ]
+}
+
+fn handshakes(_: &Axes) -> Vec<Cell> {
+    let contenders = &["nginx", "haproxy", LOW_LATENCY, "weir", "weir-epoll"];
+    let title = "64 connections that ask 500 times a second without TLS, beside 1,000 clients that handshake in loops";
+    vec![Cell::new("handshakes", title, Load::Handshakes, contenders).over(tls::ECDSA)]
 }
 
 fn http2(axes: &Axes) -> Vec<Cell> {

@@ -3,6 +3,7 @@
 
 use super::block::{self, Attack};
 use super::failover::{self, Fault};
+use super::handshakes;
 use super::http2::Stalling;
 use super::keepalive::Probing;
 use super::pep::Pep;
@@ -100,6 +101,8 @@ pub(crate) enum Load {
         /// Requests a second.
         rate: u32,
     },
+    /// Plain requests by the clock, beside clients that do nothing but handshakes.
+    Handshakes,
     /// So many requests a second by the clock, beside clients that let no answer come.
     Stalled(Stalling),
     /// Users by the clock, alone and then beside attackers.
@@ -143,6 +146,7 @@ impl Load {
             | Load::Tunnel(Tunnels::Idle(connections)) => connections,
             Load::Slow { clients, .. } => clients,
             Load::Stalled(stalling) => stalling.connections + stalling.clients,
+            Load::Handshakes => handshakes::CLIENTS + handshakes::BESIDE.0,
             Load::Stall => STALL_CONNECTIONS,
             Load::Block(attack) => block::USERS + attack.attackers() * attack.connections(),
             Load::Failover(_) => failover::CONNECTIONS,
@@ -161,7 +165,9 @@ impl Load {
             self,
             Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) | Load::Wan(_) | Load::Pep(_)
         );
-        own || self.is_of_bans() || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
+        own || self == Load::Handshakes
+            || self.is_of_bans()
+            || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 
     /// Whether one round shows it: what happens rather than what it costs, and what hardly varies.

@@ -1,6 +1,7 @@
 //! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
 use super::block::{self, Limiting, Program};
+use super::handshakes::LOW_LATENCY;
 use super::pep::Middle;
 use super::wan::{self, Split, SplitProxy};
 
@@ -200,6 +201,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "direct", what: What::Direct },
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
+    Contender { name: LOW_LATENCY, what: What::Haproxy },
     Contender { name: "haproxy-splice", what: What::HaproxyTcp(TcpPipes::Large) },
     Contender { name: "haproxy-splice-64k", what: What::HaproxyTcp(TcpPipes::Usual) },
     Contender { name: "haproxy-copy", what: What::HaproxyTcp(TcpPipes::None) },

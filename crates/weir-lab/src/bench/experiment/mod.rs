@@ -12,6 +12,7 @@ pub(super) mod catalogue;
 pub(super) mod cells;
 pub(super) mod contenders;
 pub(super) mod failover;
+pub(super) mod handshakes;
 pub(super) mod http2;
 pub(super) mod keepalive;
 mod keepalive_cells;

@@ -431,6 +431,16 @@ pub(crate) const SECURE: &[Target] = &[
     },
 ];
 
+/// Those of plain requests beside handshakes.
+pub(crate) const HANDSHAKES: &[Target] = &[target(
+    "p99 of plain requests beside 1,000 clients that handshake, against HAProxy with low-latency tasks",
+    "handshakes",
+    P99,
+    "weir",
+    "haproxy-low-latency",
+    AtMost(1.0),
+)];
+
 /// Those of HTTP/2 with clients.
 pub(crate) const HTTP2: &[Target] = &[
     target(

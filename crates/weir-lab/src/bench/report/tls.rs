@@ -19,14 +19,14 @@ of idle connections: the harness makes the handshake and one request on each. In
 64 places, as fast as it gets them with the cores that nobody else wants (nice 19), while clients with connections of their own ask by
 the clock; p99 counts from when a request was due, and the cores are full. nginx: tickets, no session cache, `reuseport`, 16 KiB records; HAProxy: tickets, `curves`,
 `ciphersuites`; both with what the distribution has as OpenSSL. weir: default settings but `min-version \"1.3\"`; `weir-plain` is weir without
-TLS on the same load.
+TLS on the same load. In `handshakes` the proxy has a second listener without TLS, which is what the 64 connections ask; 1,000 clients do nothing but full handshakes.
 ";
 
 /// Columns behind the usual ones of a load.
 pub(super) fn columns(load: Load) -> &'static [&'static str] {
     match load {
         Load::Idle(_) => &["TLS library"],
-        Load::Flood { .. } => &["flood, handshakes/s", "TLS library"],
+        Load::Flood { .. } | Load::Handshakes => &["flood, handshakes/s", "TLS library"],
         _ => &["resumed", "TLS library"],
     }
 }
@@ -36,7 +36,7 @@ pub(super) fn row(cell: &Cell, name: &str, own: &[&Record], circumstances: &Circ
     let library = library(name, circumstances);
     match cell.load {
         Load::Idle(_) => vec![library],
-        Load::Flood { .. } => {
+        Load::Flood { .. } | Load::Handshakes => {
             let flood =
                 |record: &Record| record.special.handshakes.and_then(|it| it.flood_per_second).unwrap_or(f64::NAN);
             vec![number(middle(own, &flood), 0), library]

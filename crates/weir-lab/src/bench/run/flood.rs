@@ -1,6 +1,6 @@
 //! Established clients beside a flood of handshakes: what the flood does to their latency.
 //!
-//! Called by `rounds.rs`. Bound: the flood ends with the run; it makes no more than [`FLOOD_CONNECTIONS`] connections at a time.
+//! Called by `rounds.rs`. Bound: the flood ends with the run; it makes no more connections at a time than it is told.
 
 use std::io;
 use std::path::Path;
@@ -29,23 +29,47 @@ pub(super) fn run(
     (connections, rate): (u32, u32),
     times: Times,
 ) -> io::Result<Record> {
-    let url = format!("{}{}{SMALL}", running.scheme(), running.address());
-    // Real floods come from elsewhere: the clients' side of this one takes what nobody else wants of the cores.
-    let mut command = bound_command(Path::new("nice"));
-    command.args(["-n", "19"]).arg(stage.weir()).args(["bomb", &url, "--json", "-d", FLOOD_MAX, "--class"]);
-    command.arg(format!("flood: behave=connect-flood, connections={FLOOD_CONNECTIONS}"));
-    command.args(running.tls_words());
-    let mut flood = Bound::start(&mut command)?;
-    pause(AHEAD)?;
+    let flood = Flood::start(stage, running, FLOOD_CONNECTIONS)?;
     let mut record = load::open(stage, running, connections, (f64::from(rate), SMALL), times)?;
-    flood.interrupt();
-    let summary: serde_json::Value = serde_json::from_str(&flood.finish()?.join("\n")).map_err(io::Error::other)?;
-    let (seconds, made) = (&summary["seconds"], &summary["total"]["handshakes"]["full"]);
-    let made = made.as_u64().unwrap_or(0) as f64 / seconds.as_f64().unwrap_or(0.0).max(1e-6);
-    record.special.handshakes =
-        Some(Handshakes { flood_per_second: Some(made), ..record.special.handshakes.unwrap_or_default() });
-    if made == 0.0 {
-        record.errors.insert("no_flood".to_owned(), 1);
-    }
+    flood.end(&mut record)?;
     Ok(record)
+}
+
+/// Clients that do nothing but handshakes.
+pub(super) struct Flood(Bound);
+
+impl Flood {
+    /// So many at a time, of whoever runs there; they are under way when this returns.
+    ///
+    /// # Errors
+    /// The generator doesn't start, or the user interrupts.
+    pub(super) fn start(stage: &Stage, running: &Running, connections: u32) -> io::Result<Flood> {
+        let url = format!("{}{}{SMALL}", running.scheme(), running.address());
+        // Real floods come from elsewhere: the clients' side of this one takes what nobody else wants of the cores.
+        let mut command = bound_command(Path::new("nice"));
+        command.args(["-n", "19"]).arg(stage.weir()).args(["bomb", &url, "--json", "-d", FLOOD_MAX, "--class"]);
+        command.arg(format!("flood: behave=connect-flood, connections={connections}"));
+        command.args(running.tls_words());
+        let flood = Flood(Bound::start(&mut command)?);
+        pause(AHEAD)?;
+        Ok(flood)
+    }
+
+    /// Ends them, and writes down how many handshakes there were a second.
+    ///
+    /// # Errors
+    /// The generator failed.
+    pub(super) fn end(mut self, record: &mut Record) -> io::Result<()> {
+        self.0.interrupt();
+        let summary: serde_json::Value =
+            serde_json::from_str(&self.0.finish()?.join("\n")).map_err(io::Error::other)?;
+        let (seconds, made) = (&summary["seconds"], &summary["total"]["handshakes"]["full"]);
+        let made = made.as_u64().unwrap_or(0) as f64 / seconds.as_f64().unwrap_or(0.0).max(1e-6);
+        record.special.handshakes =
+            Some(Handshakes { flood_per_second: Some(made), ..record.special.handshakes.unwrap_or_default() });
+        if made == 0.0 {
+            record.errors.insert("no_flood".to_owned(), 1);
+        }
+        Ok(())
+    }
 }

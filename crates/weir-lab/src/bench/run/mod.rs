@@ -15,6 +15,7 @@ pub(super) mod circumstances;
 mod failover;
 mod failover_settings;
 mod flood;
+mod handshakes;
 mod keepalive;
 mod kept;
 pub(super) mod load;

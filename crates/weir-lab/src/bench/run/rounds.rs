@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{bans, block, failover, flood, keepalive, memory, pep, stalled, tunnel, wan};
+use super::{bans, block, failover, flood, handshakes, keepalive, memory, pep, stalled, tunnel, wan};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -173,6 +173,7 @@ impl Rounds<'_> {
             Load::BanMemory => bans::memory(stage, contender).map(Some),
             Load::Recovery => bans::recovery(stage, contender).map(Some),
             Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
+            Load::Handshakes => handshakes::run(stage, contender, self.times(1)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
             // One large object takes a while, and small ones are many.
@@ -315,6 +316,7 @@ impl Rounds<'_> {
             Load::Idle(connections) => memory::idle(running, connections),
             Load::Failover(_)
             | Load::Probe(_)
+            | Load::Handshakes
             | Load::Tunnel(_)
             | Load::Block(_)
             | Load::Wan(_)

@@ -65,6 +65,11 @@ impl Running {
         Running { addresses, generator, destination, secure, streams, is_alone: false, processes, origin }
     }
 
+    /// Something that speaks TLS at this address, started by others.
+    pub(super) fn sealed(address: SocketAddr, secure: Secure) -> Running {
+        Running { secure: Some(secure), ..Running::direct(address) }
+    }
+
     /// A proxy with its origin, each with where it listens, which may be in another network namespace.
     pub(super) fn of((proxy, address): (Process, SocketAddr), origin: (Process, SocketAddr)) -> Running {
         Running { processes: vec![proxy], origin: Some(origin), ..Running::direct(address) }
@@ -386,7 +391,10 @@ impl Stage {
     }
 
     /// The certificate that all have; made when it is first needed.
-    fn certificate(&self, key: KeyKind) -> io::Result<tls::Files> {
+    ///
+    /// # Errors
+    /// It can't be made, or written.
+    pub(super) fn certificate(&self, key: KeyKind) -> io::Result<tls::Files> {
         let file = |end: &str| self.directory.join(format!("{key:?}.{end}"));
         let files = tls::Files { certificate: file("crt"), key: file("key"), both: file("pem") };
         if !files.both.exists() {
@@ -467,6 +475,11 @@ impl Stage {
     /// A file of ours, removed at the end.
     pub(super) fn scratch(&self, name: &str) -> PathBuf {
         self.directory.join(name)
+    }
+
+    /// Where the origin listens, or the first place of several.
+    pub(super) fn origin_address(&self) -> SocketAddr {
+        self.addresses[0]
     }
 
     /// The origin's processes.

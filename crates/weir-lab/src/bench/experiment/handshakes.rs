@@ -1,0 +1,10 @@
+//! The experiment `handshakes`: plain requests, and who does nothing but handshakes beside them.
+//!
+//! Read by `cells.rs` and `catalogue.rs`, done by `run/handshakes.rs`.
+
+/// Clients at a time that do nothing but full handshakes.
+pub(crate) const CLIENTS: u32 = 1000;
+/// Connections of those who ask without TLS, and their requests a second.
+pub(crate) const BESIDE: (u32, u32) = (64, 500);
+/// HAProxy with `tune.sched.low-latency`.
+pub(crate) const LOW_LATENCY: &str = "haproxy-low-latency";
