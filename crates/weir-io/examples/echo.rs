@@ -88,7 +88,7 @@ impl<D: Driver> Server<D> {
             Event::Sent { payload, result } => self.on_sent(socket, payload, result.is_ok()),
             Event::Ended => self.finish(socket),
             Event::ReceiveFailed(_) => self.close(socket),
-            Event::Connected(_) | Event::RelayEnded { .. } | Event::Woken => {}
+            Event::Connected(_) | Event::RelayEnded { .. } | Event::Released(_) | Event::Woken => {}
         }
     }
 

@@ -257,7 +257,7 @@ impl<D: Driver> Forwarder<D> {
                 self.close(socket);
             }
             Event::AcceptFailed(error) => return Err(error),
-            Event::Woken => {}
+            Event::Released(_) | Event::Woken => {}
         }
         Ok(())
     }

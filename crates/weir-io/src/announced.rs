@@ -19,7 +19,7 @@ use crate::driver::{
 };
 use crate::driver::{Token, Waker};
 use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
-use crate::{Courtesy, Outbound, RecvBuf};
+use crate::{Courtesy, Loose, Outbound, RecvBuf};
 
 /// How long a header may take from the accept on, microseconds.
 pub const HEADER_US: u64 = 5_000_000;
@@ -349,6 +349,20 @@ impl<D: Driver> Driver for Announced<D> {
 
     fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
         self.inner.adopt(connected, token)
+    }
+
+    /// One of which something is left behind its header stays.
+    fn release(&mut self, socket: Socket) -> bool {
+        let knows = self.waiting.get(&socket.index).is_some_and(|waiting| waiting.generation == socket.generation);
+        let goes = !knows && self.inner.release(socket);
+        if goes {
+            self.forget(socket);
+        }
+        goes
+    }
+
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        self.inner.take_in(connection, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::{Courtesy, Outbound, RecvBuf};
+use crate::{Courtesy, Loose, Outbound, RecvBuf, Released};
 
 /// Chosen by the caller for each socket and handed back in each of its completions.
 pub type Token = u64;
@@ -90,6 +90,8 @@ pub enum Event {
         /// Why it is over.
         how: RelayEnd,
     },
+    /// The connection is nobody's here any more ([`Driver::release`]), and nothing else of it will be told.
+    Released(Box<Released>),
     /// [`Waker::wake`] was called since the last turn. Comes with token 0.
     Woken,
 }
@@ -199,6 +201,18 @@ pub trait Driver {
     /// # Errors
     /// The operating system's; the simulated network has no such sockets.
     fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket>;
+
+    /// Lets a connection go, to another driver that takes it in ([`Driver::take_in`]). From now on its only event is [`Event::Released`], in
+    /// which is all that was received and not handed out; of the commands only [`Driver::close`] and [`Driver::reset`] have an
+    /// effect, and then there is no event. False: it can't be let go, because it is no connected stream, a send or a relay of it
+    /// is not over, or something else has to be told of it first; then everything is as before.
+    fn release(&mut self, socket: Socket) -> bool;
+
+    /// Takes in a connection that was let go. As after an accept, nothing is received until told.
+    ///
+    /// # Errors
+    /// The operating system's; it is of another kind of driver (simulated or not). The connection is closed then.
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket>;
 
     /// Changes the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);

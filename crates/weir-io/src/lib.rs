@@ -30,6 +30,7 @@ mod probe;
 mod proxy_header;
 mod refused;
 mod relay;
+mod released;
 mod rtnetlink;
 mod shared_board;
 pub mod sim;
@@ -65,6 +66,7 @@ pub use probe::{DriverKind, Probe, choose, probe};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use proxy_header::fuzzing as proxy_header_fuzzing;
 pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyVersion, Whose};
+pub use released::{Loose, Released};
 pub use rtnetlink::{Interfaces, Link};
 pub use spread::{PLACES_MAX, spread_by_hash, spread_over};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_cores, set_policy};

@@ -33,8 +33,12 @@ pub(crate) const RELAYING: u32 = 1 << 8;
 pub(crate) const DEAF: u32 = 1 << 9;
 /// Was accepted, and nobody has said yet what is to become of it: its token is the slot of its listener.
 pub(crate) const FRESH: u32 = 1 << 10;
+/// It goes to another driver.
+pub(crate) const RELEASING: u32 = 1 << 11;
+/// The caller has no say in it any more.
+pub(crate) const TAKEN: u32 = RELAYING | RELEASING;
 /// First bit that a driver may use for itself.
-pub(crate) const OWN_BITS: u32 = 11;
+pub(crate) const OWN_BITS: u32 = 12;
 
 /// One socket.
 #[derive(Debug)]

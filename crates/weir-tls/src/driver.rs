@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Outbound, Payload, Receive, RecvBuf,
-    Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Loose, Outbound, Payload, Receive,
+    RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use crate::sealed::Sealed;
@@ -65,6 +65,15 @@ impl<D: Driver> Driver for Sealed<D> {
 
     fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
         self.inner.adopt(connected, token)
+    }
+
+    /// One that speaks TLS stays: its keys are here.
+    fn release(&mut self, socket: Socket) -> bool {
+        self.sessions.get(socket).is_none() && self.inner.release(socket)
+    }
+
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        self.inner.take_in(connection, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

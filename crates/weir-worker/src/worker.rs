@@ -450,7 +450,8 @@ impl<D: Driver> Worker<D> {
                 let by_client = matches!(how, RelayEnd::FailedA(_));
                 self.engine.relay_ended(token, moved.a_to_b, moved.b_to_a, by_client);
             }
-            Event::Woken => {}
+            // Nobody asks for the first.
+            Event::Released(_) | Event::Woken => {}
         }
     }
 

@@ -11,6 +11,7 @@ pub mod flow;
 pub mod later;
 pub mod real;
 pub mod relay;
+pub mod release;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +21,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::sim::{Settings, SimDriver, SimWorld, Step};
-use crate::{Class, Completion, Driver, Event, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed, Socket};
+use crate::{
+    Class, Completion, Driver, Event, Loose, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed, Released, Socket,
+};
 
 /// Time after which a test gives up, microseconds of the driver.
 const DEADLINE_US: u64 = 60_000_000;
@@ -35,6 +38,11 @@ pub trait Subject {
 
     /// A fresh driver with these sizes.
     fn driver(&self, options: Options) -> Self::Driver;
+
+    /// A second one, which can take in what the first one lets go.
+    fn another(&self, options: Options) -> Self::Driver {
+        self.driver(options)
+    }
 
     /// What is to happen before a turn: the simulation makes its network go on.
     fn advance(&self) {}
@@ -129,6 +137,10 @@ impl Subject for SimSubject {
         driver
     }
 
+    fn another(&self, _: Options) -> SimDriver {
+        self.world.borrow().as_ref().expect("a driver was made").driver()
+    }
+
     fn advance(&self) {
         let world = self.world.borrow().clone().expect("a driver was made");
         while world.step() == Step::Event {}
@@ -201,6 +213,8 @@ pub struct Seen {
     pub token: u64,
     /// The end of the relay, told for its first socket.
     pub relay_end: Option<(Relayed, RelayEnd)>,
+    /// It was let go.
+    pub released: Option<Released>,
     relaying: bool,
     class: Option<Class>,
 }
@@ -317,6 +331,10 @@ impl<'a, S: Subject> Bench<'a, S> {
                 assert!(seen.relaying && seen.relay_end.is_none(), "a relay ends once");
                 seen.relay_end = Some((moved, how));
             }
+            Event::Released(released) => {
+                seen.released = Some(*released);
+                self.closed.insert(socket);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -357,6 +375,21 @@ impl<'a, S: Subject> Bench<'a, S> {
         let socket = self.driver.adopt(connected, 1).expect("a socket");
         self.seen.insert(socket, Seen::default());
         socket
+    }
+
+    /// Takes in what was let go, under a name that was never used.
+    pub fn take_in(&mut self, connection: Loose) -> Socket {
+        let socket = self.driver.take_in(connection, 3).expect("a connection of this driver");
+        assert!(!self.seen.contains_key(&socket), "a name is never used twice");
+        self.seen.insert(socket, Seen::default());
+        socket
+    }
+
+    /// Lets a connection go and waits for it.
+    pub fn release(&mut self, socket: Socket) -> Released {
+        assert!(self.driver.release(socket), "an idle stream");
+        self.until("a release", |bench| bench.of(socket).released.is_some());
+        self.of(socket).released.take().expect("just seen")
     }
 
     /// A connection: the connecting end, the accepted end.

@@ -7,6 +7,7 @@
 //! `work` performs what is ready, `poller` holds the system calls.
 
 pub(crate) mod poller;
+mod release;
 mod work;
 
 use std::collections::VecDeque;
@@ -25,10 +26,11 @@ use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
 use crate::refused::Refused;
 use crate::relay::{Over, Relays, Start, TURN_US};
+use crate::released::Releases;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Loose, Options, Outbound, Payload,
     Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
@@ -79,6 +81,7 @@ pub struct Epoll {
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
     over: Vec<Over>,
+    releases: Releases,
     events: Vec<(u64, u32)>,
     /// The last turn returned without asking the kernel.
     skipped_wait: bool,
@@ -115,6 +118,7 @@ impl Epoll {
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
+            releases: Releases::default(),
             events: Vec::new(),
             skipped_wait: false,
             wake,
@@ -210,6 +214,7 @@ impl Epoll {
         let now_us = self.now_us;
         self.pools.iter_mut().for_each(|pool| pool.trim(now_us));
         into.append(&mut self.pending);
+        self.finish_releases(into);
         for (socket, mask) in self.later.look(now_us, &mut self.stats.syscalls) {
             self.on_ready(socket, mask, into);
         }
@@ -241,7 +246,7 @@ impl Epoll {
 
     /// What a relay needs to know of a socket; None when it can't be relayed.
     fn start_of(&mut self, socket: Socket) -> Option<Start> {
-        let slot = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING | table::LISTENER))?;
+        let slot = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
         debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
         let (fd, sending, ended) = (slot.fd, slot.send != NO_SEND, slot.has(table::ENDED));
         Some(Start { socket, fd, receiving: false, sending, ended })
@@ -375,6 +380,14 @@ impl Driver for Epoll {
         Ok(self.watch_connect(connected.into_raw_fd(), Ok(()), token))
     }
 
+    fn release(&mut self, socket: Socket) -> bool {
+        self.begin_release(socket)
+    }
+
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        self.insert_loose(connection, token)
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
@@ -384,7 +397,7 @@ impl Driver for Epoll {
 
     fn receive(&mut self, socket: Socket, how: Receive) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(table::ENDED | table::LISTENER | table::RELAYING) {
+        if slot.has(table::ENDED | table::LISTENER | table::TAKEN) {
             return;
         }
         slot.set_want(how);
@@ -397,7 +410,7 @@ impl Driver for Epoll {
 
     fn defer(&mut self, socket: Socket, on: bool) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::RELAYING) {
+        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::TAKEN) {
             return;
         }
         self.watch(socket);
@@ -420,7 +433,7 @@ impl Driver for Epoll {
     fn send(&mut self, socket: Socket, payload: Payload) {
         let Some(slot) = self.table.named(socket) else { return };
         debug_assert!(slot.send == NO_SEND, "one send at a time");
-        if slot.has(table::RELAYING) {
+        if slot.has(table::TAKEN) {
             return;
         }
         let outgoing = Outgoing::new(payload);
@@ -434,7 +447,7 @@ impl Driver for Epoll {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        if let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) {
+        if let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN)) {
             shutdown_write(slot.fd);
         }
     }
@@ -485,6 +498,7 @@ impl Driver for Epoll {
         }
         close_fd(slot.fd);
         self.table.remove(socket.index);
+        self.releases.take(socket);
         self.pending.retain(|completion| completion.socket != socket);
     }
 

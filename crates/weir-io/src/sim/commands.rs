@@ -46,7 +46,7 @@ impl World {
         let now_us = self.now_us;
         self.trace
             .line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
-        if let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying) {
+        if let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying && !state.releasing) {
             state.receive = how;
             self.arrived(driver, socket);
         }
@@ -54,6 +54,9 @@ impl World {
 
     pub(super) fn driver_send(&mut self, driver: usize, socket: Socket, payload: Payload) {
         let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying) else { return };
+        if state.releasing {
+            return;
+        }
         let connected = matches!(state.kind, Kind::Stream { connected: true, .. });
         if state.sending.is_some() {
             self.fail("send while a send of the socket is in flight");
@@ -66,7 +69,9 @@ impl World {
     }
 
     pub(super) fn driver_shutdown_write(&mut self, driver: usize, socket: Socket) {
-        let Some(state) = self.drivers[driver].get(socket).filter(|state| !state.relaying) else { return };
+        let Some(state) = self.drivers[driver].get(socket).filter(|state| !state.relaying && !state.releasing) else {
+            return;
+        };
         if state.sending.is_some() {
             self.fail("shutdown_write while a send of the socket is in flight");
         }

@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::end::{EndId, Owner, What};
 use super::kernel::{Kind, Sending, SocketState, Staged, class_index};
+use super::release::let_go;
 use super::world::{Listener, World};
 use crate::{Class, Completion, Event, Payload, Receive, Socket};
 
@@ -264,6 +265,7 @@ impl World {
             into.push(Completion { token: 0, socket: Socket { index: 0, generation: 0 }, event: Event::Woken });
         }
         self.hand_out(driver, into);
+        let_go(self, driver, into);
         let idle = into.len() == before && self.drivers[driver].ready.is_empty();
         self.park(driver, deadline_us, idle, asked);
     }
@@ -288,7 +290,8 @@ impl World {
         let mut late = Vec::new();
         for staged in std::mem::take(&mut self.drivers[driver].ready) {
             let stream = (staged.socket, matches!(staged.event, Event::Sent { .. }));
-            if late.contains(&stream) || self.rng.chance(self.settings.faults.late_completion) {
+            let stays = self.drivers[driver].get(staged.socket).is_some_and(|state| state.releasing);
+            if stays || late.contains(&stream) || self.rng.chance(self.settings.faults.late_completion) {
                 late.push(stream);
                 self.drivers[driver].ready.push_back(staged);
             } else {
@@ -314,7 +317,7 @@ impl World {
         into.push(Completion { token, socket, event });
     }
 
-    fn trace_event(&mut self, driver: usize, socket: Socket, event: &Event) {
+    pub(super) fn trace_event(&mut self, driver: usize, socket: Socket, event: &Event) {
         let (kind, detail) = match event {
             Event::Accepted { socket, .. } => (1, u64::from(socket.index)),
             Event::AcceptFailed(_) => (2, 0),
@@ -325,13 +328,14 @@ impl World {
             Event::Sent { payload, result } => (7, length(payload) as u64 * 2 + u64::from(result.is_ok())),
             Event::Woken => (8, 0),
             Event::RelayEnded { moved, .. } => (9, moved.a_to_b + moved.b_to_a),
+            Event::Released(released) => (10, released.rest.len() as u64),
         };
         for number in [self.now_us, driver as u64, u64::from(socket.index), kind, detail] {
             self.trace.number(number);
         }
         let (now_us, Socket { index, generation }) = (self.now_us, socket);
         self.trace.line(|| {
-            const WORDS: [&str; 10] = [
+            const WORDS: [&str; 11] = [
                 "",
                 "accepted",
                 "accept failed",
@@ -342,6 +346,7 @@ impl World {
                 "sent",
                 "woken",
                 "relay ended",
+                "released",
             ];
             let word = WORDS[kind as usize];
             format!("{now_us:>12} driver {driver} socket {index}.{generation} {word} {detail}")

@@ -9,9 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::kernel::{Kind, class_index};
+use super::release;
 use super::world::World;
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Outbound, Payload, Receive, RecvBuf, Relayed,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Loose, Outbound, Payload, Receive, RecvBuf, Relayed,
     Socket, Token, Waker,
 };
 
@@ -132,6 +133,14 @@ impl Driver for SimDriver {
 
     fn adopt(&mut self, _: OwnedFd, _: Token) -> io::Result<Socket> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no descriptors"))
+    }
+
+    fn release(&mut self, socket: Socket) -> bool {
+        self.command(|world, driver| release::release(world, driver, socket))
+    }
+
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        self.command(|world, driver| release::take_in(world, driver, connection, token))
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

@@ -24,6 +24,8 @@ pub(super) struct EndId {
 pub(super) enum Owner {
     /// In the accept queue of a driver's listener.
     Backlog,
+    /// A driver has let it go, and none has taken it in.
+    Nobody,
     Driver {
         driver: usize,
         socket: Socket,

@@ -23,6 +23,8 @@ pub(super) struct DriverState {
     pub(super) starved: VecDeque<Socket>,
     /// Sockets to look at in the next turn.
     pub(super) touched: Vec<Socket>,
+    /// Sockets that are being let go.
+    pub(super) releasing: Vec<Socket>,
     /// Relays, by the number that their sockets know.
     pub(super) relays: Vec<Option<SimRelay>>,
     pub(super) open: u32,
@@ -59,6 +61,8 @@ pub(super) struct SocketState {
     pub(super) relay: Option<usize>,
     /// It belongs to a relay, or did.
     pub(super) relaying: bool,
+    /// It is being let go; in `releasing`.
+    pub(super) releasing: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -164,6 +168,7 @@ impl DriverState {
             pools: [Pool::new(4 << 10, small), Pool::new(64 << 10, large)],
             starved: VecDeque::new(),
             touched: Vec::new(),
+            releasing: Vec::new(),
             relays: Vec::new(),
             open: 0,
             waker: Arc::new(SimWaker::default()),
@@ -182,6 +187,7 @@ impl DriverState {
             || self.asked
             || !self.ready.is_empty()
             || !self.touched.is_empty()
+            || !self.releasing.is_empty()
             || self.waker.woken.load(Ordering::Acquire)
             || self.deadline_us.is_some_and(|at| at <= now_us)
             || self.starved.iter().any(|socket| self.can_feed(*socket))
@@ -216,6 +222,7 @@ impl DriverState {
             sending: None,
             relay: None,
             relaying: false,
+            releasing: false,
         };
         match self.free.pop() {
             Some(index) => {

@@ -22,6 +22,7 @@ mod faults;
 mod kernel;
 mod parties;
 mod relay;
+mod release;
 mod rng;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use std::rc::Rc;
 pub use actor::{Actor, Conn, Net};
 pub use driver::{Ledger, SimDriver};
 pub use faults::Faults;
+pub(crate) use release::LooseEnd;
 pub use rng::Rng;
 pub use world::START_US;
 
@@ -227,6 +229,7 @@ const LATE_TURN_US_MAX: u64 = 20_000;
 
 impl World {
     fn step(&mut self, until_us: u64) -> Step {
+        release::close_dropped(self);
         let event_us = self.next_event_us();
         if let Some(driver) = self.pick_runnable()
             && !self.event_goes_first(event_us)

@@ -158,6 +158,7 @@ fn shape(completions: &[Completion]) -> String {
         Event::Sent { result: Ok(()), .. } => "sent".to_owned(),
         Event::Sent { result: Err(error), .. } => format!("send:{:?}", error.kind()),
         Event::RelayEnded { moved: Relayed { a_to_b, b_to_a, .. }, how } => format!("{how:?}:{a_to_b},{b_to_a}"),
+        Event::Released(released) => format!("released:{}", released.rest.len()),
         Event::Woken => "woken".to_owned(),
     };
     completions.iter().map(word).collect::<Vec<_>>().join(" ")

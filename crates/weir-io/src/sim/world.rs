@@ -13,6 +13,7 @@ use super::Settings;
 use super::actor::{Actor, Conn};
 use super::end::{End, EndId, Ends, Entry, Owner, What};
 use super::kernel::DriverState;
+use super::release::Dropped;
 use super::rng::Rng;
 use super::trace::{Trace, excerpt};
 use crate::Socket;
@@ -60,6 +61,8 @@ pub(super) struct World {
     pub(super) trace: Trace,
     /// Addresses that stand for real listeners, by the port of the real one.
     pub(super) aliases: BTreeMap<u16, SocketAddr>,
+    /// Ends that somebody has closed who had them from a driver.
+    pub(super) dropped: Dropped,
     queue: BinaryHeap<Entry>,
     sequence: u64,
     next_port: u16,
@@ -78,6 +81,7 @@ impl World {
             drivers: Vec::new(),
             trace: Trace::new(),
             aliases: BTreeMap::new(),
+            dropped: Dropped::default(),
             queue: BinaryHeap::new(),
             sequence: 0,
             next_port: 1024,
@@ -199,7 +203,7 @@ impl World {
                 self.flush_actor(to);
             }
             Owner::Driver { driver, socket } => self.connected(driver, socket, Ok(())),
-            Owner::Backlog => {}
+            Owner::Backlog | Owner::Nobody => {}
         }
     }
 
@@ -209,7 +213,7 @@ impl World {
         match end.owner {
             Owner::Actor(actor) => self.call(actor, |actor, net| actor.on_connected(net, Conn(to), Err(error))),
             Owner::Driver { driver, socket } => self.connected(driver, socket, Err(error)),
-            Owner::Backlog => {}
+            Owner::Backlog | Owner::Nobody => {}
         }
     }
 
@@ -334,7 +338,7 @@ impl World {
         match end.owner {
             Owner::Actor(_) => self.flush_actor(id),
             Owner::Driver { driver, socket } => self.writable(driver, socket),
-            Owner::Backlog => {}
+            Owner::Backlog | Owner::Nobody => {}
         }
     }
 
@@ -355,7 +359,7 @@ impl World {
         match end.owner {
             Owner::Actor(actor) => self.read_actor(actor, id),
             Owner::Driver { driver, socket } => self.arrived(driver, socket),
-            Owner::Backlog => {}
+            Owner::Backlog | Owner::Nobody => {}
         }
     }
 }

@@ -9,6 +9,7 @@
 mod group;
 mod operations;
 mod reap;
+mod release;
 mod ring;
 mod scratch;
 
@@ -30,10 +31,11 @@ use crate::net::{
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::refused::Refused;
 use crate::relay::{Over, Relays, Start, TURN_US};
+use crate::released::Releases;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Options, Outbound, Payload,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Loose, Options, Outbound, Payload,
     Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
@@ -92,6 +94,7 @@ pub struct Uring {
     pending: Vec<Completion>,
     pub(crate) relays: Relays,
     over: Vec<Over>,
+    releases: Releases,
     /// Cancellations queued since the last system call: each brings a completion at once that nobody waits for.
     cancelled: u32,
     entries: Vec<Entry>,
@@ -129,6 +132,7 @@ impl Uring {
             pending: Vec::new(),
             relays: Relays::new(&options),
             over: Vec::new(),
+            releases: Releases::default(),
             cancelled: 0,
             entries: Vec::new(),
             scratch: Scratch::default(),
@@ -180,6 +184,7 @@ impl Uring {
         }
         self.groups.iter_mut().for_each(|group| group.pool.trim(now_us));
         into.append(&mut self.pending);
+        self.finish_releases(into);
     }
 
     /// Asks the kernel once, and again as long as it has whole batches. True when somebody woke this driver.
@@ -223,7 +228,7 @@ impl Uring {
 
     /// What a relay needs to know of a socket; None when it can't be relayed.
     fn start_of(&mut self, socket: Socket) -> Option<Start> {
-        let slot = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING | table::LISTENER))?;
+        let slot = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN | table::LISTENER))?;
         debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
         let (fd, sending, ended) = (slot.fd, slot.send != NO_SEND, slot.has(table::ENDED));
         Some(Start { socket, fd, receiving: slot.has(ARMED), sending, ended })
@@ -310,6 +315,14 @@ impl Driver for Uring {
         Ok(socket)
     }
 
+    fn release(&mut self, socket: Socket) -> bool {
+        self.begin_release(socket)
+    }
+
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        self.insert_loose(connection, token)
+    }
+
     fn set_token(&mut self, socket: Socket, token: Token) {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
@@ -318,7 +331,9 @@ impl Driver for Uring {
     }
 
     fn receive(&mut self, socket: Socket, how: Receive) {
-        let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) else { return };
+        let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN)) else {
+            return;
+        };
         slot.set_want(how);
         slot.clear(table::FRESH);
         self.reconcile(socket);
@@ -326,7 +341,7 @@ impl Driver for Uring {
 
     fn defer(&mut self, socket: Socket, on: bool) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::RELAYING) {
+        if slot.has(DEFERRED) == on || slot.has(table::ENDED | table::LISTENER | table::CONNECTING | table::TAKEN) {
             return;
         }
         let fd = slot.fd;
@@ -344,7 +359,9 @@ impl Driver for Uring {
     }
 
     fn send(&mut self, socket: Socket, payload: Payload) {
-        let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) else { return };
+        let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN)) else {
+            return;
+        };
         debug_assert!(slot.send == NO_SEND, "one send at a time");
         let outgoing = Outgoing::new(payload);
         if matches!(outgoing.next(), Next::Nothing) {
@@ -357,7 +374,7 @@ impl Driver for Uring {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        if let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) {
+        if let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::TAKEN)) {
             shutdown_write(slot.fd);
         }
     }
@@ -389,6 +406,7 @@ impl Driver for Uring {
         self.relays.remove(socket);
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(table::CLOSING);
+        self.releases.take(socket);
         if let Some(listener) = slot.fresh_of() {
             self.refused.refused(listener);
         } else if slot.has(table::LISTENER) {
@@ -421,7 +439,7 @@ impl Driver for Uring {
         let close = opcode::Close::new(types::Fd(fd)).build().flags(squeue::Flags::SKIP_SUCCESS);
         self.push(close.user_data(user_data(Kind::Ignored, socket)));
         self.pending.retain(|completion| completion.socket != socket);
-        self.release(socket.index);
+        self.free(socket.index);
     }
 
     fn reset(&mut self, socket: Socket) {

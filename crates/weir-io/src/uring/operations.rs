@@ -206,7 +206,7 @@ impl Uring {
     }
 
     /// Frees the slot of a closed socket once nothing of it is in flight.
-    pub(super) fn release(&mut self, index: u32) {
+    pub(super) fn free(&mut self, index: u32) {
         let slot = self.table.slot(index);
         if slot.send == NO_SEND && !slot.has(ARMED | ACCEPTING | POLLING | table::CONNECTING) {
             self.table.remove(index);

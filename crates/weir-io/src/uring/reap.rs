@@ -54,12 +54,16 @@ impl Uring {
             slot.clear(ARMED | CANCELLING);
         }
         let (token, closing, relaying) = (slot.token, slot.has(table::CLOSING), slot.has(table::RELAYING));
+        let releasing = slot.has(table::RELEASING);
         let buffer = self.filled(class, entry, closing);
         if closing {
             if !entry.more() {
-                self.release(socket.index);
+                self.free(socket.index);
             }
             return;
+        }
+        if releasing {
+            return self.received_last(socket, entry, buffer);
         }
         if relaying {
             self.deliver_to_relay(socket, entry, buffer);
@@ -115,7 +119,7 @@ impl Uring {
         }
         if slot.has(table::CLOSING) {
             if !entry.more() {
-                self.release(socket.index);
+                self.free(socket.index);
             }
             return;
         }
@@ -229,7 +233,7 @@ impl Uring {
         let relaying = slot.has(table::RELAYING);
         let Some(outgoing) = self.sends.remove(send) else { return };
         if closing {
-            return self.release(socket.index);
+            return self.free(socket.index);
         }
         if relaying {
             self.relays.send_is_over(socket, &result);
@@ -242,7 +246,7 @@ impl Uring {
         let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
         slot.clear(table::CONNECTING);
         if slot.has(table::CLOSING) {
-            return self.release(socket.index);
+            return self.free(socket.index);
         }
         let result = if entry.result < 0 { Err(io::Error::from_raw_os_error(-entry.result)) } else { Ok(()) };
         into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
@@ -270,7 +274,7 @@ impl Uring {
             return;
         }
         if closing {
-            return self.release(listener.index);
+            return self.free(listener.index);
         }
         if handed_over {
             self.accept_rest(listener, fd, token, into);

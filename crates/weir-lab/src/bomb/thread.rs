@@ -343,7 +343,11 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
             Event::ReceiveFailed(_) => self.server_ended(index, true, true),
             Event::Sent { result, .. } => self.sent(index, &result),
-            Event::Accepted { .. } | Event::AcceptFailed(_) | Event::RelayEnded { .. } | Event::Woken => {}
+            Event::Accepted { .. }
+            | Event::AcceptFailed(_)
+            | Event::RelayEnded { .. }
+            | Event::Released(_)
+            | Event::Woken => {}
         }
     }
 

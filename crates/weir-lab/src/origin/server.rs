@@ -167,7 +167,11 @@ impl<D: Driver> Server<D> {
             Event::Ended => self.with(token, socket, |slot, _| slot.end()),
             Event::ReceiveFailed(_) => self.close(token, socket),
             Event::Sent { payload, result } => self.sent(token, socket, payload, result.is_ok()),
-            Event::AcceptFailed(_) | Event::Connected(_) | Event::RelayEnded { .. } | Event::Woken => {}
+            Event::AcceptFailed(_)
+            | Event::Connected(_)
+            | Event::RelayEnded { .. }
+            | Event::Released(_)
+            | Event::Woken => {}
         }
     }
 

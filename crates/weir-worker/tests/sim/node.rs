@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use weir_io::sim::{Rng, SimDriver, SimWorld};
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Outbound, Payload, Receive, RecvBuf, Relayed,
-    Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Loose, Outbound, Payload, Receive, RecvBuf,
+    Relayed, Socket, Token, Waker,
 };
 use weir_proxy::base::token;
 use weir_proxy::engine::{Engine, Hints, Parts};
@@ -138,6 +138,16 @@ impl Driver for Fused {
 
     fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
         self.inner.adopt(connected, token)
+    }
+
+    fn release(&mut self, socket: Socket) -> bool {
+        self.point();
+        self.inner.release(socket)
+    }
+
+    fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        self.point();
+        self.inner.take_in(connection, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {

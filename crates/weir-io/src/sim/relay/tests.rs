@@ -182,7 +182,7 @@ impl Tunnel {
             }
             Event::Connected(Err(_)) | Event::Sent { .. } | Event::ReceiveFailed(_) => self.end(socket, true),
             Event::AcceptFailed(_) => {}
-            Event::Woken => panic!("nobody wakes it"),
+            Event::Released(_) | Event::Woken => panic!("nobody asks for it"),
         }
     }
 

@@ -1,0 +1,52 @@
+//! Connections that go to another driver, and come from one. Called by the commands and the turn of [`super::Epoll`].
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use crate::net::set_nonblocking;
+use crate::released::Which;
+use crate::table::{self, NO_SEND};
+use crate::{Completion, Driver, Loose, Receive, Socket, Token};
+
+use super::{Epoll, WATCHED};
+
+impl Epoll {
+    /// Lets a connection go with the next turn. What the kernel has of it stays with the kernel, for whoever takes it in.
+    pub(super) fn begin_release(&mut self, socket: Socket) -> bool {
+        let busy = table::LISTENER | table::CONNECTING | table::RELAYING | table::RELEASING;
+        let free = self.table.named(socket).is_some_and(|slot| !slot.has(busy) && slot.send == NO_SEND);
+        if !free || self.pending.iter().any(|completion| completion.socket == socket) {
+            return false;
+        }
+        self.defer(socket, false);
+        let slot = self.table.slot(socket.index);
+        slot.set_want(Receive::Off);
+        slot.set(table::RELEASING);
+        let ended = slot.has(table::ENDED);
+        self.releases.begin(socket, ended);
+        self.releases.is_ready(socket);
+        true
+    }
+
+    /// Hands out those that go.
+    pub(super) fn finish_releases(&mut self, into: &mut Vec<Completion>) {
+        for socket in self.releases.take_ready() {
+            let Some(slot) = self.table.named(socket) else { continue };
+            let (fd, token) = (slot.fd, slot.token);
+            if slot.has(WATCHED) {
+                self.poller.remove(fd);
+            }
+            self.table.remove(socket.index);
+            // SAFETY: the table owned the descriptor, and has just forgotten it.
+            let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+            let event = self.releases.take(socket).with(Which::Descriptor(connection));
+            into.push(Completion { token, socket, event });
+        }
+    }
+
+    pub(super) fn insert_loose(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        let connection = connection.into_descriptor()?;
+        set_nonblocking(connection.as_raw_fd())?;
+        Ok(self.table.insert(connection.into_raw_fd(), token))
+    }
+}
