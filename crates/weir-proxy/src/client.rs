@@ -32,6 +32,7 @@ mod guard;
 mod http1;
 mod http2;
 mod messages;
+pub(crate) mod moving;
 mod patience;
 mod receive;
 mod relays;
@@ -57,6 +58,7 @@ pub(crate) use answer::Answers;
 use ask::Asks;
 use guard::Guard;
 pub use guard::{Door, Visit};
+pub use moving::MovedClient;
 
 use crate::action::Action;
 use crate::base::keys::ClientKey;

@@ -18,18 +18,20 @@ mod audit;
 mod flows;
 mod lives;
 mod mail;
+mod moves;
 mod report;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use self::flows::{FlowEvent, Over, divided, measured, on_flow, on_port_taken, stop_flows};
+pub use self::moves::{arrive, lost, part};
 pub use crate::action::{Action, MeasuredArm};
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
 use crate::client::{Clients, accept, banned};
-pub use crate::client::{Door, Unwanted, Visit};
+pub use crate::client::{Door, MovedClient, Unwanted, Visit};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;

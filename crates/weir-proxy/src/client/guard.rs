@@ -7,6 +7,7 @@
 //! what [`IN_PROGRESS_MAX`] says a request. docs/semantics.md §21.
 
 mod door;
+mod standing;
 mod suspect;
 
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use weir_http::{FieldName, Fields, RequestHead};
 
 pub use self::door::{Door, Visit};
+pub(super) use self::standing::Standing;
 use self::suspect::{Moment, Said, Suspect};
 use super::banned::{Asker, asker};
 use super::connection::ClientConn;

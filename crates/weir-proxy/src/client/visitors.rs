@@ -37,7 +37,7 @@ pub(super) struct Visitor {
 
 /// Credentials that were good.
 #[derive(Debug)]
-struct Vouched {
+pub(super) struct Vouched {
     users: Arc<Path>,
     /// The field as it came.
     value: Box<[u8]>,
@@ -104,6 +104,16 @@ impl Visitors {
     /// The request of a connection is not to wait for a verdict any more: which one that was.
     pub(super) fn stop_waiting(&mut self, index: ClientKey) -> Option<ExchangeId> {
         Some(self.0.get_mut(index)?.waiting.take()?.id)
+    }
+
+    /// Whom a connection has shown to be, when it goes to another worker.
+    pub(super) fn take_vouched(&mut self, index: ClientKey) -> Option<Vouched> {
+        self.0.get_mut(index)?.vouched.take()
+    }
+
+    /// The same of one that comes.
+    pub(super) fn put_vouched(&mut self, index: ClientKey, vouched: Vouched) {
+        self.0.get_or_default(index).vouched = Some(vouched);
     }
 
     /// A connection is gone.

@@ -155,6 +155,12 @@ counters! {
     upstream_tls_resumed: Total,
     /// Open client connections.
     client_connections: Gauge,
+    /// Idle client connections that a worker gave to another one, because it had too much to do.
+    connections_given: Total,
+    /// Idle client connections that a worker got from another one.
+    connections_taken: Total,
+    /// Idle client connections that were to be given to another worker and stayed, because their clients left or the other worker had no room.
+    connections_not_given: Total,
     /// Client connections that spoke HTTP/2.
     http2_connections: Total,
     /// Streams of HTTP/2 that clients opened.

@@ -27,6 +27,7 @@ mod late;
 mod limits;
 mod losses;
 mod misframing;
+mod moves;
 mod overlooked;
 mod own_answers;
 mod pipelining;

@@ -32,6 +32,13 @@ impl Connections {
         Vec::new()
     }
 
+    /// One comes whose listener goes, also if this worker had no other client of it.
+    pub(in crate::client) fn expect_leaving(&mut self) {
+        if self.idle_us == 0 {
+            self.idle_us = LEAVE_IDLE_US;
+        }
+    }
+
     /// When a connection ends that is to go, if it stays idle.
     pub(super) fn leaves_us(&self, conn: &ClientConn) -> Option<u64> {
         conn.flags.leaves.then(|| self.leaves_us.max(conn.since_us + self.idle_us))

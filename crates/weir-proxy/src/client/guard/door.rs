@@ -26,6 +26,11 @@ pub struct Visit {
 }
 
 impl Visit {
+    /// Of one who counts as open there.
+    pub(super) fn of(seed: Arc<TableSeed>, open: Place) -> Visit {
+        Visit { seed, open: Some(open), is_observed: false }
+    }
+
     /// The place is somebody else's to give back: that of a guard of the same accounts.
     pub(super) fn hand_over(mut self, guard: Option<&Guard>) -> Option<Place> {
         if guard.is_some_and(|guard| Arc::ptr_eq(&guard.seed, &self.seed)) { self.open.take() } else { None }

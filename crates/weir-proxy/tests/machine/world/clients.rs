@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use weir_check::StrictReplies;
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
+use weir_proxy::engine::{Unwanted, arrive, part};
 use weir_proxy::plan::{Entrance, Protocols};
 
 use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
@@ -63,6 +64,26 @@ impl World {
 
     pub fn client(&mut self) -> usize {
         self.client_of(0)
+    }
+
+    /// Idle clients of an engine, at most so many, go over to another one. Which ones, in the order in which they went. Who is not wanted
+    /// there is closed.
+    pub fn move_clients(&mut self, from: usize, to: usize, most: usize) -> Vec<usize> {
+        let parted = part(&mut self.nodes[from].engine, most);
+        let engine = &mut self.nodes[to].engine;
+        let mut numbers = Vec::new();
+        for (socket, moved) in parted {
+            let number = (socket - CLIENT_SOCKETS) as usize;
+            let client = &mut self.clients[number];
+            assert_eq!((client.node, client.receiving, client.deferred), (from, true, false), "an idle client");
+            assert!(client.sending.is_none() && !client.closed, "an idle client");
+            match arrive(engine, socket, moved, false) {
+                Ok(token) => (client.node, client.token) = (to, token),
+                Err(unwanted) => (client.closed, client.was_reset) = (true, unwanted == Unwanted::Reset),
+            }
+            numbers.push(number);
+        }
+        numbers
     }
 
     /// Tells the judge of a request that bytes sent later contain.

@@ -1,0 +1,165 @@
+//! Idle connections that go to another worker, or come from one (stage accept): see [`crate::engine::part`].
+//!
+//! One goes only between two requests, when nothing of the next one is here and nothing of it is kept anywhere but in these tables: no
+//! answer, no body, no tunnel, no upstream connection of its own, no errand. HTTP/2, TLS, clients of the forward proxy and those whose bytes may
+//! come later stay. What is known of the client goes along ([`MovedClient`]), so that neither limits nor patience begin anew: where it
+//! counts as open in the accounts of `shield`, which is given back if nobody takes it in. Bound: one pass over the connections, for who
+//! is told to give some away.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::Clients;
+use super::accept::Unwanted;
+use super::connection::{ClientConn, Flags, Reading};
+use super::connections::Connections;
+use super::guard::Standing;
+use super::visitors::Vouched;
+use crate::base::keys::ClientKey;
+use crate::context::Context;
+use crate::ending::ClientEnd;
+use crate::request::destination::Destination;
+
+/// An idle client connection between two workers, without its socket.
+#[derive(Debug)]
+pub struct MovedClient {
+    peer: IpAddr,
+    port: u16,
+    /// Since when it is idle, microseconds of the clock of all workers.
+    since_us: u64,
+    glitches: u32,
+    /// What it came in by.
+    listener: u32,
+    late: bool,
+    may_be_http2: bool,
+    /// Where it counts as open, and its refusals in a row.
+    standing: Standing,
+    /// The user that it has shown to be.
+    vouched: Option<Vouched>,
+    /// Where it wanted to, if that is another machine.
+    destination: Option<Arc<Destination>>,
+}
+
+impl MovedClient {
+    /// The number of the listener that it came in by.
+    pub fn listener(&self) -> u32 {
+        self.listener
+    }
+}
+
+/// Whether a connection is idle, and all that is known of it can go.
+fn may_part(conns: &Connections, index: ClientKey, conn: &ClientConn) -> bool {
+    let rests = conn.reading() == Reading::Head && conn.stash.is_none() && conn.has_sent_all();
+    // Whatever else there is, something is under way that belongs here.
+    let has_none = conn.stream.is_none() && conn.relay.is_none() && conn.proxied.is_none() && conn.shown.is_none();
+    let has_none = has_none && conn.stalls.is_none();
+    rests
+        && has_none
+        && conn.flags.is_plain()
+        && !conns.tarpit.is_held(index)
+        && conns.guard.as_ref().is_none_or(|guard| !guard.is_deferred(index))
+}
+
+/// Idle connections, at most so many, those first that asked something last.
+fn idle(conns: &Connections, most: usize) -> Vec<ClientKey> {
+    if conns.is_draining() {
+        return Vec::new();
+    }
+    let idle = conns.all().filter(|(index, conn)| may_part(conns, *index, conn));
+    let mut idle: Vec<(u64, ClientKey)> = idle.map(|(index, conn)| (conn.since_us, index)).collect();
+    idle.sort_unstable_by_key(|(since_us, index)| (std::cmp::Reverse(*since_us), *index));
+    idle.into_iter().take(most).map(|(_, index)| index).collect()
+}
+
+impl Flags {
+    /// Nothing is so that ties a connection to its worker.
+    fn is_plain(&self) -> bool {
+        let Flags { sending, dirty, stopped, ended, close, unread, reset, shut, .. } = *self;
+        let Flags { tunnel_ended, proxied, has_pool, sealed, leaves, unverified, .. } = *self;
+        !(sending || dirty || stopped || ended || close || unread || reset || shut)
+            && !(tunnel_ended || proxied || has_pool || sealed || leaves || unverified)
+    }
+}
+
+/// Lets idle connections go, at most so many: the driver's name of each, and what is known of it. Nothing of them is here any more.
+pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64, MovedClient)> {
+    let conns = &mut clients.answers.conns;
+    let mut parted = Vec::new();
+    for index in idle(conns, most) {
+        let standing = conns.guard.as_mut().map(|guard| guard.part(index)).unwrap_or_default();
+        let vouched = conns.visitors.take_vouched(index);
+        let destination = conns.destinations.take(index);
+        let conn = conns.remove(index);
+        cx.counters.client_connections.sub(1);
+        let ClientConn { socket, peer, port, since_us, glitches, listener, flags, .. } = conn;
+        let Flags { late, may_be_http2, .. } = flags;
+        let client = MovedClient {
+            peer,
+            port,
+            since_us,
+            glitches,
+            listener,
+            late,
+            may_be_http2,
+            standing,
+            vouched,
+            destination,
+        };
+        parted.push((socket, client));
+    }
+    parted
+}
+
+/// A connection comes that another worker has let go, or that this one has. It reads from now on. `is_leaving`: its listener goes. Returns
+/// the token that names it.
+///
+/// # Errors
+/// Its client was banned meanwhile.
+pub(crate) fn arrive(
+    clients: &mut Clients,
+    socket: u64,
+    client: MovedClient,
+    is_leaving: bool,
+    cx: &mut Context,
+) -> Result<u64, Unwanted> {
+    if cx.is_banned(client.peer) {
+        cx.counters.client_closes.count(ClientEnd::Banned);
+        return Err(Unwanted::Reset);
+    }
+    let peer = SocketAddr::new(client.peer, client.port);
+    let conns = &mut clients.answers.conns;
+    if is_leaving {
+        conns.expect_leaving();
+    }
+    let mut conn = ClientConn::new(socket, peer, client.since_us.min(cx.now_us));
+    conn.glitches = client.glitches;
+    conn.listener = client.listener;
+    conn.flags.late = client.late;
+    conn.flags.may_be_http2 = client.may_be_http2;
+    conn.flags.leaves = conns.is_draining() || is_leaving;
+    if conn.flags.leaves {
+        // What it has asked in between is not read yet.
+        conn.since_us = cx.now_us;
+    }
+    let (index, _) = conns.conns.insert(conn);
+    cx.counters.client_connections.add(1);
+    if let Some(destination) = client.destination {
+        conns.destinations.put(index, destination);
+    }
+    if let Some(vouched) = client.vouched {
+        conns.visitors.put_vouched(index, vouched);
+    }
+    if let Some(guard) = &mut conns.guard {
+        guard.settle(index, client.standing);
+    }
+    conns.arm(index, cx);
+    let token = conns.token(index);
+    clients.answers.records.accepted(index, peer);
+    Ok(token)
+}
+
+/// A connection that was let go is closed instead. `why`: the reason.
+pub(crate) fn lost(client: MovedClient, why: ClientEnd, cx: &Context) {
+    cx.counters.client_closes.count(why);
+    drop(client);
+}
