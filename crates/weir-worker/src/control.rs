@@ -45,6 +45,13 @@ pub enum Command {
     Open(Arc<Opening>),
     /// Lend the listening sockets, to be given to another process.
     Lend(Arc<Lending>),
+    /// Give idle client connections to another worker. For one worker alone.
+    Shed {
+        /// Which worker.
+        to: u16,
+        /// So many at most.
+        most: u32,
+    },
 }
 
 /// A plan that takes the place of the one in force ([`weir_proxy::engine::Engine::adopt`]).

@@ -10,8 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_io::{AcceptQueue, DriverStats, Waker};
+use weir_io::{AcceptQueue, Class, Driver, DriverStats, Waker};
 use weir_proxy::observe::report::Report;
+
+use crate::control::Control;
+use crate::worker::Worker;
 
 /// What a worker says of itself.
 #[derive(Debug, Clone)]
@@ -115,6 +118,39 @@ impl Enquiry {
 
     fn lock(&self) -> MutexGuard<'_, Answer> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Driver> Worker<D> {
+    /// Tells whoever asked what the worker is doing, after what it was told before it was asked.
+    pub(crate) fn answer(&mut self, control: &Control) {
+        let asked = self.enquiry.asked();
+        if asked != self.answered {
+            self.answered = asked;
+            self.obey(control);
+            if let Some(prepared) = &self.dialing.prepared {
+                prepared.tell(&self.parts.counters, self.parts.worker);
+            }
+            self.survive(|worker| {
+                let report = worker.report();
+                worker.enquiry.tell(asked, report);
+            });
+        }
+    }
+
+    /// What the worker is doing. Call it on the worker's thread.
+    pub fn report(&mut self) -> WorkerReport {
+        let accept_queues = self.listeners.queues(&mut self.driver);
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        WorkerReport {
+            cpu_us: cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1_000,
+            accept_queues,
+            machines: self.engine.report(),
+            driver: self.driver.name(),
+            driver_stats: self.driver.stats(),
+            small_buffers: self.driver.buffers(Class::Small),
+            large_buffers: self.driver.buffers(Class::Large),
+        }
     }
 }
 

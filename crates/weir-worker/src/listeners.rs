@@ -165,6 +165,11 @@ impl Listeners {
         })
     }
 
+    /// Whether the listener of this number goes, or is gone. One that is not known yet is to come.
+    pub(crate) fn is_leaving(&self, number: u32) -> bool {
+        self.all.get(number as usize).is_some_and(|listener| listener.as_ref().is_none_or(|known| known.is_leaving))
+    }
+
     /// Whether it takes connections to other addresses than those of this machine.
     pub(crate) fn is_transparent(&self, token: u64) -> bool {
         self.of_token(token).is_some_and(|(_, listener)| listener.plan.transparent)

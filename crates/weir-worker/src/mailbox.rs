@@ -1,6 +1,7 @@
 //! Mail between workers: one bounded single-producer ring for each ordered pair.
 //!
-//! What does not fit stays with the sender, in order, and is tried again in its next turn; nothing is lost or blocked.
+//! What does not fit stays with the sender, in order, and is tried again in its next turn; nothing is lost or blocked. Beside each ring is
+//! one of connections that go over ([`crate::moves`]), each of which counts as a worker that is busy until it is taken out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,16 +10,24 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use weir_io::Waker;
 use weir_proxy::cross::mail::Post;
 
+use crate::moves::Moved;
+
 /// Posts under way between two workers.
 const POSTS_MAX: usize = 256;
+/// Connections under way between two workers.
+const MOVED_MAX: usize = 64;
 
 /// One worker's end of the rings.
 pub struct Mailbox {
     inbound: Vec<(u16, Consumer<Post>)>,
     outbound: Vec<Option<Producer<Post>>>,
+    coming: Vec<Consumer<Box<Moved>>>,
+    going: Vec<Option<Producer<Box<Moved>>>>,
     wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>>,
-    /// Workers that still have clients, once all drain.
+    /// Workers that still have clients, once all drain, and connections under way.
     busy: Arc<AtomicUsize>,
+    /// This worker has said that it has no clients left.
+    has_said: bool,
     worker: usize,
 }
 
@@ -36,8 +45,11 @@ pub fn mailboxes_of(workers: u16, posts_max: usize) -> Vec<Mailbox> {
         .map(|worker| Mailbox {
             inbound: Vec::new(),
             outbound: Vec::new(),
+            coming: Vec::new(),
+            going: Vec::new(),
             wakers: Arc::clone(&wakers),
             busy: Arc::clone(&busy),
+            has_said: false,
             worker,
         })
         .collect();
@@ -45,10 +57,14 @@ pub fn mailboxes_of(workers: u16, posts_max: usize) -> Vec<Mailbox> {
         for to in 0..count {
             if from == to {
                 boxes[from].outbound.push(None);
+                boxes[from].going.push(None);
             } else {
                 let (producer, consumer) = RingBuffer::new(posts_max);
                 boxes[from].outbound.push(Some(producer));
                 boxes[to].inbound.push((from as u16, consumer));
+                let (producer, consumer) = RingBuffer::new(posts_max.min(MOVED_MAX));
+                boxes[from].going.push(Some(producer));
+                boxes[to].coming.push(consumer);
             }
         }
     }
@@ -80,9 +96,38 @@ impl Mailbox {
         Ok(())
     }
 
-    /// This worker has no clients left; call it once. Its connections still serve the clients of others.
-    pub fn say_drained(&self) {
-        if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// Gives a connection to another worker and wakes that.
+    ///
+    /// # Errors
+    /// The connection, when there is no room.
+    pub(crate) fn give(&mut self, to: u16, moved: Box<Moved>) -> Result<(), Box<Moved>> {
+        let Some(ring) = self.going.get_mut(usize::from(to)).and_then(Option::as_mut) else { return Err(moved) };
+        // Before anybody can take it out.
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        if let Err(rtrb::PushError::Full(moved)) = ring.push(moved) {
+            // This worker is busy itself, so that it is not the last.
+            self.busy.fetch_sub(1, Ordering::AcqRel);
+            return Err(moved);
+        }
+        if let Some(waker) = self.wakers[usize::from(to)].get() {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// The next connection for this worker. If it has said that it has no clients left, that is not so any more.
+    pub(crate) fn take_given(&mut self) -> Option<Box<Moved>> {
+        let moved = self.coming.iter_mut().find_map(|ring| ring.pop().ok())?;
+        if !std::mem::take(&mut self.has_said) {
+            self.busy.fetch_sub(1, Ordering::AcqRel);
+        }
+        Some(moved)
+    }
+
+    /// This worker has no clients left. Its connections still serve the clients of others.
+    pub fn say_drained(&mut self) {
+        let says_now = !std::mem::replace(&mut self.has_said, true);
+        if says_now && self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wakers.iter().filter_map(OnceLock::get).for_each(|waker| waker.wake());
         }
     }

@@ -137,7 +137,7 @@ impl View {
 /// What another thread may do with running workers: look at them, and tell them what an operator wants.
 #[derive(Clone, Default)]
 pub struct Handle {
-    controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
+    pub(crate) controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
     views: Vec<View>,
     /// What the workers are doing.
     board: Arc<Board>,

@@ -21,13 +21,14 @@ use crate::bans::Bans;
 use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, HAND_OVER, NEWS, STOP, TUNNELS_ONLY};
 use crate::doing::Step;
 use crate::encoding::Encoders;
-use crate::enquiry::{Enquiry, WorkerReport};
+use crate::enquiry::Enquiry;
 use crate::errands::{Errands, Open};
 use crate::flows;
 use crate::gate::DoorGate;
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
+use crate::moves::{self, Moves};
 use crate::prepared::Dialing;
 use crate::presence::Presence;
 
@@ -50,14 +51,15 @@ const MAIL_RETRY_US: u64 = 200;
 pub struct Worker<D: Driver> {
     pub(crate) driver: Sealed<Announced<D>>,
     pub(crate) engine: Engine,
-    mailbox: Mailbox,
+    pub(crate) mailbox: Mailbox,
+    /// Connections that go to other workers.
+    pub(crate) moves: Moves,
     completions: Vec<Completion>,
     pub(crate) listeners: Listeners,
     /// It is to end.
     pub(crate) draining: bool,
     /// The last turn brought new clients.
     pub(crate) accepted: bool,
-    drained: bool,
     /// All clients but tunnels were ended.
     tunnels_only: bool,
     mail_waits: bool,
@@ -66,8 +68,8 @@ pub struct Worker<D: Driver> {
     /// Where changes of servers go.
     events: Option<SyncSender<ServerEvent>>,
     /// Where it is asked what it is doing, and how many questions are answered.
-    enquiry: Arc<Enquiry>,
-    answered: u64,
+    pub(crate) enquiry: Arc<Enquiry>,
+    pub(crate) answered: u64,
     /// Who is banned, and where it is told who is to be.
     pub(crate) bans: Bans,
     /// Takes the lines of the access log, if there is one.
@@ -116,11 +118,11 @@ impl<D: Driver> Worker<D> {
             driver,
             engine,
             mailbox,
+            moves: Moves::default(),
             completions: Vec::new(),
             listeners: open,
             draining: false,
             accepted: false,
-            drained: false,
             tunnels_only: false,
             mail_waits: false,
             core: None,
@@ -207,9 +209,7 @@ impl<D: Driver> Worker<D> {
                     self.keep_tunnels_only();
                 }
                 if self.is_drained() {
-                    if !std::mem::replace(&mut self.drained, true) {
-                        self.mailbox.say_drained();
-                    }
+                    self.mailbox.say_drained();
                     // Until then clients of other workers may wait for answers on this worker's connections.
                     if self.mailbox.all_drained() {
                         // The last closes are queued; one turn hands them to the kernel.
@@ -239,6 +239,7 @@ impl<D: Driver> Worker<D> {
                     Command::Adopt(adoption) => worker.adopt(&adoption),
                     Command::Open(opening) => worker.open(&opening),
                     Command::Lend(lending) => worker.lend(&lending),
+                    Command::Shed { to, most } => moves::shed(worker, to, most),
                 }
             }
             worker.engine.settle();
@@ -288,38 +289,8 @@ impl<D: Driver> Worker<D> {
 
     /// Whether a drain has come to its end, as far as this worker's clients are concerned.
     pub fn is_drained(&self) -> bool {
-        self.listeners.is_empty() && self.engine.is_drained() && !self.driver.is_closing()
-    }
-
-    /// Tells whoever asked what the worker is doing, after what it was told before it was asked.
-    fn answer(&mut self, control: &Control) {
-        let asked = self.enquiry.asked();
-        if asked != self.answered {
-            self.answered = asked;
-            self.obey(control);
-            if let Some(prepared) = &self.dialing.prepared {
-                prepared.tell(&self.parts.counters, self.parts.worker);
-            }
-            self.survive(|worker| {
-                let report = worker.report();
-                worker.enquiry.tell(asked, report);
-            });
-        }
-    }
-
-    /// What the worker is doing. Call it on the worker's thread.
-    pub fn report(&mut self) -> WorkerReport {
-        let accept_queues = self.listeners.queues(&mut self.driver);
-        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        WorkerReport {
-            cpu_us: cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1_000,
-            accept_queues,
-            machines: self.engine.report(),
-            driver: self.driver.name(),
-            driver_stats: self.driver.stats(),
-            small_buffers: self.driver.buffers(Class::Small),
-            large_buffers: self.driver.buffers(Class::Large),
-        }
+        let has_none = self.engine.is_drained() && self.moves.is_empty();
+        has_none && self.listeners.is_empty() && !self.driver.is_closing()
     }
 
     /// The machines, for inspection.
@@ -356,6 +327,7 @@ impl<D: Driver> Worker<D> {
             while let Some((from, post)) = worker.mailbox.receive() {
                 worker.engine.deliver(from, post);
             }
+            moves::take_given(worker);
             worker.presence.step(Step::Timers);
             worker.engine.settle();
             worker.presence.step(Step::Acting);
@@ -399,6 +371,7 @@ impl<D: Driver> Worker<D> {
         for socket in self.driver.streams() {
             self.driver.reset(socket);
         }
+        self.moves = Moves::default();
         self.life += 1;
         self.clock_us = 0;
         self.errands.begin_anew();
@@ -450,8 +423,8 @@ impl<D: Driver> Worker<D> {
                 let by_client = matches!(how, RelayEnd::FailedA(_));
                 self.engine.relay_ended(token, moved.a_to_b, moved.b_to_a, by_client);
             }
-            // Nobody asks for the first.
-            Event::Released(_) | Event::Woken => {}
+            Event::Released(released) => moves::on_released(self, completion.socket, *released),
+            Event::Woken => {}
         }
     }
 

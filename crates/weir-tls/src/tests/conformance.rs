@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_io::conformance::{self, EpollSubject, SimSubject, Subject, Test, TinyUringSubject, UringSubject};
-use weir_io::{DriverKind, Options};
+use weir_io::conformance::{self, Bench, EpollSubject, SimSubject, Subject, Test, TinyUringSubject, UringSubject};
+use weir_io::{Class, Driver, DriverKind, Options, Receive};
 
 use super::files::Scratch;
 use super::wire;
@@ -25,6 +25,10 @@ impl<S: Subject> Subject for Plain<S> {
 
     fn driver(&self, options: Options) -> Sealed<S::Driver> {
         Sealed::new(self.0.driver(options))
+    }
+
+    fn another(&self, options: Options) -> Sealed<S::Driver> {
+        Sealed::new(self.0.another(options))
     }
 
     fn advance(&self) {
@@ -123,7 +127,20 @@ impl<S: Subject> Subject for InRustls<S> {
 
 fn simulated<S: Subject>() -> Vec<Test<S>> {
     let tests = [conformance::flow::tests(), conformance::later::tests(), conformance::faults::tests()];
-    [tests.concat(), conformance::chaos::tests(), conformance::relay::tests()].concat()
+    [tests.concat(), conformance::chaos::tests(), conformance::relay::tests(), conformance::release::tests()].concat()
+}
+
+/// What speaks TLS is not let go, and goes on.
+#[test]
+fn sealed_connections_stay() {
+    let subject = InPaper(EpollSubject);
+    let mut bench = Bench::new(&subject);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Small));
+    assert!(!bench.driver.release(near) && !bench.driver.release(far));
+    bench.send_all(near, b"sealed");
+    bench.expect(far, b"sealed");
+    bench.finish();
 }
 
 fn run<S: Subject>(subject: &S, tests: Vec<Test<S>>) {

@@ -150,6 +150,15 @@ fn k3_panics_without_end_end_the_worker() {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&node::FAULT));
 }
 
+/// What is checked of connections that go to another worker is worth something only if they do.
+#[test]
+fn connections_move() {
+    let runs: Vec<Summary> = (0..40).map(|seed| run(seed, 2)).collect();
+    let (moved, runs) =
+        (runs.iter().map(|run| run.moved).sum::<u64>(), runs.iter().filter(|run| run.moved > 0).count());
+    assert!(moved > 100 && runs > 10, "{moved} connections in {runs} runs");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {

@@ -23,7 +23,7 @@ use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::shield::bans::Offence;
 use weir_tls::Seal;
 use weir_tls::paper::{ClientPapers, Papers};
-use weir_worker::{Control, Sealing, Worker, mailboxes_of};
+use weir_worker::{Command, Control, Sealing, Worker, mailboxes_of};
 
 use super::scenario::Scenario;
 
@@ -67,6 +67,8 @@ struct Fused {
     connected: HashSet<Socket>,
     /// Clients that were connected when the worker panicked.
     clients_lost: Rc<Cell<u64>>,
+    /// Connections that were let go, and reported in this turn.
+    loose: Cell<u64>,
 }
 
 impl Fused {
@@ -146,6 +148,10 @@ impl Driver for Fused {
     }
 
     fn take_in(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
+        if self.fuse.get() == Fault::Command(1) {
+            // Nobody has it then.
+            self.clients_lost.set(self.clients_lost.get() + 1);
+        }
         self.point();
         self.inner.take_in(connection, token)
     }
@@ -211,7 +217,7 @@ impl Driver for Fused {
         self.fuse.set(Fault::None);
         let streams = self.inner.streams();
         let clients = streams.iter().filter(|socket| !self.connected.contains(socket)).count() as u64;
-        self.clients_lost.set(self.clients_lost.get() + clients);
+        self.clients_lost.set(self.clients_lost.get() + clients + self.loose.take());
         streams
     }
 
@@ -255,6 +261,7 @@ impl Driver for Fused {
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         WAKING_FAILS.set(self.fuse.get() == Fault::Mail);
         self.inner.turn(wait_us, into)?;
+        self.loose.set(into.iter().filter(|completion| matches!(completion.event, Event::Released(_))).count() as u64);
         if let Fault::Event(number) = self.fuse.get()
             && !into.is_empty()
         {
@@ -315,8 +322,13 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
         };
         let listeners = plan.listeners.iter().map(listen).collect();
         let (connected, clients_lost) = (HashSet::new(), Rc::default());
-        let driver =
-            Fused { inner: world.driver(), fuse: Rc::clone(&fuse), connected, clients_lost: Rc::clone(&clients_lost) };
+        let driver = Fused {
+            inner: world.driver(),
+            fuse: Rc::clone(&fuse),
+            connected,
+            clients_lost: Rc::clone(&clients_lost),
+            loose: Cell::new(0),
+        };
         let waker = driver.inner.waker();
         let mut worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
         let (sender, offences) = sync_channel(OFFENCES_MAX);
@@ -338,6 +350,11 @@ impl Node {
     pub fn turn(&mut self) {
         self.worker.obey(&self.control);
         self.worker.turn(None).expect("the simulated driver never fails");
+    }
+
+    /// Lets it give idle connections to another worker, before anything else in its turn.
+    pub fn shed(&self, to: u16, most: u32) {
+        self.control.command(Command::Shed { to, most }).expect("room for it");
     }
 
     pub fn engine(&self) -> &Engine {

@@ -44,6 +44,8 @@ pub struct Summary {
     pub suspensions: u64,
     pub trials: u64,
     pub probes: u64,
+    /// Connections that went from one worker to another.
+    pub moved: u64,
     /// Requests of sessions, and requests that backups got.
     pub bound: usize,
     pub backed_up: u64,
@@ -81,6 +83,8 @@ pub struct Run {
     draining: Cell<bool>,
     panics: RefCell<Panics>,
     watch: RefCell<Watch>,
+    /// Draws who gives connections away.
+    moves: RefCell<Rng>,
 }
 
 impl Run {
@@ -112,6 +116,7 @@ impl Run {
             world.actor(Operator { orders: scenario.orders.clone(), controls, plan, servers });
         }
         let watch = RefCell::new(Watch::new(&scenario));
+        let moves = RefCell::new(Rng::new(scenario.seed ^ 0x90fe));
         let run = Run {
             scenario,
             world,
@@ -121,6 +126,7 @@ impl Run {
             draining: Cell::new(false),
             panics: RefCell::new(Panics { left: 0, within: 0, rng: Rng::new(0) }),
             watch,
+            moves,
         };
         run.add_clients();
         run
@@ -167,6 +173,10 @@ impl Run {
             if panics.left > 0 && !node.is_faulty() {
                 panics.left -= 1;
                 node.set_fault(panics.draw(&self.scenario));
+            }
+            let moves = &mut *self.moves.borrow_mut();
+            if self.scenario.moves > 0 && moves.chance(self.scenario.moves) {
+                node.shed(moves.index(usize::from(self.scenario.workers)) as u16, moves.between(1, 4) as u32);
             }
             node.turn();
             if let Err(text) = node.engine().audit().and_then(|()| node.engine().audit_bytes()) {
@@ -427,6 +437,11 @@ impl Run {
         if panics > 0 && self.scenario.kind != Kind::Panicking {
             self.fail(&format!("{panics} panics"));
         }
+        let given = self.count(|counters| counters.connections_given.get());
+        let taken = self.count(|counters| counters.connections_taken.get());
+        if panics == 0 && given != taken {
+            self.fail(&format!("{given} connections were given to other workers, {taken} arrived"));
+        }
     }
 
     /// After the clients have left nothing is held but the pool of upstream connections.
@@ -527,6 +542,7 @@ impl Run {
             suspensions: self.count(|counters| counters.suspensions.get()),
             trials: self.count(|counters| counters.trials.get()),
             probes: self.count(|counters| counters.probes.get()),
+            moved: self.count(|counters| counters.connections_taken.get()),
             bound: book.entries.values().filter(|entry| entry.bound.is_some()).count(),
             backed_up: book
                 .arrivals

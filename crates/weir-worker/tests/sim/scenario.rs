@@ -51,6 +51,8 @@ pub struct Scenario {
     pub clients: usize,
     /// Thousandths of them that speak HTTP/2.
     pub http2: u32,
+    /// Thousandths of turns before which a worker gives idle connections to another one.
+    pub moves: u32,
     pub manners: Manners,
     /// What an operator does meanwhile.
     pub orders: Vec<Ordered>,
@@ -138,6 +140,7 @@ impl Scenario {
             styles,
             clients: 1 + rng.index(16),
             http2: 0,
+            moves: if workers > 1 { *Rng::new(seed ^ 0x40fe).pick(&[0, 30, 300]) } else { 0 },
             manners: manners(kind, rng),
             orders: Vec::new(),
             sealed: Sealed::default(),
