@@ -11,6 +11,7 @@ use weir_proxy::engine::{Input, MovedClient, Unwanted, arrive, lost, part};
 
 use crate::control::{Busy, Command};
 use crate::flows;
+use crate::shedder::Shedder;
 use crate::start::Handle;
 use crate::worker::{Worker, pack, unpack};
 
@@ -19,7 +20,7 @@ const LEAVING_MAX: usize = 256;
 
 /// A connection on its way to another worker.
 #[derive(Debug)]
-pub struct Moved {
+pub(crate) struct Moved {
     connection: Loose,
     client: MovedClient,
     /// Bytes that were received and nobody has read.
@@ -38,6 +39,11 @@ impl Moves {
 }
 
 impl Handle {
+    /// What sees to it that workers with too much to do give idle client connections to others.
+    pub fn shedder(&self) -> Shedder {
+        Shedder::new(self.clone())
+    }
+
     /// Tells a worker to give idle client connections to another one, at most so many.
     ///
     /// # Errors

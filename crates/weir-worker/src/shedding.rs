@@ -83,6 +83,11 @@ impl Shedding {
         steps
     }
 
+    /// Whether a worker was costly at the last look: then the next one is to come soon.
+    pub fn is_on_watch(&self) -> bool {
+        self.seen.iter().any(|seen| seen.costly_since.is_some())
+    }
+
     /// Who is given what `from` gives away: the one with the least to do of those that are not costly themselves.
     fn receiver(&self, from: usize, now: Duration, loads: &[Load]) -> Option<usize> {
         let may = |(worker, load): &(usize, &Load)| {

@@ -432,6 +432,7 @@ fn supervise(
     let mut leaving = Leaving::default();
     let mut bugs = Bugs::new(&running);
     let mut cores = Caretaker::new(&running, pinning);
+    let mut shedder = running.handle().shedder();
     while !running.is_finished() {
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
@@ -459,7 +460,7 @@ fn supervise(
             // The thread that waits for it may have lost patience.
             let _ = done.try_send(());
         }
-        match signals.recv_timeout(LOOK_EVERY) {
+        match signals.recv_timeout(shedder.look(journal.plan()).unwrap_or(LOOK_EVERY)) {
             Ok(SIGTERM | SIGQUIT) if !leaving.has_begun() || leaving.is_beside() => ends = true,
             Ok(SIGUSR1) => running.reopen_log(),
             Ok(SIGHUP) => {

@@ -280,6 +280,9 @@ pub(crate) struct Worker {
     pub(crate) accept_queue: Option<u32>,
     pub(crate) turns: u64,
     pub(crate) mail_delayed: u64,
+    /// Idle client connections that it gave to other workers, and got from them.
+    pub(crate) given: u64,
+    pub(crate) taken: u64,
     pub(crate) rebirths: u64,
     /// Without a complete answer.
     pub(crate) open_requests: u64,

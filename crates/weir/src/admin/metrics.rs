@@ -22,7 +22,16 @@ use super::status::{Facts, gauge, state, up};
 use crate::reload::Told;
 
 /// Counts that say more of each worker than of their sum.
-const OF_WORKERS: [&str; 5] = ["turns", "mail_sent", "mail_received", "mail_delayed", "rebirths"];
+const OF_WORKERS: [&str; 8] = [
+    "turns",
+    "mail_sent",
+    "mail_received",
+    "mail_delayed",
+    "connections_given",
+    "connections_taken",
+    "connections_not_given",
+    "rebirths",
+];
 /// Bounds of histograms: 2^6 to 2^25 microseconds (64 us to 34 s). At powers of two the buckets of `Histogram` end, so these
 /// counts are exact.
 const BOUNDS: std::ops::RangeInclusive<u32> = 6..=25;

@@ -278,6 +278,8 @@ fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
         accept_queue: report.map(|report| report.accept_queues.iter().map(|(_, queue)| queue.waiting).sum()),
         turns: counters.turns.get(),
         mail_delayed: counters.mail_delayed.get(),
+        given: counters.connections_given.get(),
+        taken: counters.connections_taken.get(),
         rebirths: counters.rebirths.get(),
         open_requests: reading.present.open_requests.into(),
         starved_permille: reading.present.starved_permille,

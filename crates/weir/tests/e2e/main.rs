@@ -32,6 +32,7 @@ mod intercept_first;
 mod lab_link;
 mod limits;
 mod log;
+mod moves;
 mod packages;
 mod page;
 mod passwd;
