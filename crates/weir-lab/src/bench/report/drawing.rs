@@ -301,8 +301,9 @@ impl Drawing<'_> {
         let what = match metric {
             Metric::Rate => "Rate",
             Metric::CpuGigabyte => "Processor time a gigabyte",
-            Metric::P99 => "99th percentile of latency",
-            Metric::P999 => "99.9th percentile of latency",
+            Metric::P50 => "Median of the latency",
+            Metric::P99 => "99th percentile of the latency",
+            Metric::P999 => "99.9th percentile of the latency",
             _ => "Processor time a request",
         };
         let title = format!("{what}, {against} = 1 ({better})");

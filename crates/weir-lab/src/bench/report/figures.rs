@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
-use super::numbers::{error_text, figure, microseconds, ms, number};
+use super::numbers::{error_text, figure_beside, microseconds, ms, number};
 use super::{bans, block, failover, http2, keepalive, pep, tls, tunnel, wan};
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
@@ -192,10 +192,12 @@ impl Report<'_> {
     fn judge(&self, target: &Target) -> Judged {
         let spread = self.spread(target);
         let value = spread.map_or(f64::NAN, |spread| spread.median);
-        let bound = match target.bound {
-            Bound::AtLeast(bound) => format!("≥ {}", figure(bound)),
-            Bound::AtMost(bound) => format!("≤ {}", figure(bound)),
+        let (sign, bound) = match target.bound {
+            Bound::AtLeast(bound) => ("≥", bound),
+            Bound::AtMost(bound) => ("≤", bound),
         };
+        let figure = |value| figure_beside(value, bound);
+        let bound = format!("{sign} {}", figure(bound));
         let is_met = value.is_finite().then(|| target.bound.holds(value));
         let mut remark = if is_met.is_some() { self.remark(target) } else { String::new() };
         if spread.is_some_and(|spread| target.bound.holds(spread.low) != target.bound.holds(spread.high)) {

@@ -1,7 +1,7 @@
 //! How everything is measured and set: the last section of each report. Called by `figures.rs`.
 
 /// Paragraphs, with empty lines between them.
-pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with its
+pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ..., two that run side by side A B B A). Ratios are taken within a round; their median is shown, with its
 confidence interval by order statistics: the values between which the true median lies with the stated probability, whatever their
 distribution, if rounds are independent. It is as narrow as 95 % allow; fewer than six rounds can't be that sure, and all of them are
 the interval: 75 % with three, 94 % with five. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.

@@ -33,3 +33,20 @@ pub(super) fn microseconds(us: f64) -> String {
 pub(super) fn figure(value: f64) -> String {
     number(value, if value.abs() < 10.0 { 2 } else { 0 })
 }
+
+/// The same beside a bound: one that differs by a few per cent from 1 needs a digit more.
+pub(super) fn figure_beside(value: f64, bound: f64) -> String {
+    if (0.001..0.05).contains(&(bound - 1.0).abs()) { number(value, 3) } else { figure(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_close_to_one_has_a_digit_more() {
+        assert_eq!(figure_beside(1.0049, 1.01), "1.005");
+        assert_eq!(figure_beside(1.0049, 1.0), "1.00");
+        assert_eq!(figure_beside(512.0, 1024.0), "512");
+    }
+}

@@ -79,7 +79,12 @@ fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -
     let medians: Vec<(f64, &str)> = medians.collect();
     let low = medians.iter().copied().reduce(|a, b| if b.0 < a.0 { b } else { a })?;
     let high = medians.iter().copied().reduce(|a, b| if b.0 > a.0 { b } else { a })?;
-    let (verb, what) = if metric == Metric::Rate { ("reaches", "rate") } else { ("needs", "processor time a request") };
+    let (verb, what) = match metric {
+        Metric::Rate => ("reaches", "rate"),
+        Metric::P50 => ("has", "median latency"),
+        Metric::P99 => ("has", "99th percentile of the latency"),
+        _ => ("needs", "processor time a request"),
+    };
     let mut range = format!("{:.2} ({})", low.0, low.1);
     if low.1 != high.1 {
         let _ = write!(range, " to {:.2} ({})", high.0, high.1);

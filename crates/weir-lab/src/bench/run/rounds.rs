@@ -111,7 +111,8 @@ impl Rounds<'_> {
         let rate = self.fixed_rate(stage, cell)?;
         for round in 1..=self.rounds(cell) {
             let complete = self.measured.records.len();
-            for (at, contender) in contenders.iter().enumerate() {
+            for at in turns(contenders.len(), round, !running.is_empty()) {
+                let contender = &contenders[at];
                 if let Err(error) = self.take_turn(stage, cell, (*contender, running.get(at)), (round, rate)) {
                     // A round in which not all had their turn compares nothing.
                     self.measured.records.truncate(complete);
@@ -340,6 +341,16 @@ impl Rounds<'_> {
     }
 }
 
+/// Who has the first turn of a round, who the next, by their places among so many contenders. Two that run side by side change places in each round (A B B A): what the machine
+/// does more and more of, or a run leaves to the next, is for and against each alike.
+fn turns(contenders: usize, round: u32, side_by_side: bool) -> Vec<usize> {
+    let mut turns: Vec<usize> = (0..contenders).collect();
+    if contenders == 2 && side_by_side && round.is_multiple_of(2) {
+        turns.reverse();
+    }
+    turns
+}
+
 /// Lengths of all bodies that are asked for.
 fn bodies(cells: &[Cell]) -> Vec<u64> {
     let bodies = cells.iter().filter_map(|cell| match cell.load {
@@ -348,4 +359,17 @@ fn bodies(cells: &[Cell]) -> Vec<u64> {
         _ => None,
     });
     bodies.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_that_run_side_by_side_change_places_in_each_round() {
+        let order = |contenders, side_by_side| (1..=4).flat_map(move |round| turns(contenders, round, side_by_side));
+        assert_eq!(order(2, true).collect::<Vec<_>>(), [0, 1, 1, 0, 0, 1, 1, 0]);
+        assert_eq!(order(2, false).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1, 0, 1], "the base line goes first");
+        assert_eq!(turns(3, 2, true), [0, 1, 2]);
+    }
 }
