@@ -379,6 +379,41 @@ fn the_probe_asks_a_server_whose_workers_are_all_busy() {
 }
 
 #[test]
+fn all_clients_are_counted_at_one_worker_or_another() {
+    let contenders = if is_installed("nginx") { "--contender=nginx-shared,weir" } else { "--contender=weir" };
+    let (printed, records) = run_bench("ladder", &["--only=bursts", contenders, "--rounds=1", "--seconds=1"]);
+    assert!(printed.contains("| connections: most / least |"), "{printed}");
+    assert!(!records.is_empty());
+    for record in &records {
+        let of = |what: &str| record["ladder"][what].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
+        let cores = std::thread::available_parallelism().unwrap().get();
+        assert_eq!((of("connections").count(), of("cpu_us").count()), (cores, cores), "{record}");
+        // Late is who was not answered within half a second; on a busy machine some are.
+        let gone = |kind: &str| record["errors"][kind].as_u64().unwrap_or(0);
+        let connected = 2000 - gone("not_connected") - gone("lost");
+        // And some are not accepted yet.
+        let accepted = of("connections").sum::<u64>();
+        assert!(connected > 1000 && accepted <= connected && accepted * 2 > connected, "{record}");
+        assert!(of("cpu_us").sum::<u64>() > 0 && record["requests"].as_u64().unwrap() > 0, "{record}");
+    }
+}
+
+#[test]
+fn a_core_is_taken_from_workers_and_not_from_clients() {
+    let (printed, records) = run_bench("taken-core", &["--contender=direct,weir", "--rounds=1", "--seconds=1"]);
+    if let Some((_, why)) = printed.split_once(" | not run: ") {
+        return eprintln!("skipped: {}", why.lines().next().unwrap_or_default());
+    }
+    assert_eq!(records.len(), 2, "{printed}");
+    for record in &records {
+        assert!(record["taken"]["times"].as_u64().unwrap() > 0 && record["taken"]["share"].as_f64().unwrap() > 0.0);
+        assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
+        assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+        assert_eq!(record["proxy_us"].as_f64().unwrap() > 0.0, record["contender"] == "weir", "{record}");
+    }
+}
+
+#[test]
 fn a_tunnel_is_filled_both_ways_and_idle_ones_are_weighed() {
     let contenders = match is_installed("haproxy") {
         true => "--contender=direct,haproxy-splice,haproxy-copy,weir-forward,weir-forward-epoll",

@@ -4,6 +4,7 @@
 
 use super::block_cells;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
+use super::even_cells;
 use super::failover::Fault;
 use super::handshakes::LOW_LATENCY;
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
@@ -122,6 +123,36 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: LIMITED,
         targets: targets::LIMITS,
+    },
+    Experiment {
+        name: "ladder",
+        title: "how evenly clients that stay are shared among workers: connections and processor time of each",
+        cells: even_cells::ladder_cells,
+        rounds: 3,
+        seconds: 4,
+        axes: &[],
+        compared: &[],
+        targets: even_cells::LADDER_TARGETS,
+    },
+    Experiment {
+        name: "taken-core",
+        title: "what clients see while somebody else takes a core now and then",
+        cells: even_cells::taken_cells,
+        rounds: 5,
+        seconds: 10,
+        axes: &[],
+        compared: even_cells::TAKEN_RATIOS,
+        targets: even_cells::TAKEN_TARGETS,
+    },
+    Experiment {
+        name: "even-cost",
+        title: "what it costs to keep workers evenly loaded while nothing is wrong",
+        cells: even_cells::cost_cells,
+        rounds: 30,
+        seconds: 2,
+        axes: &[],
+        compared: even_cells::COST,
+        targets: even_cells::COST_TARGETS,
     },
     Experiment {
         name: "block",

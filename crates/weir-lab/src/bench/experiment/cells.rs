@@ -2,6 +2,7 @@
 //! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
 use super::block::{self, Attack};
+use super::even::{self, Ladder};
 use super::failover::{self, Fault};
 use super::handshakes;
 use super::http2::Stalling;
@@ -123,6 +124,10 @@ pub(crate) enum Load {
     Pep(Pep),
     /// Over a slow link that loses packets.
     Wan(Wan),
+    /// Clients that come, stay, and ask now and then: which worker has how many of them.
+    Ladder(Ladder),
+    /// By the clock, while somebody else takes a core now and then.
+    Taken,
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -150,6 +155,8 @@ impl Load {
             Load::Stall => STALL_CONNECTIONS,
             Load::Block(attack) => block::USERS + attack.attackers() * attack.connections(),
             Load::Failover(_) => failover::CONNECTIONS,
+            Load::Ladder(_) => even::CLIENTS,
+            Load::Taken => even::BESIDE.0,
             Load::Recovery => block::ATTACKERS,
             Load::BanMemory => 0,
             Load::Wan(wan) => wan.clients(),
@@ -163,7 +170,14 @@ impl Load {
     pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(
             self,
-            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) | Load::Block(_) | Load::Wan(_) | Load::Pep(_)
+            Load::Failover(_)
+                | Load::Probe(_)
+                | Load::Tunnel(_)
+                | Load::Block(_)
+                | Load::Wan(_)
+                | Load::Pep(_)
+                | Load::Ladder(_)
+                | Load::Taken
         );
         own || self == Load::Handshakes
             || self.is_of_bans()

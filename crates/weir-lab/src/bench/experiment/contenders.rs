@@ -1,6 +1,7 @@
 //! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
 use super::block::{self, Limiting, Program};
+use super::even::Rival;
 use super::handshakes::LOW_LATENCY;
 use super::pep::Middle;
 use super::wan::{self, Split, SplitProxy};
@@ -42,6 +43,8 @@ pub(crate) enum What {
     },
     /// weir, in front of servers that close each connection after 100 requests.
     WeirClosing,
+    /// nginx or HAProxy, set otherwise.
+    Rival(Rival),
     /// A program that limits its clients.
     Limiting(Limiting),
     /// What stands behind a slow link: the origin, or a proxy in TCP mode.
@@ -66,7 +69,7 @@ impl What {
             What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
             What::WeirClosing => Some("nginx"),
-            What::Limiting(Limiting { program, .. }) => match program {
+            What::Limiting(Limiting { program, .. }) | What::Rival(Rival { program, .. }) => match program {
                 Program::Nginx => Some("nginx"),
                 Program::Haproxy => Some("haproxy"),
                 Program::Weir => None,
@@ -90,6 +93,7 @@ impl What {
             | What::NginxForward
             | What::Haproxy
             | What::HaproxyTcp(_)
+            | What::Rival(_)
             | What::Envoy
             | What::Pingora
             | What::WeirForward { .. } => 2 * u64::from(clients),
@@ -132,6 +136,8 @@ pub(crate) struct WeirSettings {
     pub(crate) alone: bool,
     /// Limits for each client, which none of them passes.
     pub(crate) limits: bool,
+    /// Lines in front of the others of its configuration.
+    pub(crate) lines: &'static str,
 }
 
 impl WeirSettings {
@@ -157,7 +163,13 @@ pub(crate) const WEIR: WeirSettings = WeirSettings {
     http1: false,
     alone: false,
     limits: false,
+    lines: "",
 };
+
+/// Connections go to workers as the kernel's hash has it, whatever these are doing.
+const HASH: &str = "accept-by \"hash\"\n";
+/// And workers stay on their cores, whoever else has these.
+const HASH_HARD: &str = "accept-by \"hash\"\npinning \"hard\"\n";
 
 const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
     Contender { name, what: What::Weir(settings) }
@@ -169,6 +181,10 @@ const fn weir_forward(name: &'static str, pool: &'static str, io: &'static str) 
 
 const fn limiting(name: &'static str, limiting: Limiting) -> Contender {
     Contender { name, what: What::Limiting(limiting) }
+}
+
+const fn rival(name: &'static str, program: Program, is_shared: bool, is_pinned: bool) -> Contender {
+    Contender { name, what: What::Rival(Rival { program, is_shared, is_pinned }) }
 }
 
 const fn split(name: &'static str, split: Split) -> Contender {
@@ -202,6 +218,10 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
     Contender { name: LOW_LATENCY, what: What::Haproxy },
+    rival("nginx-shared", Program::Nginx, true, true),
+    rival("nginx-unpinned", Program::Nginx, false, false),
+    rival("haproxy-shared", Program::Haproxy, true, true),
+    rival("haproxy-unpinned", Program::Haproxy, false, false),
     Contender { name: "haproxy-splice", what: What::HaproxyTcp(TcpPipes::Large) },
     Contender { name: "haproxy-splice-64k", what: What::HaproxyTcp(TcpPipes::Usual) },
     Contender { name: "haproxy-copy", what: What::HaproxyTcp(TcpPipes::None) },
@@ -213,6 +233,8 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     weir("weir-http1", WeirSettings { http1: true, ..WEIR }),
     weir("weir-alone", WeirSettings { alone: true, ..WEIR }),
     weir("weir-limits", WeirSettings { limits: true, ..WEIR }),
+    weir("weir-hash", WeirSettings { lines: HASH, ..WEIR }),
+    weir("weir-hash-hard", WeirSettings { lines: HASH_HARD, ..WEIR }),
     weir("weir-8", WeirSettings { connections: 8, ..WEIR }),
     weir("weir-128", WeirSettings { connections: 128, ..WEIR }),
     weir("weir-256", WeirSettings { connections: 256, ..WEIR }),

@@ -23,7 +23,7 @@ pub(crate) enum Metric {
     P99,
     /// 99.9th percentile of latency, microseconds.
     P999,
-    /// The 99th, milliseconds.
+    /// 99th percentile of latency, milliseconds.
     P99Ms,
     /// By the clock: the same from when requests were sent, milliseconds.
     SentP99Ms,
@@ -45,6 +45,10 @@ pub(crate) enum Metric {
     TimeToBlock,
     /// What weir has more with as many bans as there may be than with none, MB.
     BanMb,
+    /// Client connections of the worker that has most as a multiple of those of the one that has least.
+    ConnectionsLadder,
+    /// The same of processor time.
+    CpuLadder,
     /// From the end of a ban to the first answer, ms, the slowest client.
     RecoveryMs,
 }

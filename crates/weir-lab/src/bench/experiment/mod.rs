@@ -11,6 +11,8 @@ pub(super) mod block_cells;
 pub(super) mod catalogue;
 pub(super) mod cells;
 pub(super) mod contenders;
+pub(super) mod even;
+pub(super) mod even_cells;
 pub(super) mod failover;
 pub(super) mod handshakes;
 pub(super) mod http2;

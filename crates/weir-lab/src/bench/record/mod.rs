@@ -9,6 +9,7 @@ pub(super) mod answers;
 pub(super) mod bans;
 pub(super) mod block;
 pub(super) mod circumstances;
+pub(super) mod even;
 pub(super) mod failover;
 pub(super) mod histogram;
 pub(super) mod http2;

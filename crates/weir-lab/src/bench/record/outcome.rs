@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{Errors, Latency};
 use super::bans::{Held, Recovery};
 use super::block::Blocked;
+use super::even::{Laddered, Taken, most_to_least};
 use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
@@ -105,6 +106,12 @@ pub(crate) struct Special {
     /// What connections through a router cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pep: Option<Passed>,
+    /// What each worker had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ladder: Option<Laddered>,
+    /// What somebody took of a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) taken: Option<Taken>,
 }
 
 impl Record {
@@ -161,12 +168,18 @@ impl Record {
                 let [.., most] = BANS;
                 self.special.held.as_ref().map_or(f64::NAN, |held| held.more_bytes(most) / 1e6)
             }
+            Metric::ConnectionsLadder => self.of_ladder(|ladder| most_to_least(&ladder.connections)),
+            Metric::CpuLadder => self.of_ladder(|ladder| most_to_least(&ladder.cpu_us)),
             Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
         }
     }
 
     fn of_router(&self, read: impl Fn(&Passed) -> f64) -> f64 {
         self.special.pep.as_ref().map_or(f64::NAN, read)
+    }
+
+    fn of_ladder(&self, read: impl Fn(&Laddered) -> f64) -> f64 {
+        self.special.ladder.as_ref().map_or(f64::NAN, read)
     }
 
     fn of_attack(&self, read: impl Fn(&Blocked) -> f64) -> f64 {

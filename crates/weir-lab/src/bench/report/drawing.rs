@@ -101,6 +101,23 @@ const SLOW_ANSWERS: Figure = Figure {
     is_limited: |_| false,
 };
 
+const P999: Figure = Figure {
+    title: "99.9th percentile of the latency",
+    of: |record| record.latency_us(|latency| latency.p999_us) / 1e3,
+    ..P99
+};
+const CONNECTIONS_LADDER: Figure = Figure {
+    title: "Client connections of the worker that has most",
+    unit: "times those of the one that has least",
+    of: |record| record.figure(Metric::ConnectionsLadder),
+    is_limited: |_| false,
+};
+const CPU_LADDER: Figure = Figure {
+    title: "Processor time of the worker that has most to do",
+    unit: "times that of the one that has least",
+    of: |record| record.figure(Metric::CpuLadder),
+    ..CONNECTIONS_LADDER
+};
 const ATTEMPT: Figure = Figure {
     title: "Processor time of the proxy's core",
     unit: "µs an attempt of an attacker",
@@ -270,7 +287,13 @@ impl Drawing<'_> {
         let tunnels = cells().filter(|cell| matches!(cell.load, Load::Tunnel(Tunnels::Idle(_))));
         let attacked = || cells().filter(|cell| matches!(cell.load, Load::Block(_)));
         let passed = || cells().filter(|cell| matches!(cell.load, Load::Pep(Pep { pace: Pace::Half, .. })));
+        let laddered = || cells().filter(|cell| matches!(cell.load, Load::Ladder(_)));
+        let taken = || cells().filter(|cell| cell.load == Load::Taken);
         let figures = [
+            self.bars(CONNECTIONS_LADDER, laddered()),
+            self.bars(CPU_LADDER, laddered()),
+            self.bars(P99, taken()),
+            self.bars(P999, taken()),
             self.bars(ADDED, passed()),
             self.bars(P99, passed()),
             self.latencies(clocked),

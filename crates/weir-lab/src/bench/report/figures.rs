@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure_beside, microseconds, ms, number};
-use super::{bans, block, failover, http2, keepalive, pep, tls, tunnel, wan};
+use super::{bans, block, even, failover, http2, keepalive, pep, tls, tunnel, wan};
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -105,6 +105,8 @@ impl Report<'_> {
             Some(load) if matches!(load, Load::Block(_)) || load.is_of_bans() => block::method(),
             Some(Load::Pep(_)) => pep::method(),
             Some(Load::Wan(_)) => wan::method(),
+            Some(Load::Ladder(_)) => even::ladder_method(),
+            Some(Load::Taken) => even::taken_method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
@@ -165,6 +167,12 @@ impl Report<'_> {
                 };
                 if matches!(cell.load, Load::Block(_)) || cell.load.is_of_bans() {
                     for (name, metric) in block::MEDIANS {
+                        put(name, None, Spread::of(own().map(|record| record.figure(*metric))));
+                    }
+                    continue;
+                }
+                if matches!(cell.load, Load::Ladder(_)) {
+                    for (name, metric) in even::MEDIANS {
                         put(name, None, Spread::of(own().map(|record| record.figure(*metric))));
                     }
                     continue;
@@ -298,6 +306,8 @@ impl Report<'_> {
             Load::Block(_) => block::row(&self.of_cell(&cell.name), contender),
             Load::Pep(load) => pep::row(load, own),
             Load::Wan(link) => wan::row(link, own),
+            Load::Ladder(_) => even::ladder_row(own),
+            Load::Taken => even::taken_row(own),
             Load::BanMemory => bans::memory_row(own),
             Load::Recovery => bans::recovery_row(own),
             Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
@@ -361,6 +371,8 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Block(_) => block::COLUMNS,
         Load::Pep(load) => pep::columns(load),
         Load::Wan(link) => wan::columns(link),
+        Load::Ladder(_) => even::LADDER,
+        Load::Taken => even::TAKEN,
         Load::BanMemory => bans::MEMORY,
         Load::Recovery => bans::RECOVERY,
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,

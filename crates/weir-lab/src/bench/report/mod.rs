@@ -9,6 +9,7 @@
 mod bans;
 mod block;
 mod drawing;
+mod even;
 mod failover;
 pub(super) mod figures;
 mod http2;

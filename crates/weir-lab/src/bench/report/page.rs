@@ -83,6 +83,7 @@ fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -
         Metric::Rate => ("reaches", "rate"),
         Metric::P50 => ("has", "median latency"),
         Metric::P99 => ("has", "99th percentile of the latency"),
+        Metric::P999 => ("has", "99.9th percentile of the latency"),
         _ => ("needs", "processor time a request"),
     };
     let mut range = format!("{:.2} ({})", low.0, low.1);

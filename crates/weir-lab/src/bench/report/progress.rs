@@ -3,7 +3,7 @@
 //! Called by `bench/mod.rs`.
 
 use super::numbers::{microseconds, ms};
-use super::{bans, block, failover, keepalive, pep, tunnel, wan};
+use super::{bans, block, even, failover, keepalive, pep, tunnel, wan};
 use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::outcome::Record;
@@ -22,6 +22,8 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Recovery => format!("{name:<14} {}", bans::recovery_progress(record)),
         Load::Pep(_) => format!("{name:<20} {}", pep::progress(record)),
         Load::Wan(link) => format!("{name:<14} {}", wan::progress(link, record)),
+        Load::Ladder(_) => format!("{name:<16} {}", even::ladder_progress(record)),
+        Load::Taken => format!("{name:<16} {}", even::taken_progress(record)),
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
         Load::Tunnel(Tunnels::Full(_)) => format!("{name:<11} {}", tunnel::progress(record)),
         Load::Tunnel(Tunnels::Idle(_)) => {

@@ -179,6 +179,9 @@ fn is_answered(who: Ipv4Addr) -> io::Result<bool> {
 }
 
 /// A document of weir's admin socket.
+///
+/// # Errors
+/// Nobody answers, or weir refuses.
 pub(super) fn ask(admin: &Path, method: &str, path: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(admin)?;
     stream.set_read_timeout(Some(ADMIN_PATIENCE))?;

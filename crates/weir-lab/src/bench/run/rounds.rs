@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs` and `pep.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `ladder.rs` and `taken.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{bans, block, failover, flood, handshakes, keepalive, memory, pep, stalled, tunnel, wan};
+use super::{bans, block, failover, flood, handshakes, keepalive, ladder, memory, pep, stalled, taken, tunnel, wan};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -177,6 +177,8 @@ impl Rounds<'_> {
             Load::Handshakes => handshakes::run(stage, contender, self.times(1)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
+            Load::Ladder(load) => ladder::run(stage, contender, load, (round, seconds(2))).map(Some),
+            Load::Taken => taken::run(stage, contender, (round, seconds(4))).map(Some),
             // One large object takes a while, and small ones are many.
             Load::Wan(link) => {
                 let quick = if link.object == Object::Large { 6 } else { 3 };
@@ -190,7 +192,8 @@ impl Rounds<'_> {
     fn startable(&mut self, stage: &Stage, cell: &Cell) -> io::Result<Vec<Contender>> {
         let mut startable = Vec::new();
         for contender in self.contenders(cell) {
-            match stage.obstacle(contender, cell).or_else(|| pep::obstacle(stage, contender, cell)) {
+            let own = || pep::obstacle(stage, contender, cell).or_else(|| taken::obstacle(cell));
+            match stage.obstacle(contender, cell).or_else(own) {
                 None => startable.push(contender),
                 Some(why) => self.keep(cell, contender.name, 1, Record { not_run: Some(why), ..Record::default() })?,
             }
@@ -229,7 +232,9 @@ impl Rounds<'_> {
     fn contenders(&self, cell: &Cell) -> Vec<Contender> {
         let named = &self.options.contenders;
         let targets = self.experiment.targets;
-        let only_targets = self.options.quick && targets.iter().any(|target| target.cell == cell.name);
+        // What the others do with workers is what these figures mean something by, and does not take long.
+        let is_even = matches!(cell.load, Load::Ladder(_) | Load::Taken);
+        let only_targets = self.options.quick && !is_even && targets.iter().any(|target| target.cell == cell.name);
         let wanted = |name: &str| match (named.is_empty(), only_targets) {
             (false, _) => named.iter().any(|one| one == name),
             (true, true) => targets::is_needed(targets, &cell.name, name),
@@ -242,7 +247,10 @@ impl Rounds<'_> {
 
     fn rounds(&self, cell: &Cell) -> u32 {
         let is_short = cell.load.is_fresh()
-            && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)) | Load::Block(_) | Load::Wan(_) | Load::Pep(_));
+            && !matches!(
+                cell.load,
+                Load::Tunnel(Tunnels::Full(_)) | Load::Block(_) | Load::Wan(_) | Load::Pep(_) | Load::Taken
+            );
         let usual = match (self.options.quick, is_short) {
             _ if cell.load.is_once() => 1,
             (false, false) => self.experiment.rounds,
@@ -322,6 +330,8 @@ impl Rounds<'_> {
             | Load::Block(_)
             | Load::Wan(_)
             | Load::Pep(_)
+            | Load::Ladder(_)
+            | Load::Taken
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {

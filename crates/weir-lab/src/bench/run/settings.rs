@@ -245,7 +245,7 @@ const LIMITS: &str = "shield {
 
 /// weir's configuration file, for a process of it.
 pub(super) fn weir(listen: SocketAddr, to: impl Display, workers: usize, settings: WeirSettings) -> String {
-    let WeirSettings { io, connections, queue, pipeline, pool, limits, .. } = settings;
+    let WeirSettings { io, connections, queue, pipeline, pool, limits, lines, .. } = settings;
     let limits = if limits { LIMITS } else { "" };
     let (mode, number) = match pool {
         "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
@@ -253,7 +253,7 @@ pub(super) fn weir(listen: SocketAddr, to: impl Display, workers: usize, setting
         _ => (format!("pool {pool}"), String::new()),
     };
     format!(
-        "workers {workers}
+        "{lines}workers {workers}
 io \"{io}\"
 listen \"{listen}\"
 client {{

@@ -75,6 +75,16 @@ impl Running {
         Running { processes: vec![proxy], origin: Some(origin), ..Running::direct(address) }
     }
 
+    /// A proxy, with where it listens.
+    pub(super) fn alone((proxy, address): (Process, SocketAddr)) -> Running {
+        Running { processes: vec![proxy], ..Running::direct(address) }
+    }
+
+    /// The same in front of a server of its own.
+    pub(super) fn before(self, origin: (Process, SocketAddr)) -> Running {
+        Running { origin: Some(origin), ..self }
+    }
+
     /// No proxy: a server of its own.
     pub(super) fn origin_alone(origin: (Process, SocketAddr)) -> Running {
         let address = origin.1;
@@ -288,8 +298,8 @@ impl Stage {
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
-            What::Limiting(_) | What::Split(_) | What::Through(_) => {
-                return Err(io::Error::other(format!("{} is started in namespaces only", contender.name)));
+            What::Limiting(_) | What::Split(_) | What::Through(_) | What::Rival(_) => {
+                return Err(io::Error::other(format!("{} is started by its own load only", contender.name)));
             }
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
@@ -320,9 +330,12 @@ impl Stage {
         admin: Option<&Path>,
     ) -> io::Result<Running> {
         let log = self.directory.join(format!("{}.log", contender.name));
+        let program = contender.what.program();
         let process = match contender.what {
-            What::Nginx => start_nginx(&self.programs, &self.file(contender, text)?, &self.directory, &log)?,
-            What::Haproxy | What::HaproxyTcp(_) => start_program(
+            _ if program == Some("nginx") => {
+                start_nginx(&self.programs, &self.file(contender, text)?, &self.directory, &log)?
+            }
+            _ if program == Some("haproxy") => start_program(
                 &self.programs,
                 "haproxy",
                 &["-db", "-f", &self.file(contender, text)?.to_string_lossy()],
@@ -462,6 +475,11 @@ impl Stage {
         self.descriptors
     }
 
+    /// Where the origin listens, or the first of its addresses.
+    pub(super) fn origin_address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
     /// How the origin was started and set.
     pub(super) fn origin_settings(&self) -> Setting {
         setting(std::iter::once(&self.origin))
@@ -494,11 +512,9 @@ impl Stage {
     pub(super) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
         let own = running.origin.as_ref().map(|(_, address)| *address);
         let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
-        let number = if self.origin_is_weir && own.is_none() {
-            text.split("\"connects\":").nth(1)
-        } else {
-            text.split("requests\n").nth(1).or_else(|| text.split("server accepts").nth(1))
-        };
+        // weir's origin says so in JSON, nginx in the second or first line of its words.
+        let after = |word: &str| text.split(word).nth(1);
+        let number = after("\"connects\":").or_else(|| after("requests\n")).or_else(|| after("server accepts"));
         number
             .and_then(|rest| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
             .ok_or_else(|| io::Error::other(format!("the origin's counters can't be read: {text}")))

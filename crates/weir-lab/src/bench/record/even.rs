@@ -1,0 +1,60 @@
+//! How evenly workers were loaded, and what became of a core.
+//!
+//! Filled by `run/ladder.rs` and `run/taken.rs`, shown by `report/even.rs`.
+
+use serde::{Deserialize, Serialize};
+
+/// What each worker had while all clients were there, in the order of workers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Laddered {
+    /// Client connections.
+    pub(crate) connections: Vec<u64>,
+    /// Processor time, microseconds.
+    pub(crate) cpu_us: Vec<u64>,
+}
+
+/// What somebody took of a core.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Taken {
+    /// Nobody else could have it meanwhile (SCHED_FIFO); else he had a nice value of -20.
+    pub(crate) is_realtime: bool,
+    /// How often.
+    pub(crate) times: u64,
+    /// Share of the time in which he had it, from 0 to 1.
+    pub(crate) share: f64,
+}
+
+/// What the worker with most has as a multiple of what the one with least has; one that has nothing counts as if it had one. NaN without workers.
+pub(crate) fn most_to_least(values: &[u64]) -> f64 {
+    match (values.iter().max(), values.iter().min()) {
+        (Some(most), Some(least)) => *most as f64 / (*least).max(1) as f64,
+        _ => f64::NAN,
+    }
+}
+
+/// The standard deviation as a share of the mean; NaN where there is none.
+pub(crate) fn deviation(values: &[u64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<u64>() as f64 / count;
+    let variance = values.iter().map(|value| (*value as f64 - mean).powi(2)).sum::<f64>() / count;
+    variance.sqrt() / mean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sixteen workers of the article that the project started from.
+    const PUBLISHED: [u64; 16] =
+        [2357, 1833, 2180, 1609, 1565, 1519, 1175, 1065, 1056, 1201, 886, 908, 968, 1180, 867, 884];
+
+    #[test]
+    fn a_ladder_has_a_top_and_a_bottom() {
+        assert!((most_to_least(&PUBLISHED) - 2.7).abs() < 0.05);
+        // The mean is 1,328, the standard deviation 456.
+        assert!((deviation(&PUBLISHED) - 0.343).abs() < 0.001, "{}", deviation(&PUBLISHED));
+        assert_eq!((most_to_least(&[5, 5, 5]), deviation(&[5, 5, 5])), (1.0, 0.0));
+        assert_eq!(most_to_least(&[2000, 0]), 2000.0, "who has none counts as one: the ratio stays a number");
+        assert!(most_to_least(&[]).is_nan() && deviation(&[]).is_nan() && deviation(&[0, 0]).is_nan());
+    }
+}

@@ -1,0 +1,177 @@
+//! The tables of the experiments `ladder` and `taken-core`, their lines of progress, and how they are measured.
+//!
+//! Called by `figures.rs` and `progress.rs`.
+
+use super::limits::limit;
+use super::numbers::{error_text, microseconds, ms, number};
+use crate::bench::experiment::even::{
+    ASKS_EVERY_MS, BESIDE, BURST, CLIENTS, OPENED_A_SECOND, TAKEN_A_SECOND, TAKEN_US,
+};
+use crate::bench::experiment::metric::Metric;
+use crate::bench::record::answers::Errors;
+use crate::bench::record::even::{Laddered, deviation};
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::{Spread, middle};
+
+/// Heads of the table of a ladder, without the first.
+pub(super) const LADDER: &[&str] = &[
+    "connections: most / least",
+    "standard deviation",
+    "of each worker, first round",
+    "CPU: most / least",
+    "standard deviation",
+    "% of a core of each worker",
+    "answers /s",
+    "CPU µs",
+    "errors",
+    "idle",
+    "limit",
+];
+
+/// Figures of a ladder whose medians stand in the raw data.
+pub(super) const MEDIANS: &[(&str, Metric)] = &[
+    ("connections_most_to_least", Metric::ConnectionsLadder),
+    ("cpu_most_to_least", Metric::CpuLadder),
+    ("cpu_us_per_request", Metric::Cpu),
+];
+
+/// Those of a core that is taken.
+pub(super) const TAKEN: &[&str] =
+    &["p50", "p99", "p99.9", "max, ms", "rate /s", "errors", "CPU µs", "core taken", "by", "idle", "limit"];
+
+/// A contender's row in that of a ladder. Workers stand in the order of their numbers, in both lists.
+pub(super) fn ladder_row(own: &[&Record]) -> Vec<String> {
+    let spread = |metric| {
+        let spread = Spread::of(own.iter().map(|record| record.figure(metric)));
+        spread.map_or("-".to_owned(), |Spread { low, median, high }| format!("{median:.2} ({low:.2}-{high:.2})"))
+    };
+    let share = |of: fn(&Laddered) -> &[u64]| {
+        let percent = |record: &Record| record.special.ladder.as_ref().map_or(f64::NAN, |ladder| deviation(of(ladder)));
+        format!("{} %", number(middle(own, &percent) * 100.0, 1))
+    };
+    let first = own.iter().find_map(|record| Some((record.special.ladder.as_ref()?, record.wall_us)));
+    let each = |text: &dyn Fn(&Laddered, f64) -> Vec<String>| {
+        first.map_or("-".to_owned(), |(ladder, wall_us)| text(ladder, wall_us).join(" "))
+    };
+    vec![
+        spread(Metric::ConnectionsLadder),
+        share(|ladder| &ladder.connections),
+        each(&|ladder, _| ladder.connections.iter().map(u64::to_string).collect()),
+        spread(Metric::CpuLadder),
+        share(|ladder| &ladder.cpu_us),
+        each(&|ladder, wall_us| ladder.cpu_us.iter().map(|us| number(*us as f64 / wall_us * 100.0, 2)).collect()),
+        number(middle(own, &|record| record.rate), 0),
+        microseconds(middle(own, &Record::proxy_us_per_request)),
+        errors(own),
+        format!("{} %", number(middle(own, &|record| record.idle) * 100.0, 0)),
+        limit(own),
+    ]
+}
+
+/// A contender's row in that of a core that is taken.
+pub(super) fn taken_row(own: &[&Record]) -> Vec<String> {
+    let of = |read: &dyn Fn(&Record) -> f64| middle(own, read);
+    let taken: Vec<_> = own.iter().filter_map(|record| record.special.taken).collect();
+    let is_realtime = !taken.is_empty() && taken.iter().all(|taken| taken.is_realtime);
+    let share = of(&|record| record.special.taken.map_or(f64::NAN, |taken| taken.share));
+    vec![
+        ms(of(&|record| record.latency_us(|latency| latency.p50_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.p99_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.p999_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.max_us))),
+        number(of(&|record| record.rate), 0),
+        errors(own),
+        microseconds(of(&Record::proxy_us_per_request)),
+        format!("{} %", number(share * 100.0, 0)),
+        if is_realtime { "SCHED_FIFO" } else { "nice -20" }.to_owned(),
+        format!("{} %", number(of(&|record| record.idle) * 100.0, 0)),
+        // The harness itself has the core.
+        super::limits::generator_limit(own).map_or_else(String::new, |cause| format!("**the generator**: {cause}")),
+    ]
+}
+
+fn errors(own: &[&Record]) -> String {
+    let mut errors = Errors::default();
+    own.iter().flat_map(|record| &record.errors).for_each(|(kind, count)| {
+        *errors.entry(kind.clone()).or_default() += count;
+    });
+    error_text(&errors)
+}
+
+/// For somebody who waits.
+pub(super) fn ladder_progress(record: &Record) -> String {
+    let connections = record.special.ladder.as_ref().map_or(&[][..], |ladder| &ladder.connections);
+    let each: Vec<String> = connections.iter().map(u64::to_string).collect();
+    format!(
+        "connections {} ({}), CPU {}, {:>5.0}/s, {} errors",
+        number(record.figure(Metric::ConnectionsLadder), 2),
+        each.join(" "),
+        number(record.figure(Metric::CpuLadder), 2),
+        record.rate,
+        record.errors.values().sum::<u64>()
+    )
+}
+
+/// The same of a core that is taken.
+pub(super) fn taken_progress(record: &Record) -> String {
+    let taken = record.special.taken.unwrap_or_default();
+    format!(
+        "p50 {:>6}, p99 {:>6}, p99.9 {:>6} ms, core taken {} times ({:.0} %), {} errors",
+        ms(record.latency_us(|latency| latency.p50_us)),
+        ms(record.latency_us(|latency| latency.p99_us)),
+        ms(record.latency_us(|latency| latency.p999_us)),
+        taken.times,
+        taken.share * 100.0,
+        record.errors.values().sum::<u64>()
+    )
+}
+
+/// For the last section of the report on ladders.
+pub(super) fn ladder_method() -> String {
+    format!(
+        "Contenders take turns within each round (A B C A B C ...), each started anew. {CLIENTS} clients connect, {OPENED_A_SECOND} a second: one by one, or {BURST} in a moment. Each asks at once and then every {ASKS_EVERY_MS} ms, a half more or less each time
+(a few bytes from `weir origin`), and stays. When all have come, the processor time of each worker is counted for the seconds of the run, and then its client connections. Nobody asks more than another one, so that what differs is
+whom workers have.
+
+Connections are those that nginx's processes have open (`/proc`), that HAProxy says its threads have (`show fd`), and that weir says its workers have (`clients` in its status). `most / least` takes a worker that has nothing for one
+that has one connection, or a microsecond. Standard deviations are shares of the mean. The lists of the first round have the workers in one order.
+
+nginx has a worker a core or as many as the cell says, pinned, no log. `nginx` has a socket for each of them (`reuseport`) and takes all that wait at a time (`multi_accept on`); `nginx-shared` has one for all, and its usual `multi_accept off`.
+`haproxy` has `shards by-thread` and `tune.maxaccept 500`, `haproxy-shared` neither, as it comes: a thread that accepts gives the connection to one that has fewer. Threads are pinned where there is one a core. `weir` has its defaults, `weir-hash` has `accept-by \"hash\"`.
+"
+    )
+}
+
+/// The same of a core that is taken.
+pub(super) fn taken_method() -> String {
+    let (connections, rate) = BESIDE;
+    let ms = TAKEN_US / 1000;
+    format!(
+        "Contenders take turns within each round (A B C A B C ...), each started anew. The first core is taken for {ms} ms {TAKEN_A_SECOND} times a second, at random moments (Poisson) that are the same for all contenders of a round: a thread of the harness spins there. It is real-time
+(SCHED_FIFO), so that nobody else runs there meanwhile, or has a nice value of -20 where that is all that it may: the table says which, and which share of the time it had. That is about 35 %, and below what the kernel leaves to what is real-time
+(`sched_rt_runtime_us`, 95 % of a second). {connections} kept connections ask {rate} times a second by the clock; latency counts from when a request was due. Generator and server run on the other cores only, so that none but the contender is late: `direct` shows what is left of it without one.
+Two seconds before anything counts are for those who flee from the core.
+
+`nginx` and `haproxy` have a worker a core, each pinned to one (`worker_cpu_affinity auto`, `cpu-map`), as guides to fast proxies have it; `-unpinned` have the same without. `weir` has its defaults (`accept-by \"even\"`, `pinning \"soft\"`), `weir-hash-hard` has `accept-by \"hash\"` and `pinning \"hard\"`:
+nothing that looks at who is late.
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::record::even::Taken;
+
+    #[test]
+    fn rows_have_a_figure_for_each_column() {
+        let mut record = Record { wall_us: 1e6, requests: 10, ..Record::default() };
+        record.special.ladder = Some(Laddered { connections: vec![300, 100], cpu_us: vec![20_000, 10_000] });
+        record.special.taken = Some(Taken { is_realtime: true, times: 3, share: 0.35 });
+        let (ladder, taken) = (ladder_row(&[&record]), taken_row(&[&record]));
+        assert_eq!((ladder.len(), taken.len()), (LADDER.len(), TAKEN.len()));
+        assert_eq!(ladder[..3], ["3.00 (3.00-3.00)", "50.0 %", "300 100"]);
+        assert_eq!(ladder[3..6], ["2.00 (2.00-2.00)", "33.3 %", "2.00 1.00"]);
+        assert_eq!(taken[7..9], ["35 %", "SCHED_FIFO"]);
+    }
+}
