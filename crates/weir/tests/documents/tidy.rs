@@ -7,9 +7,9 @@ use super::sources::{Source, bare, code, rust_files, without_tests, words};
 use super::{nothing_found, read};
 
 /// Crates that may not contain unsafe code, which their root says too.
-const SAFE: &[&str] = &["weir-http", "weir-proxy", "weir-config", "weir-worker", "weir-check"];
+const SAFE: &[&str] = &["weir-http", "weir-cache", "weir-proxy", "weir-config", "weir-worker", "weir-check"];
 /// Crates that know no clocks, no randomness, no threads and no sockets.
-pub(crate) const RING_0: &[&str] = &["weir-http", "weir-proxy"];
+pub(crate) const RING_0: &[&str] = &["weir-http", "weir-cache", "weir-proxy"];
 
 /// Whether a file has tests and nothing else.
 pub(crate) fn is_test(path: &str) -> bool {

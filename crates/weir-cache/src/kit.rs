@@ -1,0 +1,35 @@
+//! What the tests of this crate need to talk about heads: they write them as text.
+
+use weir_http::{Fields, Limits, parse_request};
+
+use crate::answer::Answer;
+use crate::options::Options;
+use crate::request::Request;
+
+/// 2026-11-28T00:00:00Z, which is "now" in tests.
+pub(crate) const NOW_S: u64 = 1_795_824_000;
+
+/// Calls `then` with a request of these lines, without its empty line.
+pub(crate) fn with_request<T>(lines: &str, then: impl FnOnce(Request<'_>) -> T) -> T {
+    let input = format!("{lines}\r\n");
+    let mut fields = Fields::default();
+    let head = parse_request(input.as_bytes(), &Limits::default(), &mut fields);
+    let head = head.unwrap_or_else(|error| panic!("{error}: {lines}")).expect("complete");
+    then(Request { input: input.as_bytes(), head: &head, fields: &fields })
+}
+
+/// A GET of `/` with these further lines, each with its line end.
+pub(crate) fn with_get<T>(lines: &str, then: impl FnOnce(Request<'_>) -> T) -> T {
+    with_request(&format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}"), then)
+}
+
+/// Name and value of lines such as `Age: 5`.
+pub(crate) fn pairs(lines: &[&'static str]) -> Vec<(&'static [u8], &'static [u8])> {
+    let split = |line: &'static str| line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+    lines.iter().map(|line| (split(line).0.as_bytes(), split(line).1.trim_ascii().as_bytes())).collect()
+}
+
+/// An answer with these lines, received at [`NOW_S`].
+pub(crate) fn answer(status: u16, lines: &[&'static str], options: &Options) -> Answer {
+    Answer::read(status, pairs(lines).into_iter(), options, NOW_S)
+}

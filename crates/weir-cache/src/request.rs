@@ -1,0 +1,200 @@
+//! A request as the cache sees it: its parsed head, and whether the cache has anything to do with it.
+//!
+//! What shapes an answer without being part of its key would be shared by all, which is how caches are poisoned: requests with such fields go
+//! past it.
+
+use weir_http::{FieldName, Fields, Method, RequestHead};
+
+use crate::directives::RequestDirectives;
+use crate::options::Options;
+
+/// A parsed request head.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What the spans refer to.
+    pub input: &'a [u8],
+    /// The head.
+    pub head: &'a RequestHead,
+    /// Its fields.
+    pub fields: &'a Fields,
+}
+
+impl<'a> Request<'a> {
+    /// Values of all lines of a known field, in order.
+    pub fn lines(self, name: FieldName) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.all(name).map(move |field| field.value.of(self.input))
+    }
+
+    /// Values of all lines of a field by its name, whatever its case, in order.
+    pub fn lines_named(self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let known = FieldName::of(name);
+        let is_it = move |text: &[u8]| text.eq_ignore_ascii_case(name);
+        self.fields
+            .all(known)
+            .filter(move |field| is_it(field.name.of(self.input)))
+            .map(move |field| field.value.of(self.input))
+    }
+
+    /// The value of a field that has one line; None also when it has several.
+    pub(crate) fn only_line(self, name: FieldName) -> Option<&'a [u8]> {
+        let mut lines = self.lines(name);
+        lines.next().filter(|_| lines.next().is_none())
+    }
+
+    /// The field is there.
+    pub fn has(self, name: FieldName) -> bool {
+        self.fields.find(name).is_some()
+    }
+
+    /// What it says to caches.
+    pub fn directives(self) -> RequestDirectives {
+        let mut directives = RequestDirectives::default();
+        self.lines(FieldName::CacheControl).for_each(|line| directives.add_line(line));
+        directives
+    }
+
+    /// The values of cookies of this name, in order. Names are compared exactly (RFC 6265 §4.1.1).
+    pub fn cookies(self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let pairs = self.lines(FieldName::Cookie).flat_map(|line| line.split(|&byte| byte == b';'));
+        pairs.filter_map(move |pair| {
+            let pair = pair.trim_ascii();
+            let end = pair.iter().position(|&byte| byte == b'=')?;
+            (pair[..end].trim_ascii() == name).then(|| pair[end + 1..].trim_ascii())
+        })
+    }
+}
+
+/// Why a request goes past the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bypass {
+    /// Neither GET nor HEAD.
+    Method,
+    /// GET or HEAD with a body, which would be part of the key and is not.
+    Body,
+    /// It asks for another protocol.
+    Upgrade,
+    /// If-Match or If-Unmodified-Since: the origin has to answer (RFC 9110 §13.1).
+    Precondition,
+    /// A cookie that the operator named.
+    Cookie,
+    /// X-Forwarded-Host of a trusted proxy names another host than the key has.
+    ForwardedHost,
+    /// A field that some servers take for the target or the method, and that the key does not have.
+    Rewritten,
+}
+
+impl Bypass {
+    /// A word for logs and Cache-Status.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::Body => "fat-get",
+            Self::Upgrade => "upgrade",
+            Self::Precondition => "precondition",
+            Self::Cookie => "cookie",
+            Self::ForwardedHost => "forwarded-host",
+            Self::Rewritten => "rewritten",
+        }
+    }
+}
+
+/// Fields by which frameworks let a request be another one than its first line says.
+const REWRITING: [&[u8]; 5] =
+    [b"X-Original-URL", b"X-Rewrite-URL", b"X-HTTP-Method-Override", b"X-HTTP-Method", b"X-Method-Override"];
+
+/// Whether a request goes past the cache, and why. Its forwarding fields are those that the server will get: what untrusted clients say
+/// there was taken away before.
+pub fn bypass(request: Request<'_>, options: &Options) -> Option<Bypass> {
+    let head = request.head;
+    if !matches!(head.method, Method::Get | Method::Head) {
+        return Some(Bypass::Method);
+    }
+    if !head.body.is_empty() {
+        return Some(Bypass::Body);
+    }
+    if head.upgrade.is_some() {
+        return Some(Bypass::Upgrade);
+    }
+    if request.has(FieldName::IfMatch) || request.has(FieldName::IfUnmodifiedSince) {
+        return Some(Bypass::Precondition);
+    }
+    if options.bypass_cookies.iter().any(|name| request.cookies(name).next().is_some()) {
+        return Some(Bypass::Cookie);
+    }
+    let authority = head.authority.of(request.input);
+    if request.lines(FieldName::XForwardedHost).any(|host| !host.eq_ignore_ascii_case(authority)) {
+        return Some(Bypass::ForwardedHost);
+    }
+    REWRITING.iter().any(|name| request.lines_named(name).next().is_some()).then_some(Bypass::Rewritten)
+}
+
+/// Whether a request that fetches something for the store may not have this field: what one client wants to have of the answer would shape
+/// the answer for all.
+pub fn is_kept_from_fetches(name: FieldName) -> bool {
+    use FieldName::{Expect, IfMatch, IfModifiedSince, IfNoneMatch, IfRange, IfUnmodifiedSince, Range};
+    let conditional = matches!(name, IfMatch | IfNoneMatch | IfModifiedSince | IfUnmodifiedSince | IfRange | Range);
+    conditional || name == Expect || name.is_hop_by_hop()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::with_request;
+
+    fn judged(lines: &str, options: &Options) -> Option<Bypass> {
+        with_request(lines, |request| bypass(request, options))
+    }
+
+    /// What is not part of the key must not shape what is stored.
+    #[test]
+    fn who_goes_past_the_cache() {
+        let options = Options { bypass_cookies: vec![b"session".to_vec()], ..Options::default() };
+        let cases: [(&str, Option<Bypass>); 18] = [
+            ("GET / HTTP/1.1\r\nHost: a\r\n", None),
+            ("HEAD / HTTP/1.1\r\nHost: a\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nCookie: other=session\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: A\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"x\"\r\nRange: bytes=0-\r\n", None),
+            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n", Some(Bypass::Method)),
+            ("get / HTTP/1.1\r\nHost: a\r\n", Some(Bypass::Method)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n", Some(Bypass::Body)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n", Some(Bypass::Body)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n", Some(Bypass::Upgrade)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nIf-Match: \"x\"\r\n", Some(Bypass::Precondition)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nIf-Unmodified-Since: x\r\n", Some(Bypass::Precondition)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nCookie: a=b; session=1\r\n", Some(Bypass::Cookie)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: evil\r\n", Some(Bypass::ForwardedHost)),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: a\r\nX-Forwarded-Host: b\r\n",
+                Some(Bypass::ForwardedHost),
+            ),
+            ("GET / HTTP/1.1\r\nHost: a\r\nx-original-url: /admin\r\n", Some(Bypass::Rewritten)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: DELETE\r\n", Some(Bypass::Rewritten)),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(judged(lines, &options), expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn what_fetches_do_not_say() {
+        for name in
+            ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "Expect", "TE", "Connection"]
+        {
+            assert!(is_kept_from_fetches(FieldName::of(name.as_bytes())), "{name}");
+        }
+        for name in ["Host", "Accept", "Accept-Encoding", "Authorization", "Cookie", "Cache-Control", "X-Y"] {
+            assert!(!is_kept_from_fetches(FieldName::of(name.as_bytes())), "{name}");
+        }
+    }
+
+    #[test]
+    fn cookies_by_name() {
+        with_request("GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b = 2;c;a=3;=4\r\nCookie: ab=5\r\n", |request| {
+            assert_eq!(request.cookies(b"a").collect::<Vec<_>>(), [b"1", b"3"]);
+            assert_eq!(request.cookies(b"b").collect::<Vec<_>>(), [b"2"]);
+            assert_eq!(request.cookies(b"c").count(), 0);
+        });
+    }
+}
