@@ -1,42 +1,65 @@
 //! What a shared HTTP cache may store and serve: pure functions of parsed heads, options and the time (RFC 9111).
 //!
-//! Nothing here stores, waits or sends. [`bypass`] says whether the cache has anything to do with a request. The head that a server sends
-//! becomes an [`Answer`]; [`may_store`] says on which [`Terms`] it is stored, or why not, a [`Selector`] for which requests. Later
-//! [`judge_usage`] says whether it may be used, [`judge_conditions`] whether the client has it already, and [`is_sent_on_failure`] what a
-//! stale one is good for when the server fails.
+//! Nothing here stores, waits or sends. The way of a request: [`bypass`] says whether the cache has anything to do with it, [`key`] under
+//! which name its answer is, [`Variants::find`] which of several, [`Bans::judge`] whether it was purged, [`judge_usage`] whether it may be
+//! used now; then [`judge_conditions`] and [`judge_range`] say what of it the client gets. When nothing may be used a server is asked,
+//! without what [`is_kept_from_fetches`] names and with [`Validators::conditions`]. Its head becomes an [`Answer`]; [`may_store`] says on
+//! which [`Terms`] it is stored, or why not, [`put_lines`] what of it, [`fate`] who else gets it, [`is_confirmed`] and [`update_lines`] what
+//! a 304 does, and [`is_sent_on_failure`] what a stale answer is good for when the server fails. After other methods [`invalidates`] and
+//! [`same_origin_path`] say what is not valid any more. [`CacheStatus`] tells about it, [`explain`] why.
 //!
 //! The rule of doubt: what is malformed is not stored, or stale at once; an answer that nobody may see twice costs a request, one that the
 //! wrong person sees costs a secret.
 #![forbid(unsafe_code)]
 
 mod answer;
+mod bans;
+mod cache_status;
+mod collapse;
 mod date;
 mod directives;
+mod explain;
 mod freshness;
+mod invalidate;
+mod key;
 #[cfg(test)]
 mod kit;
+mod lines;
 mod list;
 mod options;
+mod range;
 mod request;
 mod storable;
 mod structured;
+mod tags;
 mod usage;
 mod validators;
+mod variants;
 mod vary;
 
 pub use answer::{Answer, Control, Expires};
+pub use bans::{BANS_MAX, Bans, Serial, Target, TooManyBans, Verdict};
+pub use cache_status::{CacheStatus, Forward};
+pub use collapse::{Fate, fate, may_wait};
 pub use date::parse_date;
 pub use directives::{AnswerDirectives, Directive, DirectiveSet, RequestDirectives};
+pub use explain::explain;
 pub use freshness::{Lifetime, LifetimeSource, Times, initial_age_us, lifetime};
+pub use invalidate::{invalidates, same_origin_path};
+pub use key::{KeyRules, Place, key, url, url_of};
+pub use lines::{is_confirmed, is_contradicted, put_lines, stored_fields, update_lines};
 pub use list::DELTA_MAX;
 pub use options::{Options, RequestDirectivesMode};
+pub use range::{Part, is_on_part, judge_range};
 pub use request::{Bypass, Request, bypass, is_kept_from_fetches};
 pub use storable::{FIELD_BYTES_MAX, NotStored, Terms, may_store};
 pub use structured::{Invalid, Value, parse_dictionary, parse_list};
+pub use tags::{TAG_BYTES_MAX, TAGS_MAX, TagField, TooManyTags, groups, read_tags};
 pub use usage::{
     REVALIDATE_AGAIN_US, Reason, ServerFailure, Usage, is_fresh, is_sent_on_failure, judge_usage, staleness_us,
 };
 pub use validators::{
     Condition, Validators, is_etag, is_on_not_modified, is_strong, judge_conditions, matches_strongly, matches_weakly,
 };
+pub use variants::Variants;
 pub use vary::{NAMES_MAX, Selector, Vary, accept_encoding};

@@ -1,0 +1,226 @@
+//! Purges of more than one answer: predicates with a serial, looked at when an answer is looked up.
+//!
+//! A purge is one entry, however many answers it concerns, and holds from the moment it is added: also for what is being fetched, because
+//! an answer carries the serial of when its fetch began. A lookup looks only at what was added since the answer was looked at last. A
+//! sweep that has looked at all stored answers lets old bans go. Bound: [`BANS_MAX`].
+
+use std::collections::VecDeque;
+
+use crate::key::url_of;
+
+/// Most bans that are kept at a time.
+pub const BANS_MAX: usize = 1024;
+
+/// How many bans there had been when an answer was looked at last; at first, when its fetch began.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Serial(u64);
+
+/// Which answers are purged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// All.
+    All,
+    /// Those of one authority, as keys have it: lower case, without the usual port.
+    Host(Vec<u8>),
+    /// Those whose URL begins so, as keys have it.
+    Prefix(Vec<u8>),
+    /// Those that have this tag, of one authority, or of all where that is None.
+    Tag {
+        /// The tag.
+        tag: Vec<u8>,
+        /// The authority. Groups of RFC 9875 belong to one origin.
+        host: Option<Vec<u8>>,
+    },
+}
+
+impl Target {
+    /// Whether an answer is meant: by its key and its tags, which are sorted.
+    pub fn is_met(&self, key: &[u8], tags: &[Vec<u8>]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Host(host) => host_of(key) == host,
+            Self::Prefix(prefix) => url_of(key).starts_with(prefix),
+            Self::Tag { tag, host } => {
+                host.as_ref().is_none_or(|host| host_of(key) == host) && tags.binary_search(tag).is_ok()
+            }
+        }
+    }
+}
+
+/// The authority in a key.
+fn host_of(key: &[u8]) -> &[u8] {
+    let url = url_of(key);
+    let at = url.windows(3).position(|window| window == b"://").map_or(0, |at| at + 3);
+    url[at..].split(|byte| matches!(byte, b'/' | b'*')).next().unwrap_or_default()
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Verdict {
+    /// No ban concerns it.
+    Stays,
+    /// A soft one does: it is stale from now on.
+    Stale,
+    /// It is gone.
+    Gone,
+}
+
+/// There are [`BANS_MAX`] already: wait for the sweep, or purge all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooManyBans;
+
+/// The purges that some stored answer has not been looked at for.
+#[derive(Clone, Debug, Default)]
+pub struct Bans {
+    /// Oldest first; the serial of the first one is `first`.
+    list: VecDeque<(Target, Verdict)>,
+    first: u64,
+}
+
+impl Bans {
+    /// The serial of an answer whose fetch begins now, or that was just looked at.
+    pub fn now(&self) -> Serial {
+        Serial(self.first + self.list.len() as u64)
+    }
+
+    /// Purges what is stored now and what is being fetched. `is_soft`: it becomes stale instead of being gone. To purge all always works, as
+    /// it makes all others needless.
+    ///
+    /// # Errors
+    /// The operator purges faster than the store is swept.
+    pub fn add(&mut self, target: Target, is_soft: bool) -> Result<(), TooManyBans> {
+        if target == Target::All && !is_soft {
+            self.first += self.list.len() as u64;
+            self.list.clear();
+        }
+        if self.list.len() == BANS_MAX {
+            return Err(TooManyBans);
+        }
+        self.list.push_back((target, if is_soft { Verdict::Stale } else { Verdict::Gone }));
+        Ok(())
+    }
+
+    /// What becomes of an answer that was looked at last when `seen` was [`Bans::now`]. When it stays, remember [`Bans::now`] for it.
+    ///
+    /// Bans that went are not needed for it: they went because nobody with an older serial was left. When everything was purged, whoever is
+    /// older than that is met by it.
+    pub fn judge(&self, seen: Serial, key: &[u8], tags: &[Vec<u8>]) -> Verdict {
+        let skipped = seen.0.saturating_sub(self.first).min(self.list.len() as u64) as usize;
+        let met = self.list.range(skipped..).filter(|(target, _)| target.is_met(key, tags));
+        met.map(|(_, verdict)| *verdict).max().unwrap_or(Verdict::Stays)
+    }
+
+    /// Lets go of the bans that all answers with serials from `oldest` on have been looked at for: the least serial of what is stored and
+    /// of what is being fetched.
+    pub fn retire(&mut self, oldest: Serial) {
+        while self.first < oldest.0 && self.list.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEY: &[u8] = b"http://a.example:8080/dir/x?y\nupstream\n";
+
+    #[test]
+    fn whom_targets_mean() {
+        let tags = [b"one".to_vec(), b"two".to_vec()];
+        let is_met = |target: Target| target.is_met(KEY, &tags);
+        let tag = |tag: &str, host: Option<&str>| Target::Tag { tag: tag.into(), host: host.map(Into::into) };
+        assert!(is_met(Target::All));
+        assert!(is_met(Target::Host(b"a.example:8080".to_vec())));
+        assert!(!is_met(Target::Host(b"a.example".to_vec())));
+        assert!(is_met(Target::Prefix(b"http://a.example:8080/dir/".to_vec())));
+        assert!(!is_met(Target::Prefix(b"http://a.example:8080/dir/x?y\nu".to_vec())));
+        assert!(is_met(tag("two", None)) && is_met(tag("two", Some("a.example:8080"))));
+        assert!(!is_met(tag("two", Some("b.example"))) && !is_met(tag("tw", None)));
+    }
+
+    #[test]
+    fn what_is_fetched_meanwhile_is_purged() {
+        let mut bans = Bans::default();
+        let before = bans.now();
+        bans.add(Target::Prefix(b"http://a.example:8080/dir".to_vec()), false).expect("room");
+        assert_eq!(bans.judge(before, KEY, &[]), Verdict::Gone);
+        assert_eq!(bans.judge(bans.now(), KEY, &[]), Verdict::Stays);
+        assert_eq!(bans.judge(before, b"http://b/\n\n", &[]), Verdict::Stays);
+        bans.add(Target::Host(b"a.example:8080".to_vec()), true).expect("room");
+        assert_eq!(bans.judge(before, KEY, &[]), Verdict::Gone);
+        let between = Serial(before.0 + 1);
+        assert_eq!(bans.judge(between, KEY, &[]), Verdict::Stale);
+        bans.retire(between);
+        assert_eq!(bans.len(), 1);
+        assert_eq!(bans.judge(between, KEY, &[]), Verdict::Stale);
+        bans.retire(bans.now());
+        assert!(bans.is_empty());
+        assert_eq!(bans.judge(bans.now(), KEY, &[]), Verdict::Stays);
+    }
+
+    #[test]
+    fn a_full_list_is_told_and_all_always_works() {
+        let mut bans = Bans::default();
+        let before = bans.now();
+        for _ in 0..BANS_MAX {
+            assert_eq!(bans.add(Target::Host(b"b".to_vec()), false), Ok(()));
+        }
+        assert_eq!(bans.add(Target::Host(b"b".to_vec()), false), Err(TooManyBans));
+        assert_eq!(bans.add(Target::All, true), Err(TooManyBans));
+        assert_eq!(bans.judge(before, KEY, &[]), Verdict::Stays);
+        assert_eq!(bans.add(Target::All, false), Ok(()));
+        assert_eq!((bans.len(), bans.judge(before, KEY, &[])), (1, Verdict::Gone));
+        assert_eq!(bans.judge(bans.now(), KEY, &[]), Verdict::Stays);
+    }
+
+    proptest! {
+        /// Like purging every answer at once when the purge comes.
+        #[test]
+        fn like_purging_at_once(steps in prop::collection::vec((0u8..5, 0usize..4, any::<bool>()), 0..60)) {
+            let keys: [&[u8]; 4] = [b"http://a/1\n\n", b"http://a/2\n\n", b"http://b/1\n\n", b"http://b/2\n\n"];
+            let mut bans = Bans::default();
+            // Of each answer: what it has seen, and what it should be.
+            let mut stored: [Option<(Serial, Verdict)>; 4] = [None; 4];
+            for (step, which, is_soft) in steps {
+                let purge = match step {
+                    0 => { stored[which] = Some((bans.now(), Verdict::Stays)); None }
+                    1 => {
+                        if let Some((seen, expected)) = stored[which] {
+                            prop_assert_eq!(bans.judge(seen, keys[which], &[]), expected);
+                            stored[which] = (expected == Verdict::Stays).then(|| (bans.now(), expected));
+                        }
+                        None
+                    }
+                    2 => {
+                        let oldest = stored.iter().flatten().map(|(seen, _)| *seen).min().unwrap_or(bans.now());
+                        bans.retire(oldest);
+                        None
+                    }
+                    3 => Some(Target::Host(keys[which][7..8].to_vec())),
+                    _ if which == 0 => Some(Target::All),
+                    _ => Some(Target::Prefix(keys[which][..10].to_vec())),
+                };
+                if let Some(target) = purge {
+                    for (key, stored) in keys.iter().zip(&mut stored) {
+                        if let Some((_, expected)) = stored && target.is_met(key, &[]) {
+                            *expected = (*expected).max(if is_soft { Verdict::Stale } else { Verdict::Gone });
+                        }
+                    }
+                    prop_assert_eq!(bans.add(target, is_soft), Ok(()));
+                }
+            }
+        }
+    }
+}
