@@ -20,6 +20,8 @@ mod date;
 mod directives;
 mod explain;
 mod freshness;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod invalidate;
 mod key;
 #[cfg(test)]

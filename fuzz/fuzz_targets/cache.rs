@@ -1,0 +1,6 @@
+//! A request and its answer through all rules of the cache.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| weir_cache::fuzzing::exchange(data));
