@@ -46,7 +46,7 @@ struct map SECTION("maps") workers = {ARRAY, 4, 4, 1, 0};
 struct map SECTION("maps") cores = {ARRAY, 4, 4, 1024, 0};
 
 // Workers that are looked at for one that is not late.
-enum { LOOKED_AT_MAX = 32 };
+enum { LOOKED_AT_MAX = 8 };
 // Less than a wake-up takes: whoever costs so much more is as good.
 enum { NEGLIGIBLE_NS = 50000 };
 #define NOBODY ((u32)-1)

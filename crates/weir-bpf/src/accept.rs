@@ -82,7 +82,8 @@ impl Accept {
         loader.btf(None);
         loader.map_max_entries("board", workers);
         loader.map_max_entries("sockets", workers * GROUPS_MAX);
-        loader.map_max_entries("groups", workers * GROUPS_MAX * KNOWN_EACH);
+        // A predecessor may have had more workers, whose sockets are inherited.
+        loader.map_max_entries("groups", workers.max(64) * GROUPS_MAX * KNOWN_EACH);
         let mut object = loader.load(OBJECT).map_err(of_object)?;
         // Before any map is let go: it names them by their descriptors.
         let program = object.program_mut(PROGRAM).ok_or_else(|| kernel("the object has no program"))?;

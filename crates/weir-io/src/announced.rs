@@ -351,10 +351,12 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.adopt(connected, token)
     }
 
-    /// One of which something is left behind its header stays.
+    /// One of which something is left behind its header stays, and one of which the header has told where its client wanted to.
     fn release(&mut self, socket: Socket) -> bool {
-        let knows = self.waiting.get(&socket.index).is_some_and(|waiting| waiting.generation == socket.generation);
-        let goes = !knows && self.inner.release(socket);
+        let waits = self.waiting.get(&socket.index).is_some_and(|waiting| waiting.generation == socket.generation);
+        let is_told =
+            self.destinations.get(&socket.index).is_some_and(|(generation, _)| *generation == socket.generation);
+        let goes = !waits && !is_told && self.inner.release(socket);
         if goes {
             self.forget(socket);
         }

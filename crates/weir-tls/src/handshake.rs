@@ -99,8 +99,18 @@ impl<D: Driver> Sealed<D> {
         if !self.sessions.get(socket).is_some_and(is_new) || !self.inner.has_left(socket) {
             return false;
         }
-        if let Some(session) = self.sessions.take(socket) {
-            self.give_up(socket, session, Failure::Left, into);
+        let Some(mut session) = self.sessions.take(socket) else { return true };
+        session.listed = false;
+        // What a client began counts for him, or leaving early would be free.
+        match self.charge(&mut session) {
+            Ok(()) => {
+                self.settle(&mut session);
+                self.give_up(socket, session, Failure::Left, into);
+            }
+            Err(refusal) => {
+                self.drop_session(socket, session);
+                self.refuse(socket, refusal);
+            }
         }
         true
     }

@@ -102,6 +102,9 @@ impl Mailbox {
     /// The connection, when there is no room.
     pub(crate) fn give(&mut self, to: u16, moved: Box<Moved>) -> Result<(), Box<Moved>> {
         let Some(ring) = self.going.get_mut(usize::from(to)).and_then(Option::as_mut) else { return Err(moved) };
+        if ring.is_abandoned() {
+            return Err(moved);
+        }
         // Before anybody can take it out.
         self.busy.fetch_add(1, Ordering::AcqRel);
         if let Err(rtrb::PushError::Full(moved)) = ring.push(moved) {

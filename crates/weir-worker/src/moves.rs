@@ -16,7 +16,7 @@ use crate::start::Handle;
 use crate::worker::{Worker, pack, unpack};
 
 /// Connections that the driver of one worker is letting go at a time.
-const LEAVING_MAX: usize = 256;
+const LEAVING_MAX: usize = 64;
 
 /// A connection on its way to another worker.
 #[derive(Debug)]
@@ -62,6 +62,9 @@ pub(crate) fn shed<D: Driver>(worker: &mut Worker<D>, to: u16, most: u32) {
         return;
     }
     let most = (most as usize).min(LEAVING_MAX.saturating_sub(worker.moves.0.len()));
+    if most == 0 {
+        return;
+    }
     for (name, client) in part(&mut worker.engine, most) {
         let socket = unpack(name);
         if worker.driver.release(socket) {

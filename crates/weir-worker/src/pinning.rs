@@ -121,11 +121,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether this core has time (`is_home`), or another one. Where a sandbox hides what cores do, another one is tried.
+    /// Whether this core has so much time that who returns is not starved there at once (`is_home`), or another one has some. Where a sandbox
+    /// hides what cores do, another one is tried.
     fn has_time(&self, allowed: &[usize], core: usize, is_home: bool) -> bool {
         let is_hidden = self.ticks.iter().all(Option::is_none);
         let mut cores = self.idle.iter().zip(allowed).filter(|(_, other)| (**other == core) == is_home);
-        is_hidden && !is_home || cores.any(|(idle, _)| idle.is_some_and(|idle| idle >= IDLE))
+        let least = if is_home { 1000 - u64::from(STARVED) } else { IDLE };
+        is_hidden && !is_home || cores.any(|(idle, _)| idle.is_some_and(|idle| idle >= least))
     }
 }
 

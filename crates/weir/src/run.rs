@@ -149,10 +149,9 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let as_root = (source.again.is_some() && heritage.predecessor.is_none()).then(|| user.note()).flatten();
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
-    let (board, names) = (certificates.board(), discovery.board());
+    let (board, names, seals) = (certificates.board(), discovery.board(), certificates.server_seals());
     let facts =
         Facts { certificates: board, names, bans: bans.clone(), spreading: spreading.clone(), ..Facts::of(&probe) };
-    let seals = certificates.server_seals();
     let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
     let predecessor = heritage.predecessor;
@@ -172,10 +171,8 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     })?;
     bans.enter();
     // Without it the proxy runs as well; its socket goes when this function ends.
-    let admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
-        warn(format_args!("no admin socket and no metrics: {error}"));
-        None
-    });
+    let admin = admin::start(doors, plan, running.handle(), facts, desk.clone());
+    let admin = admin.unwrap_or_else(|error| without_admin(&error));
     if predecessor.is_none() {
         notify::ready();
     }
@@ -183,6 +180,12 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, eyes);
     keeper.finish();
     ended
+}
+
+/// There is no control plane.
+fn without_admin(error: &io::Error) -> Option<Admin> {
+    warn(format_args!("no admin socket and no metrics: {error}"));
+    None
 }
 
 /// A thread can't be started: the proxy ends.
@@ -224,7 +227,7 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     let inherited = heritage.take_listeners(&plan.listeners)?;
     let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
-    let (spreading, load_board) = Spreading::prepare(config.accept_by, workers);
+    let (spreading, load_board) = Spreading::prepare(config.accept_by, workers, config.pinning != PinningChoice::None);
     spreading.take(listeners.ports().map_err(|error| failed("listeners", &error))?, workers);
     user.carry_out(config, &listeners)?;
     weir_io::set_network_aside().map_err(|error| failed("capabilities", &error))?;
@@ -473,11 +476,7 @@ fn supervise(
                     }
                 }
             }
-            Ok(SIGUSR2) => {
-                if let Err(unwanted) = desk.ask(Job::Upgrade) {
-                    warn(format_args!("SIGUSR2: {unwanted}"));
-                }
-            }
+            Ok(SIGUSR2) => begin_upgrade(desk),
             Ok(_) => leaving.end(&running),
             // A timeout; the sender lives as long as the process.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -491,6 +490,13 @@ fn supervise(
     let ended = running.join().map_err(|error| failed("a worker failed", &error));
     leaving.is_over();
     ended
+}
+
+/// Has a new program take over, as SIGUSR2 asks.
+fn begin_upgrade(desk: &Desk) {
+    if let Err(unwanted) = desk.ask(Job::Upgrade) {
+        warn(format_args!("SIGUSR2: {unwanted}"));
+    }
 }
 
 /// The driver's word for what the configuration says.

@@ -98,12 +98,12 @@ impl Way {
 }
 
 impl Spreading {
-    /// Finds out what can be done, with the rights that this process has now. And the load board that the kernel reads, if it is to read one.
-    pub(crate) fn prepare(wish: AcceptBy, workers: usize) -> (Spreading, Option<Arc<Board>>) {
+    /// Finds out what can be done, with the rights that this process has now. `pinned`: each worker will have a core of its own. And the load board that the kernel reads, if it is to read one.
+    pub(crate) fn prepare(wish: AcceptBy, workers: usize, pinned: bool) -> (Spreading, Option<Arc<Board>>) {
         if wish == AcceptBy::Hash || workers < 2 {
             return (Spreading::default(), None);
         }
-        let (means, board) = match ebpf(workers) {
+        let (means, board) = match ebpf(workers, pinned) {
             Ok((accept, board)) => (Means::Ebpf(Box::new(accept)), Some(Arc::new(board))),
             Err(why) => (Means::Classic(format!("no eBPF: {why}")), None),
         };
@@ -188,8 +188,8 @@ impl Spreading {
 }
 
 /// The program, and the board that it reads.
-fn ebpf(workers: usize) -> Result<(Accept, Board), String> {
-    let cores = available_cores();
+fn ebpf(workers: usize, pinned: bool) -> Result<(Accept, Board), String> {
+    let cores = if pinned { available_cores() } else { Vec::new() };
     let core_of = |worker: usize| cores.get(worker % cores.len().max(1)).and_then(|core| u32::try_from(*core).ok());
     let cores: Vec<Option<u32>> = (0..workers).map(core_of).collect();
     let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores).map_err(|error| error.to_string())?;
@@ -241,6 +241,10 @@ impl Means {
             let why =
                 format!("{why}; no classic BPF: another process has opened the sockets, so their order is not known");
             (held.way, held.why) = (Way::Hash, Some(why));
+            if let Some((socket, _)) = held.sockets.first() {
+                // A program may be there still of a weir that was killed, which has a board that nobody writes.
+                let _ = spread_by_hash(socket);
+            }
             return held.sockets.clear();
         }
         held.why = Some(why);

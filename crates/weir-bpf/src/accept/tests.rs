@@ -185,7 +185,7 @@ fn among_equals_it_is_the_one_on_whose_core_packets_arrive() {
         board.write(1, &[(SESSIONS, near), (SERVICE_NS, 1_000_000)]);
     };
     hold(&mut board, 100);
-    assert_eq!(connect(address, &sockets, 10), [0, 10]);
+    assert_eq!(connect(address, &sockets, 4), [0, 4]);
     // With more than an eighth, or a fifth of the cost, above the other one it is not preferred.
     hold(&mut board, 150);
     assert_eq!(connect(address, &sockets, 10), [10, 0]);

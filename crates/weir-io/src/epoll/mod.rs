@@ -13,7 +13,7 @@ mod work;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -292,26 +292,6 @@ impl Epoll {
         self.events = events;
         Ok(woken)
     }
-
-    /// A connect that was started, or has failed already.
-    fn watch_connect(&mut self, fd: RawFd, started: io::Result<()>, token: Token) -> Socket {
-        let socket = self.table.insert(fd, token);
-        let slot = self.table.slot(socket.index);
-        let mut outcome = started;
-        if outcome.is_ok() {
-            slot.set(WATCHED | WATCHED_OUT);
-            outcome = self.poller.add(fd, data_of(socket), OUT);
-        }
-        match outcome {
-            // The descriptor becomes writable when it is connected, at once if it is already.
-            Ok(()) => slot.set(table::CONNECTING),
-            Err(error) => {
-                slot.set(table::ENDED);
-                self.pending.push(Completion { token, socket, event: Event::Connected(Err(error)) });
-            }
-        }
-        socket
-    }
 }
 
 impl Driver for Epoll {
@@ -392,6 +372,7 @@ impl Driver for Epoll {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
             slot.clear(table::FRESH);
+            self.pending.iter_mut().filter(|one| one.socket == socket).for_each(|one| one.token = token);
         }
     }
 

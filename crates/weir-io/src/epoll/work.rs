@@ -4,6 +4,7 @@
 //! to the end of the ready list.
 
 use std::io;
+use std::os::fd::RawFd;
 
 use crate::courtesy::LEFT_US;
 use crate::net::{accept, concerns_one_connection, is_unix, listen_again, receive, send};
@@ -11,10 +12,10 @@ use crate::outgoing::{Next, SLICES_MAX};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
-use crate::{Class, Completion, Event, Receive, Socket};
+use crate::{Class, Completion, Event, Receive, Socket, Token};
 
 use super::poller::{self, BROKEN, HANGUP, IN, OUT};
-use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE, UNTOLD};
+use super::{BLOCKED, DEFERRED, Epoll, HANGING_UP, QUEUED, READABLE, UNTOLD, WATCHED, WATCHED_OUT, data_of};
 
 /// Calls that one payload may take in one turn.
 const SEND_CALLS_MAX: usize = 16;
@@ -30,6 +31,26 @@ enum Outcome {
 }
 
 impl Epoll {
+    /// A connect that was started, or has failed already.
+    pub(super) fn watch_connect(&mut self, fd: RawFd, started: io::Result<()>, token: Token) -> Socket {
+        let socket = self.table.insert(fd, token);
+        let slot = self.table.slot(socket.index);
+        let mut outcome = started;
+        if outcome.is_ok() {
+            slot.set(WATCHED | WATCHED_OUT);
+            outcome = self.poller.add(fd, data_of(socket), OUT);
+        }
+        match outcome {
+            // The descriptor becomes writable when it is connected, at once if it is already.
+            Ok(()) => slot.set(table::CONNECTING),
+            Err(error) => {
+                slot.set(table::ENDED);
+                self.pending.push(Completion { token, socket, event: Event::Connected(Err(error)) });
+            }
+        }
+        socket
+    }
+
     /// Handles one event of epoll.
     pub(super) fn on_ready(&mut self, socket: Socket, mask: u32, into: &mut Vec<Completion>) {
         let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
@@ -232,6 +253,10 @@ impl Epoll {
     }
 
     fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
+        if self.paused.iter().any(|(paused, until_us)| *paused == listener && *until_us > self.now_us) {
+            // It is looked at when the pause ends.
+            return self.table.slot(listener.index).clear(READABLE);
+        }
         let slot = self.table.slot(listener.index);
         let (fd, token, is_deaf) = (slot.fd, slot.token, slot.has(table::DEAF));
         let is_shared = || self.options.shared_listeners || is_unix(fd);

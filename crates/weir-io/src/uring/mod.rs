@@ -327,6 +327,7 @@ impl Driver for Uring {
         if let Some(slot) = self.table.named(socket) {
             slot.token = token;
             slot.clear(table::FRESH);
+            self.pending.iter_mut().filter(|one| one.socket == socket).for_each(|one| one.token = token);
         }
     }
 

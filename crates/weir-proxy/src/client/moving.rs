@@ -67,8 +67,13 @@ fn idle(conns: &Connections, most: usize) -> Vec<ClientKey> {
     }
     let idle = conns.all().filter(|(index, conn)| may_part(conns, *index, conn));
     let mut idle: Vec<(u64, ClientKey)> = idle.map(|(index, conn)| (conn.since_us, index)).collect();
-    idle.sort_unstable_by_key(|(since_us, index)| (std::cmp::Reverse(*since_us), *index));
-    idle.into_iter().take(most).map(|(_, index)| index).collect()
+    let latest_first = |(since_us, index): &(u64, ClientKey)| (std::cmp::Reverse(*since_us), *index);
+    if most < idle.len() {
+        idle.select_nth_unstable_by_key(most, latest_first);
+        idle.truncate(most);
+    }
+    idle.sort_unstable_by_key(latest_first);
+    idle.into_iter().map(|(_, index)| index).collect()
 }
 
 impl Flags {

@@ -137,6 +137,8 @@ pub(crate) struct Comparison {
     /// Requests since one went the other way, and when that was.
     since_probe: u32,
     probed_us: u64,
+    /// When the last answer was measured.
+    measured_us: u64,
     /// Fresh connections that failed in a row.
     failures: u32,
     /// None is made before.
@@ -153,6 +155,7 @@ impl Comparison {
             known: false,
             since_probe: 0,
             probed_us: now_us,
+            measured_us: now_us,
             failures: 0,
             paused_until_us: 0,
         }
@@ -160,6 +163,10 @@ impl Comparison {
 
     /// How the next request goes. `may_probe`: it may go another way than the others.
     pub(crate) fn next(&mut self, now_us: u64, may_probe: bool) -> Kind {
+        if self.in_force && now_us.saturating_sub(self.measured_us) > HALF_US_MAX {
+            // Only requests come that may not be measured: nothing says any more that kept ones are worse.
+            (self.in_force, self.kept, self.fresh) = (false, Recent::new(now_us), Recent::new(now_us));
+        }
         let (usual, other) = if self.in_force { (Kind::Fresh, Kind::Kept) } else { (Kind::Kept, Kind::Fresh) };
         if !may_probe || now_us < self.paused_until_us {
             return usual;
@@ -180,6 +187,7 @@ impl Comparison {
 
     /// An answer has begun, so long after its request had come. True: requests go on fresh connections from now on.
     pub(crate) fn record(&mut self, kind: Kind, now_us: u64, time_us: u64) -> bool {
+        self.measured_us = now_us;
         match kind {
             Kind::Kept => self.kept.record(now_us, time_us, self.in_force),
             Kind::Fresh => {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use super::accepting::Accepting;
+pub(crate) use super::workers::Worker;
 
 /// Of the document. A reader refuses others.
 pub(crate) const VERSION: u32 = 1;
@@ -262,42 +263,6 @@ pub(crate) struct Clients {
     pub(crate) waiting: u64,
     pub(crate) answers: Answers,
     pub(crate) window: Window,
-}
-
-/// One worker.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Worker {
-    pub(crate) number: usize,
-    /// Whether it told how it is in time.
-    pub(crate) responsive: bool,
-    /// It has ended, as all do at the end of a drain.
-    pub(crate) ended: bool,
-    pub(crate) driver: Option<String>,
-    pub(crate) clients: Option<usize>,
-    pub(crate) cpu_us: Option<u64>,
-    /// Connections that wait to be accepted.
-    pub(crate) accept_queue: Option<u32>,
-    pub(crate) turns: u64,
-    pub(crate) mail_delayed: u64,
-    /// Idle client connections that it gave to other workers, and got from them.
-    pub(crate) given: u64,
-    pub(crate) taken: u64,
-    pub(crate) rebirths: u64,
-    /// Without a complete answer.
-    pub(crate) open_requests: u64,
-    /// The share of the last moments in which it wanted its core and had it not.
-    pub(crate) starved_permille: u32,
-    /// `pinned`, `let go` while other programs take its core, or `not pinned`.
-    pub(crate) pinning: String,
-    /// How often it was let go.
-    pub(crate) let_go: u32,
-    /// How long its turn has lasted; 0: it waits for something to do.
-    pub(crate) turn_now_us: u64,
-    /// How long its turns took in the window.
-    pub(crate) turn: Latency,
-    /// How long bytes of clients had been in the kernel when it had them, in the window.
-    pub(crate) kernel_wait: Latency,
 }
 
 /// Counts of answers by class.

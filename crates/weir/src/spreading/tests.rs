@@ -31,9 +31,9 @@ fn port(listeners: &[TcpListener], address: SocketAddr) -> Port {
     Port::of_own(address.into(), &sockets).expect("descriptors")
 }
 
-/// Spreads by eBPF; None: this process may not, which is said.
+/// Spreads by eBPF, by what workers have to do alone; None: this process may not, which is said.
 fn by_ebpf(workers: usize) -> Option<(Spreading, Arc<Board>)> {
-    let (spreading, board) = Spreading::prepare(AcceptBy::Even, workers);
+    let (spreading, board) = Spreading::prepare(AcceptBy::Even, workers, false);
     if board.is_none() {
         eprintln!("not tested: {:?}", spreading.lock().means);
     }
@@ -104,7 +104,7 @@ fn the_kernel_judges_as_line_cost_does() {
 
 #[test]
 fn no_listener_is_kept_open_by_ebpf_and_by_classic_until_it_goes() {
-    let (spreading, board) = Spreading::prepare(AcceptBy::Even, 2);
+    let (spreading, board) = Spreading::prepare(AcceptBy::Even, 2, true);
     let is_ebpf = board.is_some();
     let (listeners, address) = listeners(2);
     spreading.take(vec![port(&listeners, address)], 2);
@@ -143,7 +143,7 @@ fn a_successor_has_them_when_they_are_let_go() {
 #[test]
 fn what_can_not_be_spread_says_how_it_is() {
     for (wish, workers, way) in [(AcceptBy::Hash, 2, "by hash"), (AcceptBy::Even, 1, "one worker")] {
-        let (spreading, board) = Spreading::prepare(wish, workers);
+        let (spreading, board) = Spreading::prepare(wish, workers, true);
         assert!(board.is_none());
         let (listeners, address) = listeners(workers);
         spreading.take(vec![port(&listeners, address)], workers);

@@ -217,7 +217,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "handshakes",
         title: "how long TLS handshakes of others keep plain requests waiting",
-        cells: handshakes,
+        cells: even_cells::handshake_cells,
         rounds: 5,
         seconds: 8,
         axes: &[],
@@ -429,11 +429,7 @@ fn failover(_: &Axes) -> Vec<Cell> {
         (Fault::Frozen, "frozen", "one of three servers stands still for a while, without a reset"),
         (Fault::Rolling, "rolling", "three servers are restarted one after the other"),
         (Fault::Failing, "failing", "one of three servers answers 503 for a while"),
-        (
-            Fault::Resetting,
-            "resetting",
-            "one of three servers resets the connection upon every second request for a while",
-        ),
+        (Fault::Resetting, "resetting", "one of three servers resets the connection upon every second request"),
         (Fault::Flapping, "flapping", "one of three servers is killed four times and started again each time"),
     ];
     faults.map(cell).into()
@@ -468,12 +464,6 @@ fn tls(axes: &Axes) -> Vec<Cell> {
             tls::ECDSA,
         ),
     ]
-}
-
-fn handshakes(_: &Axes) -> Vec<Cell> {
-    let contenders = &["nginx", "haproxy", LOW_LATENCY, "weir", "weir-epoll"];
-    let title = "64 connections that ask 500 times a second without TLS, beside 1,000 clients that handshake in loops";
-    vec![Cell::new("handshakes", title, Load::Handshakes, contenders).over(tls::ECDSA)]
 }
 
 fn http2(axes: &Axes) -> Vec<Cell> {

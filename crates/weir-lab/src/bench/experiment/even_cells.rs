@@ -2,8 +2,10 @@
 
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::even::{Arrival, Ladder};
+use super::handshakes::LOW_LATENCY;
 use super::metric::{Compared, Metric};
 use super::targets::{Bound, Target};
+use super::tls;
 
 /// weir where nothing looks at how loaded workers are: the kernel's hash gives connections out, and workers stay where they are.
 const HASH_HARD: &str = "weir-hash-hard";
@@ -104,4 +106,11 @@ pub(crate) fn cost_cells(_: &Axes) -> Vec<Cell> {
             Load::Fixed { connections: 64, rate: 5000, path: SMALL },
         ),
     ]
+}
+
+/// Plain requests beside handshakes.
+pub(super) fn handshake_cells(_: &Axes) -> Vec<Cell> {
+    let contenders = &["nginx", "haproxy", LOW_LATENCY, "weir", "weir-epoll"];
+    let title = "64 connections that ask 500 times a second without TLS, beside 1,000 clients that handshake in loops";
+    vec![Cell::new("handshakes", title, Load::Handshakes, contenders).over(tls::ECDSA)]
 }

@@ -1,6 +1,6 @@
 //! The experiment `handshakes`: plain requests, and who does nothing but handshakes beside them.
 //!
-//! Read by `cells.rs` and `catalogue.rs`, done by `run/handshakes.rs`.
+//! Read by `cells.rs`, `catalogue.rs` and `even_cells.rs`, done by `run/handshakes.rs`.
 
 /// Clients at a time that do nothing but full handshakes.
 pub(crate) const CLIENTS: u32 = 1000;

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use super::bans::ask as ask_weir;
 use super::load::pause;
+use super::ports::free_address;
 use super::process::Process;
 use super::settings;
-use super::stage::{Running, Stage, free_address, start_origin};
+use super::stage::{Running, Stage, start_origin};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::keepalive::{BLOCK_MS, Blocked, WORKERS_BLOCKED as WORKERS};
 use crate::random::Random;

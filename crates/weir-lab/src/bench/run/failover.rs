@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::failover_settings as settings;
 use super::load::{Bound, latency, pause};
+use super::ports::free_address;
 use super::process::{self, Machine, bound_command};
 use super::servers::Servers;
-use super::stage::{Running, Stage, free_address};
+use super::stage::{Running, Stage};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::failover::{Fault, READS, SERVERS, WRITES};
 use crate::bench::record::failover::{Event, Failover, Requests, Second};

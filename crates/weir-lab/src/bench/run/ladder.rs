@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::even_settings;
 use super::load::{Readings, check_interrupt, pause};
+use super::ports::free_address;
 use super::process::Process;
-use super::stage::{Running, Stage, free_address};
+use super::stage::{Running, Stage};
 use super::workers::Workers;
 use crate::bench::experiment::block::Program;
 use crate::bench::experiment::contenders::{Contender, What};

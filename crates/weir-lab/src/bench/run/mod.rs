@@ -24,6 +24,7 @@ pub(super) mod load;
 mod memory;
 mod nets;
 mod pep;
+mod ports;
 mod process;
 pub(super) mod programs;
 pub(super) mod rounds;

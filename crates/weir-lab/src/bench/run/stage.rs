@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::nets::Nets;
+use super::ports::{free_address, free_addresses};
 use super::process::{Process, descriptors};
 use super::programs::Programs;
 use super::settings::{self, Shape, http2, tls};
@@ -495,11 +496,6 @@ impl Stage {
         self.directory.join(name)
     }
 
-    /// Where the origin listens, or the first place of several.
-    pub(super) fn origin_address(&self) -> SocketAddr {
-        self.addresses[0]
-    }
-
     /// The origin's processes.
     pub(super) fn origin_pids(&self, running: &Running) -> Vec<u32> {
         running.origin.as_ref().map_or(&self.origin, |(own, _)| own).family()
@@ -552,26 +548,6 @@ pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// A port that was free a moment ago.
-pub(super) fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
-}
-
-/// A port that was free a moment ago on so many addresses, from 127.0.0.1 on.
-fn free_addresses(count: u8) -> io::Result<Vec<SocketAddr>> {
-    let mut refused = None;
-    for _ in 0..100 {
-        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = first.local_addr()?.port();
-        let bind = |last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port));
-        match (2..=count).map(bind).collect::<io::Result<Vec<TcpListener>>>() {
-            Ok(others) => return std::iter::once(&first).chain(&others).map(TcpListener::local_addr).collect(),
-            Err(error) => refused = Some(error),
-        }
-    }
-    Err(refused.unwrap_or_else(|| io::Error::other("no free port")))
 }
 
 fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {

@@ -16,7 +16,8 @@ use weir_io::{available_cores, pin_to};
 
 use super::even_settings;
 use super::load::{self, Times};
-use super::stage::{Running, Stage, free_address, start_origin};
+use super::ports::free_address;
+use super::stage::{Running, Stage, start_origin};
 use crate::bench::experiment::cells::{Cell, Load, SMALL};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::even::{BESIDE, TAKEN_US, Takings};

@@ -19,9 +19,10 @@ use rustix::net::{RecvFlags, recv};
 
 use super::load::{Readings, check_interrupt, pause};
 use super::memory::{self, error_of};
+use super::ports::free_address;
 use super::process;
 use super::settings;
-use super::stage::{Running, Stage, free_address};
+use super::stage::{Running, Stage};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::tunnel::{Tunnels, Way};
 use crate::bench::record::outcome::Record;
