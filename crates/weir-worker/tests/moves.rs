@@ -2,7 +2,7 @@
 //! the middle of it loses none and ends. How: real workers of both drivers that are told to give connections away all the time, and
 //! clients that ask all the time.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +91,7 @@ impl Client {
         let mut answer = Vec::new();
         let mut buffer = [0; 1024];
         while !answer.ends_with(b"\r\n\r\nok") {
-            let count = self.0.read(&mut buffer).expect("an answer in time");
+            let count = self.read(&mut buffer);
             assert!(count > 0, "the connection ended within {:?}", String::from_utf8_lossy(&answer));
             answer.extend_from_slice(&buffer[..count]);
         }
@@ -100,8 +100,17 @@ impl Client {
 
     /// Waits for the end of the connection, which must come without a further byte.
     fn expect_end(&mut self) {
-        let count = self.0.read(&mut [0; 16]).expect("an end in time");
-        assert_eq!(count, 0, "an answer that nobody asked for");
+        assert_eq!(self.read(&mut [0; 16]), 0, "an answer that nobody asked for");
+    }
+
+    /// What comes next. A ring of this process that ends may interrupt a call.
+    fn read(&mut self, into: &mut [u8]) -> usize {
+        loop {
+            match self.0.read(into) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read.expect("something in time"),
+            }
+        }
     }
 }
 

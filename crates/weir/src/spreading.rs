@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Accept, Group, Listener};
 use weir_config::AcceptBy;
-use weir_io::{Board, available_cores, spread_by_hash, spread_over};
+use weir_io::{Board, available_cores, give_back_memory, spread_by_hash, spread_over};
 use weir_proxy::plan::Location;
 use weir_worker::{Handle, Port, Sharing};
 
@@ -192,7 +192,10 @@ fn ebpf(workers: usize, pinned: bool) -> Result<(Accept, Board), String> {
     let cores = if pinned { available_cores() } else { Vec::new() };
     let core_of = |worker: usize| cores.get(worker % cores.len().max(1)).and_then(|core| u32::try_from(*core).ok());
     let cores: Vec<Option<u32>> = (0..workers).map(core_of).collect();
-    let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores).map_err(|error| error.to_string())?;
+    let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores).map_err(|error| error.to_string());
+    // The loader reads all types of the kernel at any rate, which takes 20 MB.
+    give_back_memory();
+    let accept = accept?;
     let board = Board::map(accept.board(), workers).map_err(|error| format!("the load board: {error}"))?;
     Ok((accept, board))
 }
