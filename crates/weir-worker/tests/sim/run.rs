@@ -366,7 +366,7 @@ impl Run {
         let expected = self.book.borrow().traffic;
         // Or not read to its end, because its request was asked elsewhere.
         let closes = |why| self.count(|counters| counters.upstream_closes.get(why));
-        let unwanted = closes("client-gone") + closes("cancelled") > 0;
+        let unwanted = closes("client-gone") + closes("cancelled") + closes("overlooked") > 0;
         let was_set_aside = unwanted || self.count(|counters| counters.set_aside.get()) > 0;
         if was_set_aside || self.may_end_by_close() {
             // What was sent behind an answer that ended by close, or that goes elsewhere, need not be read.
