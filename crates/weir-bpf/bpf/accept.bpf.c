@@ -34,7 +34,7 @@ struct board_line {
     u32 turns, open_requests, sessions, assigned, service_ns, starved_permille, flags, unused[7];
 };
 enum { ACCEPTS = 1, DRAINS = 2 };
-enum { LATE_TURN_US = 5000, ASSIGNED_NS = 10000, SHORT_TURN_US = 200, STARVED_NS = 4000000 };
+enum { LATE_TURN_US = 5000, ASSIGNED_NS = 10000, SHORT_TURN_US = 200, STARVED_MIN = 200, STARVED_NS = 4000000 };
 
 struct map SECTION("maps") board = {ARRAY, 4, sizeof(struct board_line), 1, MMAPABLE};
 // Listeners, group after group, as many places in each as there are workers; and by the cookie of a listener the first place of its group.
@@ -66,7 +66,9 @@ INLINE u64 cost_of(const struct board_line *line, u64 now_us) {
     u64 cost = (u64)line->open_requests * line->service_ns + (u64)line->assigned * ASSIGNED_NS;
     if (turn > SHORT_TURN_US)
         cost += turn * 1000;
-    return cost + (starved > 1000 ? 1000 : starved) * STARVED_NS / 1000;
+    if (starved >= STARVED_MIN)
+        cost += (starved > 1000 ? 1000 : starved) * STARVED_NS / 1000;
+    return cost;
 }
 
 INLINE u64 held_by(const struct board_line *line) {
