@@ -44,8 +44,9 @@ const HALF_PROBES: u32 = 128;
 const HALF_US_MAX: u64 = 60_000_000;
 /// Answers without which nothing is judged.
 const SAMPLES_MIN: u32 = 8;
-/// Answers on fresh connections from which on one of them may be slow by chance.
+/// Of so many answers on fresh connections one may be slow by chance, while they are few. If it was none, that shows when all are fresh.
 const CHANCE_MIN: u32 = 16;
+const FEW: u32 = 512;
 
 /// Steps an octave, as a power of two.
 const STEP_BITS: u32 = 3;
@@ -99,12 +100,13 @@ impl Recent {
         }
     }
 
-    /// The 99th percentile, microseconds; None: too little has come. One answer of [`CHANCE_MIN`] may be slower, with `chance`.
+    /// The 99th percentile, microseconds; None: too little has come. With `chance` one answer of each [`CHANCE_MIN`] may be slower while there are
+    /// fewer than [`FEW`].
     fn p99_us(&self, chance: bool) -> Option<u64> {
         if self.total < SAMPLES_MIN * WEIGHT {
             return None;
         }
-        let forgiven = if chance && self.total >= CHANCE_MIN * WEIGHT { WEIGHT } else { 0 };
+        let forgiven = if chance && self.total < FEW * WEIGHT { self.total / WEIGHT / CHANCE_MIN * WEIGHT } else { 0 };
         let mut above = forgiven.max(self.total / 100);
         for (bucket, count) in self.counts.iter().enumerate().rev() {
             if *count > above {
