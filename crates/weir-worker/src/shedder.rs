@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use weir_io::clock_us;
 use weir_proxy::plan::{Plan, Source};
 
 use crate::shedding::{Load, Shedding};
@@ -35,9 +35,7 @@ impl Shedder {
         if self.handle.board().lines().len() < 2 || self.handle.is_ending() || plan.upstreams.iter().any(is_led) {
             return None;
         }
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-        let now_us = now.as_micros() as u64;
+        let now_us = clock_us();
         let most = plan.client.connections_max.map_or(u64::MAX, |most| u64::from(most) * FULL / 100);
         let loads: Vec<Load> = (self.handle.board().lines().iter())
             .map(|line| {
@@ -46,7 +44,7 @@ impl Shedder {
                 Load { cost_ns: line.cost(now_us), sessions, takes }
             })
             .collect();
-        for step in self.shedding.look(now, &loads) {
+        for step in self.shedding.look(Duration::from_micros(now_us), &loads) {
             // One that has much to carry out still is told at another look.
             let _ = self.handle.shed(step.from, step.to as u16, step.most);
         }

@@ -11,10 +11,9 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Accept, Group, Listener};
 use weir_config::AcceptBy;
-use weir_io::{Board, available_cores, give_back_memory, spread_by_hash, spread_over};
+use weir_io::{Board, available_cores, clock_us, give_back_memory, spread_by_hash, spread_over};
 use weir_proxy::plan::Location;
 use weir_worker::{Handle, Port, Sharing};
 
@@ -146,7 +145,7 @@ impl Spreading {
             match &held.way {
                 Way::Awaited => means.choose(held),
                 Way::Classic(over) => {
-                    let now = chosen(workers.board(), now_us());
+                    let now = chosen(workers.board(), clock_us());
                     if now != *over {
                         held.spread(now);
                     }
@@ -276,9 +275,4 @@ impl Held {
             }
         }
     }
-}
-
-fn now_us() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }

@@ -84,11 +84,11 @@ fn the_kernel_judges_as_line_cost_does() {
     let (listeners, address) = listeners(2);
     spreading.take(vec![port(&listeners, address)], 2);
     let seen = |told: &[Told; 2]| {
-        let before_us = now_us();
+        let before_us = clock_us();
         write(&board, told, before_us);
         let costs = [0, 1].map(|worker| board.line(worker).cost(before_us));
         let taker = taker(&listeners, address);
-        let late = board.lines().iter().any(|line| line.is_late(now_us()));
+        let late = board.lines().iter().any(|line| line.is_late(clock_us()));
         (costs, taker, late)
     };
     proptest!(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }, |(told in proptest::array::uniform2(any_told()))| {
