@@ -63,7 +63,8 @@ pub enum Accept {
     /// Each has a listener of its own, and the kernel chooses by a hash of the addresses (SO_REUSEPORT), busy or not.
     #[default]
     Spread,
-    /// All have the same listener, and one that is idle takes the connection, as with servers that fork workers.
+    /// All have the same listener, and one that is idle takes the connection, as with servers that fork workers, and reads its first request before
+    /// anything else.
     Shared,
 }
 

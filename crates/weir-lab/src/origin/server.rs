@@ -29,6 +29,9 @@ const LINGER_US: u64 = 2_000_000;
 const SMALL_BYTES: usize = 4096;
 /// How long a TLS handshake may take.
 const HANDSHAKE_US: u64 = 10_000_000;
+/// How long whoever has taken a connection because it was idle waits for its first request before it does anything else, as workers do that read
+/// what they accept.
+const FIRST_REQUEST_US: u64 = 5_000;
 /// Output buffers kept for reuse, and the largest capacity worth keeping.
 const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
@@ -67,6 +70,10 @@ pub(super) struct Server<D: Driver> {
     shared: Arc<Shared>,
     thread: usize,
     accept: Accept,
+    /// The connection that was accepted last, and how long others wait for its first request, where an idle thread accepts.
+    awaited: Option<(usize, Socket, u64)>,
+    /// What others have asked meanwhile.
+    held: Vec<Completion>,
 }
 
 impl<D: Driver> Server<D> {
@@ -86,6 +93,8 @@ impl<D: Driver> Server<D> {
             shared,
             thread,
             accept,
+            awaited: None,
+            held: Vec::new(),
         }
     }
 
@@ -111,8 +120,7 @@ impl<D: Driver> Server<D> {
             }
             self.refresh_date();
             if self.accept == Accept::Shared {
-                // Who took a connection because it was idle does what comes on that first.
-                completions.sort_by_key(|completion| self.is_served(completion));
+                self.handle_new_first(&mut completions);
             }
             for completion in completions.drain(..) {
                 self.handle(completion);
@@ -121,6 +129,31 @@ impl<D: Driver> Server<D> {
             self.publish();
         }
         Ok(())
+    }
+
+    /// Who took a connection because it was idle does what comes on that first, waits a moment for it, and sends the answer. What is left then is what
+    /// others have asked meanwhile.
+    fn handle_new_first(&mut self, completions: &mut Vec<Completion>) {
+        let all = completions.len();
+        let before = self.held.len();
+        for completion in completions.drain(..) {
+            match self.is_served(&completion) {
+                true => self.held.push(completion),
+                false => self.handle(completion),
+            }
+        }
+        // What was sent leaves in the next turn.
+        let is_new = self.held.len() - before < all;
+        if !is_new && self.awaited_us() == 0 {
+            std::mem::swap(&mut self.held, completions);
+        }
+    }
+
+    /// How long the first request of the connection that was accepted last is still waited for, microseconds.
+    fn awaited_us(&self) -> u64 {
+        let Some((index, socket, until_us)) = self.awaited else { return 0 };
+        let slot = self.slots[index].as_ref().filter(|slot| slot.socket == socket && !slot.served);
+        slot.map_or(0, |_| until_us.saturating_sub(self.driver.now_us()))
     }
 
     /// Whether something is about a connection that has asked before.
@@ -145,7 +178,8 @@ impl<D: Driver> Server<D> {
 
     fn wait_us(&self) -> u64 {
         let due_us = self.timers.peek().map_or(u64::MAX, |Reverse((due_us, ..))| *due_us);
-        due_us.saturating_sub(self.driver.now_us()).min(TURN_WAIT_US)
+        let wait_us = due_us.saturating_sub(self.driver.now_us()).min(TURN_WAIT_US);
+        if self.held.is_empty() { wait_us } else { wait_us.min(self.awaited_us()) }
     }
 
     fn refresh_date(&mut self) {
@@ -201,6 +235,9 @@ impl<D: Driver> Server<D> {
             self.slots.push(Some(slot));
         } else {
             self.slots[index] = Some(slot);
+        }
+        if self.accept == Accept::Shared {
+            self.awaited = Some((index, socket, self.driver.now_us() + FIRST_REQUEST_US));
         }
         self.driver.set_token(socket, index as Token);
         self.driver.receive(socket, receive);

@@ -271,6 +271,34 @@ fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
 }
 
 #[test]
+fn who_takes_a_connection_answers_there_before_anything_else() {
+    const SMALL: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for io in [IoChoice::Epoll, IoChoice::Uring] {
+        let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, io };
+        let origin = match spawn_with(options, Conduct { accept: Accept::Shared, ..Conduct::default() }) {
+            Ok(origin) => origin,
+            Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let [mut first, mut second] = [connect(&origin), connect(&origin)];
+        for stream in [&mut first, &mut second] {
+            stream.write_all(SMALL).unwrap();
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        }
+        first.write_all(b"GET /?block=1000 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        until(&origin, |stats| stats.receives == 3);
+        // Both are there when the thread looks again.
+        second.write_all(b"GET /?block=2000 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut new = connect(&origin);
+        new.write_all(SMALL).unwrap();
+        assert!(new.read(&mut [0; 4096]).unwrap() > 0);
+        second.set_nonblocking(true).unwrap();
+        let silent = second.read(&mut [0]).unwrap_err();
+        assert_eq!(silent.kind(), io::ErrorKind::WouldBlock, "it was answered before the other one");
+    }
+}
+
+#[test]
 fn the_log_has_each_request_that_was_answered() {
     let path = std::env::temp_dir().join(format!("weir-origin-log-{}", std::process::id()));
     let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io: IoChoice::Auto };
