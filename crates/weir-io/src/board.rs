@@ -34,7 +34,7 @@ const ASSIGNED_NS: u64 = 10_000;
 const SHORT_TURN_US: u64 = 200;
 /// A worker that wants its core and has it not for less than this share of the time is as good as others, in thousandths: where clients or
 /// servers share the machine, all are starved a little, and one a little more than another for no reason that lasts.
-const STARVED_MIN: u32 = 200;
+pub const STARVED_PERMILLE: u32 = 200;
 /// What a worker costs that never gets its core when it wants it, in nanoseconds: about a slice of time of the kernel's scheduler.
 const STARVED_NS: u64 = 4_000_000;
 
@@ -89,7 +89,7 @@ impl Line {
         let turn_us = self.turn_us(now_us);
         let turn = if turn_us > SHORT_TURN_US { turn_us.saturating_mul(1000) } else { 0 };
         let starved = self.starved_permille.load(Relaxed);
-        let starved = if starved < STARVED_MIN { 0 } else { u64::from(starved).min(1000) * STARVED_NS / 1000 };
+        let starved = if starved < STARVED_PERMILLE { 0 } else { u64::from(starved).min(1000) * STARVED_NS / 1000 };
         let assigned = u64::from(self.assigned.load(Relaxed)).saturating_mul(ASSIGNED_NS);
         requests.saturating_add(turn).saturating_add(starved).saturating_add(assigned)
     }

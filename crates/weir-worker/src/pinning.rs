@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use weir_io::board::STARVED_PERMILLE as STARVED;
 use weir_io::set_cores;
 
 use crate::scheduling::{Ticks, ticks_of};
 
-/// A worker that is without its core for more of its time than this is starved, in thousandths.
-const STARVED: u32 = 200;
 /// So long, at each look, before it is let go.
 const HOLDS: Duration = Duration::from_millis(500);
 /// So long without being starved, while its core has time, before it is pinned again.

@@ -133,6 +133,21 @@ impl Spreading {
         }
     }
 
+    /// Workers could not take all of these listeners, by the numbers that [`Spreading::follow`] was given. By their places classic BPF would choose others than those that are meant.
+    pub(crate) fn incomplete(&self, before: &[Option<usize>]) {
+        for (held, _) in self.lock().ports.iter_mut().zip(before).filter(|(_, before)| before.is_none()) {
+            if matches!(held.way, Way::Classic(_)) {
+                if let Some((socket, _)) = held.sockets.first() {
+                    // What has none needs no other one.
+                    let _ = spread_by_hash(socket);
+                }
+                held.sockets.clear();
+                let why = held.why.take().unwrap_or_default();
+                (held.way, held.why) = (Way::Hash, Some(format!("{why}; no classic BPF: a worker could not take it")));
+            }
+        }
+    }
+
     /// Does what is due: call it every 50 ms or so, when clients are accepted.
     pub(crate) fn look(&self, workers: &Handle) {
         let mut inner = self.lock();

@@ -142,9 +142,10 @@ impl Workers {
         let adoption = Arc::new(adoption.with_listeners(changes));
         let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
         told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
-        if let Some((before, ports)) = spread {
+        let before = spread.map(|(before, ports)| {
             self.spreading.follow(&before, ports, self.handle.views().len());
-        }
+            before
+        });
         if let Some(files) = files {
             // Nobody new comes to a unix socket that goes; who has connected to it is accepted.
             let stays = |path: &Path| plan.listeners.iter().any(|at| at.address == Location::Unix(path.into()));
@@ -158,7 +159,11 @@ impl Workers {
         let reports = self.handle.enquire(PATIENCE);
         self.vacant = vacated(plan, &reports);
         let silent = reports.iter().position(Option::is_none);
-        for error in adoption.take_failed() {
+        let failed_listeners = adoption.take_failed();
+        if let Some(before) = before.filter(|_| !failed_listeners.is_empty()) {
+            self.spreading.incomplete(&before);
+        }
+        for error in failed_listeners {
             warn(format_args!("a worker can't accept on a listener, the others do: {error}"));
         }
         silent.map_or(Ok(()), |worker| {

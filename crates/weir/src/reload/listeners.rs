@@ -31,7 +31,11 @@ pub(super) struct Opened {
 pub(super) fn check(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<(), Failure> {
     for (plan, before) in new.iter().zip(kept(old, new)) {
         // What this weir itself listens on, it may listen on beside that.
-        if before.is_none() && !old.iter().any(|old| is_same_place(&old.address, &plan.address)) {
+        let is_beside = |old: &ListenerPlan| {
+            let are_apart = old.device().zip(plan.device()).is_some_and(|(old, new)| old != new);
+            is_same_place(&old.address, &plan.address) && !are_apart
+        };
+        if before.is_none() && !old.iter().any(is_beside) {
             // One that went a moment ago has its port for a second still.
             patiently(|| check_free(&plan.address, plan.device())).map_err(|error| Failure::binding(&error))?;
         }

@@ -3,10 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_io::Board;
-use weir_io::board::Line;
+use weir_io::board::{Line, STARVED_PERMILLE};
 
-/// Whoever does not get his core for more of the time than this is left out, thousandths.
-const STARVED_PERMILLE_MAX: u32 = 200;
 /// Whoever has so many more connections than an eighth over the mean, too.
 const SURPLUS: u64 = 8;
 
@@ -20,7 +18,7 @@ pub(super) fn chosen(board: &Board, now_us: u64) -> Vec<u32> {
     let in_time = |line: &Line| line.accepts() && !line.is_late(now_us);
     let has_room = |line: &Line| {
         let starved = line.starved_permille.load(Relaxed);
-        in_time(line) && starved <= STARVED_PERMILLE_MAX && held(line) <= mean + mean / 8 + SURPLUS
+        in_time(line) && starved <= STARVED_PERMILLE && held(line) <= mean + mean / 8 + SURPLUS
     };
     let are = |which: &dyn Fn(&Line) -> bool| -> Vec<u32> {
         lines.iter().zip(0..).filter(|(line, _)| which(line)).map(|(_, worker)| worker).collect()

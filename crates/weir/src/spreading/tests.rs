@@ -119,6 +119,25 @@ fn no_listener_is_kept_open_by_ebpf_and_by_classic_until_it_goes() {
 }
 
 #[test]
+fn a_listener_that_a_worker_could_not_take_is_spread_by_hash() {
+    let spreading = Spreading(Arc::new(Mutex::new(Inner {
+        means: Means::Classic("no eBPF: this is a test".to_owned()),
+        ports: Vec::new(),
+    })));
+    let ((kept, kept_at), (new, new_at)) = (listeners(2), listeners(2));
+    spreading.take(vec![port(&kept, kept_at)], 2);
+    let before = [Some(0), None];
+    spreading.follow(&before, vec![port(&new, new_at)], 2);
+    drop(new);
+    spreading.incomplete(&before);
+    let shown = spreading.shown();
+    assert_eq!((shown[0].way, shown[1].way), ("even by classic BPF", "by hash"));
+    let why = "no eBPF: this is a test; no classic BPF: a worker could not take it";
+    assert_eq!(shown[1].why.as_deref(), Some(why));
+    TcpStream::connect(new_at).expect_err("it is not kept open");
+}
+
+#[test]
 fn a_successor_has_them_when_they_are_let_go() {
     let (Some((old, _)), Some((new, board))) = (by_ebpf(2), by_ebpf(2)) else { return };
     let (listeners, address) = listeners(2);
