@@ -414,6 +414,21 @@ fn a_core_is_taken_from_workers_and_not_from_clients() {
 }
 
 #[test]
+fn nobody_is_lost_while_a_configuration_is_taken_into_force() {
+    let contenders: Vec<&str> = ["nginx", "haproxy"].into_iter().filter(|name| is_installed(name)).collect();
+    let words = format!("--contender={}", [&contenders[..], &["weir-hash", "weir"]].concat().join(","));
+    let (printed, records) = run_bench("reload", &[&words, "--rounds=1", "--seconds=3"]);
+    assert_eq!(records.len(), contenders.len() + 2, "{printed}");
+    for record in &records {
+        assert_eq!(record["reloads"]["times"], 2, "{record}");
+        assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
+        if record["contender"].as_str().unwrap().starts_with("weir") {
+            assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+        }
+    }
+}
+
+#[test]
 fn a_tunnel_is_filled_both_ways_and_idle_ones_are_weighed() {
     let contenders = match is_installed("haproxy") {
         true => "--contender=direct,haproxy-splice,haproxy-copy,weir-forward,weir-forward-epoll",

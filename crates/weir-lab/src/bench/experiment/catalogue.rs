@@ -5,14 +5,13 @@
 use super::block_cells;
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::even_cells;
-use super::failover::Fault;
+use super::failover_cells;
 use super::handshakes::LOW_LATENCY;
-use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::keepalive_cells;
 use super::metric::{Compared, Metric};
 use super::pep_cells;
+use super::secure_cells;
 use super::targets::{self, Target};
-use super::tls;
 use super::tunnel::{TUNNEL_RATIOS, Tunnels, Way};
 use super::wan::{Object, Wan};
 use super::wan_cells;
@@ -145,6 +144,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         targets: even_cells::TAKEN_TARGETS,
     },
     Experiment {
+        name: "reload",
+        title: "what becomes of clients that come while another configuration is taken into force",
+        cells: even_cells::reload_cells,
+        rounds: 3,
+        seconds: 10,
+        axes: &[],
+        compared: &[],
+        targets: even_cells::RELOAD_TARGETS,
+    },
+    Experiment {
         name: "even-cost",
         title: "what it costs to keep workers evenly loaded while nothing is wrong",
         cells: even_cells::cost_cells,
@@ -187,7 +196,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "failover",
         title: "what clients see while servers die",
-        cells: failover,
+        cells: failover_cells::cells,
         rounds: 3,
         seconds: 8,
         axes: &[],
@@ -207,7 +216,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "tls",
         title: "what TLS with clients costs: handshakes, requests, bodies, memory, and a flood of handshakes",
-        cells: tls,
+        cells: secure_cells::tls,
         rounds: 5,
         seconds: 6,
         axes: &[],
@@ -227,7 +236,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "http2",
         title: "what HTTP/2 with clients costs: requests, memory, and clients that let no answer come",
-        cells: http2,
+        cells: secure_cells::http2,
         rounds: 5,
         seconds: 6,
         axes: &[],
@@ -418,75 +427,6 @@ fn late(_: &Axes) -> Vec<Cell> {
     let contenders = &["direct", "nginx", "haproxy", "weir", "weir-stay", "weir-off"];
     let title = "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)";
     vec![Cell::new("late", title, load, contenders).from(Origin::Weir)]
-}
-
-fn failover(_: &Axes) -> Vec<Cell> {
-    let cell = |(fault, name, title)| {
-        Cell::new(name, title, Load::Failover(fault), &["nginx", "haproxy", "weir"]).from(Origin::None)
-    };
-    let faults = [
-        (Fault::Killed, "killed", "one of three servers is killed, and started again later"),
-        (Fault::Frozen, "frozen", "one of three servers stands still for a while, without a reset"),
-        (Fault::Rolling, "rolling", "three servers are restarted one after the other"),
-        (Fault::Failing, "failing", "one of three servers answers 503 for a while"),
-        (Fault::Resetting, "resetting", "one of three servers resets the connection upon every second request"),
-        (Fault::Flapping, "flapping", "one of three servers is killed four times and started again each time"),
-    ];
-    faults.map(cell).into()
-}
-
-/// Who takes part where clients speak TLS.
-const SEALED: &[&str] = &["nginx", "haproxy", "envoy", "weir", "weir-epoll"];
-
-fn tls(axes: &Axes) -> Vec<Cell> {
-    let of = |body, kind| Load::Closed(Closed { connections: 64, body, kind });
-    let cell = |name: &str, title: &str, load, secure| Cell::new(name, title, load, SEALED).over(secure);
-    let each = of(3, RequestKind::Close);
-    let (connections, rate) = tls::BESIDE;
-    vec![
-        cell("full-ecdsa", "full handshakes with ECDSA P-256, 64 at a time, a request each", each, tls::ECDSA),
-        cell("full-rsa", "full handshakes with RSA 2048, 64 at a time, a request each", each, tls::RSA),
-        cell("resumed", "resumed sessions, 64 at a time, a request each", each, tls::RESUMED),
-        cell("c64", "64 connections, 3 B", of(3, RequestKind::Minimal), tls::ECDSA).with(&["weir-plain"]),
-        cell("body-1m", "64 connections, 1 MB bodies", of(1 << 20, RequestKind::Minimal), tls::ECDSA)
-            .with(&["weir-plain"]),
-        cell(
-            "idle",
-            "idle keep-alive connections",
-            Load::Idle(if axes.quick { tls::IDLE_QUICK } else { tls::IDLE }),
-            tls::ECDSA,
-        )
-        .with(&["weir-plain"]),
-        cell(
-            "flood",
-            "64 connections that ask 1,000 times a second by the clock, beside a flood of full handshakes",
-            Load::Flood { connections, rate },
-            tls::ECDSA,
-        ),
-    ]
-}
-
-fn http2(axes: &Axes) -> Vec<Cell> {
-    let load = Load::Closed(Closed { connections: CONNECTIONS, body: 3, kind: RequestKind::Minimal });
-    let idle = Load::Idle(if axes.quick { tls::IDLE_QUICK } else { tls::IDLE });
-    let clear = &["nginx", "haproxy", "weir", "weir-epoll", "weir-http1"];
-    vec![
-        Cell::new("tls-64x10", "HTTP/2 over TLS, 64 connections of 10 streams, 3 B", load, SEALED)
-            .over(tls::ECDSA)
-            .by(STREAMS),
-        Cell::new("h2c-64x10", "HTTP/2 without TLS, 64 connections of 10 streams, 3 B", load, clear).by(STREAMS),
-        Cell::new("idle-http1", "idle connections of HTTP/1.1 over TLS", idle, SEALED).over(tls::ECDSA),
-        Cell::new("idle-http2", "idle connections of HTTP/2 over TLS, header tables full", idle, SEALED)
-            .over(tls::ECDSA)
-            .by(1),
-        Cell::new(
-            "stalled",
-            "64 honest connections that ask 1,000 times a second by the clock, beside 200 with 100 stalled streams of 200 KiB each",
-            Load::Stalled(STALLING),
-            &["weir", "weir-alone"],
-        )
-        .by(1),
-    ]
 }
 
 /// The ratios that a cell's table shows, of an experiment with these.

@@ -8,6 +8,7 @@ use super::handshakes;
 use super::http2::Stalling;
 use super::keepalive::Probing;
 use super::pep::Pep;
+use super::reload;
 use super::tls::Secure;
 use super::tunnel::Tunnels;
 use super::wan::Wan;
@@ -128,6 +129,8 @@ pub(crate) enum Load {
     Ladder(Ladder),
     /// By the clock, while somebody else takes a core now and then.
     Taken,
+    /// Clients that connect while a configuration is taken into force, again and again.
+    Reload,
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -157,6 +160,7 @@ impl Load {
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Ladder(_) => even::CLIENTS,
             Load::Taken => even::BESIDE.0,
+            Load::Reload => (reload::THREADS * reload::BURST) as u32,
             Load::Recovery => block::ATTACKERS,
             Load::BanMemory => 0,
             Load::Wan(wan) => wan.clients(),
@@ -178,6 +182,7 @@ impl Load {
                 | Load::Pep(_)
                 | Load::Ladder(_)
                 | Load::Taken
+                | Load::Reload
         );
         own || self == Load::Handshakes
             || self.is_of_bans()

@@ -1,4 +1,4 @@
-//! The cells of the experiments `ladder`, `taken-core` and `even-cost`, the ratios that their tables show, and their targets. Named by `catalogue.rs`.
+//! The cells of the experiments `ladder`, `taken-core`, `reload`, `handshakes` and `even-cost`, the ratios that their tables show, and their targets. Named by `catalogue.rs`.
 
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind, SMALL};
 use super::even::{Arrival, Ladder};
@@ -71,6 +71,25 @@ pub(crate) const TAKEN_TARGETS: &[Target] = &[Target {
 pub(crate) fn taken_cells(_: &Axes) -> Vec<Cell> {
     let title = "64 kept connections, 2,000 requests a second by the clock, a core taken for 25 ms 14 times a second";
     vec![Cell::new("taken", title, Load::Taken, TAKEN).from(Origin::None)]
+}
+
+/// Who takes part in reloads: nginx with a socket for each worker, and with one for all.
+const RELOADED: &[&str] = &["nginx", "nginx-shared", "haproxy", "weir-hash", "weir"];
+
+/// What `reload` has to reach.
+pub(crate) const RELOAD_TARGETS: &[Target] = &[Target {
+    title: "connections refused, reset or not answered while the number of workers changes once a second",
+    cell: "reload",
+    metric: Metric::CutOff,
+    subject: "weir",
+    against: None,
+    bound: Bound::AtMost(0.0),
+}];
+
+/// That of `reload`.
+pub(crate) fn reload_cells(_: &Axes) -> Vec<Cell> {
+    let title = "clients that come 16 at a time, 4 times over, while a worker more or less is configured once a second";
+    vec![Cell::new("reload", title, Load::Reload, RELOADED)]
 }
 
 /// What the tables of `even-cost` compare.

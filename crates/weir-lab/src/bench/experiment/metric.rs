@@ -49,6 +49,8 @@ pub(crate) enum Metric {
     ConnectionsLadder,
     /// The same of processor time.
     CpuLadder,
+    /// Clients' connections that were refused, reset or not answered while a configuration was taken into force.
+    CutOff,
     /// From the end of a ban to the first answer, ms, the slowest client.
     RecoveryMs,
 }

@@ -1,6 +1,6 @@
-//! How evenly workers were loaded, and what became of a core.
+//! How evenly workers were loaded, what became of a core, and how often a configuration was taken into force.
 //!
-//! Filled by `run/ladder.rs` and `run/taken.rs`, shown by `report/even.rs`.
+//! Filled by `run/ladder.rs`, `run/taken.rs` and `run/reload.rs`, shown by `report/even.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,15 @@ pub(crate) struct Taken {
     pub(crate) times: u64,
     /// Share of the time in which he had it, from 0 to 1.
     pub(crate) share: f64,
+}
+
+/// Configurations that were taken into force while clients came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reloads {
+    /// How many.
+    pub(crate) times: u32,
+    /// Connections that clients wanted meanwhile.
+    pub(crate) connections: u64,
 }
 
 /// What the worker with most has as a multiple of what the one with least has; one that has nothing counts as if it had one. NaN without workers.

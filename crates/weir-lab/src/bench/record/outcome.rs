@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{Errors, Latency};
 use super::bans::{Held, Recovery};
 use super::block::Blocked;
-use super::even::{Laddered, Taken, most_to_least};
+use super::even::{Laddered, Reloads, Taken, most_to_least};
 use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
@@ -112,6 +112,9 @@ pub(crate) struct Special {
     /// What somebody took of a core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
+    /// Configurations that were taken into force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reloads: Option<Reloads>,
 }
 
 impl Record {
@@ -170,6 +173,7 @@ impl Record {
             }
             Metric::ConnectionsLadder => self.of_ladder(|ladder| most_to_least(&ladder.connections)),
             Metric::CpuLadder => self.of_ladder(|ladder| most_to_least(&ladder.cpu_us)),
+            Metric::CutOff => self.special.reloads.map_or(f64::NAN, |_| self.errors.values().sum::<u64>() as f64),
             Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
         }
     }

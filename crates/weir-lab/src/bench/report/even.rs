@@ -1,4 +1,4 @@
-//! The tables of the experiments `ladder` and `taken-core`, their lines of progress, and how they are measured.
+//! The tables of the experiments `ladder`, `taken-core` and `reload`, their lines of progress, and how they are measured.
 //!
 //! Called by `figures.rs` and `progress.rs`.
 
@@ -8,8 +8,9 @@ use crate::bench::experiment::even::{
     ASKS_EVERY_MS, BESIDE, BURST, CLIENTS, OPENED_A_SECOND, TAKEN_A_SECOND, TAKEN_US,
 };
 use crate::bench::experiment::metric::Metric;
+use crate::bench::experiment::reload::{BURST as OPENED_AT_A_TIME, EVERY_MS, PAUSE_MS, THREADS};
 use crate::bench::record::answers::Errors;
-use crate::bench::record::even::{Laddered, deviation};
+use crate::bench::record::even::{Laddered, Reloads, deviation};
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::{Spread, middle};
 
@@ -38,6 +39,10 @@ pub(super) const MEDIANS: &[(&str, Metric)] = &[
 /// Those of a core that is taken.
 pub(super) const TAKEN: &[&str] =
     &["p50", "p99", "p99.9", "max, ms", "rate /s", "errors", "CPU µs", "core taken", "by", "idle", "limit"];
+
+/// Those of configurations that are taken into force.
+pub(super) const RELOADED: &[&str] =
+    &["reloads", "connections", "connections /s", "refused, reset or not answered", "idle"];
 
 /// A contender's row in that of a ladder. Workers stand in the order of their numbers, in both lists.
 pub(super) fn ladder_row(own: &[&Record]) -> Vec<String> {
@@ -90,6 +95,19 @@ pub(super) fn taken_row(own: &[&Record]) -> Vec<String> {
     ]
 }
 
+/// A contender's row in that of reloads.
+pub(super) fn reload_row(own: &[&Record]) -> Vec<String> {
+    let sum = |of: fn(&Reloads) -> u64| own.iter().filter_map(|record| record.special.reloads.as_ref()).map(of).sum();
+    let count = |value: u64| number(value as f64, 0);
+    vec![
+        count(sum(|reloads| u64::from(reloads.times))),
+        count(sum(|reloads| reloads.connections)),
+        number(middle(own, &|record| record.rate), 0),
+        errors(own),
+        format!("{} %", number(middle(own, &|record| record.idle) * 100.0, 0)),
+    ]
+}
+
 fn errors(own: &[&Record]) -> String {
     let mut errors = Errors::default();
     own.iter().flat_map(|record| &record.errors).for_each(|(kind, count)| {
@@ -126,6 +144,18 @@ pub(super) fn taken_progress(record: &Record) -> String {
     )
 }
 
+/// The same of reloads.
+pub(super) fn reload_progress(record: &Record) -> String {
+    let reloads = record.special.reloads.unwrap_or_default();
+    format!(
+        "{} reloads, {} connections, {:>5.0}/s, refused, reset or not answered: {}",
+        reloads.times,
+        reloads.connections,
+        record.rate,
+        errors(&[record])
+    )
+}
+
 /// For the last section of the report on ladders.
 pub(super) fn ladder_method() -> String {
     format!(
@@ -158,6 +188,19 @@ nothing that looks at who is late.
     )
 }
 
+/// The same of reloads.
+pub(super) fn reload_method() -> String {
+    format!(
+        "Contenders take turns within each round (A B C A B C ...), each started anew with a worker a core, at least two. {THREADS} threads open {OPENED_AT_A_TIME} connections each, ask on all of them with `Connection: close`, read the answers, and begin anew after
+{PAUSE_MS} ms: so there are always some that wait to be accepted. Every {EVERY_MS} ms a configuration is taken into force that has one worker less than before, or one more: where each worker has a listening socket of its own, one of these is closed
+or opened. nginx is told by SIGHUP, HAProxy (`-W`) by SIGUSR2, weir by `weir upgrade`, which starts the new program; what each of them does then is its own affair. Refused is a connection that was not made, reset one that ended with an error,
+closed one that ended without an answer, cut off one whose answer was not whole, late one without it after ten seconds. Sums over all rounds.
+
+`nginx` has a socket for each worker (`reuseport`), `nginx-shared` one for all; `haproxy` has `shards by-thread`. `weir` has its defaults, where eBPF gives connections of a socket that closes to another one; `weir-hash` has `accept-by \"hash\"`.
+"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +210,11 @@ mod tests {
     fn rows_have_a_figure_for_each_column() {
         let mut record = Record { wall_us: 1e6, requests: 10, ..Record::default() };
         record.special.ladder = Some(Laddered { connections: vec![300, 100], cpu_us: vec![20_000, 10_000] });
+        record.special.reloads = Some(Reloads { times: 9, connections: 20_000 });
+        record.errors.insert("reset".to_owned(), 2);
+        let reload = reload_row(&[&record]);
+        assert_eq!(reload.len(), RELOADED.len());
+        assert_eq!(reload[..2], ["9", "20000"]);
         record.special.taken = Some(Taken { is_realtime: true, times: 3, share: 0.35 });
         let (ladder, taken) = (ladder_row(&[&record]), taken_row(&[&record]));
         assert_eq!((ladder.len(), taken.len()), (LADDER.len(), TAKEN.len()));

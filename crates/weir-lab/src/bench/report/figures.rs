@@ -107,6 +107,7 @@ impl Report<'_> {
             Some(Load::Wan(_)) => wan::method(),
             Some(Load::Ladder(_)) => even::ladder_method(),
             Some(Load::Taken) => even::taken_method(),
+            Some(Load::Reload) => even::reload_method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
@@ -308,6 +309,7 @@ impl Report<'_> {
             Load::Wan(link) => wan::row(link, own),
             Load::Ladder(_) => even::ladder_row(own),
             Load::Taken => even::taken_row(own),
+            Load::Reload => even::reload_row(own),
             Load::BanMemory => bans::memory_row(own),
             Load::Recovery => bans::recovery_row(own),
             Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
@@ -373,6 +375,7 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Wan(link) => wan::columns(link),
         Load::Ladder(_) => even::LADDER,
         Load::Taken => even::TAKEN,
+        Load::Reload => even::RELOADED,
         Load::BanMemory => bans::MEMORY,
         Load::Recovery => bans::RECOVERY,
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,

@@ -96,7 +96,8 @@ busy` is the processor time of the less and of the more busy one; `CPU` is the p
 last cell also what the load takes. What is slow in the first cell is the machine's own noise.
 
 In the cells `blocked` and `unix` the server has {WORKERS_BLOCKED} workers that sleep for {BLOCK_MS} ms in place of computing, so that they don't need the machine's
-cores: each has a connection of its own past the proxy, on which such requests come at random times. There the probe is preceded by 16 clients that ask through the proxy, for two seconds
+cores: each has a connection of its own past the proxy, on which such requests come at random times. A worker that has accepted a connection waits for its request before it begins with what comes on another one
+(for 5 ms at most), as workers do that read what they accept. There the probe is preceded by 16 clients that ask through the proxy, for two seconds
 or until weir's status says that `fresh` is in force on all of its workers; whether it still is at the end is checked too. `first on its connection` and `kept` are slow answers
 of 10,000 requests of that kind, by the client's connection.
 "

@@ -24,6 +24,7 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Wan(link) => format!("{name:<14} {}", wan::progress(link, record)),
         Load::Ladder(_) => format!("{name:<16} {}", even::ladder_progress(record)),
         Load::Taken => format!("{name:<16} {}", even::taken_progress(record)),
+        Load::Reload => format!("{name:<16} {}", even::reload_progress(record)),
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
         Load::Tunnel(Tunnels::Full(_)) => format!("{name:<11} {}", tunnel::progress(record)),
         Load::Tunnel(Tunnels::Idle(_)) => {

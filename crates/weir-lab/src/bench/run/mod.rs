@@ -27,6 +27,7 @@ mod pep;
 mod ports;
 mod process;
 pub(super) mod programs;
+mod reload;
 pub(super) mod rounds;
 mod router;
 mod servers;

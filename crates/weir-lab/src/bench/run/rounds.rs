@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `ladder.rs` and `taken.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,9 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
-use super::{bans, block, failover, flood, handshakes, keepalive, ladder, memory, pep, stalled, taken, tunnel, wan};
+use super::{
+    bans, block, failover, flood, handshakes, keepalive, ladder, memory, pep, reload, stalled, taken, tunnel, wan,
+};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -178,6 +180,7 @@ impl Rounds<'_> {
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
             Load::Ladder(load) => ladder::run(stage, contender, load, (round, seconds(2))).map(Some),
+            Load::Reload => reload::run(stage, contender, seconds(4)).map(Some),
             Load::Taken => taken::run(stage, contender, (round, seconds(4))).map(Some),
             // One large object takes a while, and small ones are many.
             Load::Wan(link) => {
@@ -233,7 +236,7 @@ impl Rounds<'_> {
         let named = &self.options.contenders;
         let targets = self.experiment.targets;
         // What the others do with workers is what these figures mean something by, and does not take long.
-        let is_even = matches!(cell.load, Load::Ladder(_) | Load::Taken);
+        let is_even = matches!(cell.load, Load::Ladder(_) | Load::Taken | Load::Reload);
         let only_targets = self.options.quick && !is_even && targets.iter().any(|target| target.cell == cell.name);
         let wanted = |name: &str| match (named.is_empty(), only_targets) {
             (false, _) => named.iter().any(|one| one == name),
@@ -332,6 +335,7 @@ impl Rounds<'_> {
             | Load::Pep(_)
             | Load::Ladder(_)
             | Load::Taken
+            | Load::Reload
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {

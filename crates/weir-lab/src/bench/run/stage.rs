@@ -559,13 +559,21 @@ fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
     Ok(())
 }
 
-fn start_program(programs: &Programs, name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
+/// Starts a program by its name.
+///
+/// # Errors
+/// It is not installed, or does not start.
+pub(super) fn start_program(programs: &Programs, name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
     let missing =
         || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed (scripts/setup installs it)"));
     Process::start(&programs.path(name).ok_or_else(missing)?, words, log)
 }
 
-fn start_nginx(programs: &Programs, file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
+/// Starts nginx with a configuration, in a directory for what it writes.
+///
+/// # Errors
+/// As [`start_program`].
+pub(super) fn start_nginx(programs: &Programs, file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
     start_program(programs, "nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }
