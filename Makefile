@@ -47,8 +47,7 @@ demo: build
 test: setup
 	@echo "make test: on 2 cores usually about 20 minutes the first time (7 to compile), 10 later; on a busy machine more" >&2
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace --no-fail-fast
+	@CARGO="$(CARGO)" RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 	@scripts/licences
 
 sim: setup

@@ -203,8 +203,9 @@ impl Spreading {
 
 /// The program, and the board that it reads.
 fn ebpf(workers: usize, pinned: bool) -> Result<(Accept, Board), String> {
-    let cores = if pinned { available_cores() } else { Vec::new() };
-    let core_of = |worker: usize| cores.get(worker % cores.len().max(1)).and_then(|core| u32::try_from(*core).ok());
+    // Where several share a core, none of them is nearer than the others.
+    let cores = Some(available_cores()).filter(|cores| pinned && workers <= cores.len()).unwrap_or_default();
+    let core_of = |worker: usize| cores.get(worker).and_then(|core| u32::try_from(*core).ok());
     let cores: Vec<Option<u32>> = (0..workers).map(core_of).collect();
     let accept = Accept::load(u32::try_from(workers).unwrap_or(u32::MAX), &cores).map_err(|error| error.to_string());
     // The loader reads all types of the kernel at any rate, which takes 20 MB.

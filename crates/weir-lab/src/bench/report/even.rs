@@ -160,7 +160,7 @@ pub(super) fn reload_progress(record: &Record) -> String {
 pub(super) fn ladder_method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each started anew. {CLIENTS} clients connect, {OPENED_A_SECOND} a second: one by one, or {BURST} in a moment. Each asks at once and then every {ASKS_EVERY_MS} ms, a half more or less each time
-(a few bytes from `weir origin`), and stays. When all have come, the processor time of each worker is counted for the seconds of the run, and then its client connections. Nobody asks more than another one, so that what differs is
+(a few bytes from `weir origin` with one thread, which is as far from one worker as from another), and stays. When all have come, the processor time of each worker is counted for the seconds of the run, and then its client connections. Nobody asks more than another one, so that what differs is
 whom workers have.
 
 Connections are those that nginx's processes have open (`/proc`), that HAProxy says its threads have (`show fd`), and that weir says its workers have (`clients` in its status). `most / least` takes a worker that has nothing for one

@@ -14,7 +14,7 @@ use super::even_settings;
 use super::load::{Readings, check_interrupt, pause};
 use super::ports::free_address;
 use super::process::Process;
-use super::stage::{Running, Stage};
+use super::stage::{Running, Stage, start_origin};
 use super::workers::Workers;
 use crate::bench::experiment::block::Program;
 use crate::bench::experiment::contenders::{Contender, What};
@@ -39,8 +39,11 @@ pub(super) fn run(
     (round, seconds): (u32, u32),
 ) -> io::Result<(Running, Record)> {
     let count = ladder.workers.unwrap_or(stage.cores());
-    let (listen, admin) = (free_address()?, stage.scratch("ladder.sock"));
-    let running = start(stage, contender, listen, count, &admin)?;
+    let (listen, to, admin) = (free_address()?, free_address()?, stage.scratch("ladder.sock"));
+    // One thread, so that it is as far from one worker as from another: which of several has whose connections would be luck, and costs more than what is measured.
+    let mut server = start_origin(stage.weir(), to, 1, &[], &stage.scratch("ladder-origin.log"))?;
+    server.await_listening(to)?;
+    let running = start(stage, contender, [listen, to], count, &admin)?.before((server, to));
     let mut clients = Clients::new(listen, ladder.arrival, round);
     let all_us = ladder.arrival.opened_at_us(CLIENTS - 1);
     clients.go_on(all_us + REST_US)?;
@@ -72,8 +75,13 @@ fn program(contender: Contender) -> Program {
     }
 }
 
-fn start(stage: &Stage, contender: Contender, listen: SocketAddr, workers: usize, admin: &Path) -> io::Result<Running> {
-    let to = stage.origin_address();
+fn start(
+    stage: &Stage,
+    contender: Contender,
+    [listen, to]: [SocketAddr; 2],
+    workers: usize,
+    admin: &Path,
+) -> io::Result<Running> {
     let text = even_settings::text(stage, contender, [listen, to], workers, Some(admin))?;
     if program(contender) != Program::Weir {
         return stage.start_with(contender, listen, &text);
