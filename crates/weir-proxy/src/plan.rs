@@ -3,6 +3,7 @@
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
 mod announcement;
+mod cache;
 mod congestion;
 mod dial;
 mod discovery;
@@ -33,6 +34,7 @@ use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use announcement::{Announcement, ProxyProtocol, Whose};
+pub use cache::{CachePlan, CacheRules, ToldTo};
 pub use congestion::{ARMS_MAX, Congestion, Side};
 pub use dial::{Dial, Source, Way};
 pub use discovery::{DiscoveryPlan, Family, Known, written_name};
@@ -71,6 +73,8 @@ pub struct Plan {
     pub users: Vec<Arc<Path>>,
     /// Limits for each client; None, the default: there are none.
     pub shield: Option<ShieldPlan>,
+    /// Where answers are stored; None, the default: no route has `cache`.
+    pub cache: Option<CachePlan>,
     /// How weir ends.
     pub shutdown: ShutdownPlan,
     /// How names of servers are looked up.

@@ -117,6 +117,7 @@ impl Compiler<'_> {
             answer: answer.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Answer)),
             pages: self.error_pages(route),
             compress: self.compress(route, document),
+            cache: None,
         };
         let mut echoes = leads_to.iter().filter_map(|upstream| upstream.echo.as_ref());
         let echo = echoes.find(|echo| rules.request.names(echo));

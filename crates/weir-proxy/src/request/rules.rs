@@ -23,7 +23,7 @@ use weir_http::{Fields, ReplyParts, RequestHead};
 
 use crate::cause::Cause;
 use crate::forward::lookup::User;
-use crate::plan::ClientPlan;
+use crate::plan::{CacheRules, ClientPlan};
 use crate::request::identity::Identity;
 use crate::request::line_end::carries_line_end;
 use crate::request::own_answer::ErrorPage;
@@ -61,6 +61,8 @@ pub struct RouteRules {
     pub pages: Vec<Arc<ErrorPage>>,
     /// How its answers are compressed; None: they are not.
     pub compress: Option<Compress>,
+    /// How its answers are stored and served; None: they are not.
+    pub cache: Option<Arc<CacheRules>>,
 }
 
 /// What is known of a request when rules are applied. Spans of `head` and `fields` point into `bytes`.
@@ -120,6 +122,7 @@ impl RouteRules {
             && self.answer.is_empty()
             && self.pages.is_empty()
             && self.compress.is_none()
+            && self.cache.is_none()
     }
 }
 

@@ -71,6 +71,7 @@ fn all_kinds() -> RouteRules {
         ]),
         pages: Vec::new(),
         compress: None,
+        cache: None,
     }
 }
 

@@ -1,0 +1,72 @@
+//! `cache`: how much is stored for all workers, and by which rules the answers of a route are.
+
+use weir_cache::{KeyRules, Options, TagField};
+
+/// The store that all routes with `cache` share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachePlan {
+    /// Bytes of everything that lives of answers: stored ones, such as are still being sent though they are not stored any more, and those
+    /// that are being fetched. 1 MiB-16 TiB. Default 256 MiB.
+    pub size_bytes: u64,
+    /// Most bytes of the body of a stored answer, up to 1 GiB, and at most a quarter of [`CachePlan::size_bytes`]. Default 8 MiB.
+    pub object_bytes_max: u64,
+    /// Most answers under one key, by what their Vary names, 1-1,000; the one that was used least recently goes. Default 16.
+    pub variants_max: u32,
+}
+
+/// How the answers of a route are stored and served: `cache` of the route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheRules {
+    /// What decides whether and for how long. Its `object_bytes_max` is that of the plan.
+    pub options: Options,
+    /// What their keys are made of.
+    pub keys: KeyRules,
+    /// Who is told in Cache-Status what the cache did. Default: nobody.
+    pub told: ToldTo,
+    /// Fields of answers in which their tags are, each once. Default: Cache-Groups.
+    pub tags: Vec<TagField>,
+    /// For how long the requests for what turned out not to be for the store are forwarded each by itself, microseconds, up to 1 h. Default
+    /// 120 s; 0: they are never.
+    pub hit_for_miss_us: u64,
+}
+
+/// Who sees Cache-Status (RFC 9211): `cache-status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToldTo {
+    /// Nobody: it says who else has asked for a page. The default.
+    #[default]
+    Nobody,
+    /// Clients whose connection comes from one of [`trusted_proxies`](super::ClientPlan::trusted_proxies).
+    Trusted,
+    /// Everybody.
+    Everybody,
+}
+
+impl ToldTo {
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            ToldTo::Nobody => "off",
+            ToldTo::Trusted => "trusted",
+            ToldTo::Everybody => "on",
+        }
+    }
+}
+
+impl Default for CachePlan {
+    fn default() -> CachePlan {
+        CachePlan { size_bytes: 256 << 20, object_bytes_max: 8 << 20, variants_max: 16 }
+    }
+}
+
+impl Default for CacheRules {
+    fn default() -> CacheRules {
+        CacheRules {
+            options: Options::default(),
+            keys: KeyRules::default(),
+            told: ToldTo::default(),
+            tags: vec![TagField::CacheGroups],
+            hit_for_miss_us: 120 * super::SECOND_US,
+        }
+    }
+}
