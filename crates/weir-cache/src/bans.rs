@@ -13,7 +13,16 @@ pub const BANS_MAX: usize = 1024;
 
 /// How many bans there had been when an answer was looked at last; at first, when its fetch began.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Serial(u64);
+pub struct Serial(pub(crate) u64);
+
+/// Where an answer came from: what to drop when a connection turns out to be out of step with its requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourceMark {
+    /// A name of the connection that no other one of the process has.
+    pub connection: u64,
+    /// Which of its answers, counted from the first.
+    pub position: u64,
+}
 
 /// Which answers are purged.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,11 +40,15 @@ pub enum Target {
         /// The authority. Groups of RFC 9875 belong to one origin.
         host: Option<Vec<u8>>,
     },
+    /// Those of one URL, as keys have it.
+    Url(Vec<u8>),
+    /// Those that came over one connection, from this answer on.
+    Source(SourceMark),
 }
 
 impl Target {
-    /// Whether an answer is meant: by its key and its tags, which are sorted.
-    pub fn is_met(&self, key: &[u8], tags: &[Vec<u8>]) -> bool {
+    /// Whether an answer is meant: by its key, its tags, which are sorted, and whence it came.
+    pub fn is_met(&self, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> bool {
         match self {
             Self::All => true,
             Self::Host(host) => host_of(key) == host,
@@ -43,6 +56,8 @@ impl Target {
             Self::Tag { tag, host } => {
                 host.as_ref().is_none_or(|host| host_of(key) == host) && tags.binary_search(tag).is_ok()
             }
+            Self::Url(url) => url_of(key) == url,
+            Self::Source(from) => source.connection == from.connection && source.position >= from.position,
         }
     }
 }
@@ -63,6 +78,8 @@ pub enum Verdict {
     Stale,
     /// It is gone.
     Gone,
+    /// It is gone because its source is not to be trusted.
+    Withdrawn,
 }
 
 /// There are [`BANS_MAX`] already: wait for the sweep, or purge all.
@@ -96,7 +113,12 @@ impl Bans {
         if self.list.len() == BANS_MAX {
             return Err(TooManyBans);
         }
-        self.list.push_back((target, if is_soft { Verdict::Stale } else { Verdict::Gone }));
+        let verdict = match target {
+            Target::Source(_) => Verdict::Withdrawn,
+            _ if is_soft => Verdict::Stale,
+            _ => Verdict::Gone,
+        };
+        self.list.push_back((target, verdict));
         Ok(())
     }
 
@@ -104,9 +126,9 @@ impl Bans {
     ///
     /// Bans that went are not needed for it: they went because nobody with an older serial was left. When everything was purged, whoever is
     /// older than that is met by it.
-    pub fn judge(&self, seen: Serial, key: &[u8], tags: &[Vec<u8>]) -> Verdict {
+    pub fn judge(&self, seen: Serial, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> Verdict {
         let skipped = seen.0.saturating_sub(self.first).min(self.list.len() as u64) as usize;
-        let met = self.list.range(skipped..).filter(|(target, _)| target.is_met(key, tags));
+        let met = self.list.range(skipped..).filter(|(target, _)| target.is_met(key, tags, source));
         met.map(|(_, verdict)| *verdict).max().unwrap_or(Verdict::Stays)
     }
 
@@ -116,6 +138,12 @@ impl Bans {
         while self.first < oldest.0 && self.list.pop_front().is_some() {
             self.first += 1;
         }
+    }
+
+    /// Purges all in place of what was not known to be whole.
+    pub(crate) fn forget_all(&mut self) {
+        self.first += self.list.len() as u64;
+        self.list = VecDeque::from([(Target::All, Verdict::Gone)]);
     }
 
     /// How many there are.
@@ -135,11 +163,12 @@ mod tests {
     use proptest::prelude::*;
 
     const KEY: &[u8] = b"http://a.example:8080/dir/x?y\nupstream\n";
+    const SOURCE: SourceMark = SourceMark { connection: 7, position: 5 };
 
     #[test]
     fn whom_targets_mean() {
         let tags = [b"one".to_vec(), b"two".to_vec()];
-        let is_met = |target: Target| target.is_met(KEY, &tags);
+        let is_met = |target: Target| target.is_met(KEY, &tags, SOURCE);
         let tag = |tag: &str, host: Option<&str>| Target::Tag { tag: tag.into(), host: host.map(Into::into) };
         assert!(is_met(Target::All));
         assert!(is_met(Target::Host(b"a.example:8080".to_vec())));
@@ -147,6 +176,11 @@ mod tests {
         assert!(is_met(Target::Prefix(b"http://a.example:8080/dir/".to_vec())));
         assert!(!is_met(Target::Prefix(b"http://a.example:8080/dir/x?y\nu".to_vec())));
         assert!(is_met(tag("two", None)) && is_met(tag("two", Some("a.example:8080"))));
+        assert!(is_met(Target::Url(b"http://a.example:8080/dir/x?y".to_vec())));
+        assert!(!is_met(Target::Url(b"http://a.example:8080/dir/x?".to_vec())));
+        let source = |connection, position| Target::Source(SourceMark { connection, position });
+        assert!(is_met(source(7, 5)) && is_met(source(7, 0)));
+        assert!(!is_met(source(7, 6)) && !is_met(source(8, 0)));
         assert!(!is_met(tag("two", Some("b.example"))) && !is_met(tag("tw", None)));
     }
 
@@ -155,19 +189,19 @@ mod tests {
         let mut bans = Bans::default();
         let before = bans.now();
         bans.add(Target::Prefix(b"http://a.example:8080/dir".to_vec()), false).expect("room");
-        assert_eq!(bans.judge(before, KEY, &[]), Verdict::Gone);
-        assert_eq!(bans.judge(bans.now(), KEY, &[]), Verdict::Stays);
-        assert_eq!(bans.judge(before, b"http://b/\n\n", &[]), Verdict::Stays);
+        assert_eq!(bans.judge(before, KEY, &[], SOURCE), Verdict::Gone);
+        assert_eq!(bans.judge(bans.now(), KEY, &[], SOURCE), Verdict::Stays);
+        assert_eq!(bans.judge(before, b"http://b/\n\n", &[], SOURCE), Verdict::Stays);
         bans.add(Target::Host(b"a.example:8080".to_vec()), true).expect("room");
-        assert_eq!(bans.judge(before, KEY, &[]), Verdict::Gone);
+        assert_eq!(bans.judge(before, KEY, &[], SOURCE), Verdict::Gone);
         let between = Serial(before.0 + 1);
-        assert_eq!(bans.judge(between, KEY, &[]), Verdict::Stale);
+        assert_eq!(bans.judge(between, KEY, &[], SOURCE), Verdict::Stale);
         bans.retire(between);
         assert_eq!(bans.len(), 1);
-        assert_eq!(bans.judge(between, KEY, &[]), Verdict::Stale);
+        assert_eq!(bans.judge(between, KEY, &[], SOURCE), Verdict::Stale);
         bans.retire(bans.now());
         assert!(bans.is_empty());
-        assert_eq!(bans.judge(bans.now(), KEY, &[]), Verdict::Stays);
+        assert_eq!(bans.judge(bans.now(), KEY, &[], SOURCE), Verdict::Stays);
     }
 
     #[test]
@@ -179,10 +213,10 @@ mod tests {
         }
         assert_eq!(bans.add(Target::Host(b"b".to_vec()), false), Err(TooManyBans));
         assert_eq!(bans.add(Target::All, true), Err(TooManyBans));
-        assert_eq!(bans.judge(before, KEY, &[]), Verdict::Stays);
+        assert_eq!(bans.judge(before, KEY, &[], SOURCE), Verdict::Stays);
         assert_eq!(bans.add(Target::All, false), Ok(()));
-        assert_eq!((bans.len(), bans.judge(before, KEY, &[])), (1, Verdict::Gone));
-        assert_eq!(bans.judge(bans.now(), KEY, &[]), Verdict::Stays);
+        assert_eq!((bans.len(), bans.judge(before, KEY, &[], SOURCE)), (1, Verdict::Gone));
+        assert_eq!(bans.judge(bans.now(), KEY, &[], SOURCE), Verdict::Stays);
     }
 
     proptest! {
@@ -198,7 +232,7 @@ mod tests {
                     0 => { stored[which] = Some((bans.now(), Verdict::Stays)); None }
                     1 => {
                         if let Some((seen, expected)) = stored[which] {
-                            prop_assert_eq!(bans.judge(seen, keys[which], &[]), expected);
+                            prop_assert_eq!(bans.judge(seen, keys[which], &[], SOURCE), expected);
                             stored[which] = (expected == Verdict::Stays).then(|| (bans.now(), expected));
                         }
                         None
@@ -214,7 +248,7 @@ mod tests {
                 };
                 if let Some(target) = purge {
                     for (key, stored) in keys.iter().zip(&mut stored) {
-                        if let Some((_, expected)) = stored && target.is_met(key, &[]) {
+                        if let Some((_, expected)) = stored && target.is_met(key, &[], SOURCE) {
                             *expected = (*expected).max(if is_soft { Verdict::Stale } else { Verdict::Gone });
                         }
                     }

@@ -1,6 +1,6 @@
-//! What a shared HTTP cache may store and serve: pure functions of parsed heads, options and the time (RFC 9111).
+//! A shared HTTP cache: what it may store and serve, as pure functions of parsed heads, options and the time (RFC 9111), and the store itself.
 //!
-//! Nothing here stores, waits or sends. The way of a request: [`bypass`] says whether the cache has anything to do with it, [`key`] under
+//! Nothing here waits or sends; [`Store`] has what is stored, for all workers. The way of a request: [`bypass`] says whether the cache has anything to do with it, [`key`] under
 //! which name its answer is, [`Variants::find`] which of several, [`Bans::judge`] whether it was purged, [`judge_usage`] whether it may be
 //! used now; then [`judge_conditions`] and [`judge_range`] say what of it the client gets. When nothing may be used a server is asked,
 //! without what [`is_kept_from_fetches`] names and with [`Validators::conditions`]. Its head becomes an [`Answer`]; [`may_store`] says on
@@ -32,6 +32,7 @@ mod options;
 mod range;
 mod request;
 mod storable;
+mod store;
 mod structured;
 mod tags;
 mod usage;
@@ -40,7 +41,7 @@ mod variants;
 mod vary;
 
 pub use answer::{Answer, Control, Expires};
-pub use bans::{BANS_MAX, Bans, Serial, Target, TooManyBans, Verdict};
+pub use bans::{BANS_MAX, Bans, Serial, SourceMark, Target, TooManyBans, Verdict};
 pub use cache_status::{CacheStatus, Forward};
 pub use collapse::{Fate, fate, may_wait};
 pub use date::parse_date;
@@ -55,6 +56,10 @@ pub use options::{Options, RequestDirectivesMode};
 pub use range::{Part, is_on_part, judge_range};
 pub use request::{Bypass, Request, bypass, is_kept_from_fetches};
 pub use storable::{FIELD_BYTES_MAX, NotStored, Terms, may_store};
+pub use store::{
+    Begun, By, Collector, Draft, Fill, FillName, Found, INLINE_MAX, Limits, MARKS_MAX, NotKept, OBJECT_BYTES, Object,
+    Pending, Report, Served, Store, Top, WORKERS_MAX, Workers,
+};
 pub use structured::{Invalid, Value, parse_dictionary, parse_list};
 pub use tags::{TAG_BYTES_MAX, TAGS_MAX, TagField, TooManyTags, groups, read_tags};
 pub use usage::{

@@ -54,6 +54,24 @@ pub enum NotStored {
 }
 
 impl NotStored {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Method,
+        Self::RequestBody,
+        Self::RequestNoStore,
+        Self::Status,
+        Self::UntilClose,
+        Self::NoStore,
+        Self::Private,
+        Self::Authorization,
+        Self::SetCookie,
+        Self::VaryAny,
+        Self::NoLifetime,
+        Self::NeverUsable,
+        Self::FieldsTooLarge,
+        Self::BodyTooLarge,
+    ];
+
     /// A word for logs, metrics and Cache-Status.
     pub fn word(self) -> &'static str {
         match self {

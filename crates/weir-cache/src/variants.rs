@@ -11,7 +11,14 @@ use crate::vary::Selector;
 /// The answers of one key, newest first; `T` is what is stored of each. Lookups change nothing but a time, so that many can be made at once.
 #[derive(Debug)]
 pub struct Variants<T> {
-    list: Vec<Variant<T>>,
+    list: List<T>,
+}
+
+/// Nearly all keys have one answer: it needs no memory of its own beside the entry.
+#[derive(Debug)]
+enum List<T> {
+    One(Variant<T>),
+    Several(Vec<Variant<T>>),
 }
 
 #[derive(Debug)]
@@ -24,14 +31,14 @@ struct Variant<T> {
 
 impl<T> Default for Variants<T> {
     fn default() -> Self {
-        Self { list: Vec::new() }
+        Self { list: List::Several(Vec::new()) }
     }
 }
 
 impl<T> Variants<T> {
     /// The newest one that was selected by the same values of its fields. `now_us` is of the monotonic clock.
     pub fn find(&self, request: Request<'_>, now_us: u64) -> Option<&T> {
-        let found = self.list.iter().find(|variant| variant.selector.matches(request))?;
+        let found = self.variants().iter().find(|variant| variant.selector.matches(request))?;
         // Only says whom to let go first: a lost update is no harm.
         found.used_us.store(now_us, Ordering::Relaxed);
         Some(&found.value)
@@ -40,35 +47,64 @@ impl<T> Variants<T> {
     /// Adds the newest one, and returns those that it replaces: those of the same selector, and while there are more than `max` the one
     /// that was not used for the longest. `max` is 1 at least.
     pub fn insert(&mut self, selector: Selector, value: T, max: usize, now_us: u64) -> Vec<T> {
-        let mut gone = self.remove_if(|other, _| *other == selector);
-        while self.list.len() >= max.max(1) {
-            let used_us = |at: &usize| self.list[*at].used_us.load(Ordering::Relaxed);
-            let oldest = (0..self.list.len()).rev().min_by_key(used_us).unwrap_or(0);
-            gone.push(self.list.remove(oldest).value);
-        }
-        self.list.insert(0, Variant { selector, used_us: AtomicU64::new(now_us), value });
-        gone
+        self.change(|list| {
+            let mut gone: Vec<T> =
+                list.extract_if(.., |other| other.selector == selector).map(|variant| variant.value).collect();
+            while list.len() >= max.max(1) {
+                let used_us = |at: &usize| list[*at].used_us.load(Ordering::Relaxed);
+                let oldest = (0..list.len()).rev().min_by_key(used_us).unwrap_or(0);
+                gone.push(list.remove(oldest).value);
+            }
+            list.insert(0, Variant { selector, used_us: AtomicU64::new(now_us), value });
+            gone
+        })
     }
 
     /// Takes out all for which `is_gone` says so.
     pub fn remove_if(&mut self, is_gone: impl Fn(&Selector, &T) -> bool) -> Vec<T> {
-        let gone = self.list.extract_if(.., |variant| is_gone(&variant.selector, &variant.value));
-        gone.map(|variant| variant.value).collect()
+        self.change(|list| {
+            let gone = list.extract_if(.., |variant| is_gone(&variant.selector, &variant.value));
+            gone.map(|variant| variant.value).collect()
+        })
+    }
+
+    /// Changes them as a list; one alone goes back to where it needs no list.
+    fn change<R>(&mut self, change: impl FnOnce(&mut Vec<Variant<T>>) -> R) -> R {
+        let mut list = match std::mem::replace(&mut self.list, List::Several(Vec::new())) {
+            List::One(variant) => vec![variant],
+            List::Several(list) => list,
+        };
+        let result = change(&mut list);
+        self.list = match (list.len(), list.pop()) {
+            (1, Some(variant)) => List::One(variant),
+            (_, last) => {
+                list.extend(last);
+                List::Several(list)
+            }
+        };
+        result
+    }
+
+    fn variants(&self) -> &[Variant<T>] {
+        match &self.list {
+            List::One(variant) => std::slice::from_ref(variant),
+            List::Several(list) => list,
+        }
     }
 
     /// All of them, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = (&Selector, &T)> {
-        self.list.iter().map(|variant| (&variant.selector, &variant.value))
+    pub fn iter(&self) -> impl Iterator<Item = (&Selector, &T)> + Clone {
+        self.variants().iter().map(|variant| (&variant.selector, &variant.value))
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.variants().len()
     }
 
     /// There is none: the key can go.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.variants().is_empty()
     }
 }
 

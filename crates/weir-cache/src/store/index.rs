@@ -1,0 +1,211 @@
+//! Where answers are found by their key, and which of them go when there is no room: one shard of the store.
+//!
+//! [`Index`] is all that the store asks of it, so that another policy can take the place of quick_cache's, which is of the family of S3-FIFO
+//! and CLOCK-Pro: a scan of keys that nobody asks for again does not empty it. No lock, no clock, no randomness: two runs evict the same.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter, unsync};
+
+use super::object::Object;
+use crate::variants::Variants;
+
+/// All answers of one key.
+pub(crate) type Bucket = Variants<Arc<Object>>;
+/// What was let go: to be dropped when no lock is held.
+pub(crate) type Gone = Vec<Bucket>;
+
+/// Bytes that the index takes for a key besides its text: the entry with the links of its queue, a place in the hash table, and half as much
+/// again for what grows by doubling and for remembered keys.
+pub(crate) const ENTRY_BYTES: usize = (size_of::<Key>() + size_of::<Bucket>() + 21) * 3 / 2;
+/// An answer is of about this size: for how many keys the index remembers that they were there.
+const OBJECT_BYTES_USUAL: u64 = 16 << 10;
+
+/// Finds the answers of a key, and lets go of some when there are more bytes than its capacity.
+pub(crate) trait Index {
+    /// For so many bytes.
+    fn new(capacity: u64) -> Self;
+    /// The answers of a key, which was asked for.
+    fn get(&self, hash: u64, key: &[u8]) -> Option<&Bucket>;
+    /// The same without being asked for: nothing is learned of it.
+    fn peek(&self, hash: u64, key: &[u8]) -> Option<&Bucket>;
+    /// Changes the answers of a key, which are none if it is not there; the key goes when none are left. Whatever has to go for it is added
+    /// to `gone`.
+    fn change<R>(&mut self, hash: u64, key: &[u8], gone: &mut Gone, change: impl FnOnce(&mut Bucket) -> R) -> R;
+    /// All keys and their answers, in an order that only changes where something changes.
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &Bucket)>;
+    /// How many keys there are.
+    fn keys(&self) -> usize;
+    /// Bytes of all answers.
+    fn weight(&self) -> u64;
+    /// Lets go of what is above the new capacity.
+    fn set_capacity(&mut self, capacity: u64);
+    /// How many keys were let go for want of room.
+    fn evicted(&self) -> u64;
+    /// Lets go of all.
+    fn clear(&mut self);
+}
+
+/// A stored key with its hash, so that it is not hashed again when the table grows.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Key {
+    hash: u64,
+    text: Box<[u8]>,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A key that is looked up.
+struct Asked<'a> {
+    hash: u64,
+    text: &'a [u8],
+}
+
+impl Hash for Asked<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Equivalent<Key> for Asked<'_> {
+    /// The hash only finds; the bytes decide.
+    fn equivalent(&self, key: &Key) -> bool {
+        self.hash == key.hash && self.text == &key.text[..]
+    }
+}
+
+/// Keys come hashed.
+#[derive(Clone, Default)]
+pub(crate) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl BuildHasher for Hashed {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        Self(0)
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Weights;
+
+impl Weighter<Key, Bucket> for Weights {
+    fn weight(&self, _: &Key, bucket: &Bucket) -> u64 {
+        bucket.iter().map(|(_, object)| object.weight()).sum()
+    }
+}
+
+/// Collects what is evicted, so that it is dropped after the lock, and counts it.
+#[derive(Clone)]
+pub(crate) struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<Key, Bucket> for Evictions {
+    type RequestState = Gone;
+
+    fn on_evict(&self, gone: &mut Gone, _: Key, bucket: Bucket) {
+        // An empty one is what a changed bucket left in its place.
+        if !bucket.is_empty() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            gone.push(bucket);
+        }
+    }
+}
+
+/// The index by quick_cache.
+pub(crate) struct QuickIndex {
+    cache: unsync::Cache<Key, Bucket, Weights, Hashed, Evictions>,
+    capacity: u64,
+    evicted: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for QuickIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QuickIndex").field("keys", &self.keys()).field("weight", &self.weight()).finish()
+    }
+}
+
+fn new_cache(capacity: u64, evicted: &Arc<AtomicU64>) -> unsync::Cache<Key, Bucket, Weights, Hashed, Evictions> {
+    let options = OptionsBuilder::new()
+        .shards(1)
+        .estimated_items_capacity((capacity / OBJECT_BYTES_USUAL).max(64) as usize)
+        .weight_capacity(capacity)
+        .build();
+    let options = options.unwrap_or_else(|_| unreachable!("both capacities are given"));
+    unsync::Cache::with_options(options, Weights, Hashed::default(), Evictions(Arc::clone(evicted)))
+}
+
+impl Index for QuickIndex {
+    fn new(capacity: u64) -> Self {
+        let evicted = Arc::default();
+        Self { cache: new_cache(capacity, &evicted), capacity, evicted }
+    }
+
+    fn get(&self, hash: u64, key: &[u8]) -> Option<&Bucket> {
+        self.cache.get(&Asked { hash, text: key })
+    }
+
+    fn peek(&self, hash: u64, key: &[u8]) -> Option<&Bucket> {
+        self.cache.peek(&Asked { hash, text: key })
+    }
+
+    fn change<R>(&mut self, hash: u64, key: &[u8], gone: &mut Gone, change: impl FnOnce(&mut Bucket) -> R) -> R {
+        let asked = Asked { hash, text: key };
+        // Taken out and put back, because only what is put in makes the queues let go of what is too much.
+        let mut bucket = self.cache.peek_mut(&asked).map(|mut found| std::mem::take(&mut *found)).unwrap_or_default();
+        let result = change(&mut bucket);
+        if bucket.is_empty() {
+            self.cache.remove(&asked);
+        } else {
+            self.cache.insert_with_lifecycle(Key { hash, text: key.into() }, bucket, gone);
+        }
+        result
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &Bucket)> {
+        self.cache.iter().map(|(key, bucket)| (&key.text[..], bucket))
+    }
+
+    fn keys(&self) -> usize {
+        self.cache.len()
+    }
+
+    fn weight(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    fn set_capacity(&mut self, capacity: u64) {
+        if capacity != self.capacity {
+            self.capacity = capacity;
+            self.cache.set_capacity(capacity);
+        }
+    }
+
+    fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn clear(&mut self) {
+        // A new one: what a panic left of the old one is not looked at.
+        self.cache = new_cache(self.capacity, &self.evicted);
+    }
+}
