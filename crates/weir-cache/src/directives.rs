@@ -47,6 +47,22 @@ const NAMES: [(&[u8], Directive); 12] = [
 ];
 
 impl Directive {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        NoStore,
+        NoCache,
+        Private,
+        MustRevalidate,
+        ProxyRevalidate,
+        MustUnderstand,
+        Public,
+        Immutable,
+        MaxAge,
+        SMaxage,
+        StaleWhileRevalidate,
+        StaleIfError,
+    ];
+
     /// The directive of this name, whatever its case.
     pub fn of(name: &[u8]) -> Option<Self> {
         NAMES.iter().find(|(text, _)| text.eq_ignore_ascii_case(name)).map(|(_, directive)| *directive)

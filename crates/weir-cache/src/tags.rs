@@ -25,6 +25,9 @@ pub enum TagField {
 }
 
 impl TagField {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::CacheGroups, Self::SurrogateKey, Self::CacheTag, Self::Xkey];
+
     /// Its name in lower case.
     pub fn name(self) -> &'static [u8] {
         match self {

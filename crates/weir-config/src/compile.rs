@@ -2,6 +2,7 @@
 //!
 //! Names of servers are not resolved: who checks a configuration hears of those that can't be, by the function that the caller gives.
 
+mod cache;
 mod compress;
 mod destination;
 mod discovery;
@@ -47,6 +48,7 @@ use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
 use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World, texts};
 
+pub(crate) use cache::unforwarded;
 pub(crate) use route::{RULES_MAX, unseen};
 
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
@@ -74,6 +76,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     fallback::fallbacks(&mut compiler, document, &mut upstreams);
     compiler.check_compress(document);
     let routes = compiler.routes(document, &mut upstreams);
+    let cache = cache::cache_store(&mut compiler, document);
     let tcp = tcp::tcp(&mut compiler, document, &mut upstreams);
     compiler.check_private(document);
     identity::check_identity(&mut compiler, document);
@@ -89,6 +92,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
         shield,
+        cache,
         shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),

@@ -1,7 +1,8 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
-//! `options/route.rs`, `tcp` in `options/tcp.rs`, what sockets have in `options/sockets.rs`, `compress` in `options/compress.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
+//! `options/route.rs`, `tcp` in `options/tcp.rs`, what sockets have in `options/sockets.rs`, `compress` in `options/compress.rs`, `cache` in `options/cache.rs`, `shield` in `options/shield.rs`, `tls` in `options/tls.rs`.
 
+mod cache;
 mod compress;
 mod cores;
 mod discovery;
@@ -92,6 +93,7 @@ pub(crate) const DOCUMENT: Block = Block {
         UPSTREAM,
         route::ROUTE,
         compress::COMPRESS,
+        cache::STORE,
         forward::FORWARD,
         tcp::TCP,
         shield::SHIELD,

@@ -2,6 +2,7 @@
 //!
 //! Nothing here touches the network: names of servers are resolved when the plan is compiled.
 
+pub(crate) mod cache;
 pub(crate) mod compress;
 pub(crate) mod forward;
 pub(crate) mod route;

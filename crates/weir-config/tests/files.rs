@@ -3,11 +3,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use weir_config::{Experts, FILE_BYTES_MAX, find_path, load, parse};
+use weir_http::Fields;
 use weir_proxy::plan::{
-    ClientPlan, DiscoveryPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpgradePlan, UpstreamPlan,
+    CachePlan, CacheRules, ClientPlan, DiscoveryPlan, HealthPlan, ListenerPlan, ServerPlan, ShutdownPlan, UpgradePlan,
+    UpstreamPlan,
 };
+use weir_proxy::request::route::Asked;
 
 fn file(name: &str, content: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("weir-config-{}-{name}", std::process::id()));
@@ -66,5 +70,17 @@ fn defaults_of_the_table_are_those_of_the_plan() {
     assert_eq!(plan.upgrade, UpgradePlan::default());
     let gives_way = parse(&format!("{text}; upgrade"), "upgrade.kdl").unwrap().plan;
     assert_eq!(gives_way.upgrade, UpgradePlan::default());
+    let caches = |text: &str| {
+        let plan = parse(text, "cache.kdl").unwrap().plan;
+        let asked =
+            Asked { sealed: false, host: b"a", path: b"/", method: b"GET", fields: &Fields::default(), bytes: b"" };
+        let rules = plan.routes.find(&asked, &mut Vec::new()).unwrap().and_then(|to| to.rules.clone());
+        (plan.cache.map(|cache| format!("{cache:?}")), rules.and_then(|rules| rules.cache.clone()))
+    };
+    let usual = (Some(format!("{:?}", CachePlan::default())), Some(Arc::new(CacheRules::default())));
+    let cached = text.replace("proxy app;", "proxy app; cache;");
+    assert_eq!(caches(&cached), usual);
+    assert_eq!(caches(&format!("{cached}; cache")), usual);
+    assert_eq!(caches(&format!("{text}; cache")), (None, None));
     assert_eq!(plan.listeners, [ListenerPlan::new("127.0.0.1:80".parse().unwrap())]);
 }

@@ -33,6 +33,7 @@ impl Compiler<'_> {
         for block in document.all("route").take(BLOCKS_MAX) {
             let Some(target) = self.target(block, &names, upstreams) else { continue };
             let rules = self.rules(block, document, &leads_to(&target, upstreams));
+            super::cache::check_upstreams(self, block, target.upstreams().map(|at| &upstreams[at]));
             let methods = block.texts("methods");
             let route = Route {
                 scheme: match block.word("scheme") {
@@ -107,7 +108,7 @@ impl Compiler<'_> {
     fn rules(&mut self, route: &Checked, document: &Checked, leads_to: &[&UpstreamPlan]) -> Option<Arc<RouteRules>> {
         let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
         let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
-        let rules = RouteRules {
+        let mut rules = RouteRules {
             access: self.access(route),
             requirements: requirements(self, route),
             users: basic_auth(self, route),
@@ -119,6 +120,7 @@ impl Compiler<'_> {
             compress: self.compress(route, document),
             cache: None,
         };
+        rules.cache = super::cache::cache(self, route, document, &rules.request);
         let mut echoes = leads_to.iter().filter_map(|upstream| upstream.echo.as_ref());
         let echo = echoes.find(|echo| rules.request.names(echo));
         if let (Some(block), Some(echo)) = (request, echo) {

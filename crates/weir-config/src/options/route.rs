@@ -1,5 +1,6 @@
 //! Rows of `route`: which requests it is for, where they go, and what is changed in them. Part of the option table.
 
+use super::cache::CACHE;
 use super::compress::COMPRESS;
 use super::{POOLS, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
@@ -93,7 +94,7 @@ pub(super) const ROUTE: Block = Block {
             "Taken off the beginning of paths before they go to servers. The route's `path` begins with it.",
         ),
     ],
-    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER, ERROR_PAGE, COMPRESS],
+    blocks: &[REDIRECT, RESPOND, CONDITION, ACCESS, SPLIT, REWRITE, REQUEST, ANSWER, ERROR_PAGE, COMPRESS, CACHE],
     repeats: true,
     ..BLOCK
 };

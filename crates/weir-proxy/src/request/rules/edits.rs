@@ -123,6 +123,12 @@ impl FieldEdits {
         self.list.iter().any(|edit| edit.name.eq_ignore_ascii_case(name.as_bytes()))
     }
 
+    /// Whether no line of this name is left.
+    pub fn takes_away(&self, name: &str) -> bool {
+        let is_it = |edit: &&FieldEdit| edit.name.eq_ignore_ascii_case(name.as_bytes());
+        self.list.iter().find(is_it).is_some_and(|edit| edit.removes && edit.lines.is_empty())
+    }
+
     /// The values for a request.
     ///
     /// # Errors

@@ -1,0 +1,255 @@
+//! `cache`: how large the store is, and the rules of a route, with what would do nothing or share what is one client's. Called by `compile`
+//! and `compile::route`.
+
+use std::sync::Arc;
+
+use weir_cache::{Directive, DirectiveSet, KeyRules, Options, RequestDirectivesMode, is_kept_from_fetches};
+use weir_http::FieldName;
+use weir_proxy::plan::{CachePlan, CacheRules, ToldTo, UpstreamPlan};
+use weir_proxy::request::rules::edits::FieldEdits;
+
+use super::{Compiler, narrow};
+use crate::check::Checked;
+use crate::problem::{Problem, Span};
+use crate::texts::cache::tag_field_of;
+use crate::units::time_text;
+
+const SECOND_US: u64 = 1_000_000;
+/// How much of the store one answer may take: a quarter.
+const OBJECTS_MIN: u64 = 4;
+/// Directives whose absence lets somebody get what is another one's.
+const SECRETS: [Directive; 2] = [Directive::NoStore, Directive::Private];
+
+/// The store, if any route has `cache`.
+pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Option<CachePlan> {
+    let block = compiler.only(document, "cache");
+    let plan = store(block);
+    if let Some(block) = block
+        && plan.object_bytes_max > plan.size_bytes / OBJECTS_MIN
+        && plan.size_bytes > 0
+    {
+        let message = "one answer could take more than a quarter of the store";
+        let problem = Problem::new("conflict", &block.place("object-limit"), message);
+        let problem = problem.help("a larger `size`, or a smaller `object-limit`");
+        compiler.push(problem.related(&block.place("size"), "this is the store"));
+    }
+    let is_wanted = document.all("route").any(|route| route.all("cache").next().is_some());
+    if let Some(block) = block.filter(|_| !is_wanted) {
+        let message = "no route has `cache`: nothing is stored";
+        let problem = Problem::new("no-effect", &block.span, message);
+        compiler.warnings.push(problem.help("write `cache` in a route: route { proxy \"app\"; cache; }"));
+    }
+    is_wanted.then_some(plan)
+}
+
+/// The rules of a route. `edits` is what it does with fields of requests.
+pub(super) fn cache(
+    compiler: &mut Compiler<'_>,
+    route: &Checked,
+    document: &Checked,
+    edits: &FieldEdits,
+) -> Option<Arc<CacheRules>> {
+    let block = compiler.only(route, "cache")?;
+    if route.chosen("proxy").is_none() {
+        let message = "there is nothing to store: weir answers these requests itself";
+        let problem = Problem::new("conflict", &block.span, message);
+        compiler.push(problem.help("take the `cache` away, or write `proxy` and an upstream"));
+    }
+    let methods = route.texts("methods");
+    if !methods.is_empty() && !methods.contains(&"GET") {
+        let message = "nothing is ever stored: only answers to GET are, and `methods` has none";
+        let problem = Problem::new("conflict", &block.span, message);
+        compiler.push(problem.related(&route.place("methods"), "these are the route's"));
+    }
+    warn_of_sharing(compiler, block);
+    check_told(compiler, block, document);
+    let [error_ttl, while_revalidate, if_error, max_stale] =
+        ["error-ttl", "stale-while-revalidate", "stale-if-error", "max-stale"]
+            .map(|name| seconds(compiler, block.number(name), name, &block.place(name)));
+    let options = Options {
+        heuristic: block.flag("heuristic"),
+        lifetimes: lifetimes(compiler, block, "ttl"),
+        forced_lifetimes: lifetimes(compiler, block, "ttl-force"),
+        error_lifetime_max_s: error_ttl,
+        stale_while_revalidate_s: while_revalidate,
+        stale_if_error_s: if_error,
+        max_stale_s: max_stale,
+        request_directives: match block.word("request-directives") {
+            "obey" => RequestDirectivesMode::Obey,
+            "ignore" => RequestDirectivesMode::Ignore,
+            _ => RequestDirectivesMode::Validate,
+        },
+        stores_set_cookie: block.word("set-cookie") == "store",
+        strip: lower(&block.texts("strip")),
+        ignored: DirectiveSet::of(&directives(block)),
+        bypass_cookies: compiler.only(block, "bypass").map_or_else(Vec::new, |bypass| bytes(&bypass.texts("cookie"))),
+        object_bytes_max: store(document.all("cache").next()).object_bytes_max,
+        ..Options::default()
+    };
+    let mut rules = CacheRules {
+        options,
+        keys: keys(compiler, block, route, edits),
+        told: match block.word("cache-status") {
+            "on" => ToldTo::Everybody,
+            "trusted" => ToldTo::Trusted,
+            _ => ToldTo::Nobody,
+        },
+        hit_for_miss_us: block.number("hit-for-miss"),
+        ..CacheRules::default()
+    };
+    let mut tags = Vec::new();
+    for tag in block.texts("tags").into_iter().filter_map(tag_field_of) {
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    if !tags.is_empty() {
+        rules.tags = tags;
+    }
+    Some(Arc::new(rules))
+}
+
+/// Upstreams of which nothing is for all: what a route stores of one client would be another one's.
+pub(super) fn check_upstreams<'u>(
+    compiler: &mut Compiler<'_>,
+    route: &Checked,
+    upstreams: impl Iterator<Item = &'u UpstreamPlan>,
+) {
+    let Some(block) = route.all("cache").next() else { return };
+    for upstream in upstreams {
+        let why = match upstream {
+            _ if upstream.is_destination() => "its server is where each client was going",
+            _ if upstream.sticky.is_some() => "it is `sticky`: each client has a server of its own",
+            _ if upstream.pool.is_private() => "clients or requests have connections of their own to it (`pool`)",
+            _ => continue,
+        };
+        let message = format!("nothing of the upstream `{}` is stored: {why}", upstream.written_name());
+        let problem = Problem::new("conflict", &block.span, message);
+        compiler.push(problem.help("a route with `cache` leads to an upstream that is the same for all"));
+    }
+}
+
+/// Lifetimes by status, seconds.
+fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u16, u32)> {
+    compiler.at_most(block, name);
+    let mut seen: Vec<(u16, u32, Span)> = Vec::new();
+    for one in block.all(name).take(super::RULES_MAX) {
+        let seconds = seconds(compiler, one.number("time"), name, &one.place("time"));
+        for status in one.texts("status").into_iter().filter_map(|status| status.parse().ok()) {
+            if let Some((.., earlier)) = seen.iter().find(|(other, ..)| *other == status) {
+                let message = format!("{status} has a `{name}` already");
+                let problem = Problem::new("duplicate", &one.place("status"), message);
+                compiler.push(problem.related(&earlier.clone(), "this one"));
+                continue;
+            }
+            seen.push((status, seconds, one.place("status")));
+        }
+    }
+    seen.into_iter().map(|(status, seconds, _)| (status, seconds)).collect()
+}
+
+/// A time of whole seconds: caches count nothing less.
+fn seconds(compiler: &mut Compiler<'_>, us: u64, name: &str, place: &Span) -> u32 {
+    if !us.is_multiple_of(SECOND_US) {
+        let message = format!("`{name}`: caches count whole seconds, and {} is none", time_text(us));
+        compiler.push(Problem::new("bad-value", place, message));
+    }
+    narrow(us / SECOND_US)
+}
+
+fn keys(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked, edits: &FieldEdits) -> KeyRules {
+    let Some(key) = compiler.only(block, "key") else { return KeyRules::default() };
+    for name in key.texts("header") {
+        let is_removed = edits.takes_away(name).then_some("`request` of this route removes it");
+        if let Some(why) = unforwarded(name).or(is_removed) {
+            let message = format!("no server sees `{name}` of clients: {why}");
+            let mut problem = Problem::new("conflict", &key.place("header"), message).help("leave it out");
+            if is_removed.is_some()
+                && let Some(request) = route.all("request").next()
+            {
+                problem = problem.related(&request.span, "here");
+            }
+            compiler.push(problem);
+        }
+    }
+    let rules = KeyRules {
+        ignored_parameters: bytes(&key.texts("query-ignore")),
+        sorts_query: key.flag("query-sort"),
+        fields: lower(&key.texts("header")),
+        cookies: bytes(&key.texts("cookie")),
+    };
+    if rules == KeyRules::default() {
+        let message = "this `key` changes nothing";
+        let problem = Problem::new("missing-value", &key.span, message);
+        compiler.push(problem.help(
+            "write what makes no difference, key query-ignore=\"utm_*\", or what makes one, key header=\"X-Device\"",
+        ));
+    }
+    rules
+}
+
+/// Options by which one client may get what is another one's.
+fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
+    let stores = block.word("set-cookie") == "store";
+    let strips = block.texts("strip").iter().any(|name| name.eq_ignore_ascii_case("set-cookie"));
+    if let (Some(force), true, false) = (block.all("ttl-force").next(), stores, strips) {
+        let message = "everybody would get the cookies that were meant for whoever asked first";
+        let problem = Problem::new("conflict", &force.span, message);
+        let problem = problem.help("add strip \"Set-Cookie\", or leave `set-cookie` at \"refuse\"");
+        compiler.push(problem.related(&block.place("set-cookie"), "answers with cookies are stored"));
+    } else if stores && !strips {
+        let message = "who gets a stored answer gets its cookies: with that of a session he is somebody else";
+        let help = "`refuse`, which is the default, unless no answer to GET begins a session";
+        compiler.warnings.push(Problem::new("exposed", &block.place("set-cookie"), message).help(help));
+    }
+    for secret in directives(block).into_iter().filter(|directive| SECRETS.contains(directive)) {
+        let name = String::from_utf8_lossy(secret.name()).into_owned();
+        let message = format!("what servers mark with `{name}` is for one client, and everybody gets it");
+        let help = "better have the servers say what may be stored, by CDN-Cache-Control for example";
+        compiler.warnings.push(Problem::new("exposed", &block.place("ignore"), message).help(help));
+    }
+}
+
+fn check_told(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked) {
+    let trusts = document.all("client").any(|client| !client.texts("trusted-proxies").is_empty());
+    if block.word("cache-status") == "trusted" && !trusts {
+        let message = "nobody is told: `client` has no `trusted-proxies`";
+        compiler.warnings.push(Problem::new("no-effect", &block.place("cache-status"), message));
+    }
+}
+
+/// How large the store is.
+fn store(block: Option<&Checked>) -> CachePlan {
+    let Some(block) = block else { return CachePlan::default() };
+    let size_bytes = block.number("size");
+    let usual = CachePlan::default().object_bytes_max.min(size_bytes / OBJECTS_MIN);
+    CachePlan {
+        size_bytes,
+        object_bytes_max: block.count_or_none("object-limit").unwrap_or(usual),
+        variants_max: narrow(block.number("variants-max")),
+    }
+}
+
+/// Why what clients say in a field does not reach servers; None: it does.
+pub(crate) fn unforwarded(name: &str) -> Option<&'static str> {
+    let known = FieldName::of(name.as_bytes());
+    match known {
+        FieldName::Host => Some("it is part of every key already"),
+        _ if known.is_hop_by_hop() => Some("it is between two neighbours, and passes no proxy"),
+        _ if known.is_forwarding() => Some("weir writes it itself, another one for each client"),
+        _ if is_kept_from_fetches(known) => Some("what is stored is fetched without it"),
+        _ => None,
+    }
+}
+
+fn directives(block: &Checked) -> Vec<Directive> {
+    block.texts("ignore").into_iter().filter_map(|name| Directive::of(name.as_bytes())).collect()
+}
+
+fn bytes(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn lower(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.to_ascii_lowercase().into_bytes()).collect()
+}

@@ -1,0 +1,109 @@
+//! Checks of text values of `cache`.
+
+use weir_cache::{Directive, TagField};
+use weir_http::FieldName;
+
+use crate::problem::nearest;
+
+/// Names of all directives of answers.
+fn directives() -> impl Iterator<Item = &'static str> {
+    Directive::ALL.iter().filter_map(|directive| std::str::from_utf8(directive.name()).ok())
+}
+
+/// A directive of Cache-Control.
+pub(crate) fn directive(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    if Directive::of(lower.as_bytes()).is_some() {
+        return Ok(lower);
+    }
+    Err(match nearest(&lower, directives()) {
+        Some(near) => format!("there is no directive `{text}`; did you mean `{near}`?"),
+        None => format!("there is no directive `{text}`: {} are known", directives().collect::<Vec<_>>().join(", ")),
+    })
+}
+
+/// A field in which tags are.
+pub(crate) fn tag_field(text: &str) -> Result<String, String> {
+    match tag_field_of(text) {
+        Some(_) => Ok(text.to_ascii_lowercase()),
+        None => Err(format!("`{text}` has no tags: write `Cache-Groups`, `Surrogate-Key`, `Cache-Tag` or `xkey`")),
+    }
+}
+
+/// The same as it is read.
+pub(crate) fn tag_field_of(text: &str) -> Option<TagField> {
+    let is_it = |field: &&TagField| field.name().eq_ignore_ascii_case(text.as_bytes());
+    TagField::ALL.iter().find(is_it).copied()
+}
+
+/// A status that answers are stored with.
+pub(crate) fn status(text: &str) -> Result<String, String> {
+    match text.parse::<u16>() {
+        Ok(206 | 304) => Err(format!("answers with {text} are no whole ones, and never stored by themselves")),
+        Ok(200..=599) if text.len() == 3 => Ok(text.to_owned()),
+        _ => Err(format!("`{text}` is no status of answers that are stored: write one from 200 to 599")),
+    }
+}
+
+/// A field that is not stored.
+pub(crate) fn strip(text: &str) -> Result<String, String> {
+    let name = super::route::field(text)?;
+    let known = FieldName::of(name.as_bytes());
+    let why = match known {
+        FieldName::ContentLength | FieldName::ContentEncoding | FieldName::ContentType | FieldName::ContentRange => {
+            "it says what the content is"
+        }
+        FieldName::Date | FieldName::Age => "its age is counted by it",
+        FieldName::Vary => "it says whom the answer is for",
+        _ if known.is_hop_by_hop() => "it is between two neighbours, and never stored",
+        _ => return Ok(name),
+    };
+    Err(format!("`{text}` stays with the answer: {why}"))
+}
+
+/// A parameter of a query, or the beginning of some.
+pub(crate) fn parameter(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    let is_fine = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#' | b'*');
+    match text {
+        "*" => Err("all parameters would be left out: that is every query one answer".to_owned()),
+        _ if name.is_empty() || !name.bytes().all(is_fine) => Err(format!(
+            "`{text}` is no name of a parameter: write it as it stands in URLs, such as utm_source or utm_*"
+        )),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(directive("No-Cache"), Ok("no-cache".to_owned()));
+        assert!(directive("nocache").unwrap_err().ends_with("did you mean `no-cache`?"));
+        assert!(directive("x").unwrap_err().contains("stale-if-error"));
+        assert_eq!(tag_field("XKEY"), Ok("xkey".to_owned()));
+        assert!(tag_field("tag").is_err());
+        assert_eq!(parameter("utm_*"), Ok("utm_*".to_owned()));
+        for bad in ["", "*", "a*b", "a=b", "a&b", "a b"] {
+            assert!(parameter(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn statuses() {
+        assert_eq!(status("404"), Ok("404".to_owned()));
+        for bad in ["206", "304", "100", "199", "600", "2xx", "0200", "+20", ""] {
+            assert!(status(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fields_that_stay() {
+        assert_eq!(strip("Set-Cookie"), Ok("Set-Cookie".to_owned()));
+        for bad in ["Vary", "date", "Content-Type", "Connection", "a b", "x_y"] {
+            assert!(strip(bad).is_err(), "{bad}");
+        }
+    }
+}
