@@ -21,7 +21,7 @@ pub(super) enum Missing {
     Compress,
     /// Pages for errors.
     Pages,
-    /// A cache.
+    /// A cache, said so.
     Cache,
     /// Files of a folder.
     Files,
@@ -59,7 +59,7 @@ impl Missing {
             Missing::Pages => {
                 "write `error-page` in a `route`, whose file is the content of answers that weir makes itself"
             }
-            Missing::Cache => "weir has no cache yet",
+            Missing::Cache => "an import can't say this by weir's rules; write `cache` in a `route`",
             Missing::Files => "weir serves no files; let a server behind it do so",
             Missing::Acme => {
                 "weir gets no certificates by itself; have certbot or the like put them there, weir sees when they change"

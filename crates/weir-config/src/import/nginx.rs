@@ -4,6 +4,7 @@
 //! `nginx/location.rs`; what becomes of each directive stands in the table of `nginx/fate.rs`.
 
 mod answer;
+mod cache;
 mod compress;
 mod fate;
 mod limits;

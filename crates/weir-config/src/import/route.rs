@@ -74,6 +74,8 @@ pub(super) struct Route {
     pub(super) answer: Vec<Edit>,
     /// Options of `compress`, as they are written; None: answers stay as they are.
     pub(super) compress: Option<Vec<String>>,
+    /// Options of `cache`, as they are written; None: nothing is stored.
+    pub(super) cache: Option<Vec<String>>,
 }
 
 /// What else a request must have.
@@ -124,6 +126,7 @@ impl Route {
         (self.group, self.to, &self.access) == (other.group, other.to, &other.access)
             && (&self.strip, &self.rewrites, &self.server_host) == (&other.strip, &other.rewrites, &other.server_host)
             && (&self.request, &self.answer, &self.compress) == (&other.request, &other.answer, &other.compress)
+            && self.cache == other.cache
     }
 
     /// Whether it takes all requests of its host and scheme.

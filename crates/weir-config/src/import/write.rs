@@ -53,7 +53,7 @@ pub(super) fn write(draft: &Draft<'_>, dialect: Dialect) -> String {
     if compress.is_some() {
         out.push('\n');
     }
-    write_compress(&mut out, "", compress);
+    write_options(&mut out, "", "compress", compress);
     for route in &draft.routes {
         write_route(&mut out, draft, route, compress.is_some());
     }
@@ -200,7 +200,10 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
             let host = route.server_host.as_ref().map(|host| format!("        host {}\n", literal(host)));
             write_edits(out, "request", host, &route.request);
             write_edits(out, "answer", None, &route.answer);
-            write_compress(out, "    ", own_compress);
+            write_options(out, "    ", "compress", own_compress);
+            // What has no GET stores nothing.
+            let stores = route.methods.is_empty() || route.methods.iter().any(|method| method == "GET");
+            write_options(out, "    ", "cache", route.cache.as_ref().filter(|_| stores));
             let _ = writeln!(out, "    proxy {}\n}}", literal(&draft.upstreams[at].name));
         }
         To::Answer(at) => {
@@ -209,7 +212,7 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
                 write_paths(out, route);
             }
             write_edits(out, "answer", None, &route.answer);
-            write_compress(out, "    ", own_compress);
+            write_options(out, "    ", "compress", own_compress);
             let _ = writeln!(out, "    {}\n}}", answer.line);
         }
         To::Closed => {
@@ -225,9 +228,9 @@ fn common_compress<'d>(draft: &'d Draft<'_>) -> Option<&'d Vec<String>> {
     if all.all(|other| other == first) { first.as_ref() } else { None }
 }
 
-fn write_compress(out: &mut String, indent: &str, options: Option<&Vec<String>>) {
+fn write_options(out: &mut String, indent: &str, name: &str, options: Option<&Vec<String>>) {
     let Some(options) = options else { return };
-    let _ = writeln!(out, "{indent}compress {{");
+    let _ = writeln!(out, "{indent}{name} {{");
     for option in options {
         let _ = writeln!(out, "{indent}    {option}");
     }

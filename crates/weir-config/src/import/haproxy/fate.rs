@@ -125,7 +125,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("peers", "weirs know nothing of each other"),
     ("mailers", "weir writes no mail"),
     ("userlist", "weir asks nobody for a password in front of servers"),
-    ("cache", "weir has no cache yet"),
+    ("cache", "one store is for all routes with `cache`; its size stands in `cache` at the top"),
     ("program", "the service manager starts programs"),
 ];
 

@@ -153,6 +153,7 @@ impl Nginx<'_, '_, '_> {
     pub(super) fn answer_changes(&mut self, route: &mut Route, at: usize) {
         self.answer_fields(route, at);
         route.compress = self.compress(at);
+        super::cache::cache_of(self, route, at);
     }
 
     /// Who may ask for a location by `allow` and `deny` of the nearest block that has one. None: it is not addresses that count.

@@ -197,7 +197,7 @@ const FATES: Fates = &[
     ),
     (&["gzip_static", "brotli_static", "zstd_static"], Fate::Missing(Missing::Files)),
     (&["gzip*", "brotli*", "gunzip*", "zstd*"], Fate::Missing(Missing::Compress)),
-    (&["proxy_cache*", "proxy_no_cache", "proxy_store*", "slice"], Fate::Missing(Missing::Cache)),
+    (&["proxy_cache*", "proxy_store*", "slice"], Fate::Missing(Missing::Cache)),
     (&["fastcgi_*", "uwsgi_*", "scgi_*", "memcached_*"], Fate::Missing(Missing::Gateway)),
     (&["grpc_*"], Fate::Missing(Missing::Http2Servers)),
     (&["limit_req", "limit_req_zone", "limit_req_status", "limit_req_dry_run"], Fate::Done),
@@ -276,7 +276,8 @@ impl Nginx<'_, '_, '_> {
             "if" if self.tests.contains(&at) => {}
             "if" => self.lost_test(at),
             "proxy_redirect" if matches!(node.argument(1), "off" | "default") => self.draft.unneeded(name),
-            "gzip" | "proxy_cache" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
+            "gzip" | "autoindex" | "proxy_intercept_errors" if node.argument(1) == "off" => {}
+            _ if super::cache::tell_of_cache(self, node) => {}
             _ => self.draft.tell_by(FATES, node, 1),
         }
     }
