@@ -139,8 +139,9 @@ impl FieldName {
 
 const _: () = assert!((FieldName::XForwardedOther as usize) < FieldName::COUNT);
 
-/// Never removed because Connection names it: framing, identity and what we set ourselves. A client that could
-/// strip these from a request would decide what the server believes of it (CVE-2022-31813).
+/// Never removed because Connection names it: framing, identity, what we set ourselves, and what caches go by. A client that could
+/// strip these from a request would decide what the server believes of it (CVE-2022-31813); an answer without its Cache-Control or Vary
+/// would be stored for all.
 const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::Host,
     FieldName::ContentLength,
@@ -158,6 +159,10 @@ const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::XRealIp,
     FieldName::ClientCert,
     FieldName::ClientCertChain,
+    FieldName::CacheControl,
+    FieldName::Vary,
+    FieldName::Expires,
+    FieldName::Age,
 ]);
 
 /// Fields with one value, which are strange when repeated. Where that is dangerous it is refused (Host, Content-Length).

@@ -1,0 +1,248 @@
+//! The cache of a worker's clients: between requests and servers (stage cache). What may be stored and served decides `weir-cache`; the store
+//! is shared by all workers ([`weir_cache::Store`]). docs/semantics.md §23.
+//!
+//! A request of a route with `cache` is looked up ([`consult`]) before it would be forwarded. What may be used is sent at once ([`serve`]). Else it
+//! waits ([`Waits`]) for what is fetched ([`fetch`]): an exchange of a connection without a socket, so that every rule of a request (deadlines, repetition,
+//! fall-backs, mail) holds for it without being written twice. All requests of this worker that want the same wait for one fetch. What comes
+//! is judged by its head: it is collected at the server's pace, and its readers are sent what is there as fast as each of them takes it; or
+//! it is not for the store, and goes to the one who asked first as any answer would ([`Follows`]), while the others ask for themselves.
+//!
+//! What is complete is stored a moment later, when nothing has come on its connection that nobody asked for (`PROOF_US`): with a server that
+//! is out of step an answer may be somebody else's, and a cache would give it to all. When a connection is doubted later, what it has
+//! brought since it was last known to be in step is withdrawn.
+//!
+//! Invariants: each fetch has a connection of its own, and is in `by_name` while others may join it; who waits has a deadline of its
+//! own. Bounds: bytes as the store says, readers as there are clients, fetches as `queue` and connections bound requests.
+
+mod change;
+mod consult;
+pub(crate) mod fetch;
+pub(crate) mod fetched;
+pub(crate) mod readers;
+mod seen;
+mod serve;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use weir_cache::{CacheStatus, FillName, Forward, Object};
+
+pub(super) use self::change::Change;
+pub(super) use self::consult::{consult, look_up_again};
+pub(super) use self::fetch::Fetch;
+use self::seen::Asked;
+pub(super) use self::serve::pump_all;
+use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::client::answer::Answers;
+use crate::client::connections::Connections;
+use crate::context::Context;
+use crate::cross::answer::{AnswerHead, Source};
+use crate::plan::{CacheRules, ToldTo};
+use crate::request::pending_request::ExchangeId;
+
+/// How often a request joins others before it is asked for alone.
+const TURNS_MAX: u8 = 2;
+
+/// What the cache has to do with an exchange.
+#[derive(Debug)]
+pub(super) enum Caching {
+    /// It fetches something for the store, and has no client.
+    Fetches(Box<Fetch>),
+    /// It waits for what is fetched.
+    Waits(Box<Waits>),
+    /// Its client is sent the body of a stored answer, or of one that is being fetched.
+    Sends(Box<Sends>),
+    /// It gets an answer that is fetched as that comes.
+    Follows(Box<Follows>),
+    /// It goes to a server by itself.
+    Passes(Box<Passes>),
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waits {
+    /// For this; None: for what another worker fetches, or to be looked up again.
+    by: Option<ExchangeId>,
+    key: Arc<[u8]>,
+    asked: Arc<Asked>,
+    rules: Arc<CacheRules>,
+    /// Why it was not answered from the store.
+    why: Forward,
+    /// It did not ask first.
+    collapsed: bool,
+    /// How often it has waited.
+    turns: u8,
+    /// It is forwarded by itself when it is looked at again.
+    goes_alone: bool,
+}
+
+/// A body on its way to a client.
+#[derive(Debug)]
+pub(super) struct Sends {
+    body: Body,
+    /// Position of the next byte.
+    at: u64,
+    /// Position behind the last byte; None: where it ends is not known yet.
+    end: Option<u64>,
+}
+
+/// Where the bytes of a body are.
+#[derive(Debug)]
+enum Body {
+    /// It is being fetched.
+    Fetched(ExchangeId),
+    /// It is complete.
+    Stored(Arc<Object>),
+}
+
+/// Who gets an answer as it comes.
+#[derive(Debug)]
+pub(super) struct Follows {
+    /// Of this.
+    by: ExchangeId,
+}
+
+/// A request that a server answers itself.
+#[derive(Debug)]
+pub(super) struct Passes {
+    /// What it says in Cache-Status; None: nobody is told.
+    status: Option<CacheStatus>,
+    /// What its answer makes invalid; None: nothing.
+    change: Option<Change>,
+}
+
+/// By the name of what is fetched.
+type Named<T> = HashMap<FillName, T, BuildHasherDefault<DefaultHasher>>;
+
+/// What is fetched, and who is to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Caches {
+    /// Fetches, each of which has a connection.
+    pub(super) fetches: usize,
+    /// Those that others may join.
+    by_name: Named<ExchangeKey>,
+    /// Requests that wait for what other workers fetch.
+    parked: Named<Vec<ExchangeId>>,
+    /// Requests to be looked up again.
+    to_ask: VecDeque<ExchangeId>,
+    /// Clients who may be sent more.
+    to_pump: Vec<(ClientKey, u32)>,
+}
+
+impl Connections {
+    /// Whether an exchange fetches something for the store.
+    #[inline]
+    pub(super) fn is_fetch(&self, slot: ExchangeKey) -> bool {
+        matches!(self.exchange(slot).caching, Some(Caching::Fetches(_)))
+    }
+
+    /// Whether no server has an exchange because of the cache: another one fetches, or it has all.
+    pub(super) fn is_with_cache(&self, slot: ExchangeKey) -> bool {
+        match &self.exchange(slot).caching {
+            Some(Caching::Waits(_) | Caching::Sends(_) | Caching::Follows(_)) => true,
+            Some(Caching::Fetches(fetch)) => fetch.is_complete(),
+            Some(Caching::Passes(_)) | None => false,
+        }
+    }
+
+    /// The first exchange of a connection may be sent more from the store.
+    #[inline]
+    pub(super) fn may_pump(&mut self, index: ClientKey) {
+        let Some(slot) = self.at(index).codec.current() else { return };
+        if matches!(self.exchange(slot).caching, Some(Caching::Sends(_))) {
+            let generation = self.conns.generation(index);
+            self.caches.to_pump.push((index, generation));
+            self.mark(index);
+        }
+    }
+
+    /// The exchange that a server's news of a fetch concern in the access log and in what is held up: the first that has asked.
+    pub(super) fn reader_of(&self, slot: ExchangeKey) -> ExchangeKey {
+        match &self.exchange(slot).caching {
+            Some(Caching::Fetches(fetch)) => {
+                let mut readers = fetch.readers.iter().filter(|id| self.holds(**id));
+                readers.next().map_or(slot, |id| id.index)
+            }
+            _ => slot,
+        }
+    }
+
+    /// The request that a fetch was made of, if it waits for it still.
+    fn asker_of(&self, slot: ExchangeKey) -> Option<ExchangeId> {
+        let Some(Caching::Fetches(fetch)) = &self.exchange(slot).caching else { return None };
+        fetch.readers.iter().copied().find(|id| {
+            let is_first = |slot| matches!(&self.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
+            self.holds(*id) && is_first(id.index)
+        })
+    }
+
+    /// The fetch whose answer an exchange gets as it comes.
+    pub(super) fn source_of(&self, slot: ExchangeKey) -> ExchangeKey {
+        match &self.exchange(slot).caching {
+            Some(Caching::Follows(follows)) if self.holds(follows.by) => follows.by.index,
+            _ => slot,
+        }
+    }
+
+    /// What is being fetched for the store, or is not proved yet.
+    pub(crate) fn fetches(&self) -> usize {
+        self.caches.fetches
+    }
+
+    /// Whether some request is to be looked up again.
+    pub(super) fn has_to_look_up(&self) -> bool {
+        !self.caches.to_ask.is_empty()
+    }
+}
+
+/// The final answer of an exchange that has to do with the cache begins, and comes from a server or from here.
+pub(super) fn begin_passing(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    source: Source,
+    head: &AnswerHead<'_>,
+    cx: &mut Context,
+) {
+    let exchange = answers.conns.exchange_mut(slot);
+    let passes = match exchange.caching.take() {
+        Some(Caching::Passes(passes)) => passes,
+        other => {
+            exchange.caching = other;
+            return answers.begin_answer(slot, source, head, cx);
+        }
+    };
+    let is_from_server = matches!(source, Source::Server(_));
+    if let (Some(change), Some(store), true) = (&passes.change, &cx.cache, is_from_server) {
+        change.invalidate(&head.parts, store);
+    }
+    fetched::begin_with(answers, slot, source, head, passes.status.filter(|_| is_from_server), cx);
+}
+
+/// What a client is told of what the cache did; None: nothing.
+fn told(
+    rules: &CacheRules,
+    status: CacheStatus,
+    conns: &Connections,
+    index: ClientKey,
+    cx: &Context,
+) -> Option<CacheStatus> {
+    let is_told = match rules.told {
+        ToldTo::Nobody => false,
+        ToldTo::Trusted => cx.plan.client.trusts(conns.at(index).peer),
+        ToldTo::Everybody => true,
+    };
+    is_told.then_some(status)
+}
+
+/// The value of Cache-Status.
+fn status_text(status: &CacheStatus) -> Vec<u8> {
+    let mut text = Vec::with_capacity(48);
+    status.put(&mut text);
+    text
+}
+
+/// Unix time in seconds.
+fn wall_s(cx: &Context) -> u64 {
+    u64::try_from(cx.wall_s()).unwrap_or(0)
+}

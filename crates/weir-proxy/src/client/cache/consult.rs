@@ -1,0 +1,385 @@
+//! Requests in front of the store: what is there, whether it may be used, and what is done when it may not (stage cache).
+//!
+//! Called where a request would be forwarded, and again for those that have waited in vain. Who is not answered from the store goes on as
+//! without a cache, or waits for a fetch. What a client could do to go past the cache is bounded: whatever he says, what was confirmed within
+//! a second is not asked for again, and all who want the same at a time are one request for its server. RFC 9111 §4, §5.2.1.
+
+use std::sync::Arc;
+
+use weir_cache::{
+    Begun, Bypass, CacheStatus, Fill, Forward, Object, Place, REVALIDATE_AGAIN_US, Reason, Request, Served,
+    ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage, key, may_wait,
+};
+use weir_http::{FieldName, Fields, Method, RequestHead};
+
+use super::fetch::{self, Wanted};
+use super::seen::{Asked, Seen};
+use super::{Caching, Change, Passes, TURNS_MAX, Waits, readers, serve, told};
+use crate::base::keys::ExchangeKey;
+use crate::cause::Cause;
+use crate::client::Clients;
+use crate::client::answer::Answers;
+use crate::client::connection::{KeptRequest, NO_WORKER, Phase};
+use crate::context::Context;
+use crate::cross::router::Requests;
+use crate::plan::CacheRules;
+use crate::request::client_address::client_scheme;
+use crate::request::pending_request::ExchangeId;
+use crate::request::rules::Ruled;
+
+/// What becomes of a request.
+enum Verdict {
+    /// It is answered by what is stored, which is stale with `is_stale`, and fetched anew meanwhile with `is_renewed`.
+    Use { object: Arc<Object>, is_stale: bool, is_renewed: bool },
+    /// It waits for what is fetched; `stale` is what is validated by that.
+    Fetch { stale: Option<Arc<Object>>, why: Forward },
+    /// It is forwarded by itself.
+    Pass { why: Forward, detail: Option<&'static str> },
+    /// It wants nothing but what is stored.
+    Nothing,
+}
+
+/// Decides by what is stored under a key.
+fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, now_us: u64) -> Verdict {
+    let directives = request.directives();
+    let (why, stale) = match store.find(key, request, now_us) {
+        Some(found) => {
+            let object = found.object;
+            match judge_usage(&found.terms, &directives, &rules.options, now_us, object.checked_us()) {
+                Usage::Fresh => return Verdict::Use { object, is_stale: false, is_renewed: false },
+                Usage::StaleAccepted => return Verdict::Use { object, is_stale: true, is_renewed: false },
+                Usage::StaleWhileRevalidate => {
+                    // One question at a time, and not again at once when that has failed.
+                    let is_renewed = object.check(now_us, REVALIDATE_AGAIN_US);
+                    return Verdict::Use { object, is_stale: true, is_renewed };
+                }
+                Usage::GatewayTimeout => return Verdict::Nothing,
+                Usage::Validate(Reason::Request) => {
+                    if is_fresh(&found.terms, now_us) {
+                        object.check(now_us, REVALIDATE_AGAIN_US);
+                    }
+                    (Forward::Request, Some(object))
+                }
+                Usage::Validate(_) => (Forward::Stale, Some(object)),
+            }
+        }
+        None if store.variants(key).is_empty() => (Forward::UriMiss, None),
+        None => (Forward::VaryMiss, None),
+    };
+    if !may_wait(&directives) {
+        Verdict::Nothing
+    } else if directives.no_store {
+        Verdict::Pass { why, detail: Some("request-no-store") }
+    } else if request.head.method == Method::Head || stale.is_none() && request.has(FieldName::Range) {
+        Verdict::Pass { why, detail: None }
+    } else {
+        Verdict::Fetch { stale, why }
+    }
+}
+
+/// Whether answers of an upstream can be for all: its servers are those of the configuration, and its connections and sessions nobody's own.
+fn is_for_all(upstream: usize, cx: &Context) -> bool {
+    let is_own = cx.is_anywhere(upstream as u16) || cx.is_private(upstream as u16);
+    !is_own && cx.plan.upstreams[upstream].sticky.is_none()
+}
+
+/// What the cache makes of a request. True: it is answered, or waits; else it is to be forwarded.
+#[inline]
+pub(in crate::client) fn consult(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    upstream: usize,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
+    let rules = clients.answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache);
+    match (rules.cloned(), cx.cache.clone()) {
+        (Some(rules), Some(store)) if is_for_all(upstream, cx) => {
+            look_up(clients, slot, upstream, (head, fields, bytes), rules, &store, to, cx)
+        }
+        _ => false,
+    }
+}
+
+fn look_up(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    upstream: usize,
+    came: (&RequestHead, &Fields, &[u8]),
+    rules: Arc<CacheRules>,
+    store: &Store,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
+    let (head, fields, bytes) = came;
+    let answers = &mut clients.answers;
+    let exchange = answers.conns.exchange(slot);
+    let (conn, ruled) = (answers.conns.at(exchange.conn), exchange.ruled.as_deref());
+    let plan = Arc::clone(&cx.plan);
+    let Ok(seen) = Seen::of(ruled, plan.client.trusts(conn.peer), came) else {
+        return pass(answers, slot, &rules, CacheStatus::bypassed(Bypass::Rewritten), None, Served::Bypass, cx);
+    };
+    let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
+    let is_sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &plan.client).sealed;
+    let scheme: &'static [u8] = if is_sealed { b"https" } else { b"http" };
+    let upstream_name = plan.upstreams[upstream].name.as_bytes();
+    let path = ruled.and_then(Ruled::path).unwrap_or_else(|| head.path.of(bytes));
+    let place = Place { upstream: upstream_name, scheme, authority: head.authority.of(bytes), path };
+    if let Some(why) = bypass(request, &rules.options) {
+        let change = Change::of(place, scheme, &rules, head.method);
+        return pass(answers, slot, &rules, CacheStatus::bypassed(why), change, Served::Bypass, cx);
+    }
+    let key = key(place, &rules.keys, request);
+    match judge(store, &key, request, &rules, cx.now_us) {
+        Verdict::Use { object, is_stale, is_renewed: false } => {
+            use_stored(answers, slot, &object, is_stale, request, &rules, store, cx);
+        }
+        verdict => {
+            let kept =
+                KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+            let asked = Arc::new(Asked { kept, seen });
+            let (why, collapsed) = (Forward::UriMiss, false);
+            let waits = Waits { by: None, key: key.into(), asked, rules, why, collapsed, turns: 0, goes_alone: false };
+            return do_as_judged(clients, slot, verdict, waits, store, to, cx);
+        }
+    }
+    true
+}
+
+/// A request is answered by what is stored.
+fn use_stored(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    object: &Arc<Object>,
+    is_stale: bool,
+    request: Request<'_>,
+    rules: &CacheRules,
+    store: &Store,
+    cx: &mut Context,
+) {
+    let is_head = request.head.method == Method::Head;
+    let bytes = if is_head { 0 } else { object.body_bytes() };
+    store.count_served(if is_stale { Served::Stale } else { Served::Hit }, bytes, cx.worker.into());
+    let status = CacheStatus { hit: true, ..CacheStatus::default() };
+    serve::serve(answers, slot, object, request, rules, status, cx);
+}
+
+/// Does with a request what was decided. True: it is answered, or waits; else it is to be forwarded.
+fn do_as_judged(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    verdict: Verdict,
+    mut waits: Waits,
+    store: &Store,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
+    match verdict {
+        Verdict::Use { object, is_stale, is_renewed } => {
+            let renewal = if is_renewed { begin_renewal(clients, slot, &object, &waits, store, cx) } else { None };
+            let request = waits.asked.request();
+            use_stored(&mut clients.answers, slot, &object, is_stale, request, &waits.rules, store, cx);
+            if let Some((fetch, ruled)) = renewal {
+                fetch::ask(clients, fetch, &ruled, to, cx);
+            }
+            true
+        }
+        Verdict::Nothing => {
+            store.count_served(Served::Miss, 0, cx.worker.into());
+            clients.answers.fail_exchange(slot, Cause::OnlyIfCached, cx);
+            true
+        }
+        Verdict::Pass { why, detail } => {
+            let status = CacheStatus { forward: Some(why), detail, ..CacheStatus::default() };
+            pass(&mut clients.answers, slot, &waits.rules, status, None, Served::Miss, cx)
+        }
+        Verdict::Fetch { stale, why } => {
+            waits.why = why;
+            wait(clients, slot, waits, stale, store, to, cx)
+        }
+    }
+}
+
+/// What is stale is fetched anew, while clients still get it; None: somebody does already.
+fn begin_renewal(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    object: &Arc<Object>,
+    waits: &Waits,
+    store: &Store,
+    cx: &mut Context,
+) -> Option<(ExchangeKey, Box<Ruled>)> {
+    let request = waits.asked.request();
+    let Begun::Owner(fill) = store.begin_fill(&waits.key, request, cx.worker.into(), cx.now_us) else { return None };
+    let (key, asked, rules) = (Arc::clone(&waits.key), Arc::clone(&waits.asked), Arc::clone(&waits.rules));
+    let wanted = Wanted { key, asked, rules, stale: Some(Arc::clone(object)) };
+    let exchange = clients.answers.conns.exchange(slot);
+    let (index, ruled) = (exchange.conn, exchange.ruled.clone()?);
+    Some((fetch::open(&mut clients.answers, index, wanted, fill, true, cx), ruled))
+}
+
+/// A request goes to a server by itself: always false.
+fn pass(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    rules: &CacheRules,
+    status: CacheStatus,
+    change: Option<Change>,
+    served: Served,
+    cx: &Context,
+) -> bool {
+    if let Some(store) = &cx.cache {
+        store.count_served(served, 0, cx.worker.into());
+    }
+    let status = told(rules, status, &answers.conns, answers.conns.exchange(slot).conn, cx);
+    let is_something = status.is_some() || change.is_some();
+    answers.conns.exchange_mut(slot).caching =
+        is_something.then(|| Caching::Passes(Box::new(Passes { status, change })));
+    false
+}
+
+/// Who fetches what a request wants.
+enum Fetcher {
+    /// This worker already.
+    Here(ExchangeKey),
+    /// Another worker.
+    Elsewhere(weir_cache::FillName),
+    /// This worker, from now on; `is_joinable`: others may wait for it.
+    Now { fill: Fill, is_joinable: bool },
+    /// Nobody: answers of its key are for one each.
+    Nobody,
+}
+
+fn fetcher(answers: &Answers, waits: &Waits, is_stale: bool, store: &Store, cx: &Context) -> Fetcher {
+    let request = waits.asked.request();
+    let lone = || Fetcher::Now { fill: store.lone_fill(&waits.key), is_joinable: false };
+    // Whoever has credentials may get what is for him alone: nobody waits for that.
+    if waits.turns >= TURNS_MAX || request.has(FieldName::Authorization) {
+        return lone();
+    }
+    match store.begin_fill(&waits.key, request, cx.worker.into(), cx.now_us) {
+        Begun::Owner(fill) => Fetcher::Now { fill, is_joinable: true },
+        Begun::HitForMiss if is_stale => lone(),
+        Begun::HitForMiss => Fetcher::Nobody,
+        Begun::Waiting { worker, name } if worker == usize::from(cx.worker) => {
+            fetch::joinable(&answers.conns, name, &waits.key).map_or_else(lone, Fetcher::Here)
+        }
+        Begun::Waiting { name, .. } => Fetcher::Elsewhere(name),
+    }
+}
+
+/// A request waits for what is fetched already, or for what is fetched for it. `stale`: what is validated by that. True: it does; else it is
+/// to be forwarded.
+fn wait(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    mut waits: Waits,
+    stale: Option<Arc<Object>>,
+    store: &Store,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
+    let answers = &mut clients.answers;
+    let fetcher = fetcher(answers, &waits, stale.is_some(), store, cx);
+    if let Fetcher::Nobody = fetcher {
+        let status = CacheStatus { forward: Some(waits.why), detail: Some("hit-for-miss"), ..CacheStatus::default() };
+        return pass(answers, slot, &waits.rules, status, None, Served::HitForMiss, cx);
+    }
+    begin_waiting(answers, slot, waits.asked.kept.upstream, cx);
+    let id = answers.conns.exchange_id(slot, cx);
+    match fetcher {
+        Fetcher::Here(fetch) => {
+            waits.collapsed = true;
+            waits.by = Some(answers.conns.exchange_id(fetch, cx));
+            answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
+            fetch::add_reader(answers, fetch, id);
+            readers::share_late(answers, fetch, id, cx);
+        }
+        Fetcher::Elsewhere(name) => {
+            waits.collapsed = true;
+            waits.by = None;
+            answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
+            answers.conns.caches.parked.entry(name).or_default().push(id);
+        }
+        Fetcher::Now { fill, is_joinable } => {
+            let (key, asked, rules) = (Arc::clone(&waits.key), Arc::clone(&waits.asked), Arc::clone(&waits.rules));
+            let exchange = answers.conns.exchange(slot);
+            let (index, ruled) = (exchange.conn, exchange.ruled.clone().unwrap_or_default());
+            let fetch = fetch::open(answers, index, Wanted { key, asked, rules, stale }, fill, is_joinable, cx);
+            waits.by = Some(answers.conns.exchange_id(fetch, cx));
+            answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
+            fetch::add_reader(answers, fetch, id);
+            fetch::ask(clients, fetch, &ruled, to, cx);
+        }
+        Fetcher::Nobody => {}
+    }
+    true
+}
+
+/// From now on a request waits, if it does not yet: for no server of its own.
+fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: &Context) {
+    let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
+    let exchange = answers.conns.exchange_mut(slot);
+    if exchange.phase() != Phase::Waiting {
+        exchange.enter(Phase::Waiting);
+        (exchange.patience_us, exchange.deadline_us) = (patience_us, cx.now_us + patience_us);
+        answers.records.forwarded(slot, upstream, || None, cx);
+    }
+    let exchange = answers.conns.exchange_mut(slot);
+    (exchange.asked, exchange.server_conn) = (NO_WORKER, None);
+}
+
+/// Looks up again one of the requests that have waited in vain. False: there is none.
+pub(in crate::client) fn look_up_again(clients: &mut Clients, to: &mut Requests<'_>, cx: &mut Context) -> bool {
+    let Some(id) = clients.answers.conns.caches.to_ask.pop_front() else { return false };
+    let Some(waits) = readers::take_waits(&mut clients.answers, id) else { return true };
+    let slot = id.index;
+    let index = clients.answers.conns.exchange(slot).conn;
+    let generation = clients.answers.conns.conns.generation(index);
+    if clients.answers.conns.at(index).is_given_up() {
+        clients.answers.end_given_up(slot, cx);
+        return true;
+    }
+    again(clients, slot, *waits, to, cx);
+    if clients.answers.conns.knows((index, generation)) {
+        clients.answers.conns.arm(index, cx);
+    }
+    true
+}
+
+fn again(clients: &mut Clients, slot: ExchangeKey, waits: Waits, to: &mut Requests<'_>, cx: &mut Context) {
+    let asked = Arc::clone(&waits.asked);
+    let goes = match cx.cache.clone() {
+        Some(store) if !waits.goes_alone => {
+            let verdict = judge(&store, &waits.key, asked.request(), &waits.rules, cx.now_us);
+            let turns = waits.turns.saturating_add(1);
+            !do_as_judged(clients, slot, verdict, Waits { turns, ..waits }, &store, to, cx)
+        }
+        _ => {
+            let detail = Some("hit-for-miss");
+            let status = CacheStatus { forward: Some(waits.why), detail, ..CacheStatus::default() };
+            !pass(&mut clients.answers, slot, &waits.rules, status, None, Served::HitForMiss, cx)
+        }
+    };
+    if goes {
+        let KeptRequest { head, fields, bytes, upstream } = &asked.kept;
+        let answers = &mut clients.answers;
+        answers.conns.exchange_mut(slot).asked = cx.worker;
+        clients.asks.forward(answers, slot, *upstream, head, fields, bytes, &[], None, to, cx);
+    }
+}
+
+/// What another worker has fetched for a request has failed: it hears why, or gets what is stored if that is allowed.
+pub(super) fn failed_elsewhere(answers: &mut Answers, reader: ExchangeId, cause: Cause, cx: &mut Context) {
+    let Some(waits) = readers::take_waits(answers, reader) else { return };
+    let found = cx.cache.as_ref().and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
+    let stale = found.filter(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us));
+    readers::put_back(answers, reader, waits);
+    match stale {
+        Some(found) => readers::give_stored(answers, vec![reader], &found.object, Some(None), cx),
+        None => readers::fail_reader(answers, reader, cause, cause.retry_after_s(), cx),
+    }
+}

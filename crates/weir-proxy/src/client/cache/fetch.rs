@@ -1,0 +1,309 @@
+//! What is fetched for the store: exchanges without a client, and who waits for them (stage cache).
+//!
+//! A fetch is asked like any request, by the rules of who has asked for it first, but without what only that client wants to have of the
+//! answer. It has a connection without a socket, whose timer ends it as it would end a request; what a server says to it is heard in
+//! `fetched.rs`. When nobody waits for it any more it is given up, unless most of it is there. What two workers fetch at a time the store's
+//! registry tells apart: a request whose answer another worker fetches waits here until that says that it is over, and is looked up again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weir_cache::{
+    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Terms, accept_encoding, is_kept_from_fetches,
+};
+
+use super::seen::Asked;
+use super::serve;
+use super::{Body, Caching, fetched};
+use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::cause::Cause;
+use crate::client::Clients;
+use crate::client::answer::Answers;
+use crate::client::connection::{ClientConn, KeptRequest, NO_WORKER, Phase, Reading, ReplyConstraints};
+use crate::client::connections::Connections;
+use crate::context::Context;
+use crate::cross::mail::{Cancellation, Mail};
+use crate::cross::router::Requests;
+use crate::plan::CacheRules;
+use crate::request::pending_request::ExchangeId;
+use crate::request::rules::{Fetching, Ruled};
+
+/// With less to come a fetch goes on for nobody.
+const LEFT_BYTES_MAX: u64 = 1 << 20;
+
+/// What is to be fetched.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) key: Arc<[u8]>,
+    pub(super) asked: Arc<Asked>,
+    pub(super) rules: Arc<CacheRules>,
+    /// What is validated.
+    pub(super) stale: Option<Arc<Object>>,
+}
+
+/// Something that is fetched.
+#[derive(Debug)]
+pub(in crate::client) struct Fetch {
+    pub(super) wanted: Wanted,
+    /// What the store knows of it; None: others may fetch the same again.
+    pub(super) fill: Option<Fill>,
+    /// Who waits for it or gets it. Some may be gone.
+    pub(super) readers: Vec<ExchangeId>,
+    pub(super) stage: Stage,
+    /// When it was asked.
+    pub(super) requested_us: u64,
+    /// Nobody waits for it, nor did at first.
+    pub(super) is_background: bool,
+}
+
+/// How far a fetch is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Its answer has not come.
+    Asked,
+    /// Its body is collected.
+    Collects(Box<Collected>),
+    /// A server has said that what is stored is the same still.
+    Confirmed(Box<Pending>),
+    /// It is complete, and stored when nothing comes behind it.
+    Proves(Box<Pending>),
+    /// It goes to its readers as it comes.
+    Passes,
+    /// Its body is nobody's.
+    Ends(After),
+}
+
+/// What becomes of the readers at the end of an answer that nobody gets.
+#[derive(Debug)]
+pub(super) enum After {
+    /// They have all they get.
+    Nothing,
+    /// They get what is stored, which was confirmed.
+    Use(Arc<Object>),
+    /// They are looked up again.
+    Anew,
+    /// It was no answer to what was asked.
+    Bad,
+}
+
+/// An answer whose body is collected.
+#[derive(Debug)]
+pub(super) struct Collected {
+    pub(super) body: Collector,
+    pub(super) terms: Terms,
+    pub(super) lines: Arc<[u8]>,
+    pub(super) selector: Selector,
+    pub(super) tags: Vec<Vec<u8>>,
+    pub(super) source: SourceMark,
+    /// As its head says.
+    pub(super) length: Option<u64>,
+}
+
+impl Fetch {
+    /// No server has it any more.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::Proves(_))
+    }
+}
+
+/// The fetch of an exchange that is one.
+///
+/// # Panics
+/// It is none.
+pub(super) fn of(conns: &mut Connections, slot: ExchangeKey) -> &mut Fetch {
+    match &mut conns.exchange_mut(slot).caching {
+        Some(Caching::Fetches(fetch)) => fetch,
+        other => panic!("no fetch: {other:?}"),
+    }
+}
+
+impl Connections {
+    /// What has come of a body that is being fetched from a position on, as far as it lies in one piece; nothing of one that is gone.
+    pub(super) fn collected(&self, id: ExchangeId, at: u64) -> &[u8] {
+        if !self.holds(id) {
+            return &[];
+        }
+        match &self.exchange(id.index).caching {
+            Some(Caching::Fetches(fetch)) => match &fetch.stage {
+                Stage::Collects(collected) => collected.body.from(at),
+                _ => &[],
+            },
+            _ => &[],
+        }
+    }
+}
+
+/// Begins to fetch something for a client's request. `is_joinable`: others of this worker may wait for it.
+pub(super) fn open(
+    answers: &mut Answers,
+    index: ClientKey,
+    wanted: Wanted,
+    fill: Fill,
+    is_joinable: bool,
+    cx: &Context,
+) -> ExchangeKey {
+    let conns = &mut answers.conns;
+    let parent = conns.at(index);
+    let mut conn = ClientConn::new(0, SocketAddr::new(parent.peer, parent.port), cx.now_us);
+    conn.listener = u32::MAX;
+    conn.flags.sealed = parent.flags.sealed;
+    conn.flags.fetches = true;
+    conn.shown.clone_from(&parent.shown);
+    conn.read_as(Reading::Closing);
+    let (conn, _) = conns.conns.insert(conn);
+    conns.caches.fetches += 1;
+    let want = ReplyConstraints { close: true, ..ReplyConstraints::default() };
+    let slot = conns.push(conn, want, cx);
+    if is_joinable {
+        conns.caches.by_name.insert(fill.name(), slot);
+    }
+    let (stage, requested_us) = (Stage::Asked, cx.now_us);
+    let fetch = Fetch { wanted, fill: Some(fill), readers: Vec::new(), stage, requested_us, is_background: true };
+    conns.exchange_mut(slot).caching = Some(Caching::Fetches(Box::new(fetch)));
+    slot
+}
+
+/// What this worker fetches under a name and for this key, and others may join.
+pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8]) -> Option<ExchangeKey> {
+    let slot = *conns.caches.by_name.get(&name)?;
+    match &conns.exchange(slot).caching {
+        Some(Caching::Fetches(fetch)) => (*fetch.wanted.key == *key).then_some(slot),
+        _ => None,
+    }
+}
+
+/// Somebody waits for it.
+pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId) {
+    let fetch = of(&mut answers.conns, slot);
+    fetch.readers.push(reader);
+    fetch.is_background = false;
+}
+
+/// Asks a server for it, by what the first who wants it has asked. It may be over at once.
+pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &mut Requests<'_>, cx: &mut Context) {
+    let fetch = of(&mut clients.answers.conns, slot);
+    let request = fetch.wanted.asked.request();
+    let kept_from = request.fields.as_slice().iter().filter(|field| is_kept_from_fetches(field.known));
+    let mut removed: Vec<Vec<u8>> = kept_from.map(|field| field.name.of(request.input).to_vec()).collect();
+    removed.push(b"Accept-Encoding".to_vec());
+    let mut added: Vec<(&'static [u8], Vec<u8>)> =
+        vec![(b"Accept-Encoding", accept_encoding(request).as_bytes().to_vec())];
+    let conditions = fetch.wanted.stale.as_ref().map(|stale| serve::conditions(stale, cx)).unwrap_or_default();
+    let is_conditional = !conditions.is_empty();
+    added.extend(conditions);
+    let ruled = ruled.fetching(Fetching { removed, added, is_conditional });
+    let KeptRequest { head, fields, bytes, upstream } = fetch.wanted.asked.kept.clone();
+    let exchange = clients.answers.conns.exchange_mut(slot);
+    exchange.ruled = Some(ruled);
+    let index = exchange.conn;
+    let generation = clients.answers.conns.conns.generation(index);
+    clients.asks.forward(&mut clients.answers, slot, upstream, &head, &fields, &bytes, &[], None, to, cx);
+    if clients.answers.conns.knows((index, generation)) {
+        clients.answers.conns.arm(index, cx);
+    }
+}
+
+/// A fetch is over: its connection goes, and other workers that wait for it are told; of its failure with `failure`. Gives back what it was.
+///
+/// # Panics
+/// It is none.
+pub(super) fn close(answers: &mut Answers, slot: ExchangeKey, failure: Option<Cause>, cx: &mut Context) -> Box<Fetch> {
+    withdraw_name(&mut answers.conns, slot, failure, cx);
+    answers.release(slot);
+    let exchange = answers.conns.exchange_mut(slot);
+    let index = exchange.conn;
+    let Some(Caching::Fetches(fetch)) = exchange.caching.take() else { panic!("no fetch") };
+    answers.conns.pop(index);
+    let conn = answers.conns.remove(index);
+    answers.conns.caches.fetches -= 1;
+    if conn.flags.has_pool {
+        cx.post(cx.worker, Mail::Gone { client: index });
+    }
+    fetch
+}
+
+/// Nobody joins a fetch any more, and others may fetch the same. Workers that wait for it are told so, or of its failure.
+pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure: Option<Cause>, cx: &mut Context) {
+    let Some(fill) = of(conns, slot).fill.take() else { return };
+    let name = fill.name();
+    if conns.caches.by_name.get(&name) == Some(&slot) {
+        conns.caches.by_name.remove(&name);
+    }
+    for worker in fill.end().iter() {
+        if worker != usize::from(cx.worker) {
+            cx.post(worker as u16, Mail::Fetched { name, failure });
+        }
+    }
+}
+
+/// A request is not waiting for a fetch any more, or has what it gets of it: its client has left, or its time is over. A fetch that nobody
+/// waits for is given up, unless most of it is there.
+pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, hard: bool, cx: &mut Context) {
+    if !answers.conns.holds(by) || !answers.conns.is_fetch(by.index) {
+        return;
+    }
+    let fetch = of(&mut answers.conns, by.index);
+    fetch.readers.retain(|id| *id != reader);
+    let goes_on = fetch.is_background
+        || !fetch.readers.is_empty()
+        || match &fetch.stage {
+            Stage::Asked | Stage::Passes => false,
+            Stage::Collects(collected) => collected.length.is_some_and(|length| {
+                let left = length.saturating_sub(collected.body.bytes());
+                left < LEFT_BYTES_MAX || left <= length / 2
+            }),
+            Stage::Confirmed(_) | Stage::Proves(_) | Stage::Ends(_) => true,
+        };
+    if !goes_on {
+        answers.conns.cancel(by.index, hard, cx);
+        close(answers, by.index, None, cx);
+    }
+}
+
+/// The exchange of a client ends before its answer is complete: what that means for the cache.
+pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, hard: bool, cx: &mut Context) {
+    let by = match &answers.conns.exchange(slot).caching {
+        Some(Caching::Waits(waits)) => waits.by,
+        Some(Caching::Follows(follows)) => Some(follows.by),
+        Some(Caching::Sends(sends)) => match sends.body {
+            Body::Fetched(by) => Some(by),
+            Body::Stored(_) => None,
+        },
+        _ => None,
+    };
+    let reader = answers.conns.exchange_id(slot, cx);
+    answers.conns.exchange_mut(slot).caching = None;
+    if let Some(by) = by {
+        left(answers, by, reader, hard, cx);
+    }
+}
+
+/// A worker has lost everything: what it fetched is fetched by nobody, and who waits here is looked up again.
+pub(crate) fn on_worker_lost(answers: &mut Answers) {
+    let mut parked: Vec<ExchangeId> =
+        std::mem::take(&mut answers.conns.caches.parked).into_values().flatten().collect();
+    parked.sort_unstable_by_key(|id| id.index);
+    answers.conns.caches.to_ask.extend(parked);
+}
+
+/// The only one who waits for a fetch has given it up: as long as it is on no connection it need not be asked of a server.
+pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &mut Context) {
+    let Some(Caching::Waits(waits)) = &conns.exchange(slot).caching else { return };
+    let Some(by) = waits.by.filter(|by| conns.holds(*by)) else { return };
+    let Some(Caching::Fetches(fetch)) = &conns.exchange(by.index).caching else { return };
+    let exchange = conns.exchange(by.index);
+    if fetch.readers.len() == 1 && matches!(fetch.stage, Stage::Asked) && exchange.server_conn.is_none() {
+        let worker = exchange.worker();
+        if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
+            cx.post(worker, Mail::Cancel { id: by, what: Cancellation::Waiting });
+        }
+    }
+}
+
+/// Ends a fetch from outside: it fails for all who wait.
+pub(in crate::client) fn cut(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
+    if let Some(slot) = answers.conns.at(index).codec.current() {
+        answers.conns.cancel(slot, false, cx);
+        fetched::fail(answers, slot, Cause::Lost, None, cx);
+    }
+}

@@ -1,0 +1,486 @@
+//! What servers say to fetches: heads decide who gets the answer, bodies are collected, and what is whole is stored once it is proved
+//! (stage cache). RFC 9111 §3, §4.3.3, §4.3.4; RFC 5861.
+
+use std::sync::Arc;
+
+use weir_cache::{
+    Answer, CacheStatus, Collector, Draft, NotKept, NotStored, Object, Selector, Served, ServerFailure, Store, Times,
+    Validators, Vary, is_confirmed, is_sent_on_failure, may_store, put_lines, read_tags, stored_fields, update_lines,
+    url_of,
+};
+use weir_http::{ReplyBody, ReplyParts, Trailers};
+
+use super::fetch::{self, After, Collected, Fetch, Stage};
+use super::serve::{self, go_on_from};
+use super::{Caching, Follows, Sends, readers, status_text, told, wall_s};
+use crate::base::keys::ExchangeKey;
+use crate::base::piece::Piece;
+use crate::cause::Cause;
+use crate::client::answer::Answers;
+use crate::client::connection::{NO_WORKER, Phase};
+use crate::context::Context;
+use crate::cross::answer::{AnswerHead, Source, Stop, mark_of};
+use crate::plan::CacheRules;
+use crate::request::pending_request::ConnId;
+
+/// How long nothing may come behind an answer on its connection before it is stored: a surplus comes at once.
+const PROOF_US: u64 = 10_000;
+
+/// The head of an answer to a fetch.
+pub(in crate::client) fn on_head(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    from: ConnId,
+    head: &AnswerHead<'_>,
+    cx: &mut Context,
+) {
+    if head.parts.status < 200 {
+        // Only to the one who has asked: it may be about him.
+        let asker = answers.conns.asker_of(slot).filter(|asker| answers.conns.is_in(*asker, Phase::Waiting));
+        asker.into_iter().for_each(|asker| answers.answer_interim(asker.index, &head.parts, cx));
+        return;
+    }
+    let exchange = answers.conns.exchange_mut(slot);
+    exchange.enter(Phase::Answering);
+    exchange.server_conn = Some(from);
+    exchange.await_more(cx.now_us);
+    answers.release(slot);
+    readers::end_given_up(answers, slot, cx);
+    let Some(store) = cx.cache.clone() else { return fail(answers, slot, Cause::Lost, None, cx) };
+    let status = head.parts.status;
+    let fetch = fetch::of(&mut answers.conns, slot);
+    let failure = ServerFailure::Status(status);
+    if let Some(stale) = fetch.wanted.stale.clone() {
+        if status == 304 {
+            return not_modified(answers, slot, &stale, from, head, &store, cx);
+        }
+        if is_sent_on_failure(&stale.terms(), failure, cx.now_us) {
+            fetch.stage = Stage::Ends(After::Nothing);
+            readers::use_stored(answers, slot, &stale, Some(status), cx);
+            return;
+        }
+    } else if status == 304 {
+        // Nobody has asked on conditions (docs/hostile.md I9).
+        fetch.stage = Stage::Ends(After::Bad);
+        return;
+    }
+    match judge(fetch, from, head, &store, cx) {
+        Ok(collected) => {
+            store.unmark_hit_for_miss(&fetch.wanted.key);
+            fetch.stage = Stage::Collects(Box::new(collected));
+            readers::share_with_all(answers, slot, cx);
+        }
+        Err(why) => pass_on(answers, slot, from, head, why, &store, cx),
+    }
+}
+
+/// Whether an answer may be stored, and on which terms.
+fn judge(
+    fetch: &Fetch,
+    from: ConnId,
+    head: &AnswerHead<'_>,
+    store: &Store,
+    cx: &Context,
+) -> Result<Collected, &'static str> {
+    let options = &fetch.wanted.rules.options;
+    let times = Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: wall_s(cx) };
+    let answer = Answer::read(head.parts.status, head.parts.fields(), options, times.received_s);
+    let request = fetch.wanted.asked.request();
+    let terms = may_store(request, &answer, head.body, options, &times).map_err(|why| {
+        store.count_not_stored(why);
+        why.word()
+    })?;
+    let selector = match &answer.vary {
+        Vary::Names(names) => Selector::of(names, request),
+        Vary::Anything => return Err(NotStored::VaryAny.word()),
+    };
+    let tags = tags_of(&fetch.wanted.rules, &head.parts)?;
+    let length = match head.body {
+        ReplyBody::Length(length) => Some(length),
+        ReplyBody::None => Some(0),
+        ReplyBody::Chunked | ReplyBody::UntilClose => None,
+    };
+    let body = store.collect(length).map_err(|why| {
+        store.count_not_kept(why);
+        why.word()
+    })?;
+    let mut lines = Vec::with_capacity(answer.field_bytes + 64);
+    put_lines(&mut lines, head.parts.fields(), options, times.received_s);
+    Ok(Collected { body, terms, lines: lines.into(), selector, tags, source: mark_of(from, cx.now_us), length })
+}
+
+fn tags_of(rules: &CacheRules, parts: &ReplyParts<'_>) -> Result<Vec<Vec<u8>>, &'static str> {
+    let mut tags = Vec::new();
+    for field in &rules.tags {
+        let lines: Vec<Vec<u8>> = parts
+            .fields()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(field.name()))
+            .map(|(_, value)| value.into_owned())
+            .collect();
+        // What a purge would not find is not stored.
+        tags.extend(read_tags(*field, lines.iter().map(Vec::as_slice)).map_err(|_| "too-many-tags")?);
+    }
+    tags.sort_unstable();
+    tags.dedup();
+    Ok(tags)
+}
+
+/// What is not for the store goes to the one who has asked for it, as it comes; the others ask each for himself.
+fn pass_on(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    from: ConnId,
+    head: &AnswerHead<'_>,
+    why: &'static str,
+    store: &Store,
+    cx: &mut Context,
+) {
+    let by = answers.conns.exchange_id(slot, cx);
+    let fetch = fetch::of(&mut answers.conns, slot);
+    let is_personal = fetch.wanted.asked.request().has(weir_http::FieldName::Authorization);
+    let mark_us = fetch.wanted.rules.hit_for_miss_us;
+    if !is_personal && mark_us > 0 && fetch.wanted.stale.is_none() {
+        store.mark_hit_for_miss(&fetch.wanted.key, cx.now_us.saturating_add(mark_us));
+    }
+    fetch::withdraw_name(&mut answers.conns, slot, None, cx);
+    let readers = std::mem::take(&mut fetch::of(&mut answers.conns, slot).readers);
+    let mut first = None;
+    for reader in readers {
+        let Some(waits) = readers::take_waits(answers, reader) else { continue };
+        // What was asked in the name of one is for nobody else.
+        if waits.collapsed {
+            readers::look_again(answers, reader, waits, true);
+        } else {
+            first = Some((reader, waits));
+        }
+    }
+    let Some((reader, waits)) = first else {
+        answers.conns.cancel(slot, false, cx);
+        fetch::close(answers, slot, None, cx);
+        return;
+    };
+    readers::count(&waits, Served::Miss, cx);
+    let fetch = fetch::of(&mut answers.conns, slot);
+    fetch.readers.push(reader);
+    fetch.stage = Stage::Passes;
+    let exchange = answers.conns.exchange_mut(slot);
+    (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
+    let index = answers.conns.exchange(reader.index).conn;
+    let status = CacheStatus { forward: Some(waits.why), detail: Some(why), ..CacheStatus::default() };
+    let status = told(&waits.rules, status, &answers.conns, index, cx);
+    answers.conns.exchange_mut(reader.index).caching = Some(Caching::Follows(Box::new(Follows { by })));
+    begin_with(answers, reader.index, Source::Server(from), head, status, cx);
+}
+
+/// Begins an answer that says in Cache-Status what the cache did.
+pub(super) fn begin_with(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    source: Source,
+    head: &AnswerHead<'_>,
+    status: Option<CacheStatus>,
+    cx: &mut Context,
+) {
+    let Some(status) = status else { return answers.begin_answer(slot, source, head, cx) };
+    let text = status_text(&status);
+    let added: Vec<(&[u8], &[u8])> =
+        head.parts.added.iter().copied().chain([(&b"Cache-Status"[..], &text[..])]).collect();
+    answers.begin_answer(slot, source, &AnswerHead { parts: head.parts.with(&added), ..*head }, cx);
+}
+
+/// 304: what is stored is the same still, or is not what was asked about.
+fn not_modified(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    stale: &Arc<Object>,
+    from: ConnId,
+    head: &AnswerHead<'_>,
+    store: &Arc<Store>,
+    cx: &mut Context,
+) {
+    let now_s = wall_s(cx);
+    let fields: Vec<(Vec<u8>, Vec<u8>)> =
+        head.parts.fields().map(|(name, value)| (name.to_vec(), value.into_owned())).collect();
+    let fields = || fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+    let fetch = fetch::of(&mut answers.conns, slot);
+    if !is_confirmed(&stale.validators(now_s), true, &Validators::of(fields(), now_s)) {
+        store.invalidate(url_of(&fetch.wanted.key));
+        fetch.stage = Stage::Ends(After::Anew);
+        return;
+    }
+    stale.check(cx.now_us, 0);
+    let options = &fetch.wanted.rules.options;
+    let times = Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: now_s };
+    let mut lines = Vec::with_capacity(stale.lines().len() + 64);
+    update_lines(&mut lines, stale.lines(), fields(), options, now_s);
+    let answer =
+        Answer::read(stale.stored_terms().status, stored_fields(&lines).chain(age_of(fields())), options, now_s);
+    let request = fetch.wanted.asked.request();
+    let judged = may_store(request, &answer, ReplyBody::Length(stale.body_bytes()), options, &times);
+    let (Ok(terms), Vary::Names(names)) = (judged, &answer.vary) else {
+        // From now on it may not be stored: it was asked for once more, and serves this once.
+        store.invalidate(url_of(&fetch.wanted.key));
+        fetch.stage = Stage::Ends(After::Use(Arc::clone(stale)));
+        return;
+    };
+    let selector = Selector::of(names, request);
+    let draft = Draft {
+        key: &fetch.wanted.key,
+        selector,
+        lines: &lines,
+        terms,
+        tags: stale.tags().to_vec(),
+        source: mark_of(from, cx.now_us),
+    };
+    let refreshed = fetch.fill.as_ref().map(|fill| store.refresh(fill, draft, stale));
+    fetch.stage = match refreshed {
+        Some(Ok(pending)) => Stage::Confirmed(Box::new(pending)),
+        // There is no room for another one of it.
+        _ => Stage::Ends(After::Use(Arc::clone(stale))),
+    };
+}
+
+/// Age is not among stored lines, but says how old the confirmation is.
+fn age_of<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"age"))
+}
+
+/// A piece of the body of a fetch. Whether its source has to stop: never for the store.
+pub(in crate::client) fn on_piece(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    piece: Piece<'_>,
+    cx: &mut Context,
+) -> Option<Stop> {
+    answers.conns.exchange_mut(slot).await_more(cx.now_us);
+    let fetch = fetch::of(&mut answers.conns, slot);
+    match &mut fetch.stage {
+        Stage::Collects(collected) => match collected.body.push(piece.bytes()) {
+            Ok(()) => {
+                for reader in fetch.readers.clone() {
+                    if answers.conns.is_in(reader, Phase::Answering) {
+                        serve::pump(answers, reader.index, cx);
+                    }
+                }
+                None
+            }
+            Err(why) => overflow(answers, slot, piece, why, cx),
+        },
+        Stage::Passes => {
+            let mut stop = None;
+            for reader in fetch.readers.clone() {
+                if answers.conns.is_in(reader, Phase::Answering) {
+                    stop = answers.answer_body(reader.index, Piece::Borrowed(piece.bytes()), cx).or(stop);
+                }
+            }
+            stop
+        }
+        _ => None,
+    }
+}
+
+/// What is fetched turns out to be too large: those who are getting it get what is here of it, and the rest as it comes.
+fn overflow(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    piece: Piece<'_>,
+    why: NotKept,
+    cx: &mut Context,
+) -> Option<Stop> {
+    let by = answers.conns.exchange_id(slot, cx);
+    if let Some(store) = cx.cache.clone() {
+        store.count_not_kept(why);
+        let fetch = fetch::of(&mut answers.conns, slot);
+        let mark_us = fetch.wanted.rules.hit_for_miss_us;
+        if why == NotKept::TooLarge && mark_us > 0 {
+            store.mark_hit_for_miss(&fetch.wanted.key, cx.now_us.saturating_add(mark_us));
+        }
+    }
+    fetch::withdraw_name(&mut answers.conns, slot, None, cx);
+    let fetch = fetch::of(&mut answers.conns, slot);
+    let readers = std::mem::take(&mut fetch.readers);
+    let Stage::Collects(collected) = std::mem::replace(&mut fetch.stage, Stage::Passes) else { return None };
+    let exchange = answers.conns.exchange_mut(slot);
+    let from = exchange.server_conn;
+    (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
+    let mut stop = None;
+    for reader in readers {
+        if let Some(waits) = readers::take_waits(answers, reader) {
+            readers::look_again(answers, reader, waits, true);
+            continue;
+        }
+        if !answers.conns.is_in(reader, Phase::Answering) {
+            continue;
+        }
+        let exchange = answers.conns.exchange_mut(reader.index);
+        let Some(Caching::Sends(sends)) = exchange.caching.take() else { continue };
+        if sends.end.is_some() && sends.end != collected.length {
+            // A part of it, which nobody else sends.
+            answers.answer_failed(reader.index, Cause::Truncated, cx);
+            continue;
+        }
+        exchange.caching = Some(Caching::Follows(Box::new(Follows { by })));
+        exchange.server_conn = from;
+        give_rest(answers, reader.index, &sends, &collected.body, cx);
+        fetch::of(&mut answers.conns, slot).readers.push(reader);
+        stop = answers.answer_body(reader.index, Piece::Borrowed(piece.bytes()), cx).or(stop);
+    }
+    if fetch::of(&mut answers.conns, slot).readers.is_empty() {
+        answers.conns.cancel(slot, false, cx);
+        fetch::close(answers, slot, None, cx);
+        return None;
+    }
+    stop
+}
+
+/// The answer to a fetch is complete.
+pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
+    let fetch = fetch::of(&mut answers.conns, slot);
+    match std::mem::replace(&mut fetch.stage, Stage::Ends(After::Nothing)) {
+        Stage::Collects(collected) => collected_all(answers, slot, *collected, cx),
+        Stage::Confirmed(pending) => {
+            let readers = std::mem::take(&mut fetch.readers);
+            let object = Arc::clone(pending.object());
+            fetch.stage = Stage::Proves(pending);
+            begin_proof(answers, slot, cx);
+            readers::give_stored(answers, readers, &object, None, cx);
+        }
+        Stage::Passes => {
+            for reader in fetch::close(answers, slot, None, cx).readers {
+                if answers.conns.is_in(reader, Phase::Answering) {
+                    answers.conns.exchange_mut(reader.index).caching = None;
+                    answers.answer_end(reader.index, trailers, cx);
+                }
+            }
+        }
+        Stage::Ends(After::Use(object)) => {
+            let readers = fetch::close(answers, slot, None, cx).readers;
+            readers::give_stored(answers, readers, &object, None, cx);
+        }
+        Stage::Ends(After::Anew) => {
+            for reader in fetch::close(answers, slot, None, cx).readers {
+                if let Some(waits) = readers::take_waits(answers, reader) {
+                    readers::look_again(answers, reader, waits, false);
+                }
+            }
+        }
+        Stage::Ends(After::Bad) => fail(answers, slot, Cause::BadAnswer, None, cx),
+        Stage::Ends(After::Nothing) | Stage::Asked | Stage::Proves(_) => {
+            fetch::close(answers, slot, None, cx);
+        }
+    }
+}
+
+/// All of a body is there.
+fn collected_all(answers: &mut Answers, slot: ExchangeKey, collected: Collected, cx: &mut Context) {
+    let Collected { body, terms, lines, selector, tags, source, .. } = collected;
+    let store = cx.cache.clone();
+    let fetch = fetch::of(&mut answers.conns, slot);
+    let draft = Draft { key: &fetch.wanted.key, selector, lines: &lines, terms, tags, source };
+    let made = match (store.as_deref(), &fetch.fill) {
+        (Some(store), Some(fill)) if body.is_whole() => store.complete(fill, draft, body).map_err(|(why, body)| {
+            store.count_not_kept(why);
+            body
+        }),
+        _ => Err(Box::new(body)),
+    };
+    let pending = match made {
+        Ok(pending) => pending,
+        Err(body) => return give_unstored(answers, slot, &body, cx),
+    };
+    let object = Arc::clone(pending.object());
+    fetch.stage = Stage::Proves(Box::new(pending));
+    begin_proof(answers, slot, cx);
+    for reader in std::mem::take(&mut fetch::of(&mut answers.conns, slot).readers) {
+        if answers.conns.is_in(reader, Phase::Answering) {
+            go_on_from(answers, reader.index, &object, cx);
+        } else {
+            readers::share(answers, slot, reader, cx);
+        }
+    }
+}
+
+/// There is no room for what is whole: those who are getting it get the rest, the others look for themselves.
+fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx: &mut Context) {
+    let is_whole = body.is_whole();
+    for reader in fetch::close(answers, slot, None, cx).readers {
+        if let Some(waits) = readers::take_waits(answers, reader) {
+            readers::look_again(answers, reader, waits, true);
+        } else if answers.conns.is_in(reader, Phase::Answering)
+            && let Some(Caching::Sends(sends)) = answers.conns.exchange_mut(reader.index).caching.take()
+        {
+            give_rest(answers, reader.index, &sends, body, cx);
+            match is_whole {
+                true => answers.answer_end(reader.index, Trailers::default(), cx),
+                false => answers.answer_failed(reader.index, Cause::Truncated, cx),
+            }
+        }
+    }
+}
+
+/// Gives a client what is here of a body that it has not got.
+fn give_rest(answers: &mut Answers, slot: ExchangeKey, sends: &Sends, body: &Collector, cx: &mut Context) {
+    let (mut at, end) = (sends.at, sends.end.unwrap_or(u64::MAX));
+    while at < end
+        && let got @ [_, ..] = body.from(at)
+    {
+        let got = &got[..got.len().min(usize::try_from(end - at).unwrap_or(usize::MAX))];
+        at += got.len() as u64;
+        answers.answer_body(slot, Piece::Borrowed(got), cx);
+    }
+}
+
+/// From now on nothing may come behind it for a while.
+fn begin_proof(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    let exchange = answers.conns.exchange_mut(slot);
+    (exchange.server_conn, exchange.asked) = (None, NO_WORKER);
+    exchange.deadline_us = cx.now_us + PROOF_US;
+    let index = exchange.conn;
+    answers.conns.arm(index, cx);
+}
+
+/// The time of a fetch is over: it is proved, or has failed.
+pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    let fetch = fetch::of(&mut answers.conns, slot);
+    if !fetch.is_complete() {
+        answers.conns.cancel(slot, true, cx);
+        let waits = answers.conns.exchange(slot).phase() == Phase::Waiting;
+        let cause = if waits { Cause::ForwardTimeout } else { Cause::Truncated };
+        return fail(answers, slot, cause, None, cx);
+    }
+    let stage = std::mem::replace(&mut fetch.stage, Stage::Ends(After::Nothing));
+    if let (Stage::Proves(pending), Some(store)) = (stage, cx.cache.clone()) {
+        // Whether it was withdrawn, or purged meanwhile, is counted there.
+        let _ = store.insert(*pending, cx.now_us);
+    }
+    fetch::close(answers, slot, None, cx);
+}
+
+/// There is no answer to a fetch, or no rest of it: all who wait for it hear the same, or get what is stored if that is allowed.
+pub(in crate::client) fn fail(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    cause: Cause,
+    retry_after_s: Option<u32>,
+    cx: &mut Context,
+) {
+    let fetch = fetch::close(answers, slot, Some(cause), cx);
+    let Fetch { wanted, readers, .. } = *fetch;
+    let stale = wanted.stale.filter(|stale| is_sent_on_failure(&stale.terms(), ServerFailure::NoAnswer, cx.now_us));
+    for reader in readers {
+        if !answers.conns.holds(reader) {
+            continue;
+        }
+        if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
+            answers.conns.exchange_mut(reader.index).caching = None;
+            answers.end_given_up(reader.index, cx);
+            continue;
+        }
+        match &stale {
+            Some(stale) if answers.conns.is_in(reader, Phase::Waiting) => {
+                readers::give_stored(answers, vec![reader], stale, Some(None), cx);
+            }
+            _ => readers::fail_reader(answers, reader, cause, retry_after_s, cx),
+        }
+    }
+}

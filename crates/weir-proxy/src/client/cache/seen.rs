@@ -1,0 +1,94 @@
+//! A request as the cache sees it: with the fields that its server gets, as far as these decide what the answer is (stage cache).
+//!
+//! Most requests are seen as they came, by reference. Only where a route changes fields, or where a stranger says what only trusted proxies
+//! may say, the lines are written anew and read again: what a stranger says there is not what its server hears, and what a route sets is
+//! what the server may vary by. Bound: the head's limit and [`RENDERED_BYTES_MAX`](crate::request::rules::RENDERED_BYTES_MAX).
+
+use weir_cache::Request;
+use weir_http::{FieldName, Fields, Limits, RequestHead};
+
+use crate::client::connection::KeptRequest;
+use crate::request::rules::Ruled;
+
+/// Nobody knows what a server sees of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unclear;
+
+/// A head of its own: what it refers to is here.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    head: RequestHead,
+    fields: Fields,
+    bytes: Vec<u8>,
+}
+
+impl Seen {
+    /// The request as its server gets it; None: as it came. `is_trusted`: its client may say whom it speaks for.
+    ///
+    /// # Errors
+    /// What its route makes of it can't be read: nobody knows what the server would see.
+    pub(super) fn of(
+        ruled: Option<&Ruled>,
+        is_trusted: bool,
+        (head, fields, bytes): (&RequestHead, &Fields, &[u8]),
+    ) -> Result<Option<Box<Seen>>, Unclear> {
+        let (removed, added) = ruled.map(Ruled::route_edits).unwrap_or_default();
+        let is_vain = |known: FieldName| !is_trusted && known.is_forwarding();
+        let is_changed = !removed.is_empty() || !added.is_empty();
+        if !is_changed && !fields.as_slice().iter().any(|field| is_vain(field.known)) {
+            return Ok(None);
+        }
+        let mut text = Vec::with_capacity(head.bytes + 256);
+        text.extend_from_slice(head.method_span.of(bytes));
+        text.extend_from_slice(b" / HTTP/1.1\r\n");
+        put_line(&mut text, b"Host", head.authority.of(bytes));
+        for field in fields.as_slice().iter().filter(|field| !field.listed && !is_vain(field.known)) {
+            let (name, value) = (field.name.of(bytes), field.value.of(bytes));
+            let is_written = field.known == FieldName::Host || field.known.is_hop_by_hop();
+            if !is_written && !removed.iter().any(|removed| removed.eq_ignore_ascii_case(name)) {
+                put_line(&mut text, name, value);
+            }
+        }
+        added.iter().for_each(|(name, value)| put_line(&mut text, name, value));
+        text.extend_from_slice(b"\r\n");
+        // What came has passed its limits, and what the route adds has limits of its own.
+        let limits = Limits {
+            line_bytes_max: text.len(),
+            head_bytes_max: text.len(),
+            fields_max: fields.len() + added.len() + 1,
+            ..Limits::default()
+        };
+        let mut fields = Fields::default();
+        let Ok(Some(parsed)) = weir_http::parse_request(&text, &limits, &mut fields) else { return Err(Unclear) };
+        // What follows it was said before, as was that it asks for another protocol, which is only asked whether it is there.
+        let head = RequestHead { body: head.body, upgrade: head.upgrade, ..parsed };
+        Ok(Some(Box::new(Seen { head, fields, bytes: text })))
+    }
+
+    pub(super) fn request(&self) -> Request<'_> {
+        Request { input: &self.bytes, head: &self.head, fields: &self.fields }
+    }
+}
+
+fn put_line(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    text.extend_from_slice(name);
+    text.extend_from_slice(b": ");
+    text.extend_from_slice(value);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// A request that waits, and how the cache sees it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// As it came.
+    pub(super) kept: KeptRequest,
+    /// As its server gets it, where that is not the same.
+    pub(super) seen: Option<Box<Seen>>,
+}
+
+impl Asked {
+    pub(super) fn request(&self) -> Request<'_> {
+        let KeptRequest { head, fields, bytes, .. } = &self.kept;
+        self.seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request)
+    }
+}

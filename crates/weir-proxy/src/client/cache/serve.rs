@@ -1,0 +1,229 @@
+//! Stored answers, or parts of them, on their way to a client: heads and small bodies at once, the rest as the client takes it.
+//!
+//! A body that lies in the store is sent by reference, so that an answer that waits for its turn, or for a slow client, costs what refers to
+//! it. Bounds: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and one piece for each client, as for what servers send.
+
+use std::sync::Arc;
+
+use weir_cache::{
+    CacheStatus, Condition, Object, Part, Request, Terms, Validators, is_on_not_modified, is_on_part, judge_conditions,
+    judge_range, staleness_us, stored_fields,
+};
+use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
+
+use super::{Body, Caching, Sends, status_text, told, wall_s};
+use crate::base::keys::ExchangeKey;
+use crate::base::piece::Piece;
+use crate::client::answer::Answers;
+use crate::client::connection::{NO_WORKER, Phase};
+use crate::client::unsent::unsent_first;
+use crate::context::Context;
+use crate::cross::answer::{AnswerHead, Source};
+use crate::plan::CacheRules;
+
+/// Bytes of a body that are sent at once.
+const AT_ONCE_BYTES: u64 = 16 << 10;
+/// Bytes of a body that is being fetched that are copied in one piece.
+const COPY_BYTES: usize = 16 << 10;
+
+/// Seconds that an answer stays fresh; negative: for which it has been stale (RFC 9211 §2.4).
+fn ttl_s(terms: &Terms, now_us: u64) -> i64 {
+    match staleness_us(terms, now_us) {
+        Some(stale_us) => -i64::try_from(stale_us / 1_000_000).unwrap_or(i64::MAX),
+        None => i64::from(terms.lifetime_s) - i64::from(terms.age_s(now_us)),
+    }
+}
+
+/// What is sent instead of the whole.
+enum Sent {
+    Whole,
+    NotModified,
+    Part(Part),
+}
+
+/// What of an answer a client gets whose request has conditions or a range.
+fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>, now_s: u64) -> Sent {
+    if !request.head.conditional {
+        return Sent::Whole;
+    }
+    let stored = Validators::of(stored_fields(lines), now_s);
+    if judge_conditions(request, terms.status, &stored, terms.received_s, now_s) == Condition::NotModified {
+        return Sent::NotModified;
+    }
+    let Some(length) = length else { return Sent::Whole };
+    match judge_range(request, terms.status, &stored, length, now_s) {
+        Part::Whole => Sent::Whole,
+        part => Sent::Part(part),
+    }
+}
+
+/// Gives a client a stored answer, as far as its request wants it.
+pub(super) fn serve(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    object: &Arc<Object>,
+    request: Request<'_>,
+    rules: &CacheRules,
+    status: CacheStatus,
+    cx: &mut Context,
+) {
+    let terms = object.terms();
+    let body = Body::Stored(Arc::clone(object));
+    let length = Some(object.body_bytes());
+    begin(answers, slot, (object.lines(), &terms), length, body, request, rules, status, cx);
+}
+
+/// The same for an answer of these lines whose body may be under way; `length` of it, if that is known.
+pub(super) fn begin(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    (lines, terms): (&[u8], &Terms),
+    length: Option<u64>,
+    body: Body,
+    request: Request<'_>,
+    rules: &CacheRules,
+    status: CacheStatus,
+    cx: &mut Context,
+) {
+    let sent = judge(request, terms, lines, length, wall_s(cx));
+    let status = CacheStatus { ttl_s: Some(ttl_s(terms, cx.now_us)), ..status };
+    let exchange = answers.conns.exchange_mut(slot);
+    exchange.caching = None;
+    exchange.asked = NO_WORKER;
+    let index = exchange.conn;
+    let status = told(rules, status, &answers.conns, index, cx).map(|status| status_text(&status));
+    let age = terms.age_s(cx.now_us).to_string();
+    let range = match &sent {
+        Sent::Part(part) => part.content_range(length.unwrap_or(0)),
+        _ => None,
+    };
+    let has_etag = stored_fields(lines).any(|(name, _)| name.eq_ignore_ascii_case(b"etag"));
+    let goes = |name: &[u8]| match &sent {
+        Sent::Whole => true,
+        Sent::NotModified => is_on_not_modified(name, has_etag),
+        Sent::Part(Part::Unsatisfiable) => !name.eq_ignore_ascii_case(b"content-type") && is_on_part(name),
+        Sent::Part(_) => is_on_part(name),
+    };
+    let mut fields: Vec<(&[u8], &[u8])> = stored_fields(lines).filter(|(name, _)| goes(name)).collect();
+    fields.push((b"Age", age.as_bytes()));
+    fields.extend(range.iter().map(|range| (&b"Content-Range"[..], range.as_bytes())));
+    fields.extend(status.iter().map(|text| (&b"Cache-Status"[..], text.as_slice())));
+    let (code, at, end) = match sent {
+        Sent::Whole => (terms.status, 0, length),
+        Sent::NotModified => (304, 0, Some(0)),
+        Sent::Part(Part::Bytes { first, last }) => (206, first, Some(last + 1)),
+        Sent::Part(_) => (416, 0, Some(0)),
+    };
+    let has_body = code != 304 && code != 204 && request.head.method != Method::Head;
+    let declared_length = end.map(|end| end - at).filter(|_| code != 304 && code != 204);
+    let framing = match declared_length {
+        _ if !has_body => ReplyBody::None,
+        Some(length) => ReplyBody::Length(length),
+        None => ReplyBody::Chunked,
+    };
+    let mut parts = ReplyParts::made(code, &fields);
+    (parts.version, parts.has_date) = (Some(Version::Http11), true);
+    let head = AnswerHead { parts, body: framing, declared_length, upgrade: None };
+    answers.begin_answer(slot, Source::Here, &head, cx);
+    if !has_body || end == Some(at) {
+        return answers.answer_end(slot, Trailers::default(), cx);
+    }
+    send_body(answers, slot, Sends { body, at, end }, cx);
+}
+
+/// The body of an answer that has begun: all of it if it is small, else as much as the client takes.
+fn send_body(answers: &mut Answers, slot: ExchangeKey, sends: Sends, cx: &mut Context) {
+    let bytes = sends.end.map_or(u64::MAX, |end| end - sends.at);
+    if let (Body::Stored(object), true) = (&sends.body, bytes <= AT_ONCE_BYTES) {
+        let (mut at, end) = (sends.at, sends.at + bytes);
+        while at < end {
+            let Some(piece) = piece_of(object, at, end) else { break };
+            at += piece.len() as u64;
+            answers.answer_body(slot, piece, cx);
+        }
+        return answers.answer_end(slot, Trailers::default(), cx);
+    }
+    answers.conns.exchange_mut(slot).caching = Some(Caching::Sends(Box::new(sends)));
+    pump(answers, slot, cx);
+}
+
+/// What lies in one piece of a body from a position on, up to another.
+fn piece_of(object: &Object, at: u64, end: u64) -> Option<Piece<'_>> {
+    if let Some(small) = object.small_body() {
+        return Some(Piece::Borrowed(small.get(at as usize..end as usize)?));
+    }
+    let mut begin = 0;
+    for piece in object.pieces() {
+        let behind = begin + piece.len() as u64;
+        if at < behind {
+            let last = (end.min(behind) - begin) as usize;
+            return Some(Piece::Kept(piece.slice((at - begin) as usize..last)));
+        }
+        begin = behind;
+    }
+    None
+}
+
+/// Sends as much of a body as its client takes now, if it is the turn of its answer.
+pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    loop {
+        let exchange = answers.conns.exchange(slot);
+        let index = exchange.conn;
+        if exchange.phase() != Phase::Answering || !answers.conns.at(index).codec.leaves(slot) {
+            return;
+        }
+        let high_bytes = answers.conns.carriers.high_bytes(answers.conns.at(index));
+        if unsent_first(&answers.conns, index) >= high_bytes {
+            // It goes on when the client has taken some.
+            return;
+        }
+        let Some(Caching::Sends(sends)) = &exchange.caching else { return };
+        let (at, end) = (sends.at, sends.end.unwrap_or(u64::MAX));
+        let piece = match &sends.body {
+            _ if at == end => None,
+            Body::Stored(object) => piece_of(object, at, end).map(Piece::into_bytes),
+            Body::Fetched(id) => {
+                // What has come so far.
+                let got = answers.conns.collected(*id, at);
+                let got = &got[..got.len().min(COPY_BYTES).min((end - at) as usize)];
+                if got.is_empty() {
+                    return;
+                }
+                Some(bytes::Bytes::copy_from_slice(got))
+            }
+        };
+        let Some(piece) = piece else {
+            answers.conns.exchange_mut(slot).caching = None;
+            return answers.answer_end(slot, Trailers::default(), cx);
+        };
+        if let Some(Caching::Sends(sends)) = &mut answers.conns.exchange_mut(slot).caching {
+            sends.at += piece.len() as u64;
+        }
+        answers.answer_body(slot, Piece::Kept(piece), cx);
+    }
+}
+
+/// Sends more to the clients who have taken some.
+pub(in crate::client) fn pump_all(answers: &mut Answers, cx: &mut Context) {
+    while let Some(client @ (index, _)) = answers.conns.caches.to_pump.pop() {
+        if answers.conns.knows(client)
+            && let Some(slot) = answers.conns.at(index).codec.current()
+        {
+            pump(answers, slot, cx);
+        }
+    }
+}
+
+/// A body that was being fetched is stored: its client gets the rest from there.
+pub(super) fn go_on_from(answers: &mut Answers, slot: ExchangeKey, object: &Arc<Object>, cx: &mut Context) {
+    if let Some(Caching::Sends(sends)) = &mut answers.conns.exchange_mut(slot).caching {
+        sends.body = Body::Stored(Arc::clone(object));
+        sends.end = Some(sends.end.unwrap_or(object.body_bytes()));
+        pump(answers, slot, cx);
+    }
+}
+
+/// The fields by which a server is asked whether what is stored is the same still.
+pub(super) fn conditions(object: &Object, cx: &Context) -> Vec<(&'static [u8], Vec<u8>)> {
+    object.validators(wall_s(cx)).conditions().map(|(name, value)| (name, value.to_vec())).collect()
+}
