@@ -110,6 +110,11 @@ impl Pending {
         &self.object
     }
 
+    /// What selects it.
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
     /// The key under which it will be found.
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -230,13 +235,19 @@ impl Store {
     /// Makes an answer of what was fetched. Nobody finds it yet.
     ///
     /// # Errors
-    /// There is no room for it.
-    pub fn complete(&self, fill: &Fill, draft: Draft<'_>, body: Collector) -> Result<Pending, NotKept> {
+    /// There is no room for it. The body is given back, for those who are being sent it.
+    pub fn complete(
+        &self,
+        fill: &Fill,
+        draft: Draft<'_>,
+        body: Collector,
+    ) -> Result<Pending, (NotKept, Box<Collector>)> {
         let small_bytes = if body.is_small() { body.bytes() as usize } else { 0 };
         let own = own_weight(&draft, draft.lines.len() + small_bytes);
         let pieces_weight = if body.is_small() { 0 } else { body.pieces_weight() };
-        let charge = self.account.admit(own + pieces_weight, body.taken());
-        let mut charge = charge.ok_or(NotKept::NoRoom)?;
+        let Some(mut charge) = self.account.admit(own + pieces_weight, body.taken()) else {
+            return Err((NotKept::NoRoom, Box::new(body)));
+        };
         let mut text = Vec::with_capacity(draft.lines.len() + small_bytes);
         text.extend_from_slice(draft.lines);
         let pieces = if body.is_small() {

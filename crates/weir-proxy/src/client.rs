@@ -21,6 +21,7 @@ mod account;
 mod answer;
 mod ask;
 pub(crate) mod banned;
+pub(crate) mod cache;
 mod codec;
 mod compressing;
 pub(crate) mod connection;

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use weir_cache::Store;
 use weir_http::h2::{Limits, WindowPool};
 
 use crate::action::Action;
@@ -59,6 +60,8 @@ pub(crate) struct Context {
     pub flows: usize,
     /// There is an access log: it wants to know which connection a request was put on.
     pub logs: bool,
+    /// What is stored for all workers; None: nothing is.
+    pub cache: Option<Arc<Store>>,
     clock: WallClock,
 }
 
@@ -93,6 +96,7 @@ impl Context {
             bans: Arc::default(),
             flows: 0,
             logs: false,
+            cache: None,
             clock: WallClock { offset_us: 0, date_s: None, date: weir_http::http_date(0) },
         }
     }

@@ -51,6 +51,7 @@ impl Bench {
         let parts = Parts {
             servers: servers.clone(),
             relays: true,
+            cache: None,
             plan: Arc::new(plan),
             worker: 0,
             workers: 1,

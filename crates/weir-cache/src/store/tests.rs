@@ -44,7 +44,7 @@ pub(super) fn draft(key: &[u8]) -> Draft<'_> {
 pub(super) fn complete(store: &Store, fill: &Fill, draft: Draft<'_>, body: &[u8]) -> Result<Pending, NotKept> {
     let mut collector = store.collect(None)?;
     collector.push(body)?;
-    store.complete(fill, draft, collector)
+    store.complete(fill, draft, collector).map_err(|(why, _)| why)
 }
 
 pub(super) fn put(store: &Store, draft: Draft<'_>, body: &[u8]) -> Result<Arc<Object>, NotKept> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_http::{ReplyBody, ReplyParts, SERVER, Trailers};
 
 use super::account::Records;
+use super::cache::{self, fetch, fetched};
 use super::compressing::{self, Encoders};
 use super::connections::Connections;
 use super::http1::Additions;
@@ -128,7 +129,16 @@ impl Answers {
     }
 
     /// The head of the final answer.
+    #[inline]
     pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
+        match self.conns.exchange(slot).caching.is_some() {
+            true => cache::begin_passing(self, slot, source, head, cx),
+            false => self.begin_answer(slot, source, head, cx),
+        }
+    }
+
+    /// The same, whatever the cache has to say about it.
+    pub(super) fn begin_answer(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
         let status = head.parts.status;
         cx.counters.answer(status);
         if let Some(guard) = &mut self.conns.guard {
@@ -248,7 +258,7 @@ impl Answers {
         let load = if leaves { unsent_first(&self.conns, index) } else { unsent(&self.conns, index) };
         let stop = server_conn
             .filter(|_| load >= high_bytes && load > reserved)
-            .map(|server_conn| stalls::stop_source(&mut self.conns, index, server_conn, cx));
+            .map(|server_conn| stalls::stop_source(&mut self.conns, slot, server_conn, cx));
         self.await_client(index, cx);
         self.conns.mark(index);
         stop
@@ -304,6 +314,10 @@ impl Answers {
         retry_after_s: Option<u32>,
         cx: &mut Context,
     ) {
+        if self.conns.is_fetch(slot) {
+            return fetched::fail(self, slot, cause, retry_after_s, cx);
+        }
+        fetch::on_dropped(self, slot, false, cx);
         self.count_refusal(slot, cause, cx);
         self.records.blame(slot, cause, || self.conns.standing(slot));
         let exchange = self.conns.exchange_mut(slot);
@@ -393,6 +407,10 @@ impl Answers {
 
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
+        if self.conns.is_fetch(slot) {
+            return fetched::fail(self, slot, cause, cause.retry_after_s(), cx);
+        }
+        fetch::on_dropped(self, slot, true, cx);
         let has_begun = matches!(self.conns.exchange(slot).phase(), Phase::Answering | Phase::Encoding);
         if has_begun && !self.forget_beginning(slot, cx) {
             self.count_refusal(slot, cause, cx);

@@ -1,5 +1,5 @@
 //! The cache of a worker's clients: between requests and servers (stage cache). What may be stored and served decides `weir-cache`; the store
-//! is shared by all workers ([`weir_cache::Store`]). docs/semantics.md §23.
+//! is shared by all workers ([`weir_cache::Store`]). docs/semantics.md §26.
 //!
 //! A request of a route with `cache` is looked up ([`consult`]) before it would be forwarded. What may be used is sent at once ([`serve`]). Else it
 //! waits ([`Waits`]) for what is fetched ([`fetch`]): an exchange of a connection without a socket, so that every rule of a request (deadlines, repetition,
@@ -26,7 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use weir_cache::{CacheStatus, FillName, Forward, Object};
+use weir_cache::{CacheStatus, FillName, Forward, Object, TagField};
 
 pub(super) use self::change::Change;
 pub(super) use self::consult::{consult, look_up_again};
@@ -110,6 +110,8 @@ pub(super) struct Passes {
     status: Option<CacheStatus>,
     /// What its answer makes invalid; None: nothing.
     change: Option<Change>,
+    /// Names of fields that are for the store alone.
+    hidden: Vec<&'static [u8]>,
 }
 
 /// By the name of what is fetched.
@@ -172,7 +174,8 @@ impl Connections {
     fn asker_of(&self, slot: ExchangeKey) -> Option<ExchangeId> {
         let Some(Caching::Fetches(fetch)) = &self.exchange(slot).caching else { return None };
         fetch.readers.iter().copied().find(|id| {
-            let is_first = |slot| matches!(&self.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
+            let is_first =
+                |slot| matches!(&self.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
             self.holds(*id) && is_first(id.index)
         })
     }
@@ -196,6 +199,28 @@ impl Connections {
     }
 }
 
+/// Names of fields that are for the store alone: what others than RFC 9875 have for tags.
+fn hidden(rules: &CacheRules) -> impl Iterator<Item = &'static [u8]> {
+    rules.tags.iter().filter(|field| **field != TagField::CacheGroups).map(|field| field.name())
+}
+
+/// Begins an answer of a server that says in Cache-Status what the cache did, without fields of these names.
+fn begin_with(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    source: Source,
+    head: &AnswerHead<'_>,
+    status: Option<CacheStatus>,
+    hidden: &[&'static [u8]],
+    cx: &mut Context,
+) {
+    let text = status.as_ref().map(status_text);
+    let told = text.iter().map(|text| (&b"Cache-Status"[..], text.as_slice()));
+    let added: Vec<(&[u8], &[u8])> = head.parts.added.iter().copied().chain(told).collect();
+    let parts = head.parts.with(&added).without(hidden);
+    answers.begin_answer(slot, source, &AnswerHead { parts, ..*head }, cx);
+}
+
 /// The final answer of an exchange that has to do with the cache begins, and comes from a server or from here.
 pub(super) fn begin_passing(
     answers: &mut Answers,
@@ -216,7 +241,10 @@ pub(super) fn begin_passing(
     if let (Some(change), Some(store), true) = (&passes.change, &cx.cache, is_from_server) {
         change.invalidate(&head.parts, store);
     }
-    fetched::begin_with(answers, slot, source, head, passes.status.filter(|_| is_from_server), cx);
+    if !is_from_server {
+        return answers.begin_answer(slot, source, head, cx);
+    }
+    begin_with(answers, slot, source, head, passes.status, &passes.hidden, cx);
 }
 
 /// What a client is told of what the cache did; None: nothing.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use weir_http::{BodyReader, Fields, HeadScan, RequestHead};
 
+use super::cache::Caching;
 use super::compressing::Compressing;
 use super::fallback::Spare;
 use super::http1::{Http1, Http1Answer};
@@ -121,6 +122,8 @@ pub(crate) struct Flags {
     pub unverified: bool,
     /// Its client did not send, or take, in time what it should.
     pub late: bool,
+    /// It has no client: its request fetches something for the store.
+    pub fetches: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.
@@ -180,7 +183,7 @@ impl ReadBuffer {
 }
 
 /// A request whose head was read and that is not forwarded yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct KeptRequest {
     /// Its head.
     pub head: RequestHead,
@@ -250,6 +253,8 @@ pub(crate) struct Exchange {
     pub ruled: Option<Box<Ruled>>,
     /// Its answer is compressed.
     pub(super) compressing: Option<Box<Compressing>>,
+    /// What the cache has to do with it; None: nothing.
+    pub(super) caching: Option<Caching>,
     /// Facts about the request.
     pub want: ReplyConstraints,
 }
@@ -444,6 +449,7 @@ impl Exchange {
             held_back: false,
             ruled: None,
             compressing: None,
+            caching: None,
             want,
         }
     }

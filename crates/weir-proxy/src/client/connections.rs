@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::cache::{Caches, fetch};
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::guard::Guard;
@@ -57,6 +58,8 @@ pub(crate) struct Connections {
     pub(super) guard: Option<Box<Guard>>,
     /// Requests that are refused later.
     pub(super) tarpit: Tarpit,
+    /// What is fetched for the store, and who waits for it.
+    pub(super) caches: Caches,
     /// Bytes that all clients together have reserved to take answers in.
     pub(super) absorbed: usize,
     /// All are to go.
@@ -209,9 +212,9 @@ impl Connections {
 
     // ---- who is there ----
 
-    /// Connections; streams are none.
+    /// Connections; streams are none, nor what fetches for the store.
     pub(crate) fn len(&self) -> usize {
-        self.conns.len() - self.carriers.streams
+        self.conns.len() - self.carriers.streams - self.caches.fetches
     }
 
     /// Requests without a complete answer.
@@ -389,7 +392,7 @@ impl Connections {
     /// Whether some input is to be looked at again.
     #[inline]
     pub(crate) fn has_to_parse(&self) -> bool {
-        !self.to_parse.is_empty()
+        !self.to_parse.is_empty() || self.has_to_look_up()
     }
 
     /// The request of a client that waited for the side thread is looked at again.
@@ -555,6 +558,7 @@ impl Connections {
                 exchange.await_more(cx.now_us);
             }
         }
+        self.may_pump(index);
         if self.conns.at(index).stash.is_some() {
             self.look_again(index);
         }
@@ -564,7 +568,9 @@ impl Connections {
     /// Tells whoever was asked that a request need not be asked of a server, unless it is known to be on a connection.
     pub(super) fn withdraw(&self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
-        if exchange.server_conn.is_none() {
+        if self.is_with_cache(slot) {
+            fetch::withdraw(self, slot, cx);
+        } else if exchange.server_conn.is_none() {
             cx.post(exchange.worker(), Mail::Cancel { id: self.exchange_id(slot, cx), what: Cancellation::Waiting });
         }
     }
@@ -572,7 +578,8 @@ impl Connections {
     /// Tells whoever was asked that the answer is not wanted any more. `hard`: a connection that carries it has to end.
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
-        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) {
+        // Whoever gets what is fetched leaves that.
+        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) || self.is_with_cache(slot) {
             return;
         }
         let (worker, conn, begun) = (exchange.worker(), exchange.server_conn, exchange.phase() == Phase::Answering);

@@ -3,6 +3,7 @@
 use weir_http::Trailers;
 
 use super::answer::Answers;
+use super::cache::fetched;
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
@@ -29,6 +30,9 @@ impl Answers {
         if !self.conns.is_in(id, Phase::Waiting) {
             return;
         }
+        if self.conns.is_fetch(slot) {
+            return fetched::on_head(self, slot, from, head, cx);
+        }
         let index = self.conns.exchange(slot).conn;
         if self.conns.at(index).is_given_up() {
             if head.parts.status < 200 {
@@ -50,7 +54,11 @@ impl Answers {
     /// A piece of an answer's body or of a tunnel.
     #[inline]
     pub(crate) fn on_answer_piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
-        if self.conns.is_in(id, Phase::Answering) { self.answer_body(id.index, piece, cx) } else { None }
+        match self.conns.is_in(id, Phase::Answering) {
+            true if self.conns.is_fetch(id.index) => fetched::on_piece(self, id.index, piece, cx),
+            true => self.answer_body(id.index, piece, cx),
+            false => None,
+        }
     }
 
     /// An answer is complete, or a tunnel's server has closed its direction.
@@ -58,6 +66,9 @@ impl Answers {
     pub(crate) fn on_answer_end(&mut self, id: ExchangeId, trailers: Trailers<'_>, cx: &mut Context) {
         if !self.conns.is_in(id, Phase::Answering) {
             return;
+        }
+        if self.conns.is_fetch(id.index) {
+            return fetched::on_end(self, id.index, trailers, cx);
         }
         let index = self.conns.exchange(id.index).conn;
         if self.conns.at(index).reading() == Reading::Tunnel {
@@ -113,13 +124,16 @@ impl Answers {
 
     /// A request that was given up has not been asked of a server.
     pub(crate) fn on_withdrawn(&mut self, id: ExchangeId, cx: &mut Context) {
+        if self.conns.is_in(id, Phase::Waiting) && self.conns.is_fetch(id.index) {
+            return fetched::fail(self, id.index, Cause::Lost, None, cx);
+        }
         if self.conns.is_in(id, Phase::Waiting) && self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
             self.end_given_up(id.index, cx);
         }
     }
 
     /// A request that was given up is with nobody: its stream is over, and counts no more.
-    fn end_given_up(&mut self, slot: ExchangeKey, cx: &mut Context) {
+    pub(super) fn end_given_up(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.conns.exchange_mut(slot);
         (exchange.server_conn, exchange.asked) = (None, NO_WORKER);
         let index = exchange.conn;
@@ -146,7 +160,7 @@ impl Answers {
     /// A request was put on a connection.
     pub(crate) fn on_placed(&mut self, id: ExchangeId, placed: Placed) {
         if self.conns.holds(id) {
-            self.records.placed(id.index, placed);
+            self.records.placed(self.conns.reader_of(id.index), placed);
         }
     }
 

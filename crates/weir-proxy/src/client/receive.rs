@@ -6,6 +6,7 @@ use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHea
 
 use super::ask::leads_home;
 use super::banned::is_barred;
+use super::cache::{consult, look_up_again};
 use super::guard::is_over_limit;
 use super::ruling::Ruling;
 use super::unsent::may_ask;
@@ -100,6 +101,9 @@ impl Clients {
     /// Looks again at what waits of the input of a connection, if there is any: at all of it that is due.
     #[inline]
     pub(crate) fn read_on(&mut self, to: &mut Requests<'_>, cx: &mut Context) -> bool {
+        if look_up_again(self, to, cx) {
+            return true;
+        }
         let Some(client @ (index, _)) = self.answers.conns.next_to_parse() else { return false };
         if !self.answers.conns.knows(client) {
             return true;
@@ -513,7 +517,10 @@ pub(super) fn go_on(
         clients.answers.conns.arm(index, cx);
         return;
     }
-    if !head.body.is_empty() {
+    let is_done = consult(clients, exchange, upstream, head, fields, bytes, to, cx);
+    if is_done {
+        // It is answered, or waits for what is fetched.
+    } else if !head.body.is_empty() {
         let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
         clients.read_body(index, exchange, head, here, Ok(kept), cx);
     } else {

@@ -1,6 +1,7 @@
 //! What is sent to clients, and the ends of their connections (stage reply).
 
 use super::answer::Answers;
+use super::cache::{fetch, pump_all};
 use super::{compressing, guard, stalls};
 use crate::action::Action;
 use crate::base::keys::ClientKey;
@@ -123,6 +124,7 @@ impl Answers {
         if self.encoders.has_unflushed() {
             self.flush_encoders(cx);
         }
+        pump_all(self, cx);
         while let Some(index) = self.conns.next_marked() {
             let action = self.flush_conn(index, cx);
             if action.is_some() {
@@ -134,6 +136,9 @@ impl Answers {
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
     pub(super) fn close_conn(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+        if self.conns.at(index).flags.fetches {
+            return fetch::cut(self, index, cx);
+        }
         self.close_streams(index, why, cx);
         self.records.closed(index, why, cx);
         self.drop_exchanges(index, why, cx);
@@ -170,6 +175,7 @@ impl Answers {
             if self.conns.at(index).relay.is_none() {
                 self.conns.cancel(first, hard, cx);
             }
+            fetch::on_dropped(self, first, hard, cx);
             self.records.abandoned(index, why, || self.conns.ending(index, first, &cx.plan.client), cx);
             compressing::give_up(&mut self.conns, first);
             self.conns.pop(index);

@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::cross::answer::{ASIDE_CLIENT_MAX, STALL_US, Stop};
 use crate::cross::mail::{Flow, Mail};
 use crate::ending::ClientEnd;
-use crate::request::pending_request::{ConnId, ExchangeId};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// Bytes of answers that are taken in for a client connection, with all its streams, because others need the connections they come on.
 const ABSORB_CLIENT_BYTES: usize = 1024 * 1024;
@@ -32,6 +32,8 @@ const ABSORB_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 struct Stopped {
     conn: ConnId,
+    /// Whose answers they are, as the servers' side knows it.
+    client: ClientName,
     since_us: u64,
     /// Others are served without it.
     aside: bool,
@@ -96,13 +98,16 @@ fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOn
 }
 
 /// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
-pub(super) fn stop_source(conns: &mut Connections, index: ClientKey, server_conn: ConnId, cx: &Context) -> Stop {
+pub(super) fn stop_source(conns: &mut Connections, slot: ExchangeKey, server_conn: ConnId, cx: &Context) -> Stop {
+    let index = conns.exchange(slot).conn;
+    // What it gets may be asked for by a fetch.
+    let client = conns.name(conns.exchange(conns.source_of(slot)).conn, cx);
     change_stalls(conns, index, |stalls| {
         if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
-            stalls.stopped.push(Stopped { conn: server_conn, since_us: cx.now_us, aside: false });
+            stalls.stopped.push(Stopped { conn: server_conn, client, since_us: cx.now_us, aside: false });
         }
     });
-    Stop { conn: server_conn, client: conns.name(index, cx) }
+    Stop { conn: server_conn, client }
 }
 
 /// Takes those out that stopped for a client and for which `goes` says so.
@@ -122,8 +127,7 @@ fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId)
 
 /// Those that stopped for a client, and for which `goes` says so, may go on.
 fn resume(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
-    let client = conns.name(index, cx);
-    for Stopped { conn, .. } in take_stopped(conns, index, goes) {
+    for Stopped { conn, client, .. } in take_stopped(conns, index, goes) {
         cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
     }
 }
@@ -280,10 +284,10 @@ impl Answers {
         if !self.conns.holds(id) {
             return;
         }
-        let index = self.conns.exchange(id.index).conn;
+        let index = self.conns.exchange(self.conns.reader_of(id.index)).conn;
         // It may go on by now.
         let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn) else { return };
-        let is_new = !stopped.aside;
+        let (is_new, client) = (!stopped.aside, stopped.client);
         if left.is_some_and(|left| reserve(&mut self.conns, index, left, cx)) {
             cx.counters.absorbed.add(1);
             return resume(&mut self.conns, index, |conn| conn == server_conn, cx);
@@ -297,7 +301,6 @@ impl Answers {
             change_stalls(&mut self.conns, owner, |stalls| stalls.asides += 1);
         }
         if !aside {
-            let client = self.conns.name(index, cx);
             cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, flow: Flow::Aside });
         }
         self.give_up_asides(owner, most, cx);

@@ -4,6 +4,7 @@
 //! is set again. So a request costs one comparison, not one timer.
 
 use super::answer::Answers;
+use super::cache::fetched;
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
@@ -154,6 +155,9 @@ impl Clients {
 impl Answers {
     /// The answer to a client's first request, or the next piece of it, has not come in time.
     fn server_timed_out(&mut self, slot: ExchangeKey, cx: &mut Context) {
+        if self.conns.is_fetch(slot) {
+            return fetched::timed_out(self, slot, cx);
+        }
         self.conns.cancel(slot, true, cx);
         if self.conns.exchange(slot).phase() == Phase::Waiting {
             cx.counters.timeouts.count(Timeout::Forward);

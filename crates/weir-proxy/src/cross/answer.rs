@@ -7,8 +7,10 @@
 
 use std::ops::Range;
 
+use weir_cache::SourceMark;
 use weir_http::{Field, KeptReply, ReplyBody, ReplyParts};
 
+use crate::base::keys::Key;
 use crate::request::pending_request::{ClientName, ConnId};
 
 /// The head of an answer, interim or final.
@@ -87,6 +89,13 @@ impl Source {
             Source::Here => None,
         }
     }
+}
+
+/// The connection that an answer came over, and when: what [`Store::withdraw`](weir_cache::Store::withdraw) goes by.
+pub(crate) fn mark_of(conn: ConnId, now_us: u64) -> SourceMark {
+    let name =
+        u64::from(conn.worker) << 56 | u64::from(conn.generation & 0xff_ffff) << 32 | u64::from(conn.index.number());
+    SourceMark { connection: name, position: now_us }
 }
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the

@@ -46,6 +46,24 @@ impl Doubt {
         self == Doubt::Misframing
     }
 
+    /// Whether it shows that answers on the connection may have been others' than was thought: what it has brought is not for all.
+    pub(crate) fn is_out_of_step(self) -> bool {
+        use Doubt::{
+            AnswerToNothing, BothFramings, EarlyAnswer, EchoMismatch, ForbiddenBody, Garbage, InvalidLength, Misframing,
+        };
+        matches!(
+            self,
+            Garbage
+                | AnswerToNothing
+                | ForbiddenBody
+                | BothFramings
+                | InvalidLength
+                | EarlyAnswer
+                | EchoMismatch
+                | Misframing
+        )
+    }
+
     /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
     /// are, or that pipelining is no use. The others are what honest servers do when they close; they cost only the connection.
     pub fn demotes(self) -> bool {

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use weir_cache::FillName;
 use weir_http::Field;
 
 use crate::base::keys::{ClientKey, ServerIndex};
@@ -256,6 +257,13 @@ pub enum Mail {
     Vacate {
         /// Which server.
         server: ServerIndex,
+    },
+    /// To workers where requests wait for it: what this one has fetched for the store is there, or is not for the store.
+    Fetched {
+        /// What.
+        name: FillName,
+        /// It could not be fetched.
+        failure: Option<Cause>,
     },
     /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
     Reborn {

@@ -9,6 +9,7 @@
 
 use super::{Engine, Parts};
 use crate::cause::Cause;
+use crate::client::cache::fetch::on_worker_lost;
 use crate::cross::mail::Mail;
 use crate::request::pending_request::PendingRequest;
 
@@ -20,6 +21,10 @@ impl Engine {
         let mut engine = Engine::new(parts, now_us);
         engine.life = life;
         let me = engine.cx.worker;
+        if let Some(store) = &engine.cx.cache {
+            // Those who wait for what it fetched look for themselves when they hear of it.
+            store.forget_worker(usize::from(me));
+        }
         for worker in (0..engine.cx.workers).filter(|worker| *worker != me) {
             engine.strangers[usize::from(worker)] = true;
             engine.cx.post(worker, Mail::Reborn { life });
@@ -42,6 +47,7 @@ impl Engine {
     pub(super) fn on_reborn(&mut self, worker: u16, life: u32) {
         // Its new life has heard of no name of this worker's former one, and will not before the welcome.
         self.strangers[usize::from(worker)] = false;
+        on_worker_lost(self.clients.answers());
         self.upstreams.forget_clients(worker, &mut self.cx);
         let mut again = take_unheard(self, worker);
         again.extend(take_lost(self, worker));

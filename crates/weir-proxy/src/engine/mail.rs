@@ -4,6 +4,7 @@ use weir_http::{Field, Trailers};
 
 use super::Engine;
 use crate::base::piece::Piece;
+use crate::client::cache::readers;
 use crate::client::fallback::falls_back;
 use crate::cross::answer::Stop;
 use crate::cross::mail::{Flow, Mail, Post};
@@ -113,6 +114,7 @@ impl Engine {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 clients.answers().on_answer_end(id, Trailers::kept(&trailers), cx);
             }
+            Mail::Fetched { name, failure } => readers::on_elsewhere(clients.answers(), name, failure, cx),
             Mail::Fail { id, cause } => {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 if !falls_back(clients, id, cause, &mut Requests::new(upstreams), cx) {

@@ -1,6 +1,11 @@
 //! `cache`: how much is stored for all workers, and by which rules the answers of a route are.
 
-use weir_cache::{KeyRules, Options, TagField};
+use std::sync::Arc;
+
+use weir_cache::{KeyRules, Limits, Options, Store, TagField};
+
+/// Locks of the store for each worker, so that two rarely want the same one.
+const SHARDS_OF_WORKER: usize = 4;
 
 /// The store that all routes with `cache` share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +55,19 @@ impl ToldTo {
             ToldTo::Trusted => "trusted",
             ToldTo::Everybody => "on",
         }
+    }
+}
+
+impl CachePlan {
+    /// The limits of the store.
+    pub fn limits(&self) -> Limits {
+        let CachePlan { size_bytes, object_bytes_max, variants_max } = *self;
+        Limits { bytes: size_bytes, object_bytes_max, variants_max: variants_max as usize }
+    }
+
+    /// An empty store for so many workers. `secret` keeps strangers from choosing keys that share a place.
+    pub fn store(&self, secret: [u64; 2], workers: usize) -> Arc<Store> {
+        Arc::new(Store::new(self.limits(), secret, workers * SHARDS_OF_WORKER))
     }
 }
 

@@ -24,7 +24,7 @@ pub const TRACE_STATE: &str = "tracestate";
 const PARENT_BYTES: usize = 55;
 
 /// What one request is called.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its identifier; empty: it has none.
     id: Vec<u8>,

@@ -98,6 +98,7 @@ impl<'a> Outgoing<'a> {
         // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
         let bodyless = matches!(self.framing, Framing::None | Framing::Length(0));
         let is_head = head.method == Method::Head;
+        let conditional = self.ruled.and_then(Ruled::is_conditional).unwrap_or(head.conditional);
         let broken = || {
             carries_line_end(&self.bytes[..head.bytes.min(self.bytes.len())])
                 || self.ruled.is_some_and(Ruled::carries_line_end)
@@ -107,7 +108,7 @@ impl<'a> Outgoing<'a> {
         let like_probe = upstream.health.as_ref().is_some_and(|plan| plan.is_like(method, self.path, authority));
         RequestFlags::default()
             .with(RequestFlags::HEAD, is_head)
-            .with(RequestFlags::LAST, head.conditional || is_head || broken())
+            .with(RequestFlags::LAST, conditional || is_head || broken())
             .with(RequestFlags::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
             .with(RequestFlags::RETRIABLE, !self.streaming && repeatable)
             .with(RequestFlags::LIKE_PROBE, like_probe)

@@ -137,7 +137,7 @@ impl From<RuleFault> for Cause {
 }
 
 /// The rules of a request's route, and what they make of it, and what it is called: from when it is routed until it is answered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Ruled {
     rules: Arc<RouteRules>,
     /// What it is called; None: nothing.
@@ -152,6 +152,19 @@ pub(crate) struct Ruled {
     answer: Rendered,
     /// Which coding its client takes, where its route has some.
     accepted: Option<Accepted>,
+    /// What is asked for is for the store: how that differs from what a client has asked.
+    fetch: Option<Box<Fetching>>,
+}
+
+/// How a request that fetches something for the store differs from the one it is made of (RFC 9111 §4.3.1).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fetching {
+    /// Names of fields by which one client would shape what all get.
+    pub removed: Vec<Vec<u8>>,
+    /// Fields in place of those.
+    pub added: Vec<(&'static [u8], Vec<u8>)>,
+    /// It asks whether what is stored is still the same.
+    pub is_conditional: bool,
 }
 
 impl Ruled {
@@ -167,7 +180,7 @@ impl Ruled {
         }
         let accepted = rules.compress.as_ref().map(|rule| rule.accepted(known.fields, known.bytes));
         let (rules, user) = (Arc::clone(rules), known.user.cloned());
-        Ok(Box::new(Ruled { rules, identity: None, user, path, request, answer, accepted }))
+        Ok(Box::new(Ruled { rules, identity: None, user, path, request, answer, accepted, fetch: None }))
     }
 
     /// No rules, but a name.
@@ -213,11 +226,38 @@ impl Ruled {
 
     /// Names of the request's fields that don't pass, and fields that come on top.
     pub(crate) fn request_fields<'a>(&'a self, plan: &'a ClientPlan) -> Changes<'a> {
-        let (mut removed, lines) = (self.rules.request.removed(), self.rules.request.lines(&self.request));
-        removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
-        let Some(identity) = &self.identity else { return (removed, lines.collect()) };
+        let (mut removed, mut lines) = self.route_edits();
+        if let Some(fetch) = self.fetch.as_deref() {
+            removed.extend(fetch.removed.iter().map(Vec::as_slice));
+            lines.retain(|(name, _)| !fetch.removed.iter().any(|removed| removed.eq_ignore_ascii_case(name)));
+            lines.extend(fetch.added.iter().map(|(name, value)| (*name, value.as_slice())));
+        }
+        let Some(identity) = &self.identity else { return (removed, lines) };
         removed.extend(identity.removed(plan));
         (removed, identity.lines(plan).chain(lines).collect())
+    }
+
+    /// The same, as far as its route says it.
+    pub(crate) fn route_edits(&self) -> Changes<'_> {
+        let (mut removed, lines) = (self.rules.request.removed(), self.rules.request.lines(&self.request));
+        removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
+        (removed, lines.collect())
+    }
+
+    /// How its answer is stored and served; None: it is not.
+    #[inline]
+    pub(crate) fn cache(&self) -> Option<&Arc<CacheRules>> {
+        self.rules.cache.as_ref()
+    }
+
+    /// The same for a request that fetches for the store.
+    pub(crate) fn fetching(&self, fetch: Fetching) -> Box<Ruled> {
+        Box::new(Ruled { fetch: Some(Box::new(fetch)), ..self.clone() })
+    }
+
+    /// Whether it asks on conditions; None: as its client has asked.
+    pub(crate) fn is_conditional(&self) -> Option<bool> {
+        self.fetch.as_ref().map(|fetch| fetch.is_conditional)
     }
 
     /// What its client sees of an error with this status; None: weir's own text.
@@ -237,7 +277,8 @@ impl Ruled {
 
     /// Gives out an answer's head with its fields as they are for the client. What weir has added counts as received.
     pub(crate) fn with_answer<R>(&self, parts: &ReplyParts<'_>, then: impl FnOnce(ReplyParts<'_>) -> R) -> R {
-        let removed = self.rules.answer.removed();
+        let mut removed = self.rules.answer.removed();
+        removed.extend(parts.removed);
         let stays = |name: &[u8]| !removed.iter().any(|removed| removed.eq_ignore_ascii_case(name));
         let added = parts.added.iter().copied().filter(|(name, _)| stays(name));
         let added: Vec<_> = added.chain(self.rules.answer.lines(&self.answer)).collect();

@@ -11,12 +11,16 @@ use super::lost::Loss;
 use super::pool::{Pair, Pool};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
+use crate::cross::answer::mark_of;
 use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 
 /// Something that can't be, on a connection: its server may lose its trust. How it ends.
 pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
+    if doubt.is_out_of_step() {
+        withdraw_stored(index, pool, cx);
+    }
     doubt_everywhere(pool.conns.at(index).server, Some(doubt), pool, cx);
     let conn = pool.conns.at(index);
     let fresh = conn.history.answers == 0;
@@ -53,10 +57,19 @@ pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut
 /// Something came behind an answer that nobody asked for: an answer too many, or what these bytes are; `otherwise` if they don't tell.
 /// How the connection ends.
 pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
+    withdraw_stored(index, pool, cx);
     let pair = pool.pair(index);
     let doubt = pair.name_surplus(bytes, otherwise, cx);
     doubt_everywhere(pair.conn.server, doubt, pool, cx);
     Ending { loss: Loss::Orderly, why: doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt) }
+}
+
+/// What a connection has brought since it last ran empty for long enough may be others' answers: it is stored for nobody any more, nor
+/// what of it waits to be stored.
+fn withdraw_stored(index: ConnKey, pool: &Pool, cx: &Context) {
+    if let Some(store) = &cx.cache {
+        store.withdraw(mark_of(pool.conn_id(index, cx), pool.conns.at(index).rest.unrested_us));
+    }
 }
 
 /// Counts a doubt, lets the server's trust know, and the other workers. None is an answer too many.

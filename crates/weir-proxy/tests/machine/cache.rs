@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use weir_cache::TagField;
 use weir_check::Request;
 use weir_proxy::plan::{CachePlan, CacheRules, Plan, ToldTo};
 use weir_proxy::request::route::{Route, RouteTable};
@@ -337,6 +338,28 @@ fn what_shapes_answers_is_not_asked() {
     world.run_for(50_000);
     let request = world.requests().last().expect("asked");
     assert_eq!(request.fields.all("range"), ["bytes=0-0"]);
+    world.finish();
+}
+
+/// Tags in fields of others than RFC 9875 are for the store alone, whether the answer comes from there or not.
+#[test]
+fn tags_stay_here() {
+    let plan = cached(1, |rules| rules.tags = vec![TagField::CacheGroups, TagField::SurrogateKey]);
+    let mut world = World::started(plan, 1, 1);
+    world.serve(|seen| {
+        seen.complete.then(|| {
+            let control = if seen.request.target == "/a" { "max-age=60" } else { "private" };
+            let lines = format!("Cache-Control: {control}\r\nSurrogate-Key: x y\r\nCache-Groups: \"z\"\r\n");
+            vec![Do::Answer(reply(200, &lines, b"x"))]
+        })
+    });
+    let client = world.client();
+    for target in ["/a", "/a", "/b", "/b"] {
+        world.ask(client, "GET", target, "");
+        world.run_for(50_000);
+        let fields = &world.clients[client].replies.last().expect("an answer").fields;
+        assert!(!fields.has("surrogate-key") && fields.has("cache-groups"), "{target}");
+    }
     world.finish();
 }
 

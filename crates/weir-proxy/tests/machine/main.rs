@@ -11,6 +11,7 @@ mod balancing;
 mod bans;
 mod basics;
 mod breathing;
+mod cache;
 mod canaries;
 mod circles;
 mod compress;

@@ -14,7 +14,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead};
 
 use super::fetch::{self, Wanted};
 use super::seen::{Asked, Seen};
-use super::{Caching, Change, Passes, TURNS_MAX, Waits, readers, serve, told};
+use super::{Caching, Change, Passes, TURNS_MAX, Waits, hidden, readers, serve, told};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::Clients;
@@ -235,9 +235,10 @@ fn pass(
         store.count_served(served, 0, cx.worker.into());
     }
     let status = told(rules, status, &answers.conns, answers.conns.exchange(slot).conn, cx);
-    let is_something = status.is_some() || change.is_some();
+    let hidden: Vec<_> = hidden(rules).collect();
+    let is_something = status.is_some() || change.is_some() || !hidden.is_empty();
     answers.conns.exchange_mut(slot).caching =
-        is_something.then(|| Caching::Passes(Box::new(Passes { status, change })));
+        is_something.then(|| Caching::Passes(Box::new(Passes { status, change, hidden })));
     false
 }
 

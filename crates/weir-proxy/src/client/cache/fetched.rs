@@ -12,7 +12,7 @@ use weir_http::{ReplyBody, ReplyParts, Trailers};
 
 use super::fetch::{self, After, Collected, Fetch, Stage};
 use super::serve::{self, go_on_from};
-use super::{Caching, Follows, Sends, readers, status_text, told, wall_s};
+use super::{Caching, Follows, Sends, begin_with, hidden, readers, told, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
@@ -60,7 +60,7 @@ pub(in crate::client) fn on_head(
             return;
         }
     } else if status == 304 {
-        // Nobody has asked on conditions (docs/hostile.md I9).
+        // Nobody has asked on conditions.
         fetch.stage = Stage::Ends(After::Bad);
         return;
     }
@@ -169,23 +169,8 @@ fn pass_on(
     let status = CacheStatus { forward: Some(waits.why), detail: Some(why), ..CacheStatus::default() };
     let status = told(&waits.rules, status, &answers.conns, index, cx);
     answers.conns.exchange_mut(reader.index).caching = Some(Caching::Follows(Box::new(Follows { by })));
-    begin_with(answers, reader.index, Source::Server(from), head, status, cx);
-}
-
-/// Begins an answer that says in Cache-Status what the cache did.
-pub(super) fn begin_with(
-    answers: &mut Answers,
-    slot: ExchangeKey,
-    source: Source,
-    head: &AnswerHead<'_>,
-    status: Option<CacheStatus>,
-    cx: &mut Context,
-) {
-    let Some(status) = status else { return answers.begin_answer(slot, source, head, cx) };
-    let text = status_text(&status);
-    let added: Vec<(&[u8], &[u8])> =
-        head.parts.added.iter().copied().chain([(&b"Cache-Status"[..], &text[..])]).collect();
-    answers.begin_answer(slot, source, &AnswerHead { parts: head.parts.with(&added), ..*head }, cx);
+    let hidden: Vec<_> = hidden(&waits.rules).collect();
+    begin_with(answers, reader.index, Source::Server(from), head, status, &hidden, cx);
 }
 
 /// 304: what is stored is the same still, or is not what was asked about.

@@ -128,7 +128,13 @@ pub(super) fn look_again(answers: &mut Answers, reader: ExchangeId, mut waits: B
 }
 
 /// All who wait get what is stored. `failed`: its server has answered this instead.
-pub(super) fn use_stored(answers: &mut Answers, slot: ExchangeKey, object: &Arc<Object>, failed: Option<u16>, cx: &mut Context) {
+pub(super) fn use_stored(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    object: &Arc<Object>,
+    failed: Option<u16>,
+    cx: &mut Context,
+) {
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
     let readers = std::mem::take(&mut fetch::of(&mut answers.conns, slot).readers);
     give_stored(answers, readers, object, failed.map(Some), cx);

@@ -11,7 +11,7 @@ use weir_cache::{
 };
 use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
 
-use super::{Body, Caching, Sends, status_text, told, wall_s};
+use super::{Body, Caching, Sends, hidden, status_text, told, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::client::answer::Answers;
@@ -98,7 +98,9 @@ pub(super) fn begin(
         _ => None,
     };
     let has_etag = stored_fields(lines).any(|(name, _)| name.eq_ignore_ascii_case(b"etag"));
+    let is_hidden = |name: &[u8]| hidden(rules).any(|hidden| hidden.eq_ignore_ascii_case(name));
     let goes = |name: &[u8]| match &sent {
+        _ if is_hidden(name) => false,
         Sent::Whole => true,
         Sent::NotModified => is_on_not_modified(name, has_etag),
         Sent::Part(Part::Unsatisfiable) => !name.eq_ignore_ascii_case(b"content-type") && is_on_part(name),

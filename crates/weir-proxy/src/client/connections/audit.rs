@@ -69,6 +69,7 @@ impl Connections {
             }
             // A tunnel whose server has ended both directions goes on until its client has everything.
             let awaited = phase == Phase::Waiting || phase == Phase::Answering && conn.reading() != Reading::Tunnel;
+            let awaited = awaited && !self.is_with_cache(slot);
             let least = usize::from(awaited && cx.workers == 1);
             if count > 1 || count < least {
                 return Err(format!("request {slot} ({phase:?}) is at {count} places"));

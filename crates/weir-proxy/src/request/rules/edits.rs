@@ -51,7 +51,7 @@ struct FieldEdit {
 }
 
 /// The values of one request, in the order of the lines of [`FieldEdits`].
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Rendered {
     text: Vec<u8>,
     values: Vec<Range<usize>>,
