@@ -49,7 +49,7 @@ pub(crate) enum Reading {
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct ClientConn {
-    /// The driver's name for it; of a stream: 0.
+    /// The driver's name for it; of a stream: 0; of what fetches for the store: [`NO_CLIENT`].
     pub socket: u64,
     /// The client.
     pub peer: IpAddr,
@@ -87,6 +87,9 @@ pub(crate) struct ClientConn {
     pub flags: Flags,
 }
 
+/// The socket of what has no client, and fetches something for the store.
+pub(super) const NO_CLIENT: u64 = u64::MAX;
+
 /// Small facts about a connection.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Flags {
@@ -122,8 +125,6 @@ pub(crate) struct Flags {
     pub unverified: bool,
     /// Its client did not send, or take, in time what it should.
     pub late: bool,
-    /// It has no client: its request fetches something for the store.
-    pub fetches: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.
@@ -353,6 +354,12 @@ impl ClientConn {
     /// Whether a part of a request, or a request that waits, is here and not parsed yet.
     pub(crate) fn has_begun_request(&self) -> bool {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
+    }
+
+    /// It has no client, and its request fetches something for the store.
+    #[inline]
+    pub(super) fn is_fetch(&self) -> bool {
+        self.socket == NO_CLIENT
     }
 
     /// A stream whose client has given it up: nothing is said on it any more.

@@ -136,7 +136,7 @@ impl Answers {
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
     pub(super) fn close_conn(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
-        if self.conns.at(index).flags.fetches {
+        if self.conns.at(index).is_fetch() {
             return fetch::cut(self, index, cx);
         }
         self.close_streams(index, why, cx);

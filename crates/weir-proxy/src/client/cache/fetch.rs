@@ -19,7 +19,7 @@ use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::Clients;
 use crate::client::answer::Answers;
-use crate::client::connection::{ClientConn, KeptRequest, NO_WORKER, Phase, Reading, ReplyConstraints};
+use crate::client::connection::{ClientConn, KeptRequest, NO_CLIENT, NO_WORKER, Phase, Reading, ReplyConstraints};
 use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::mail::{Cancellation, Mail};
@@ -144,10 +144,9 @@ pub(super) fn open(
 ) -> ExchangeKey {
     let conns = &mut answers.conns;
     let parent = conns.at(index);
-    let mut conn = ClientConn::new(0, SocketAddr::new(parent.peer, parent.port), cx.now_us);
+    let mut conn = ClientConn::new(NO_CLIENT, SocketAddr::new(parent.peer, parent.port), cx.now_us);
     conn.listener = u32::MAX;
     conn.flags.sealed = parent.flags.sealed;
-    conn.flags.fetches = true;
     conn.shown.clone_from(&parent.shown);
     conn.read_as(Reading::Closing);
     let (conn, _) = conns.conns.insert(conn);
