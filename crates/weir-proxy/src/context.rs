@@ -60,7 +60,7 @@ pub(crate) struct Context {
     pub flows: usize,
     /// There is an access log: it wants to know which connection a request was put on.
     pub logs: bool,
-    /// What is stored for all workers; None: nothing is.
+    /// What is stored for all workers, as the plan says, or the last one that did; None: nothing is.
     pub cache: Option<Arc<Store>>,
     clock: WallClock,
 }
@@ -84,6 +84,7 @@ impl Context {
             workers,
             http2: http2_limits(&plan.client, &Arc::default()),
             has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),
+            cache: store(&plan),
             plan,
             counters,
             actions: VecDeque::new(),
@@ -96,7 +97,6 @@ impl Context {
             bans: Arc::default(),
             flows: 0,
             logs: false,
-            cache: None,
             clock: WallClock { offset_us: 0, date_s: None, date: weir_http::http_date(0) },
         }
     }
@@ -109,6 +109,8 @@ impl Context {
 
     /// The plan is another one: what is known of it without looking.
     pub(crate) fn plan_changed(&mut self) {
+        // What is being fetched goes on where it was begun.
+        self.cache = store(&self.plan).or(self.cache.take());
         // What windows have grown by stays taken.
         self.http2 = http2_limits(&self.plan.client, &self.http2.growth);
         self.has_private = self.plan.upstreams.iter().any(|upstream| upstream.pool.is_private());
@@ -183,6 +185,11 @@ impl Context {
         let me = self.worker;
         (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
     }
+}
+
+/// Where answers are stored.
+fn store(plan: &Plan) -> Option<Arc<Store>> {
+    plan.cache.as_ref()?.store.clone()
 }
 
 /// What connections of HTTP/2 have to keep to. `growth`: what windows of this worker may grow by.

@@ -24,8 +24,6 @@ mod report;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_cache::Store;
-
 pub use self::flows::{FlowEvent, Over, divided, measured, on_flow, on_port_taken, stop_flows};
 pub use self::moves::{arrive, lost, part};
 pub use crate::action::{Action, MeasuredArm};
@@ -78,8 +76,6 @@ pub struct Parts {
     pub servers: Vec<Arc<ServerStats>>,
     /// The driver moves the bytes of tunnels by itself ([`Action::Relay`]).
     pub relays: bool,
-    /// Where answers are stored, shared by all workers; None: nowhere, whatever routes say.
-    pub cache: Option<Arc<Store>>,
 }
 
 /// As [`Engine::accepted`], of a client who speaks TLS and was let in by a [`Door`] in front of his handshake, which gave this.
@@ -119,7 +115,6 @@ impl Engine {
     pub fn new(parts: Parts, now_us: u64) -> Engine {
         let mut cx = Context::new(parts.plan, parts.counters, parts.worker, parts.workers, now_us);
         cx.relays = parts.relays;
-        cx.cache = parts.cache;
         let mut clients = Clients::new(parts.latency, parts.secret, &cx);
         cx.logs = clients.records().are_kept();
         let upstreams = Upstreams::new(parts.hints, &parts.servers, parts.seed, &mut cx);

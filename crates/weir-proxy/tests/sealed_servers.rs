@@ -51,7 +51,6 @@ impl Bench {
         let parts = Parts {
             servers: servers.clone(),
             relays: true,
-            cache: None,
             plan: Arc::new(plan),
             worker: 0,
             workers: 1,

@@ -44,7 +44,6 @@ impl Bench {
         let parts = Parts {
             servers: ServerStats::for_plan(&plan),
             relays: false,
-            cache: None,
             plan: Arc::new(plan),
             worker: 0,
             workers: 1,

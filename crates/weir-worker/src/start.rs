@@ -317,10 +317,6 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let (opening, encoders) = (Some(opening), Pool::new(usize::from(workers)));
     let (offended, offences) = mpsc::sync_channel(OFFENCES_MAX);
     let offences = Some(offences);
-    let cache = match &setup.plan.cache {
-        Some(cache) => Some(cache.store(secret().map_err(StartError::Driver)?, usize::from(workers))),
-        None => None,
-    };
     let mut running = Running { threads, handle, addresses, log, events, offences, opening, encoders };
     let (ready, started) = mpsc::channel();
     for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {
@@ -336,7 +332,6 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             latency: Arc::clone(&view.latency),
             servers: view.servers.clone(),
             relays: true,
-            cache: cache.clone(),
         };
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let seat = Seat {

@@ -214,7 +214,8 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(&listener.address)) {
         patiently(|| check_free(&listener.address, listener.device())).map_err(|error| Failure::binding(&error))?;
     }
-    complete(&mut config.plan)?;
+    let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
+    complete(&mut config.plan, workers)?;
     let mut metrics = Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
     // Whoever can connect as a client finds the admin socket, too, unless that has to be the user's.
     let mut open_doors = |heritage: &mut Heritage| {
@@ -225,7 +226,6 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     let (side, notes) = side::open(plan)?;
     let certificates = certificates::open(plan)?;
     let inherited = heritage.take_listeners(&plan.listeners)?;
-    let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     let listeners = weir_worker::Opened::new(&plan.listeners, workers, inherited).map_err(not_started)?;
     let (spreading, load_board) = Spreading::prepare(config.accept_by, workers, config.pinning != PinningChoice::None);
     spreading.take(listeners.ports().map_err(|error| failed("listeners", &error))?, workers);
@@ -239,26 +239,42 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
 }
 
 /// What of a plan is known only where it is run.
-fn complete(plan: &mut Plan) -> Result<(), Failure> {
+fn complete(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
     if let Some(forward) = &mut plan.forward {
         let local = weir_io::local_addresses();
         forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
     }
     plan.client.head.pseudonym = plan.client.via_name.unwrap_or_else(random_name);
-    key_shield(plan)
+    key_shield(plan)?;
+    open_cache(plan, workers)
 }
 
 /// Gives the accounts of `shield` a key that nobody can predict. The successor of a plan that has some keeps those.
 pub(crate) fn key_shield(plan: &mut Plan) -> Result<(), Failure> {
-    let Some(shield) = &mut plan.shield else { return Ok(()) };
+    if let Some(shield) = &mut plan.shield {
+        shield.set_key(unpredictable("`shield`")?);
+    }
+    Ok(())
+}
+
+/// Makes the store of a plan that has `cache`. The successor of a plan that has one keeps that.
+pub(crate) fn open_cache(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
+    if let Some(cache) = &mut plan.cache {
+        cache.open(unpredictable("`cache`")?, workers);
+    }
+    Ok(())
+}
+
+/// A key that nobody can predict.
+fn unpredictable(what: &str) -> Result<[u64; 2], Failure> {
     let mut bytes = [0; 16];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     if filled.is_ok_and(|filled| filled == bytes.len()) {
         let key = u128::from_ne_bytes(bytes);
-        shield.set_key([key as u64, (key >> 64) as u64]);
-        return Ok(());
+        return Ok([key as u64, (key >> 64) as u64]);
     }
-    Err(failed("no key for `shield`", &io::Error::other("the operating system has no randomness")))
+    let error = io::Error::other("the operating system has no randomness");
+    Err(failed(&format!("no key for {what}"), &error))
 }
 
 /// Tells what the operator should know.

@@ -227,6 +227,7 @@ fn store(block: Option<&Checked>) -> CachePlan {
         size_bytes,
         object_bytes_max: block.count_or_none("object-limit").unwrap_or(usual),
         variants_max: narrow(block.number("variants-max")),
+        store: None,
     }
 }
 

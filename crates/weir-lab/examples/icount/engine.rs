@@ -51,7 +51,6 @@ impl Harness {
             latency: Arc::default(),
             servers: Vec::new(),
             relays: false,
-            cache: None,
         };
         let now_us = 1_000_000;
         let engine = Engine::new(parts, now_us);

@@ -77,7 +77,6 @@ pub(crate) fn run(proxied: bool, count: u64) {
             latency: Arc::default(),
             servers: Vec::new(),
             relays: true,
-            cache: None,
         };
         let listeners = vec![world.listener(proxy).expect("a socket")];
         let mailbox = mailboxes(1).into_iter().next().expect("one mailbox");

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use weir_cache::{KeyRules, Limits, Options, Store, TagField};
+use weir_cache::{KeyRules, Limits, Options, Store, TagField, Target};
 
 /// Locks of the store for each worker, so that two rarely want the same one.
 const SHARDS_OF_WORKER: usize = 4;
+/// The smallest store.
+const SIZE_BYTES_MIN: u64 = 1 << 20;
 
 /// The store that all routes with `cache` share.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CachePlan {
     /// Bytes of everything that lives of answers: stored ones, such as are still being sent though they are not stored any more, and those
     /// that are being fetched. 1 MiB-16 TiB. Default 256 MiB.
@@ -17,6 +19,8 @@ pub struct CachePlan {
     pub object_bytes_max: u64,
     /// Most answers under one key, by what their Vary names, 1-1,000; the one that was used least recently goes. Default 16.
     pub variants_max: u32,
+    /// What is stored, shared by all workers. To be made by whoever runs the plan; its successor keeps it. None: nowhere yet.
+    pub store: Option<Arc<Store>>,
 }
 
 /// How the answers of a route are stored and served: `cache` of the route.
@@ -61,19 +65,36 @@ impl ToldTo {
 impl CachePlan {
     /// The limits of the store.
     pub fn limits(&self) -> Limits {
-        let CachePlan { size_bytes, object_bytes_max, variants_max } = *self;
-        Limits { bytes: size_bytes, object_bytes_max, variants_max: variants_max as usize }
+        let variants_max = usize::try_from(self.variants_max).unwrap_or(usize::MAX);
+        Limits { bytes: self.size_bytes, object_bytes_max: self.object_bytes_max, variants_max }
     }
 
-    /// An empty store for so many workers. `secret` keeps strangers from choosing keys that share a place.
-    pub fn store(&self, secret: [u64; 2], workers: usize) -> Arc<Store> {
-        Arc::new(Store::new(self.limits(), secret, workers * SHARDS_OF_WORKER))
+    /// Makes an empty store for so many workers. `secret` keeps strangers from choosing keys that share a place.
+    pub fn open(&mut self, secret: [u64; 2], workers: usize) {
+        let shards = workers.max(1).saturating_mul(SHARDS_OF_WORKER);
+        self.store = Some(Arc::new(Store::new(self.limits(), secret, shards)));
+    }
+
+    /// Gives the store the limits of this plan, which is in force.
+    pub fn resize(&self) {
+        if let Some(store) = &self.store {
+            store.set_limits(self.limits());
+        }
+    }
+
+    /// Forgets all that is stored, and what is being fetched: no route stores anything any more.
+    pub fn forget(&self) {
+        if let Some(store) = &self.store {
+            // All that is not soft always works.
+            let _ = store.ban(Target::All, false);
+            store.set_limits(Limits { bytes: SIZE_BYTES_MIN, ..self.limits() });
+        }
     }
 }
 
 impl Default for CachePlan {
     fn default() -> CachePlan {
-        CachePlan { size_bytes: 256 << 20, object_bytes_max: 8 << 20, variants_max: 16 }
+        CachePlan { size_bytes: 256 << 20, object_bytes_max: 8 << 20, variants_max: 16, store: None }
     }
 }
 

@@ -95,6 +95,9 @@ impl Plan {
         if let (Some(shield), Some(old)) = (&mut next.shield, &self.shield) {
             shield.follow(old);
         }
+        if let (Some(cache), Some(old)) = (&mut next.cache, &self.cache) {
+            cache.store.clone_from(&old.store);
+        }
         // Nobody else has heard of a name that is chosen at random.
         next.client.head.pseudonym = next.client.via_name.unwrap_or(self.client.head.pseudonym);
         Ok(next)

@@ -359,11 +359,13 @@ impl Node {
 
 impl World {
     /// Engines for this plan; servers answer honestly until told otherwise.
-    pub fn new(plan: Plan, workers: u16, seed: u64) -> World {
+    pub fn new(mut plan: Plan, workers: u16, seed: u64) -> World {
+        if let Some(cache) = &mut plan.cache {
+            cache.open([seed, 7], usize::from(workers));
+        }
         let plan = Arc::new(plan);
         let servers: usize = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
         let hints = Arc::new(Hints::new(servers + SPARE, usize::from(workers)));
-        let cache = plan.cache.as_ref().map(|plan| plan.store([seed, 7], usize::from(workers)));
         let now_us = 5_000_000;
         let nodes = (0..workers)
             .map(|worker| {
@@ -379,7 +381,6 @@ impl World {
                     latency: Arc::new(Histogram::default()),
                     servers: ServerStats::for_plan(&plan),
                     relays: false,
-                    cache: cache.clone(),
                 };
                 Node {
                     engine: Engine::new(parts.clone(), now_us),

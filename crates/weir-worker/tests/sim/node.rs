@@ -316,7 +316,6 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
             latency: Arc::new(Histogram::default()),
             servers: servers.clone(),
             relays: true,
-            cache: None,
         };
         let listen = |listener: &weir_proxy::plan::ListenerPlan| {
             world.listener(listener.address.network().expect("of TCP")).expect("a socket")

@@ -14,7 +14,7 @@ use super::listeners::Opened;
 use super::{Desk, listeners};
 use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
-use crate::run::{key_shield, set_rights};
+use crate::run::{key_shield, open_cache, set_rights};
 use crate::side::Registry;
 use crate::spreading::Spreading;
 use crate::terminal::warn;
@@ -70,6 +70,9 @@ impl Workers {
         if plan.shield.is_none() {
             key_shield(&mut wanted)?;
         }
+        if plan.cache.is_none() {
+            open_cache(&mut wanted, self.handle.views().len())?;
+        }
         let mut vacant = BTreeSet::new();
         if !self.vacant.is_empty() {
             vacant.extend(vacated(plan, &self.handle.enquire(PATIENCE)).intersection(&self.vacant));
@@ -105,6 +108,11 @@ impl Workers {
         // What was not taken into force changes nothing; a worker that is slow does not keep it from being in force.
         if Arc::ptr_eq(&desk.lock().current.plan, &next) {
             self.set_rights(old, &next);
+            match (&next.cache, &old.cache) {
+                (Some(cache), _) => cache.resize(),
+                (None, Some(cache)) => cache.forget(),
+                (None, None) => {}
+            }
         }
         told
     }
