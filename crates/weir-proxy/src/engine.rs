@@ -270,7 +270,7 @@ impl Engine {
 
     /// Requests without a complete answer.
     pub fn exchanges(&self) -> usize {
-        self.clients.conns().exchanges() - self.clients.conns().fetches()
+        self.clients.conns().exchanges()
     }
 
     /// Lets clients go. When all are to, so are those that are accepted from now on, who had connected before.

@@ -260,6 +260,11 @@ impl Store {
         Fill { fills, account: Arc::clone(&self.account), name, number, seen, began, is_registered }
     }
 
+    /// Nothing was purged since a fetch of this key began, nor has its URL become invalid: whoever asks now may get its answer.
+    pub fn is_current(&self, fill: &Fill, key: &[u8]) -> bool {
+        !self.purges.is_invalid(self.hashes(key).url, fill.began) && self.purges.is_latest(fill.seen)
+    }
+
     /// Answers of this key are for one each until then, microseconds of the monotonic clock: nobody waits for another one's.
     pub fn mark_hit_for_miss(&self, key: &[u8], until_us: u64) {
         let mark = self.name(key, &Selector::default());
@@ -344,6 +349,20 @@ mod tests {
         assert!(matches!(begin(&store, KEY, 1, 0), Begun::Waiting { worker: 2, .. }));
         drop((next, elsewhere));
         assert_eq!(store.fills.count(), 0);
+    }
+
+    #[test]
+    fn who_asks_after_a_change() {
+        let store = store();
+        let current = |fill: &Fill| store.is_current(fill, KEY);
+        let fill = owner(begin(&store, KEY, 0, 0));
+        assert!(current(&fill));
+        store.invalidate(b"http://a/");
+        assert!(!current(&fill));
+        let next = store.lone_fill(KEY);
+        assert!(current(&next));
+        store.withdraw(crate::bans::SourceMark { connection: 1, position: 0 });
+        assert!(!current(&next) && current(&store.lone_fill(KEY)));
     }
 
     #[test]

@@ -58,6 +58,11 @@ impl Purges {
         (bans.now(), self.last.load(Ordering::Acquire))
     }
 
+    /// There was no ban since this.
+    pub(super) fn is_latest(&self, seen: Serial) -> bool {
+        seen.0 == self.now.load(Ordering::Acquire)
+    }
+
     /// Its URL became invalid since its fetch began.
     pub(super) fn is_invalid(&self, url_hash: u64, began: u64) -> bool {
         self.place(url_hash).load(Ordering::Acquire) > began

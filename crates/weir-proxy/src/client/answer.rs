@@ -128,17 +128,8 @@ impl Answers {
         self.conns.mark(conn);
     }
 
-    /// The head of the final answer.
-    #[inline]
+    /// The head of the final answer, whatever the cache has to say about it.
     pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
-        match self.conns.exchange(slot).caching.is_some() {
-            true => cache::begin_passing(self, slot, source, head, cx),
-            false => self.begin_answer(slot, source, head, cx),
-        }
-    }
-
-    /// The same, whatever the cache has to say about it.
-    pub(super) fn begin_answer(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
         let status = head.parts.status;
         cx.counters.answer(status);
         if let Some(guard) = &mut self.conns.guard {
@@ -314,7 +305,7 @@ impl Answers {
         retry_after_s: Option<u32>,
         cx: &mut Context,
     ) {
-        if self.conns.is_fetch(slot) {
+        if self.conns.exchange(slot).is_fetch() {
             return fetched::fail(self, slot, cause, retry_after_s, cx);
         }
         fetch::on_dropped(self, slot, false, cx);
@@ -388,7 +379,7 @@ impl Answers {
             declared_length: has_length.then_some(length),
             upgrade: None,
         };
-        self.answer_begin(slot, Source::Here, &head, cx);
+        cache::begin(self, slot, Source::Here, &head, cx);
         if !is_bodyless {
             // It is whole already: nobody can be told to stop.
             self.answer_body(slot, content, cx);
@@ -407,7 +398,7 @@ impl Answers {
 
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
-        if self.conns.is_fetch(slot) {
+        if self.conns.exchange(slot).is_fetch() {
             return fetched::fail(self, slot, cause, cause.retry_after_s(), cx);
         }
         fetch::on_dropped(self, slot, true, cx);

@@ -35,6 +35,7 @@ use self::seen::Asked;
 pub(super) use self::serve::pump_all;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::client::answer::Answers;
+use crate::client::connection::Exchange;
 use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source};
@@ -132,70 +133,66 @@ pub(super) struct Caches {
     to_pump: Vec<(ClientKey, u32)>,
 }
 
-impl Connections {
-    /// Whether an exchange fetches something for the store.
+impl Caches {
+    /// Whether some request is to be looked up again.
+    pub(super) fn has_to_look_up(&self) -> bool {
+        !self.to_ask.is_empty()
+    }
+}
+
+impl Exchange {
+    /// It fetches something for the store.
     #[inline]
-    pub(super) fn is_fetch(&self, slot: ExchangeKey) -> bool {
-        matches!(self.exchange(slot).caching, Some(Caching::Fetches(_)))
+    pub(super) fn is_fetch(&self) -> bool {
+        matches!(self.caching, Some(Caching::Fetches(_)))
     }
 
-    /// Whether no server has an exchange because of the cache: another one fetches, or it has all.
-    pub(super) fn is_with_cache(&self, slot: ExchangeKey) -> bool {
-        match &self.exchange(slot).caching {
+    /// No server has it because of the cache: another one fetches, or has all.
+    pub(super) fn is_with_cache(&self) -> bool {
+        match &self.caching {
             Some(Caching::Waits(_) | Caching::Sends(_) | Caching::Follows(_)) => true,
             Some(Caching::Fetches(fetch)) => fetch.is_complete(),
             Some(Caching::Passes(_)) | None => false,
         }
     }
+}
 
-    /// The first exchange of a connection may be sent more from the store.
-    #[inline]
-    pub(super) fn may_pump(&mut self, index: ClientKey) {
-        let Some(slot) = self.at(index).codec.current() else { return };
-        if matches!(self.exchange(slot).caching, Some(Caching::Sends(_))) {
-            let generation = self.conns.generation(index);
-            self.caches.to_pump.push((index, generation));
-            self.mark(index);
+/// The first exchange of a connection may be sent more from the store.
+#[inline]
+pub(super) fn may_pump(conns: &mut Connections, index: ClientKey) {
+    let Some(slot) = conns.at(index).codec.current() else { return };
+    if matches!(conns.exchange(slot).caching, Some(Caching::Sends(_))) {
+        let generation = conns.conns.generation(index);
+        conns.caches.to_pump.push((index, generation));
+        conns.mark(index);
+    }
+}
+
+/// The exchange that a server's news of a fetch concern in the access log and in what is held up: the first that has asked.
+pub(super) fn reader_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
+    match &conns.exchange(slot).caching {
+        Some(Caching::Fetches(fetch)) => {
+            let mut readers = fetch.readers.iter().filter(|id| conns.holds(**id));
+            readers.next().map_or(slot, |id| id.index)
         }
+        _ => slot,
     }
+}
 
-    /// The exchange that a server's news of a fetch concern in the access log and in what is held up: the first that has asked.
-    pub(super) fn reader_of(&self, slot: ExchangeKey) -> ExchangeKey {
-        match &self.exchange(slot).caching {
-            Some(Caching::Fetches(fetch)) => {
-                let mut readers = fetch.readers.iter().filter(|id| self.holds(**id));
-                readers.next().map_or(slot, |id| id.index)
-            }
-            _ => slot,
-        }
-    }
+/// The request that a fetch was made of, if it waits for it still.
+fn asker_of(conns: &Connections, slot: ExchangeKey) -> Option<ExchangeId> {
+    let Some(Caching::Fetches(fetch)) = &conns.exchange(slot).caching else { return None };
+    fetch.readers.iter().copied().find(|id| {
+        let is_first = |slot| matches!(&conns.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
+        conns.holds(*id) && is_first(id.index)
+    })
+}
 
-    /// The request that a fetch was made of, if it waits for it still.
-    fn asker_of(&self, slot: ExchangeKey) -> Option<ExchangeId> {
-        let Some(Caching::Fetches(fetch)) = &self.exchange(slot).caching else { return None };
-        fetch.readers.iter().copied().find(|id| {
-            let is_first =
-                |slot| matches!(&self.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
-            self.holds(*id) && is_first(id.index)
-        })
-    }
-
-    /// The fetch whose answer an exchange gets as it comes.
-    pub(super) fn source_of(&self, slot: ExchangeKey) -> ExchangeKey {
-        match &self.exchange(slot).caching {
-            Some(Caching::Follows(follows)) if self.holds(follows.by) => follows.by.index,
-            _ => slot,
-        }
-    }
-
-    /// What is being fetched for the store, or is not proved yet.
-    pub(crate) fn fetches(&self) -> usize {
-        self.caches.fetches
-    }
-
-    /// Whether some request is to be looked up again.
-    pub(super) fn has_to_look_up(&self) -> bool {
-        !self.caches.to_ask.is_empty()
+/// The fetch whose answer an exchange gets as it comes.
+pub(super) fn source_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
+    match &conns.exchange(slot).caching {
+        Some(Caching::Follows(follows)) if conns.holds(follows.by) => follows.by.index,
+        _ => slot,
     }
 }
 
@@ -218,23 +215,25 @@ fn begin_with(
     let told = text.iter().map(|text| (&b"Cache-Status"[..], text.as_slice()));
     let added: Vec<(&[u8], &[u8])> = head.parts.added.iter().copied().chain(told).collect();
     let parts = head.parts.with(&added).without(hidden);
-    answers.begin_answer(slot, source, &AnswerHead { parts, ..*head }, cx);
+    answers.answer_begin(slot, source, &AnswerHead { parts, ..*head }, cx);
 }
 
-/// The final answer of an exchange that has to do with the cache begins, and comes from a server or from here.
-pub(super) fn begin_passing(
-    answers: &mut Answers,
-    slot: ExchangeKey,
-    source: Source,
-    head: &AnswerHead<'_>,
-    cx: &mut Context,
-) {
+/// The final answer of an exchange begins, which may have to do with the cache.
+#[inline]
+pub(super) fn begin(answers: &mut Answers, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
+    match answers.conns.exchange(slot).caching.is_some() {
+        true => begin_passing(answers, slot, source, head, cx),
+        false => answers.answer_begin(slot, source, head, cx),
+    }
+}
+
+fn begin_passing(answers: &mut Answers, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
     let exchange = answers.conns.exchange_mut(slot);
     let passes = match exchange.caching.take() {
         Some(Caching::Passes(passes)) => passes,
         other => {
             exchange.caching = other;
-            return answers.begin_answer(slot, source, head, cx);
+            return answers.answer_begin(slot, source, head, cx);
         }
     };
     let is_from_server = matches!(source, Source::Server(_));
@@ -242,7 +241,7 @@ pub(super) fn begin_passing(
         change.invalidate(&head.parts, store);
     }
     if !is_from_server {
-        return answers.begin_answer(slot, source, head, cx);
+        return answers.answer_begin(slot, source, head, cx);
     }
     begin_with(answers, slot, source, head, passes.status, &passes.hidden, cx);
 }

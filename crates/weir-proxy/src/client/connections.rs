@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::cache::{Caches, fetch};
+use super::cache::{Caches, fetch, may_pump};
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::guard::Guard;
@@ -219,7 +219,7 @@ impl Connections {
 
     /// Requests without a complete answer.
     pub(crate) fn exchanges(&self) -> usize {
-        self.exchanges.len()
+        self.exchanges.len() - self.caches.fetches
     }
 
     /// All connections.
@@ -392,7 +392,7 @@ impl Connections {
     /// Whether some input is to be looked at again.
     #[inline]
     pub(crate) fn has_to_parse(&self) -> bool {
-        !self.to_parse.is_empty() || self.has_to_look_up()
+        !self.to_parse.is_empty() || self.caches.has_to_look_up()
     }
 
     /// The request of a client that waited for the side thread is looked at again.
@@ -558,7 +558,7 @@ impl Connections {
                 exchange.await_more(cx.now_us);
             }
         }
-        self.may_pump(index);
+        may_pump(self, index);
         if self.conns.at(index).stash.is_some() {
             self.look_again(index);
         }
@@ -568,7 +568,7 @@ impl Connections {
     /// Tells whoever was asked that a request need not be asked of a server, unless it is known to be on a connection.
     pub(super) fn withdraw(&self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
-        if self.is_with_cache(slot) {
+        if exchange.is_with_cache() {
             fetch::withdraw(self, slot, cx);
         } else if exchange.server_conn.is_none() {
             cx.post(exchange.worker(), Mail::Cancel { id: self.exchange_id(slot, cx), what: Cancellation::Waiting });
@@ -579,7 +579,7 @@ impl Connections {
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         // Whoever gets what is fetched leaves that.
-        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) || self.is_with_cache(slot) {
+        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) || exchange.is_with_cache() {
             return;
         }
         let (worker, conn, begun) = (exchange.worker(), exchange.server_conn, exchange.phase() == Phase::Answering);

@@ -3,7 +3,7 @@
 use weir_http::Trailers;
 
 use super::answer::Answers;
-use super::cache::fetched;
+use super::cache::{self, fetched};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
@@ -30,7 +30,7 @@ impl Answers {
         if !self.conns.is_in(id, Phase::Waiting) {
             return;
         }
-        if self.conns.is_fetch(slot) {
+        if self.conns.exchange(slot).is_fetch() {
             return fetched::on_head(self, slot, from, head, cx);
         }
         let index = self.conns.exchange(slot).conn;
@@ -47,7 +47,7 @@ impl Answers {
         match (head.parts.status, head.upgrade) {
             (101, Some(_)) => self.answer_switch(slot, from, head, cx),
             (100..200, _) => self.answer_interim(slot, &head.parts, cx),
-            _ => self.answer_begin(slot, Source::Server(from), head, cx),
+            _ => cache::begin(self, slot, Source::Server(from), head, cx),
         }
     }
 
@@ -55,7 +55,7 @@ impl Answers {
     #[inline]
     pub(crate) fn on_answer_piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
         match self.conns.is_in(id, Phase::Answering) {
-            true if self.conns.is_fetch(id.index) => fetched::on_piece(self, id.index, piece, cx),
+            true if self.conns.exchange(id.index).is_fetch() => fetched::on_piece(self, id.index, piece, cx),
             true => self.answer_body(id.index, piece, cx),
             false => None,
         }
@@ -67,7 +67,7 @@ impl Answers {
         if !self.conns.is_in(id, Phase::Answering) {
             return;
         }
-        if self.conns.is_fetch(id.index) {
+        if self.conns.exchange(id.index).is_fetch() {
             return fetched::on_end(self, id.index, trailers, cx);
         }
         let index = self.conns.exchange(id.index).conn;
@@ -124,7 +124,7 @@ impl Answers {
 
     /// A request that was given up has not been asked of a server.
     pub(crate) fn on_withdrawn(&mut self, id: ExchangeId, cx: &mut Context) {
-        if self.conns.is_in(id, Phase::Waiting) && self.conns.is_fetch(id.index) {
+        if self.conns.is_in(id, Phase::Waiting) && self.conns.exchange(id.index).is_fetch() {
             return fetched::fail(self, id.index, Cause::Lost, None, cx);
         }
         if self.conns.is_in(id, Phase::Waiting) && self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
@@ -160,7 +160,7 @@ impl Answers {
     /// A request was put on a connection.
     pub(crate) fn on_placed(&mut self, id: ExchangeId, placed: Placed) {
         if self.conns.holds(id) {
-            self.records.placed(self.conns.reader_of(id.index), placed);
+            self.records.placed(cache::reader_of(&self.conns, id.index), placed);
         }
     }
 

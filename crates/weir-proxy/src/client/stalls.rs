@@ -12,6 +12,7 @@
 //! connection with all its streams, [`ABSORB_BYTES`] for a worker, [`ASIDE_CLIENT_MAX`].
 
 use super::answer::Answers;
+use super::cache::{reader_of, source_of};
 use super::connection::ClientConn;
 use super::connections::Connections;
 use super::unsent::{coding, unsent};
@@ -101,7 +102,7 @@ fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOn
 pub(super) fn stop_source(conns: &mut Connections, slot: ExchangeKey, server_conn: ConnId, cx: &Context) -> Stop {
     let index = conns.exchange(slot).conn;
     // What it gets may be asked for by a fetch.
-    let client = conns.name(conns.exchange(conns.source_of(slot)).conn, cx);
+    let client = conns.name(conns.exchange(source_of(conns, slot)).conn, cx);
     change_stalls(conns, index, |stalls| {
         if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
             stalls.stopped.push(Stopped { conn: server_conn, client, since_us: cx.now_us, aside: false });
@@ -284,7 +285,7 @@ impl Answers {
         if !self.conns.holds(id) {
             return;
         }
-        let index = self.conns.exchange(self.conns.reader_of(id.index)).conn;
+        let index = self.conns.exchange(reader_of(&self.conns, id.index)).conn;
         // It may go on by now.
         let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn) else { return };
         let (is_new, client) = (!stopped.aside, stopped.client);

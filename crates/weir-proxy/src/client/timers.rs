@@ -155,7 +155,7 @@ impl Clients {
 impl Answers {
     /// The answer to a client's first request, or the next piece of it, has not come in time.
     fn server_timed_out(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        if self.conns.is_fetch(slot) {
+        if self.conns.exchange(slot).is_fetch() {
             return fetched::timed_out(self, slot, cx);
         }
         self.conns.cancel(slot, true, cx);

@@ -496,6 +496,38 @@ fn changes() {
     }
 }
 
+/// Also what is being fetched then is not for whoever asks after it.
+#[test]
+fn changes_while_it_is_fetched() {
+    for workers in [1, 2] {
+        let mut world = World::started(cached(4, |_| {}), workers, 1);
+        let count = Rc::new(Cell::new(0));
+        let asked = Rc::clone(&count);
+        world.serve(move |seen| {
+            seen.complete.then(|| {
+                let answer = |body: &str| Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", body.as_bytes()));
+                match seen.request.method == "GET" {
+                    true => {
+                        asked.set(asked.get() + 1);
+                        vec![Do::Delay(100_000), answer(&format!("{}", asked.get()))]
+                    }
+                    false => vec![answer("changed")],
+                }
+            })
+        });
+        let (early, late) = (world.client_of(0), world.client_of(usize::from(workers) - 1));
+        world.ask(early, "GET", "/a", "");
+        world.run_for(20_000);
+        world.ask(late, "DELETE", "/a", "");
+        world.run_for(20_000);
+        assert_eq!(last(&world, late).1, "changed");
+        world.ask(late, "GET", "/a", "");
+        world.run_for(1_000_000);
+        assert_eq!((last(&world, early).1, last(&world, late).1), ("1".into(), "2".into()));
+        world.finish();
+    }
+}
+
 /// A server that answers once too often is out of step: what it has sent since is for nobody.
 #[test]
 fn a_server_out_of_step() {

@@ -10,8 +10,20 @@ use super::sources::{Source, defines, rust_files, value};
 use super::{nothing_found, read, root};
 
 /// A request passes these, in this order.
-const STAGES: [&str; 11] =
-    ["accept", "parse", "route", "schedule", "forward", "receive", "ask again", "health", "order", "reply", "account"];
+const STAGES: [&str; 12] = [
+    "accept",
+    "parse",
+    "route",
+    "cache",
+    "schedule",
+    "forward",
+    "receive",
+    "ask again",
+    "health",
+    "order",
+    "reply",
+    "account",
+];
 
 #[test]
 fn the_stage_table_names_what_exists() {

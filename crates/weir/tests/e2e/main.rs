@@ -12,6 +12,7 @@ mod bans;
 mod bans_kernel;
 mod bans_xdp;
 mod bomb_http2;
+mod cache;
 mod chaos;
 mod clients;
 mod compress;

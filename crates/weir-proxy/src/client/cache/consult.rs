@@ -266,7 +266,7 @@ fn fetcher(answers: &Answers, waits: &Waits, is_stale: bool, store: &Store, cx: 
         Begun::HitForMiss if is_stale => lone(),
         Begun::HitForMiss => Fetcher::Nobody,
         Begun::Waiting { worker, name } if worker == usize::from(cx.worker) => {
-            fetch::joinable(&answers.conns, name, &waits.key).map_or_else(lone, Fetcher::Here)
+            fetch::joinable(&answers.conns, name, &waits.key, store).map_or_else(lone, Fetcher::Here)
         }
         Begun::Waiting { name, .. } => Fetcher::Elsewhere(name),
     }

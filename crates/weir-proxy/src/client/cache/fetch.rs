@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_cache::{
-    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Terms, accept_encoding, is_kept_from_fetches,
+    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Store, Terms, accept_encoding,
+    is_kept_from_fetches,
 };
 
 use super::seen::Asked;
@@ -117,19 +118,17 @@ pub(super) fn of(conns: &mut Connections, slot: ExchangeKey) -> &mut Fetch {
     }
 }
 
-impl Connections {
-    /// What has come of a body that is being fetched from a position on, as far as it lies in one piece; nothing of one that is gone.
-    pub(super) fn collected(&self, id: ExchangeId, at: u64) -> &[u8] {
-        if !self.holds(id) {
-            return &[];
-        }
-        match &self.exchange(id.index).caching {
-            Some(Caching::Fetches(fetch)) => match &fetch.stage {
-                Stage::Collects(collected) => collected.body.from(at),
-                _ => &[],
-            },
+/// What has come of a body that is being fetched from a position on, as far as it lies in one piece; nothing of one that is gone.
+pub(super) fn collected(conns: &Connections, id: ExchangeId, at: u64) -> &[u8] {
+    if !conns.holds(id) {
+        return &[];
+    }
+    match &conns.exchange(id.index).caching {
+        Some(Caching::Fetches(fetch)) => match &fetch.stage {
+            Stage::Collects(collected) => collected.body.from(at),
             _ => &[],
-        }
+        },
+        _ => &[],
     }
 }
 
@@ -162,11 +161,15 @@ pub(super) fn open(
     slot
 }
 
-/// What this worker fetches under a name and for this key, and others may join.
-pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8]) -> Option<ExchangeKey> {
+/// What this worker fetches under a name and for this key, and others may join: not what was purged, became invalid or was withdrawn since it
+/// was asked.
+pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8], store: &Store) -> Option<ExchangeKey> {
     let slot = *conns.caches.by_name.get(&name)?;
     match &conns.exchange(slot).caching {
-        Some(Caching::Fetches(fetch)) => (*fetch.wanted.key == *key).then_some(slot),
+        Some(Caching::Fetches(fetch)) => {
+            let is_current = fetch.fill.as_ref().is_some_and(|fill| store.is_current(fill, key));
+            (*fetch.wanted.key == *key && is_current).then_some(slot)
+        }
         _ => None,
     }
 }
@@ -238,7 +241,7 @@ pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure:
 /// A request is not waiting for a fetch any more, or has what it gets of it: its client has left, or its time is over. A fetch that nobody
 /// waits for is given up, unless most of it is there.
 pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, hard: bool, cx: &mut Context) {
-    if !answers.conns.holds(by) || !answers.conns.is_fetch(by.index) {
+    if !answers.conns.holds(by) || !answers.conns.exchange(by.index).is_fetch() {
         return;
     }
     let fetch = of(&mut answers.conns, by.index);

@@ -12,7 +12,7 @@ use weir_http::{ReplyBody, ReplyParts, Trailers};
 
 use super::fetch::{self, After, Collected, Fetch, Stage};
 use super::serve::{self, go_on_from};
-use super::{Caching, Follows, Sends, begin_with, hidden, readers, told, wall_s};
+use super::{Caching, Follows, Sends, asker_of, begin_with, hidden, readers, told, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
@@ -36,7 +36,7 @@ pub(in crate::client) fn on_head(
 ) {
     if head.parts.status < 200 {
         // Only to the one who has asked: it may be about him.
-        let asker = answers.conns.asker_of(slot).filter(|asker| answers.conns.is_in(*asker, Phase::Waiting));
+        let asker = asker_of(&answers.conns, slot).filter(|asker| answers.conns.is_in(*asker, Phase::Waiting));
         asker.into_iter().for_each(|asker| answers.answer_interim(asker.index, &head.parts, cx));
         return;
     }
@@ -249,29 +249,26 @@ pub(in crate::client) fn on_piece(
                 }
                 None
             }
-            Err(why) => overflow(answers, slot, piece, why, cx),
+            Err(why) => overflow(answers, slot, piece.bytes(), why, cx),
         },
         Stage::Passes => {
             let mut stop = None;
-            for reader in fetch.readers.clone() {
+            let mut readers = fetch.readers.clone();
+            let last = readers.pop();
+            for reader in readers {
                 if answers.conns.is_in(reader, Phase::Answering) {
                     stop = answers.answer_body(reader.index, Piece::Borrowed(piece.bytes()), cx).or(stop);
                 }
             }
-            stop
+            let last = last.filter(|last| answers.conns.is_in(*last, Phase::Answering));
+            last.and_then(|last| answers.answer_body(last.index, piece, cx)).or(stop)
         }
         _ => None,
     }
 }
 
 /// What is fetched turns out to be too large: those who are getting it get what is here of it, and the rest as it comes.
-fn overflow(
-    answers: &mut Answers,
-    slot: ExchangeKey,
-    piece: Piece<'_>,
-    why: NotKept,
-    cx: &mut Context,
-) -> Option<Stop> {
+fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept, cx: &mut Context) -> Option<Stop> {
     let by = answers.conns.exchange_id(slot, cx);
     if let Some(store) = cx.cache.clone() {
         store.count_not_kept(why);
@@ -294,6 +291,10 @@ fn overflow(
             readers::look_again(answers, reader, waits, true);
             continue;
         }
+        if !answers.conns.holds(by) {
+            // With the connection of one others have ended.
+            return None;
+        }
         if !answers.conns.is_in(reader, Phase::Answering) {
             continue;
         }
@@ -308,7 +309,10 @@ fn overflow(
         exchange.server_conn = from;
         give_rest(answers, reader.index, &sends, &collected.body, cx);
         fetch::of(&mut answers.conns, slot).readers.push(reader);
-        stop = answers.answer_body(reader.index, Piece::Borrowed(piece.bytes()), cx).or(stop);
+        stop = answers.answer_body(reader.index, Piece::Borrowed(piece), cx).or(stop);
+    }
+    if !answers.conns.holds(by) {
+        return None;
     }
     if fetch::of(&mut answers.conns, slot).readers.is_empty() {
         answers.conns.cancel(slot, false, cx);

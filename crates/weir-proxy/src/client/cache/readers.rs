@@ -30,7 +30,13 @@ pub(super) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Co
 /// Those who wait get the answer, or look for themselves.
 pub(super) fn share_with_all(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let readers = fetch::of(&mut answers.conns, slot).readers.clone();
-    readers.into_iter().for_each(|reader| share(answers, slot, reader, cx));
+    let by = answers.conns.exchange_id(slot, cx);
+    for reader in readers {
+        // With the connection of one others may end who wait for it, and with the last of them the fetch.
+        if answers.conns.holds(by) {
+            share(answers, slot, reader, cx);
+        }
+    }
 }
 
 /// A request has begun to wait for a fetch whose answer may be there already.

@@ -11,7 +11,7 @@ use weir_cache::{
 };
 use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
 
-use super::{Body, Caching, Sends, hidden, status_text, told, wall_s};
+use super::{Body, Caching, Sends, fetch, hidden, status_text, told, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::client::answer::Answers;
@@ -126,7 +126,7 @@ pub(super) fn begin(
     let mut parts = ReplyParts::made(code, &fields);
     (parts.version, parts.has_date) = (Some(Version::Http11), true);
     let head = AnswerHead { parts, body: framing, declared_length, upgrade: None };
-    answers.begin_answer(slot, Source::Here, &head, cx);
+    answers.answer_begin(slot, Source::Here, &head, cx);
     if !has_body || end == Some(at) {
         return answers.answer_end(slot, Trailers::default(), cx);
     }
@@ -186,7 +186,7 @@ pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
             Body::Stored(object) => piece_of(object, at, end).map(Piece::into_bytes),
             Body::Fetched(id) => {
                 // What has come so far.
-                let got = answers.conns.collected(*id, at);
+                let got = fetch::collected(&answers.conns, *id, at);
                 let got = &got[..got.len().min(COPY_BYTES).min((end - at) as usize)];
                 if got.is_empty() {
                     return;

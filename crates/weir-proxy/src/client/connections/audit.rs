@@ -31,7 +31,7 @@ impl Connections {
             exchanges += conn.codec.requests() as usize;
             self.audit_conn(index, conn, cx).map_err(|text| format!("client {index}: {text}"))?;
         }
-        equal("requests of all clients", exchanges, self.exchanges())?;
+        equal("requests of all clients", exchanges, self.exchanges() + self.caches.fetches)?;
         self.audit_carriers(carried, cx)?;
         audit_stalls(self)?;
         equal("client_connections", cx.counters.client_connections.get() as usize, self.len() + cx.flows)
@@ -69,7 +69,7 @@ impl Connections {
             }
             // A tunnel whose server has ended both directions goes on until its client has everything.
             let awaited = phase == Phase::Waiting || phase == Phase::Answering && conn.reading() != Reading::Tunnel;
-            let awaited = awaited && !self.is_with_cache(slot);
+            let awaited = awaited && !exchange.is_with_cache();
             let least = usize::from(awaited && cx.workers == 1);
             if count > 1 || count < least {
                 return Err(format!("request {slot} ({phase:?}) is at {count} places"));
