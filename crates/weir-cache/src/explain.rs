@@ -5,24 +5,18 @@
 use std::fmt::Write;
 
 use crate::answer::{Answer, Control, Expires};
-use crate::freshness::{LifetimeSource, SECOND_US, Times, lifetime};
+use crate::freshness::{LifetimeSource, SECOND_US, lifetime};
 use crate::options::Options;
 use crate::storable::Terms;
 use crate::usage::staleness_us;
 
-/// Lines of name and text about an answer that is, or would be, stored on terms made with the same options and times. `now_us` is of the
-/// monotonic clock.
-pub fn explain(
-    answer: &Answer,
-    terms: &Terms,
-    options: &Options,
-    times: &Times,
-    now_us: u64,
-) -> Vec<(&'static str, String)> {
+/// Lines of name and text about an answer that is, or would be, stored on terms made with the same options. Age and what the answer took are
+/// known by the terms alone: the answer may have been read from what is stored. `now_us` is of the monotonic clock.
+pub fn explain(answer: &Answer, terms: &Terms, options: &Options, now_us: u64) -> Vec<(&'static str, String)> {
     vec![
         ("control", control(answer, options)),
-        ("lifetime", lifetime_line(answer, options, times)),
-        ("age", age_line(answer, terms, times, now_us)),
+        ("lifetime", lifetime_line(answer, terms, options)),
+        ("age", age_line(answer, terms, now_us)),
         ("fresh", fresh_line(terms, now_us)),
         ("stale use", stale_line(answer, terms)),
     ]
@@ -38,8 +32,8 @@ fn control(answer: &Answer, options: &Options) -> String {
     }
 }
 
-fn lifetime_line(answer: &Answer, options: &Options, times: &Times) -> String {
-    let found = lifetime(answer, options, times.received_s);
+fn lifetime_line(answer: &Answer, terms: &Terms, options: &Options) -> String {
+    let found = lifetime(answer, options, terms.received_s);
     let seconds = found.seconds;
     let mut text = match found.source {
         LifetimeSource::Forced => format!("{seconds} s from now on, forced by the operator"),
@@ -61,17 +55,14 @@ fn date_name(answer: &Answer) -> &'static str {
     if answer.date_s.is_some() { "Date" } else { "the time when it came" }
 }
 
-fn age_line(answer: &Answer, terms: &Terms, times: &Times, now_us: u64) -> String {
-    let delay_us = times.received_us.saturating_sub(times.requested_us);
-    let apparent_s = answer.date_s.map_or(0, |date_s| times.received_s.saturating_sub(date_s));
+fn age_line(answer: &Answer, terms: &Terms, now_us: u64) -> String {
+    let apparent_s = answer.date_s.map_or(0, |date_s| terms.received_s.saturating_sub(date_s));
     let mut text = seconds(terms.age_us(now_us));
     // Writing to a string does not fail.
     let _ = write!(
         text,
-        ": {} when it came, the larger one of {apparent_s} s by Date and {} s by Age with {} for the answer; {} since then",
+        ": {} when it came, the larger one of {apparent_s} s by Date and its Age with what the answer took; {} since then",
         seconds(terms.initial_age_us),
-        answer.age_s,
-        seconds(delay_us),
         seconds(now_us.saturating_sub(terms.received_us)),
     );
     text
@@ -107,6 +98,7 @@ fn seconds(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::freshness::Times;
     use crate::kit::{NOW_S, answer};
 
     const TIMES: Times = Times { requested_us: 1_000_000, received_us: 1_250_000, received_s: NOW_S };
@@ -117,7 +109,7 @@ mod tests {
         let answer = answer(status, lines, &options);
         let terms = Terms::of(&answer, &options, &TIMES);
         let now_us = TIMES.received_us + after_s * SECOND_US;
-        let lines = explain(&answer, &terms, &options, &TIMES, now_us);
+        let lines = explain(&answer, &terms, &options, now_us);
         lines.into_iter().map(|(name, text)| format!("{name}: {text}")).collect()
     }
 
@@ -128,7 +120,7 @@ mod tests {
             [
                 "control: Cache-Control and Expires",
                 "lifetime: 60 s by max-age",
-                "age: 10.250 s: 7.250 s when it came, the larger one of 2 s by Date and 7 s by Age with 0.250 s for the answer; 3.000 s since then",
+                "age: 10.250 s: 7.250 s when it came, the larger one of 2 s by Date and its Age with what the answer took; 3.000 s since then",
                 "fresh: yes, for another 49.750 s",
                 "stale use: 0 s while it is fetched anew, 5 s while its server fails",
             ]

@@ -199,8 +199,9 @@ impl Store {
         None
     }
 
-    /// All answers of a key, newest first, with what selects each. Nothing is learned of the look, and what was purged is not among them.
-    pub fn variants(&self, key: &[u8]) -> Vec<(Selector, Arc<Object>)> {
+    /// All answers of a key, newest first, with what selects each. Nothing is learned of the look, and what was purged is not among them, or
+    /// stale if that was soft. `now_us` is of the monotonic clock.
+    pub fn variants(&self, key: &[u8], now_us: u64) -> Vec<(Selector, Arc<Object>)> {
         let hashes = self.hashes(key);
         let all: Vec<_> = {
             let shard = self.read(self.shard(hashes));
@@ -211,7 +212,14 @@ impl Store {
                 .map(|(by, object)| (by.clone(), Arc::clone(object)))
                 .collect()
         };
-        all.into_iter().filter(|(_, object)| self.verdict(key, hashes, object) <= Verdict::Stale).collect()
+        let stays = |object: &Object| {
+            let verdict = self.verdict(key, hashes, object);
+            if verdict == Verdict::Stale {
+                object.expire(now_us);
+            }
+            verdict <= Verdict::Stale
+        };
+        all.into_iter().filter(|(_, object)| stays(object)).collect()
     }
 
     /// All keys of a URL, as keys have it. Looks at all that is stored: for operators.

@@ -57,6 +57,7 @@ pub(crate) use accept::{admit_flow, flow_left, keep_flow};
 use account::Records;
 pub(crate) use answer::Answers;
 use ask::Asks;
+pub use cache::outlook;
 use guard::Guard;
 pub use guard::{Door, Visit};
 pub use moving::MovedClient;

@@ -7,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use weir_cache::Served;
 use weir_http::{Fields, RequestHead};
 
 use super::connections::Connections;
@@ -273,7 +274,15 @@ impl Records {
     /// The answer was compressed: bytes that went in and came out.
     pub(super) fn compressed(&mut self, slot: ExchangeKey, coding: Coding, taken: u64, given: u64) {
         if let Some(record) = self.of(slot) {
-            record.compressed = Some(Compressed { coding, taken, given });
+            record.content.compressed = Some(Compressed { coding, taken, given });
+        }
+    }
+
+    /// What it got of a route with `cache`: the last that is said holds.
+    #[inline]
+    pub(super) fn served(&mut self, slot: ExchangeKey, served: Served) {
+        if let Some(record) = self.of(slot) {
+            record.content.served = Some(served);
         }
     }
 

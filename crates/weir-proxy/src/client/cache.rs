@@ -18,6 +18,7 @@ mod change;
 mod consult;
 pub(crate) mod fetch;
 pub(crate) mod fetched;
+pub mod outlook;
 pub(crate) mod readers;
 mod seen;
 mod serve;
@@ -26,7 +27,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use weir_cache::{CacheStatus, FillName, Forward, Object, TagField};
+use weir_cache::{CacheStatus, FillName, Forward, Object, Served, TagField};
 
 pub(super) use self::change::Change;
 pub(super) use self::consult::{consult, look_up_again};
@@ -260,6 +261,14 @@ fn told(
         ToldTo::Everybody => true,
     };
     is_told.then_some(status)
+}
+
+/// Counts what a request got, of which so many bytes of body came from the store, and says so in its line of the access log.
+fn count_served(answers: &mut Answers, slot: ExchangeKey, served: Served, body_bytes: u64, cx: &Context) {
+    answers.records.served(slot, served);
+    if let Some(store) = &cx.cache {
+        store.count_served(served, body_bytes, cx.worker.into());
+    }
 }
 
 /// The value of Cache-Status.

@@ -14,7 +14,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead};
 
 use super::fetch::{self, Wanted};
 use super::seen::{Asked, Seen};
-use super::{Caching, Change, Passes, TURNS_MAX, Waits, hidden, readers, serve, told};
+use super::{Caching, Change, Passes, TURNS_MAX, Waits, count_served, hidden, readers, serve, told};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::Clients;
@@ -63,7 +63,7 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
                 Usage::Validate(_) => (Forward::Stale, Some(object)),
             }
         }
-        None if store.variants(key).is_empty() => (Forward::UriMiss, None),
+        None if store.variants(key, now_us).is_empty() => (Forward::UriMiss, None),
         None => (Forward::VaryMiss, None),
     };
     if !may_wait(&directives) {
@@ -135,7 +135,7 @@ fn look_up(
     let key = key(place, &rules.keys, request);
     match judge(store, &key, request, &rules, cx.now_us) {
         Verdict::Use { object, is_stale, is_renewed: false } => {
-            use_stored(answers, slot, &object, is_stale, request, &rules, store, cx);
+            use_stored(answers, slot, &object, is_stale, request, &rules, cx);
         }
         verdict => {
             let kept =
@@ -157,12 +157,11 @@ fn use_stored(
     is_stale: bool,
     request: Request<'_>,
     rules: &CacheRules,
-    store: &Store,
     cx: &mut Context,
 ) {
     let is_head = request.head.method == Method::Head;
     let bytes = if is_head { 0 } else { object.body_bytes() };
-    store.count_served(if is_stale { Served::Stale } else { Served::Hit }, bytes, cx.worker.into());
+    count_served(answers, slot, if is_stale { Served::Stale } else { Served::Hit }, bytes, cx);
     let status = CacheStatus { hit: true, ..CacheStatus::default() };
     serve::serve(answers, slot, object, request, rules, status, cx);
 }
@@ -181,14 +180,14 @@ fn do_as_judged(
         Verdict::Use { object, is_stale, is_renewed } => {
             let renewal = if is_renewed { begin_renewal(clients, slot, &object, &waits, store, cx) } else { None };
             let request = waits.asked.request();
-            use_stored(&mut clients.answers, slot, &object, is_stale, request, &waits.rules, store, cx);
+            use_stored(&mut clients.answers, slot, &object, is_stale, request, &waits.rules, cx);
             if let Some((fetch, ruled)) = renewal {
                 fetch::ask(clients, fetch, &ruled, to, cx);
             }
             true
         }
         Verdict::Nothing => {
-            store.count_served(Served::Miss, 0, cx.worker.into());
+            count_served(&mut clients.answers, slot, Served::Miss, 0, cx);
             clients.answers.fail_exchange(slot, Cause::OnlyIfCached, cx);
             true
         }
@@ -231,9 +230,7 @@ fn pass(
     served: Served,
     cx: &Context,
 ) -> bool {
-    if let Some(store) = &cx.cache {
-        store.count_served(served, 0, cx.worker.into());
-    }
+    count_served(answers, slot, served, 0, cx);
     let status = told(rules, status, &answers.conns, answers.conns.exchange(slot).conn, cx);
     let hidden: Vec<_> = hidden(rules).collect();
     let is_something = status.is_some() || change.is_some() || !hidden.is_empty();

@@ -159,7 +159,7 @@ fn pass_on(
         fetch::close(answers, slot, None, cx);
         return;
     };
-    readers::count(&waits, Served::Miss, cx);
+    readers::count(answers, reader, &waits, Served::Miss, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
     fetch.readers.push(reader);
     fetch.stage = Stage::Passes;

@@ -86,7 +86,7 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
         }
         (Fate::Shares, Stage::Collects(collected)) => {
             let (lines, length) = (Arc::clone(&collected.lines), collected.length);
-            count(&waits, Served::Miss, cx);
+            count(answers, reader, &waits, Served::Miss, cx);
             serve::begin(
                 answers,
                 reader.index,
@@ -102,7 +102,7 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
         (Fate::Shares, Stage::Proves(pending)) => {
             let object = Arc::clone(pending.object());
             fetch.readers.retain(|id| *id != reader);
-            count(&waits, Served::Miss, cx);
+            count(answers, reader, &waits, Served::Miss, cx);
             serve::serve(answers, reader.index, &object, request, &waits.rules, status, cx);
         }
         (fate, _) => {
@@ -113,11 +113,9 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
 }
 
 /// Counts what a request got that has waited.
-pub(super) fn count(waits: &Waits, served: Served, cx: &Context) {
+pub(super) fn count(answers: &mut Answers, reader: ExchangeId, waits: &Waits, served: Served, cx: &Context) {
     let served = if waits.collapsed { Served::Collapsed } else { served };
-    if let Some(store) = &cx.cache {
-        store.count_served(served, 0, cx.worker.into());
-    }
+    super::count_served(answers, reader.index, served, 0, cx);
 }
 
 /// A request goes on to wait.
@@ -166,7 +164,7 @@ pub(super) fn give_stored(
             collapsed: waits.collapsed,
             ..CacheStatus::default()
         };
-        count(&waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
+        count(answers, reader, &waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
         serve::serve(answers, reader.index, object, waits.asked.request(), &waits.rules, status, cx);
     }
 }
@@ -180,7 +178,7 @@ pub(super) fn fail_reader(
     cx: &mut Context,
 ) {
     if let Some(waits) = take_waits(answers, reader) {
-        count(&waits, Served::Miss, cx);
+        count(answers, reader, &waits, Served::Miss, cx);
         answers.fail_exchange_for(reader.index, cause, retry_after_s, cx);
     } else if answers.conns.is_in(reader, Phase::Answering) {
         answers.conns.exchange_mut(reader.index).caching = None;

@@ -76,6 +76,8 @@ names! {
     CompressedBy = "compressed_by",
     /// Bytes of the answer before for each byte after that, as `4.25`.
     CompressionRatio = "compression_ratio",
+    /// What a request got of a route with `cache`: `hit`, `stale`, `revalidated`, `miss`, `collapsed`, `bypass` or `hit-for-miss`.
+    Cache = "cache",
     /// From the complete head to the moment when the kernel had taken the last byte of the answer.
     RequestTime = "request_time",
     /// From the complete head to the last byte of the request's body.

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
+use weir_cache::Served;
 use weir_http::{Fields, RequestHead, Version};
 
 use crate::base::encoder::Coding;
@@ -136,6 +137,15 @@ struct Who {
     trace: Range<u32>,
 }
 
+/// Where the content of an answer came from, and what was made of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Content {
+    /// None: it stayed as it was.
+    pub(crate) compressed: Option<Compressed>,
+    /// What the request got of a route with `cache`; None: its route has none.
+    pub(crate) served: Option<Served>,
+}
+
 /// An answer was compressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Compressed {
@@ -179,7 +189,7 @@ pub struct Record {
     pub(crate) upstream: Option<u16>,
     pub(crate) placed: Option<Placed>,
     pub(crate) tries: u32,
-    pub(crate) compressed: Option<Compressed>,
+    pub(crate) content: Content,
     /// Of the client's connection when this one ended.
     pub(crate) glitches: u32,
     /// Complete, and the connection ends behind it for this reason, unless it goes on, or ends as usual.

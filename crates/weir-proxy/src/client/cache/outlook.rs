@@ -1,0 +1,218 @@
+//! What would become of a request that asks the cache, and why: for operators, in the order in which it is decided (docs/cache.md).
+//!
+//! Called by the control plane with the plan and the store of running workers; changes nothing, and nothing counts as a hit. From the same
+//! functions that decide about requests, so that it can't tell something else.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_cache::{
+    Answer, Object, Options, Place, Reason, Request, Store, Usage, bypass, explain, judge_usage, key, stored_fields,
+    url_of,
+};
+use weir_http::{Fields, RequestHead, parse_request};
+
+use super::seen::Seen;
+use crate::plan::{CacheRules, Plan};
+use crate::request::route::{Asked, Routed, Target};
+use crate::request::rules::{Known, Ruled};
+
+/// A GET that somebody might send.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Its client speaks TLS.
+    pub sealed: bool,
+    /// Host and port.
+    pub authority: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+    /// Its fields, each `Name: value`.
+    pub fields: &'a [String],
+}
+
+/// What would become of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlook {
+    /// A word: `fresh`, `stale`, `validate`, `fetch`, `bypass`, `uncached` or `refused`.
+    pub verdict: &'static str,
+    /// Why, as names and texts, in the order in which it is decided.
+    pub lines: Vec<(&'static str, String)>,
+    /// The URL of its key; None: it has none.
+    pub url: Option<Vec<u8>>,
+}
+
+impl Outlook {
+    fn end(verdict: &'static str, mut lines: Vec<(&'static str, String)>, why: impl Into<String>) -> Outlook {
+        lines.push((verdict, why.into()));
+        Outlook { verdict, lines, url: None }
+    }
+}
+
+/// What would become of a request at this time: microseconds of the monotonic clock. None as store: there is none.
+pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_us: u64) -> Outlook {
+    let text = text_of(question);
+    let mut fields = Fields::default();
+    let head = match parse_request(&text, &plan.client.head, &mut fields) {
+        Ok(Some(head)) => head,
+        Ok(None) => return Outlook::end("refused", Vec::new(), "it is no whole request"),
+        Err(error) => return Outlook::end("refused", Vec::new(), format!("weir does not take it: {}", error.word())),
+    };
+    let asked = Asked {
+        sealed: question.sealed,
+        host: head.authority.of(&text),
+        path: head.path.of(&text),
+        method: b"GET",
+        fields: &fields,
+        bytes: &text,
+    };
+    let routed = match plan.routes.find(&asked, &mut Vec::new()) {
+        Ok(Some(routed)) => routed,
+        Ok(None) => return Outlook::end("refused", Vec::new(), "no route takes it"),
+        Err(_) => return Outlook::end("refused", Vec::new(), "its path can be read in two ways"),
+    };
+    led(plan, store, routed, question, (&head, &fields, &text), now_us)
+}
+
+fn text_of(question: &Question<'_>) -> Vec<u8> {
+    let mut text = format!("GET {} HTTP/1.1\r\nHost: {}\r\n", question.path, question.authority);
+    question.fields.iter().for_each(|field| text += &format!("{field}\r\n"));
+    text += "\r\n";
+    text.into_bytes()
+}
+
+/// Where its route leads.
+fn led(
+    plan: &Plan,
+    store: Option<&Store>,
+    routed: &Routed,
+    question: &Question<'_>,
+    came: (&RequestHead, &Fields, &[u8]),
+    now_us: u64,
+) -> Outlook {
+    let mut lines = Vec::new();
+    let Some(upstream) = routed.target.upstreams().next() else {
+        return Outlook::end("uncached", lines, "weir answers it itself, and stores nothing of that");
+    };
+    let plan_of = &plan.upstreams[upstream];
+    let share = match &routed.target {
+        Target::Split(_) => ", or another one of `split`, each with answers of its own",
+        Target::Upstream(_) | Target::Here(_) => "",
+    };
+    lines.push(("upstream", format!("{}{share}", plan_of.written_name())));
+    let rules = routed.rules.as_ref().and_then(|rules| Some((rules, rules.cache.as_deref()?)));
+    let (Some((rules, cached)), Some(store)) = (rules, store) else {
+        return Outlook::end("uncached", lines, "its route has no `cache`");
+    };
+    let (head, fields, bytes) = came;
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let known = Known {
+        head,
+        fields,
+        bytes,
+        client: here,
+        peer: here,
+        sealed: question.sealed,
+        identity: None,
+        upstream: &plan_of.name,
+        user: None,
+    };
+    let Ok(ruled) = Ruled::new(rules, &known) else {
+        return Outlook::end("refused", lines, "rules of its route make nothing of it that can be sent");
+    };
+    let Ok(seen) = Seen::of(Some(&ruled), false, came) else {
+        return Outlook::end("bypass", lines, "nobody knows what its server would see of it");
+    };
+    let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
+    if let Some(why) = bypass(request, &cached.options) {
+        return Outlook::end("bypass", lines, format!("the cache has nothing to do with it: {}", why.word()));
+    }
+    let scheme: &[u8] = if question.sealed { b"https" } else { b"http" };
+    let path = ruled.path().unwrap_or_else(|| head.path.of(bytes));
+    let authority = head.authority.of(bytes);
+    let place = Place { upstream: plan_of.name.as_bytes(), scheme, authority, path };
+    let key = key(place, &cached.keys, request);
+    lines.push(("key", shown(&key)));
+    let mut outlook = stored(store, cached, &key, request, lines, now_us);
+    outlook.url = Some(url_of(&key).to_vec());
+    outlook
+}
+
+/// A key in one line.
+fn shown(key: &[u8]) -> String {
+    let parts = key.split(|byte| *byte == b'\n').filter(|part| !part.is_empty());
+    parts.map(|part| part.escape_ascii().to_string()).collect::<Vec<_>>().join(" | ")
+}
+
+/// What is stored under its key.
+fn stored(
+    store: &Store,
+    rules: &CacheRules,
+    key: &[u8],
+    request: Request<'_>,
+    mut lines: Vec<(&'static str, String)>,
+    now_us: u64,
+) -> Outlook {
+    let all = store.variants(key, now_us);
+    let others = store.keys_of(url_of(key)).into_iter().filter(|other| other != key).count();
+    if others > 0 {
+        lines.push(("beside it", format!("{others} other keys of this URL")));
+    }
+    let Some((selector, object)) = all.iter().find(|(selector, _)| selector.matches(request)) else {
+        let why = match all.first() {
+            None => "nothing is stored under this key".to_owned(),
+            Some((newest, _)) => {
+                let names: Vec<String> = newest.names().map(|name| name.escape_ascii().to_string()).collect();
+                format!("{} answers of this key, all for other values of {}", all.len(), names.join(", "))
+            }
+        };
+        return Outlook::end("fetch", lines, why);
+    };
+    let names: Vec<String> = selector.names().map(|name| name.escape_ascii().to_string()).collect();
+    let by = if names.is_empty() { "for all".to_owned() } else { format!("selected by {}", names.join(", ")) };
+    lines.push(("stored", format!("{} of this key; the one for this request is {by}", all.len())));
+    used(object, rules, request, lines, now_us)
+}
+
+/// Whether what is stored may be used.
+fn used(
+    object: &Object,
+    rules: &CacheRules,
+    request: Request<'_>,
+    mut lines: Vec<(&'static str, String)>,
+    now_us: u64,
+) -> Outlook {
+    let terms = object.terms();
+    let (status, bytes, hits) = (terms.status, object.body_bytes(), object.hits());
+    lines.push(("answer", format!("status {status}, {bytes} bytes of content, found {hits} times")));
+    if !object.tags().is_empty() {
+        let tags: Vec<String> = object.tags().iter().map(|tag| tag.escape_ascii().to_string()).collect();
+        lines.push(("tags", tags.join(" ")));
+    }
+    lines.extend(arithmetic(object, &rules.options, now_us));
+    if object.is_purged_softly() {
+        lines.push(("purged", "softly: its lifetime is over".to_owned()));
+    }
+    let usage = judge_usage(&terms, &request.directives(), &rules.options, now_us, object.checked_us());
+    let (verdict, why) = match usage {
+        Usage::Fresh => ("fresh", "it is served from the store"),
+        Usage::StaleWhileRevalidate => ("stale", "it is served from the store, and fetched anew meanwhile"),
+        Usage::StaleAccepted => ("stale", "it is served from the store, for the client takes it stale"),
+        Usage::Validate(Reason::Stale) => {
+            ("validate", "its server is asked whether it still holds: its lifetime is over")
+        }
+        Usage::Validate(Reason::NoCache) => {
+            ("validate", "its server is asked whether it still holds: it says no-cache")
+        }
+        Usage::Validate(Reason::Request) => {
+            ("validate", "its server is asked whether it still holds: the client wants it fresher")
+        }
+        Usage::GatewayTimeout => ("refused", "504: the client wants nothing but what is stored and may be used"),
+    };
+    Outlook::end(verdict, lines, why)
+}
+
+/// How its lifetime and age come about.
+fn arithmetic(object: &Object, options: &Options, now_us: u64) -> Vec<(&'static str, String)> {
+    let terms = object.terms();
+    let answer = Answer::read(terms.status, stored_fields(object.lines()), options, terms.received_s);
+    explain(&answer, &terms, options, now_us)
+}
