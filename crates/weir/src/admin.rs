@@ -5,6 +5,8 @@
 
 mod accepting;
 mod arms;
+pub(crate) mod cache;
+pub(crate) mod cache_words;
 pub(crate) mod document;
 mod exposition;
 mod history;

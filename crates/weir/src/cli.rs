@@ -48,6 +48,8 @@ pub(crate) enum Verb {
     Ban(crate::ban::BanArgs),
     /// Show what limits of a running weir do, and who is close to one or over it
     Shield(crate::shield::ShieldArgs),
+    /// Show what a running weir has stored, say why an answer is served from it or not, or have answers gone
+    Cache(crate::cache::CacheArgs),
     /// Have a running weir give way to the program that lies where it was started from, without losing a request
     Upgrade(crate::server::UpgradeArgs),
     /// Run a reverse proxy without a configuration file

@@ -5,6 +5,7 @@ mod ban;
 mod bans;
 mod bench;
 mod bomb;
+mod cache;
 mod certificates;
 mod check;
 mod cli;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Verb::Server(arguments) => server::server(&arguments),
         Verb::Ban(arguments) => ban::ban(&arguments),
         Verb::Shield(arguments) => shield::shield(&arguments),
+        Verb::Cache(arguments) => cache::cache(&arguments),
         Verb::Reverse(arguments) => upgrade::inheriting(|heritage| reverse::reverse(arguments, heritage)),
         Verb::Forward(arguments) => upgrade::inheriting(|heritage| forward::forward(*arguments, heritage)),
         Verb::Intercept(arguments) => upgrade::inheriting(|heritage| intercept::intercept(*arguments, heritage)),

@@ -2,6 +2,7 @@
 
 mod accepting;
 pub(crate) mod arms;
+pub(crate) mod cache;
 pub(crate) mod detail;
 pub(crate) mod figures;
 pub(crate) mod limits;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use super::accepting::Accepting;
+use super::cache::CacheFigures;
 pub(crate) use super::workers::Worker;
 
 /// Of the document. A reader refuses others.
@@ -28,7 +29,6 @@ pub(crate) struct Status {
     #[serde(flatten)]
     pub(crate) io: Io,
     pub(crate) listeners: Vec<String>,
-    pub(crate) metrics: Option<String>,
     /// Of the listeners whose clients speak TLS, each file once.
     pub(crate) certificates: Vec<Certificate>,
     /// Other files that TLS needs, each once.
@@ -47,6 +47,8 @@ pub(crate) struct Status {
     pub(crate) suspects: Vec<Suspect>,
     /// Limits of `shield`, in their order.
     pub(crate) limits: Vec<Limit>,
+    /// What is stored; None: no route has `cache`.
+    pub(crate) cache: Option<CacheFigures>,
     /// What clients of the forward proxy do; None: there is none.
     pub(crate) usage: Option<Usage>,
     /// Congestion controls that share connections of `tcp`.
@@ -61,6 +63,8 @@ pub(crate) struct Status {
 pub(crate) struct Io {
     pub(crate) driver: String,
     pub(crate) driver_reason: String,
+    /// Where metrics are served; None: nowhere.
+    pub(crate) metrics: Option<String>,
     /// By listener: which worker gets a new connection.
     pub(crate) accepting: Vec<Accepting>,
 }

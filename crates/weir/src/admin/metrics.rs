@@ -15,10 +15,10 @@ use weir_proxy::shield::tally::Outcome;
 use weir_proxy::upstream::trust::TrustState;
 use weir_worker::WorkerReport;
 
-use super::arms;
 use super::exposition::{Exposition, Format, Label, Seconds, Type};
 use super::reading::{FreshNow, Now, Reading, ServerReading};
 use super::status::{Facts, gauge, state, up};
+use super::{arms, cache};
 use crate::reload::Told;
 
 /// Counts that say more of each worker than of their sum.
@@ -59,6 +59,7 @@ pub(crate) fn metrics(
     upstreams(&mut text, reading, plan);
     shield(&mut text, plan);
     bans(&mut text, facts);
+    cache::metrics(&mut text, plan);
     arms::metrics(&mut text, &arms::merged(reading));
     let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);

@@ -3,6 +3,8 @@
 //! The admin socket may do everything; the metrics listener only what harms nobody. Refusals are JSON with a word for
 //! programs and a sentence for people.
 
+mod cache;
+
 use std::cell::{RefCell, RefMut};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -147,6 +149,7 @@ impl Routes {
             }
             (Door::Admin, ["v1", "bans", whom, "remove"]) => post(method, || self.unban(Some(whom))),
             (Door::Admin, ["v1", "shield"]) => read(method, || self.shield(uri.query().unwrap_or_default())),
+            (Door::Admin, ["v1", "cache", below @ ..]) => self.cache(method, below, uri.query().unwrap_or_default()),
             (Door::Admin, ["v1", "reload"]) => post(method, || self.job(Job::Reload)),
             (Door::Admin, ["v1", "upgrade"]) => post(method, || self.job(Job::Upgrade)),
             (Door::Admin, ["v1", "reload", "dry-run"]) => post(method, || self.job(Job::DryRun)),
@@ -435,7 +438,8 @@ fn known(door: Door) -> &'static str {
             "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear, /weight/N, \
              /add?OPTION=VALUE or /remove for POST and /left for GET, \
              /v1/bans, /v1/bans/ADDRESS, the same with /add?for=SECONDS or /remove for POST, /v1/bans/remove for POST, \
-             /v1/shield?limit=NAME&most=COUNT, /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
+             /v1/shield?limit=NAME&most=COUNT, /v1/cache, /v1/cache/top?by=hits&most=COUNT, /v1/cache/explain?url=URL&header=FIELD, \
+             /v1/cache/purge?url=URL (or prefix, host, tag, all=on; &soft=on) for POST, /v1/reload, /v1/reload/dry-run and /v1/upgrade for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }
     }

@@ -26,7 +26,7 @@ use crate::spreading::Spreading;
 
 use super::reading::{FreshNow, Lately, Now, Reading, ServerReading, WorkerReading};
 use super::window::{Counts, WINDOW};
-use super::{arms, usage};
+use super::{arms, cache, usage};
 
 /// What doesn't change while weir runs.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +74,6 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         unready: unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned()),
         io: io(facts),
         listeners: told.listeners.iter().map(ToString::to_string).collect(),
-        metrics: facts.metrics.clone(),
         certificates: certificates(facts),
         tls_files: facts.certificates.files().into_iter().map(tls_file).collect(),
         names: facts.names.shown().into_iter().map(name).collect(),
@@ -87,6 +86,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         upstreams: plan.upstreams.iter().enumerate().filter(|(_, plan)| !plan.is_retired()).map(upstream).collect(),
         suspects: suspects(reading, plan),
         limits: limits(plan),
+        cache: cache::figures(plan),
         usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
         congestion: arms::shown(&arms::merged(reading)),
         totals: totals(&reading.totals),
@@ -95,7 +95,8 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
 
 fn io(facts: &Facts) -> Io {
     let accepting = facts.spreading.shown().into_iter().map(Accepting::from).collect();
-    Io { driver: facts.driver.clone(), driver_reason: facts.driver_reason.clone(), accepting }
+    let Facts { driver, driver_reason, metrics, .. } = facts;
+    Io { driver: driver.clone(), driver_reason: driver_reason.clone(), metrics: metrics.clone(), accepting }
 }
 
 fn overall(reading: &Reading) -> &'static str {

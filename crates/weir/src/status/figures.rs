@@ -7,6 +7,11 @@ pub(crate) fn count(value: u64) -> String {
     scaled(value as f64, 0)
 }
 
+/// Bytes, as a count: `999B`, `12.3kB`.
+pub(crate) fn bytes(value: u64) -> String {
+    count(value) + "B"
+}
+
 /// A rate: as a count, with a digit behind the point below ten.
 pub(crate) fn rate(value: f64) -> String {
     scaled(value, usize::from(value < 9.95 && value > 0.0))

@@ -106,6 +106,7 @@ fn head(status: &Status, look: Look) -> String {
     out += &super::tls::handshakes(status);
     out += &super::arms::cores(status);
     out += &bans(status);
+    out += &super::cache::cache(status);
     for notice in notices(status) {
         out += &notice.tone.paint(&notice.text, look.colour);
         out.push('\n');

@@ -1,7 +1,7 @@
 //! What clients of the forward proxy do, for people: the busiest destinations and users. Pure: document -> text. Called by
 //! `overview`. Bound: [`ROWS_SHOWN`] of each; the JSON has more.
 
-use super::figures::count;
+use super::figures::{bytes, count};
 use super::overview::Look;
 use super::table::{Cell, Column, Row, Tone, number, table, text};
 use crate::admin::document::{Usage, Use, Uses};
@@ -57,10 +57,6 @@ fn row(used: &Use) -> Row {
     ];
     let below = (refusals > 0).then(|| Cell { text: format!("refused: {}", why.join(", ")), tone });
     Row { cells, below }
-}
-
-fn bytes(value: u64) -> String {
-    count(value) + "B"
 }
 
 /// What clients call themselves and others, safe for a terminal, and not too long.

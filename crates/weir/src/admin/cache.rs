@@ -1,0 +1,254 @@
+//! What is stored, for status, metrics and `weir cache`: types of the document, and how they are filled. Called by `status`, `metrics` and
+//! `routes`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use weir_cache::{By, NotKept, NotStored, Report, Served, Store, Top, url_of};
+use weir_proxy::plan::Plan;
+
+use super::exposition::{Exposition, Type};
+
+/// `GET /v1/cache`, and `cache` of the status, where it has no version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cache {
+    pub(crate) version: u32,
+    #[serde(flatten)]
+    pub(crate) figures: CacheFigures,
+}
+
+/// How full the store is, and what has happened since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CacheFigures {
+    /// Bytes that everything may have.
+    pub(crate) size_bytes: u64,
+    /// Bytes of all that lives.
+    pub(crate) bytes: u64,
+    /// Of these, of what is stored.
+    pub(crate) stored_bytes: u64,
+    /// Of these, of what is being fetched.
+    pub(crate) fetch_bytes: u64,
+    /// Keys that have answers, and answers.
+    pub(crate) keys: u64,
+    pub(crate) answers: u64,
+    /// Fetches under way.
+    pub(crate) fetches: u64,
+    /// Purges that some answer has not been looked at for.
+    pub(crate) purges: u64,
+    /// Requests by what they got.
+    pub(crate) requests: BTreeMap<String, u64>,
+    /// Bytes of bodies that came from the store.
+    pub(crate) served_bytes: u64,
+    /// Answers that were stored.
+    pub(crate) stored: u64,
+    /// Answers that were not, by why.
+    pub(crate) not_stored: BTreeMap<String, u64>,
+    /// What was stored and is gone, by why.
+    pub(crate) gone: BTreeMap<String, u64>,
+    /// URLs that became invalid by requests that changed them.
+    pub(crate) invalidations: u64,
+    /// Connections that turned out to be out of step.
+    pub(crate) withdrawals: u64,
+}
+
+/// `GET /v1/cache/top`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CacheTop {
+    pub(crate) version: u32,
+    pub(crate) keys: Vec<CachedKey>,
+}
+
+/// One of the keys that have most.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CachedKey {
+    pub(crate) url: String,
+    /// What else is in its key.
+    pub(crate) upstream: String,
+    /// Status of the newest answer.
+    pub(crate) status: u16,
+    /// Answers of it.
+    pub(crate) answers: u64,
+    pub(crate) hits: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What comes of `POST /v1/cache/purge`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Purged {
+    pub(crate) version: u32,
+    /// URLs, prefixes, hosts or tags, as keys and answers have them; none: everything.
+    pub(crate) what: Vec<String>,
+    /// Stale instead of gone.
+    pub(crate) soft: bool,
+}
+
+/// `GET /v1/cache/explain`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Explained {
+    pub(crate) version: u32,
+    /// What would become of it, a word.
+    pub(crate) verdict: String,
+    /// Why, in the order in which it is decided.
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A line of an explanation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// Where answers are stored; None: no route has `cache`.
+pub(crate) fn store(plan: &Plan) -> Option<&Arc<Store>> {
+    plan.cache.as_ref()?.store.as_ref()
+}
+
+/// The figures of the store, if there is one.
+pub(crate) fn figures(plan: &Plan) -> Option<CacheFigures> {
+    let report = store(plan)?.report();
+    let gone = [("evicted", report.evicted), ("purged", report.purged), ("withdrawn", report.withdrawn)];
+    Some(CacheFigures {
+        size_bytes: report.limit_bytes,
+        bytes: report.live_bytes,
+        stored_bytes: report.stored_bytes,
+        fetch_bytes: report.fill_bytes,
+        keys: report.keys,
+        answers: report.objects,
+        fetches: report.fills,
+        purges: report.bans,
+        requests: by_word(Served::ALL.map(Served::word), report.served),
+        served_bytes: report.served_bytes,
+        stored: report.stored,
+        not_stored: not_stored(&report),
+        gone: gone.into_iter().map(|(word, count)| (word.to_owned(), count)).collect(),
+        invalidations: report.invalidations,
+        withdrawals: report.withdrawals,
+    })
+}
+
+fn by_word<const N: usize>(words: [&str; N], counts: [u64; N]) -> BTreeMap<String, u64> {
+    words.into_iter().map(str::to_owned).zip(counts).collect()
+}
+
+/// Why answers were not stored; a word that is said at the head and at the end of a body is one.
+fn not_stored(report: &Report) -> BTreeMap<String, u64> {
+    let mut all = by_word(NotStored::ALL.map(NotStored::word), report.not_stored);
+    for (why, count) in NotKept::ALL.into_iter().zip(report.not_kept) {
+        *all.entry(why.word().to_owned()).or_default() += count;
+    }
+    all
+}
+
+/// The keys that have most.
+pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
+    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let row = |top: Top| CachedKey {
+        url: text(url_of(&top.key)),
+        upstream: top.key.split(|byte| *byte == b'\n').nth(1).map(text).unwrap_or_default(),
+        status: top.status,
+        answers: top.variants as u64,
+        hits: top.hits,
+        bytes: top.bytes,
+    };
+    store.top(by, most).into_iter().map(row).collect()
+}
+
+/// The families of metrics about it; none where nothing is stored.
+pub(crate) fn metrics(text: &mut Exposition, plan: &Plan) {
+    let Some(cache) = figures(plan) else { return };
+    let mut counts = |name: &str, label: &'static str, help: &str, counts: &BTreeMap<String, u64>| {
+        text.family(name, Type::Counter, help);
+        counts.iter().for_each(|(word, count)| text.sample(&[(label, word)], count));
+    };
+    counts("cache_requests", "result", "Requests of routes with `cache`, by what they got.", &cache.requests);
+    counts(
+        "cache_not_stored",
+        "why",
+        "Answers of routes with `cache` that were not stored, by why.",
+        &cache.not_stored,
+    );
+    counts(
+        "cache_gone",
+        "why",
+        "Answers that were stored and are gone: evicted for want of room, found purged, withdrawn because their connection was out of step.",
+        &cache.gone,
+    );
+    let totals = [
+        ("cache_stored", "Answers that were stored.", cache.stored),
+        ("cache_served_bytes", "Bytes of bodies that came from the store.", cache.served_bytes),
+        ("cache_invalidations", "URLs that became invalid by requests that changed them.", cache.invalidations),
+        (
+            "cache_withdrawals",
+            "Connections that turned out to be out of step, and what they had brought was withdrawn.",
+            cache.withdrawals,
+        ),
+    ];
+    for (name, help, value) in totals {
+        text.family(name, Type::Counter, help);
+        text.sample(&[], value);
+    }
+    let gauges = [
+        ("cache_limit_bytes", "Bytes that all that is stored, sent and fetched may have: `size`.", cache.size_bytes),
+        ("cache_live_bytes", "Bytes that it has.", cache.bytes),
+        ("cache_fetch_bytes", "Bytes of what is being fetched.", cache.fetch_bytes),
+        ("cache_stored_bytes", "Bytes of what is stored.", cache.stored_bytes),
+        ("cache_keys", "Keys that have answers.", cache.keys),
+        ("cache_answers", "Answers that are stored.", cache.answers),
+        ("cache_fetches", "Fetches for the store under way.", cache.fetches),
+        ("cache_purges", "Purges that some stored answer has not been looked at for.", cache.purges),
+    ];
+    for (name, help, value) in gauges {
+        text.family(name, Type::Gauge, help);
+        text.sample(&[], value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is counted arrives by word. How: a store whose counts are known.
+
+    use weir_proxy::plan::CachePlan;
+
+    use super::*;
+    use crate::admin::exposition::Format;
+
+    #[test]
+    fn counts_arrive_by_word() {
+        let mut cache = CachePlan { size_bytes: 1 << 20, object_bytes_max: 1 << 18, ..CachePlan::default() };
+        assert_eq!(figures(&Plan { cache: Some(cache.clone()), ..Plan::default() }), None);
+        cache.open([1, 2], 2);
+        let plan = Plan { cache: Some(cache), ..Plan::default() };
+        let kept = store(&plan).expect("a store");
+        kept.count_served(Served::Hit, 10, 0);
+        kept.count_served(Served::Hit, 5, 1);
+        kept.count_served(Served::Miss, 0, 1);
+        kept.count_not_stored(NotStored::BodyTooLarge);
+        kept.count_not_kept(NotKept::TooLarge);
+        kept.count_not_kept(NotKept::Purged);
+        let figures = figures(&plan).expect("figures");
+        assert_eq!((figures.requests["hit"], figures.requests["miss"], figures.served_bytes), (2, 1, 15));
+        assert_eq!((figures.not_stored["body-too-large"], figures.not_stored["purged"]), (2, 1));
+        assert_eq!((figures.size_bytes, figures.bytes, figures.answers), (1 << 20, 0, 0));
+        let mut text = Exposition::new(Format::OpenMetrics);
+        metrics(&mut text, &plan);
+        let text = text.finish();
+        for line in [
+            "weir_cache_requests_total{result=\"hit\"} 2\n",
+            "weir_cache_not_stored_total{why=\"body-too-large\"} 2\n",
+            "weir_cache_served_bytes_total 15\n",
+            "weir_cache_limit_bytes 1048576\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        assert!(top(kept, By::Hits, 10).is_empty());
+    }
+}

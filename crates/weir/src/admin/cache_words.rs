@@ -1,0 +1,62 @@
+//! What operators call things that are stored: URLs, hosts, fields of requests. Checked where they are typed and where they arrive. Pure.
+
+/// The longest URL, bytes: more than any listener takes.
+const URL_BYTES_MAX: usize = 1 << 20;
+
+/// A URL in the form that keys have: scheme and host in lower case, no port that is the usual one, a path.
+///
+/// # Errors
+/// Why it is none that can be stored.
+pub(crate) fn url(text: &str) -> Result<String, String> {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
+            (scheme.to_ascii_lowercase(), rest)
+        }
+        Some((scheme, _)) => return Err(format!("`{scheme}` is stored by nobody: write http:// or https://")),
+        None => return Err(format!("`{text}` is no whole URL: write it as https://example.org/page")),
+    };
+    if text.len() > URL_BYTES_MAX {
+        return Err("no URL is that long".to_owned());
+    }
+    if rest.contains('#') {
+        return Err("what stands behind `#` is never sent: leave it out".to_owned());
+    }
+    if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a URL has no spaces and only ASCII: write others as %XX, as clients send them".to_owned());
+    }
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(end);
+    let host = authority(host)?;
+    let usual = if scheme == "https" { ":443" } else { ":80" };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Ok(format!("{scheme}://{}{slash}{path}", host.strip_suffix(usual).unwrap_or(&host)))
+}
+
+/// Host and port in lower case.
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn authority(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    let is_one = !lower.contains('@') && lower.parse::<hyper::http::uri::Authority>().is_ok();
+    if is_one { Ok(lower) } else { Err(format!("`{text}` is no host: write it as example.org or example.org:8080")) }
+}
+
+/// A field of a request, as `Name: value`.
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn header(text: &str) -> Result<String, String> {
+    let (name, value) =
+        text.split_once(':').ok_or_else(|| format!("`{text}` is no field: write it as 'Name: value'"))?;
+    let is_fine = hyper::header::HeaderName::from_bytes(name.as_bytes()).is_ok()
+        && hyper::header::HeaderValue::from_str(value.trim()).is_ok();
+    if is_fine { Ok(format!("{name}: {}", value.trim())) } else { Err(format!("`{text}` can't stand in a request")) }
+}
+
+/// Scheme, host and the rest of a URL that [`url`] gave.
+pub(crate) fn parts(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find('/')?;
+    Some((scheme, &rest[..end], &rest[end..]))
+}

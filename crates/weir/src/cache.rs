@@ -1,0 +1,249 @@
+//! `weir cache`: what a running weir has stored, why an answer is served from it or not, and what is to go. Asks its admin socket
+//! (docs/cache.md).
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::admin::cache::{Cache, CacheTop, CachedKey, Explained, Line, Purged};
+use crate::admin::cache_words::{authority, header, url};
+use crate::client::{Client, value};
+use crate::failure::Failure;
+use crate::status::cache::{summary, words};
+use crate::status::figures::{bytes, count};
+use crate::status::overview::Look;
+use crate::status::table::{Column, Row, number, table, text};
+use crate::status::{PlaceArgs, look};
+use crate::terminal;
+
+/// `weir cache`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What is stored, and for how long, is said by servers and by `cache` of routes in the configuration.
+
+Example:
+  weir cache explain https://example.org/page && weir cache purge --tag product-17")]
+pub(crate) struct CacheArgs {
+    /// Where the admin socket is.
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) order: Order,
+}
+
+/// What can be done.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Order {
+    /// Say how full the store is, how requests were answered, and why answers were not stored
+    #[command(after_help = "Example:\n  weir cache stats --json | jq .requests")]
+    Stats {
+        /// Print JSON as the admin socket gives it
+        #[arg(long)]
+        json: bool,
+    },
+    /// List what is stored: what is asked for most, or is largest, or has most answers that differ by `Vary`
+    #[command(after_help = "\
+Example:
+  weir cache top --by bytes -n 20")]
+    Top {
+        /// Which come first
+        #[arg(long, value_enum, default_value_t = By::Hits)]
+        by: By,
+        /// How many, up to 1000
+        #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        most: u32,
+        /// Print JSON as the admin socket gives it
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have answers gone, also those that are being fetched
+    #[command(after_help = "\
+When it returns no worker serves any of it. With --soft answers become stale instead: they are served while they are fetched anew, where that is allowed.
+
+Example:
+  weir cache purge https://example.org/page && weir cache purge --prefix https://example.org/shop/ --soft")]
+    Purge {
+        /// Which answers
+        #[command(flatten)]
+        what: What,
+        /// Stale instead of gone
+        #[arg(long)]
+        soft: bool,
+    },
+    /// Say what would become of a request, and why: its route, its key, what is stored for it and for how long
+    #[command(after_help = "\
+Nothing is fetched, and nothing changes. As a client would say it: the scheme counts, and -H as often as needed.
+
+Example:
+  weir cache explain https://example.org/page -H 'Accept-Language: de'")]
+    Explain {
+        /// What would be asked for
+        #[arg(value_parser = url)]
+        url: String,
+        /// A field of the request
+        #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+        headers: Vec<String>,
+        /// Print JSON as the admin socket gives it
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which answers are to go.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct What {
+    /// All answers of this URL
+    #[arg(value_parser = url)]
+    url: Option<String>,
+    /// All whose URL begins so
+    #[arg(long, value_name = "URL", value_parser = url)]
+    prefix: Option<String>,
+    /// All of this host, with its port unless that is the usual one
+    #[arg(long, value_parser = authority)]
+    host: Option<String>,
+    /// All with this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// All
+    #[arg(long)]
+    all: bool,
+}
+
+/// The order of a list.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Hits,
+    Bytes,
+    Answers,
+}
+
+/// Does the verb.
+///
+/// # Errors
+/// Nobody answers, nothing is stored there, or what is meant is nonsense.
+pub(crate) fn cache(arguments: &CacheArgs) -> Result<(), Failure> {
+    let client = Client::new(arguments.place.admin.as_deref());
+    let (json, shown, answer) = match &arguments.order {
+        Order::Stats { json } => {
+            let (cache, answer) = client.get::<Cache>("/v1/cache")?;
+            (*json, stats(&cache), answer)
+        }
+        Order::Top { by, most, json } => {
+            let by = match by {
+                By::Hits => "hits",
+                By::Bytes => "bytes",
+                By::Answers => "answers",
+            };
+            let (list, answer) = client.get::<CacheTop>(&format!("/v1/cache/top?by={by}&most={most}"))?;
+            (*json, top(&list, look()), answer)
+        }
+        Order::Purge { what, soft } => {
+            client.post::<Purged>(&purge_path(what, *soft))?;
+            return Ok(());
+        }
+        Order::Explain { url, headers, json } => {
+            let headers: String = headers.iter().map(|header| format!("&header={}", value(header))).collect();
+            let path = format!("/v1/cache/explain?url={}{headers}", value(url));
+            let (explained, answer) = client.get::<Explained>(&path)?;
+            (*json, explain(&explained), answer)
+        }
+    };
+    terminal::print(if json { &answer } else { &shown });
+    Ok(())
+}
+
+fn purge_path(what: &What, soft: bool) -> String {
+    let named = [("url", &what.url), ("prefix", &what.prefix), ("host", &what.host), ("tag", &what.tag)];
+    let named = named.into_iter().find_map(|(name, text)| Some(format!("{name}={}", value(text.as_ref()?))));
+    let soft = if soft { "&soft=on" } else { "" };
+    format!("/v1/cache/purge?{}{soft}", named.unwrap_or_else(|| "all=on".to_owned()))
+}
+
+fn stats(cache: &Cache) -> String {
+    let figures = &cache.figures;
+    let mut out = format!("stored     {}\n", summary(figures));
+    out += &format!("requests   {}\n", words(&figures.requests));
+    out += &format!("not stored {}\n", words(&figures.not_stored));
+    out += &format!("gone       {}\n", words(&figures.gone));
+    if figures.purges > 0 {
+        out += &format!("purges     {} that not everything has been looked at for\n", count(figures.purges));
+    }
+    out
+}
+
+fn top(list: &CacheTop, look: Look) -> String {
+    if list.keys.is_empty() {
+        return "nothing is stored\n".to_owned();
+    }
+    let columns: [Column; 6] = [
+        text("URL"),
+        text("UPSTREAM"),
+        number("STATUS", 2),
+        number("HITS", 0),
+        number("BYTES", 0),
+        number("ANSWERS", 1),
+    ];
+    let row = |one: &CachedKey| {
+        let cells = vec![
+            terminal::printable(&one.url).into(),
+            terminal::printable(&one.upstream).into(),
+            one.status.to_string().into(),
+            count(one.hits).into(),
+            bytes(one.bytes).into(),
+            count(one.answers).into(),
+        ];
+        Row { cells, below: None }
+    };
+    table(&columns, &list.keys.iter().map(row).collect::<Vec<_>>(), 0, look.width, look.colour)
+}
+
+fn explain(explained: &Explained) -> String {
+    let width = explained.lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
+    let line = |Line { name, text }: &Line| format!("{name:width$}  {}\n", terminal::printable(text));
+    explained.lines.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what people see of what is stored, and what is asked of the admin socket for a purge. How: made-up documents.
+
+    use super::*;
+    use crate::admin::cache::CacheFigures;
+
+    #[test]
+    fn what_people_see() {
+        let key = CachedKey {
+            url: "https://a.test/page".to_owned(),
+            upstream: "app".to_owned(),
+            status: 200,
+            answers: 2,
+            hits: 12_345,
+            bytes: 4096,
+        };
+        let look = Look { width: 100, colour: false };
+        let told = top(&CacheTop { keys: vec![key], ..CacheTop::default() }, look);
+        assert!(told.lines().nth(1).is_some_and(|line| line.starts_with("https://a.test/page  app")), "{told}");
+        assert!(told.contains("12.3k"), "{told}");
+        assert_eq!(top(&CacheTop::default(), look), "nothing is stored\n");
+        let requests = [("hit", 3), ("miss", 1), ("stale", 0)].map(|(word, count)| (word.to_owned(), count)).into();
+        let figures = CacheFigures { requests, answers: 2, size_bytes: 1 << 20, ..CacheFigures::default() };
+        let told = stats(&Cache { figures, ..Cache::default() });
+        assert!(told.contains("requests   hit 3  miss 1\n") && told.contains("gone       -\n"), "{told}");
+    }
+
+    #[test]
+    fn lines_of_an_explanation_stand_below_each_other() {
+        let line = |name: &str, text: &str| Line { name: name.to_owned(), text: text.to_owned() };
+        let lines = vec![line("key", "a"), line("lifetime", "60 s\u{1b}")];
+        let told = explain(&Explained { lines, ..Explained::default() });
+        assert_eq!(told, "key       a\nlifetime  60 s?\n");
+    }
+
+    #[test]
+    fn paths_of_purges() {
+        let all = What { url: None, prefix: None, host: None, tag: None, all: true };
+        assert_eq!(purge_path(&all, true), "/v1/cache/purge?all=on&soft=on");
+        let tag = What { tag: Some("a b&c".to_owned()), all: false, ..all };
+        assert_eq!(purge_path(&tag, false), "/v1/cache/purge?tag=a%20b%26c");
+    }
+}
