@@ -13,6 +13,7 @@ mod bans_kernel;
 mod bans_xdp;
 mod bomb_http2;
 mod cache;
+mod cache_hostile;
 mod cache_verbs;
 mod chaos;
 mod clients;
