@@ -12,7 +12,7 @@ use weir_proxy::plan::{CachePlan, CacheRules, Plan, ToldTo};
 use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::request::rules::RouteRules;
 
-use crate::world::{Do, World, plan};
+use crate::world::{Do, Rng, World, plan};
 
 fn rules(change: impl FnOnce(&mut CacheRules)) -> RouteRules {
     let mut cache = CacheRules { told: ToldTo::Everybody, ..CacheRules::default() };
@@ -606,4 +606,101 @@ fn a_worker_is_born_again() {
     world.run_for(5_000_000);
     assert_eq!(last(&world, second).1, "x");
     world.finish();
+}
+
+/// What a server does with a request of the random test: what is said of its target stands at the beginning of each body.
+fn at_random(rng: &mut Rng, request: &Request) -> Vec<Do> {
+    let lines = [
+        "Cache-Control: max-age=5\r\nETag: \"a\"\r\n",
+        "Cache-Control: max-age=1, stale-while-revalidate=3, stale-if-error=60\r\n",
+        "Cache-Control: max-age=30\r\nVary: X-Way\r\n",
+        "Cache-Control: private\r\n",
+        "Cache-Control: no-cache\r\nETag: \"b\"\r\n",
+        "Cache-Control: max-age=30\r\n",
+    ][rng.below(6) as usize];
+    let length = [0, 10, 3_000, 30_000, 400_000][rng.below(5) as usize];
+    let body = [format!("{} ", request.target).into_bytes(), vec![b'x'; length]].concat();
+    let is_head = request.method == "HEAD";
+    let answer = match rng.below(8) {
+        0 if request.fields.has("if-none-match") => format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes(),
+        1 => reply(503, "", if is_head { b"" } else { &body }),
+        2 if !is_head => {
+            let head = format!("HTTP/1.1 200 X\r\n{lines}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len());
+            [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat()
+        }
+        _ if is_head => format!("HTTP/1.1 200 X\r\n{lines}Content-Length: {}\r\n\r\n", body.len()).into_bytes(),
+        _ => reply(200, lines, &body),
+    };
+    let mut all = if rng.one_in(2) { vec![Do::Delay(rng.below(300_000))] } else { Vec::new() };
+    match rng.below(12) {
+        0 => all.extend([Do::Bytes(answer[..answer.len() / 2].to_vec()), Do::Rst]),
+        1 => all.extend([Do::Answer(answer), Do::Fin]),
+        2 if answer.len() > 60_000 => {
+            let (first, rest) = answer.split_at(answer.len() / 2);
+            all.extend([Do::Bytes(first.to_vec()), Do::Delay(400_000), Do::Answer(rest.to_vec())]);
+        }
+        _ => all.push(Do::Answer(answer)),
+    }
+    all
+}
+
+/// Whatever clients, servers and workers do, nobody gets what belongs to another target, and everybody who stays is answered in order. The
+/// state is audited after each turn.
+#[test]
+fn whatever_happens_nobody_gets_what_is_anothers() {
+    for seed in 0..150_u64 {
+        let mut rng = Rng(seed);
+        let workers = 1 + rng.below(3) as u16;
+        let mut plan = cached(1 + rng.below(3) as u32, |_| {});
+        let object_bytes_max = if rng.one_in(3) { 100_000 } else { 1 << 20 };
+        plan.cache = Some(CachePlan { size_bytes: 4 << 20, object_bytes_max, ..CachePlan::default() });
+        let mut world = World::started(plan, workers, seed);
+        let mut servers = Rng(seed ^ 0x55);
+        world.serve(move |seen| seen.complete.then(|| at_random(&mut servers, seen.request)));
+        let mut asked: Vec<Vec<String>> = Vec::new();
+        for _ in 0..120 {
+            if asked.is_empty() || rng.one_in(6) {
+                world.client_of(rng.below(u64::from(workers)) as usize);
+                asked.push(Vec::new());
+            }
+            let client = rng.below(asked.len() as u64) as usize;
+            let is_open = !world.clients[client].closed && !world.clients[client].gone;
+            match rng.below(20) {
+                0 if is_open => world.reset(client),
+                1 | 2 => world.stall(client, rng.one_in(2)),
+                3 if workers > 1 && rng.one_in(8) => world.begin_anew(rng.below(u64::from(workers)) as usize),
+                4 | 5 => world.run_for(rng.below(3_000_000)),
+                _ if is_open => {
+                    let method = ["GET", "GET", "GET", "GET", "HEAD", "DELETE"][rng.below(6) as usize];
+                    let target = format!("/{}", rng.below(4));
+                    let fields = [
+                        "",
+                        "",
+                        "X-Way: 1\r\n",
+                        "X-Way: 2\r\n",
+                        "If-None-Match: \"a\"\r\n",
+                        "Cache-Control: no-cache\r\n",
+                        "Authorization: Basic YTpi\r\n",
+                    ][rng.below(7) as usize];
+                    world.ask(client, method, &target, fields);
+                    asked[client].push(target);
+                }
+                _ => {}
+            }
+            world.run_for(rng.below(60_000));
+        }
+        for client in 0..asked.len() {
+            world.stall(client, false);
+        }
+        world.run_for(200_000_000);
+        for (client, asked) in asked.iter().enumerate() {
+            for (reply, target) in world.clients[client].replies.iter().zip(asked) {
+                let body = String::from_utf8_lossy(&reply.body.bytes);
+                let is_own =
+                    reply.body.bytes.is_empty() || reply.status >= 500 || body.starts_with(&format!("{target} "));
+                assert!(is_own, "seed {seed}, client {client}: {target} got {}", &body[..body.len().min(20)]);
+            }
+        }
+        world.finish();
+    }
 }
