@@ -126,7 +126,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// For thread `thread` of `threads`; with a seed the distances are random.
     pub(crate) fn new(rate: &Rate, thread: usize, threads: usize, seed: Option<u64>) -> Schedule {
-        let mut random = seed.map(|seed| Random::new(seed.wrapping_add(thread as u64)));
+        let mut random = seed.map(|seed| Random::new(seed).fork(thread as u64));
         let threads = threads as f64;
         let number = random.as_mut().map_or(thread as f64, |random| random.exponential() * threads);
         Schedule { stages: rate.stages.clone(), stage: 0, before: (0.0, 0.0), number, threads, random }
@@ -196,6 +196,22 @@ mod tests {
         let mut alone = Schedule::new(&rate, 0, 1, None);
         let alone: Vec<u64> = std::iter::from_fn(|| alone.next_us()).take_while(|due| *due < 4_000_000).collect();
         assert_eq!(all, alone);
+    }
+
+    #[test]
+    fn threads_have_distances_of_their_own() {
+        let rate = Rate::parse("1000").unwrap();
+        let mut all: Vec<u64> = Vec::new();
+        for thread in 0..3 {
+            let mut schedule = Schedule::new(&rate, thread, 3, Some(7));
+            let due: Vec<u64> = std::iter::repeat_with(|| schedule.next_us().unwrap()).take(50).collect();
+            all.extend(due.windows(2).map(|pair| pair[1] - pair[0]));
+        }
+        // Of microseconds a few are the same by chance; those of a neighbour a place later would be all.
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() > count * 9 / 10, "{} of {count}", all.len());
     }
 
     #[test]

@@ -442,7 +442,7 @@ impl Share {
             waiting: VecDeque::new(),
             connecting: 0,
             left,
-            random: Random::new(plan.seed.wrapping_add(1 + number as u64)),
+            random: draws_of(plan.seed, at, number),
             made: number as u32,
             caller: class.tls.as_ref().map(Caller::fork),
             slice: Slice::default(),
@@ -489,6 +489,12 @@ fn seed_of(seed: u64, class: u64) -> u64 {
     seed.wrapping_add(class << 32)
 }
 
+/// What a thread draws the requests of a class with: other numbers than any other thread, and not the same ones a place later, as those of the
+/// next seed are. Else what one asks for another one has just asked for, and a cache looks better than it is.
+fn draws_of(seed: u64, class: u64, thread: usize) -> Random {
+    Random::new(seed).fork((class << 32).wrapping_add(thread as u64))
+}
+
 /// Processor time of this thread, microseconds.
 fn thread_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -498,6 +504,17 @@ fn thread_cpu_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_thread_draws_what_another_one_does() {
+        let draws = |(class, thread)| {
+            let mut random = draws_of(1, class, thread);
+            std::iter::repeat_with(move || random.next()).take(100)
+        };
+        let all: std::collections::HashSet<u64> =
+            [(0, 0), (0, 1), (0, 2), (1, 0)].into_iter().flat_map(draws).collect();
+        assert_eq!(all.len(), 400);
+    }
 
     #[test]
     fn classes_of_the_same_rate_are_not_due_together() {
