@@ -40,7 +40,7 @@ pub use experiment::selection::{BenchOptions, program};
 pub fn list() -> String {
     let mut text = String::new();
     for experiment in EXPERIMENTS {
-        text.push_str(&format!("{:<11}{}\n", experiment.name, experiment.title));
+        text.push_str(&format!("{:<12}{}\n", experiment.name, experiment.title));
         let cells = (experiment.cells)(&Axes::default());
         let lines = if cells.len() > CELLS_LISTED { &[] } else { &cells[..] };
         lines.iter().for_each(|cell| text.push_str(&format!("  {:<16} {}\n", cell.name, cell.title)));

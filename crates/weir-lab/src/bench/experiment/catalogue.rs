@@ -3,16 +3,18 @@
 //! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
 use super::block_cells;
-use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL};
+use super::cache_cells;
+use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind, SMALL, clients};
 use super::even_cells;
 use super::failover_cells;
+use super::forward_cells;
 use super::handshakes::LOW_LATENCY;
 use super::keepalive_cells;
 use super::metric::{Compared, Metric};
 use super::pep_cells;
 use super::secure_cells;
 use super::targets::{self, Target};
-use super::tunnel::{TUNNEL_RATIOS, Tunnels, Way};
+use super::tunnel::{TUNNEL_RATIOS, Tunnels};
 use super::wan::{Object, Wan};
 use super::wan_cells;
 use crate::units::grouped;
@@ -106,7 +108,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "sweep",
         title: "connections x requests (minimal, browser, close) x bodies",
-        cells: sweep,
+        cells: |axes| sweep(axes, &["direct", "nginx", "haproxy", "weir"]),
         rounds: 3,
         seconds: 2,
         axes: &[Axis::Connections, Axis::Requests, Axis::Bodies],
@@ -206,7 +208,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "forward",
         title: "a forward proxy whose clients own their connections, its tunnels, and the pool modes of a reverse proxy",
-        cells: forward,
+        cells: forward_cells::cells,
         rounds: 5,
         seconds: 6,
         axes: &[Axis::Connections],
@@ -262,6 +264,26 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: wan_cells::LARGE,
         targets: wan_cells::TARGETS,
+    },
+    Experiment {
+        name: "cache",
+        title: "what a stored answer costs, how many requests reach the origin, and what is kept when there is no room for all",
+        cells: cache_cells::cells,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: cache_cells::RATIOS,
+        targets: cache_cells::TARGETS,
+    },
+    Experiment {
+        name: "cache-sweep",
+        title: "connections x requests x bodies of `sweep`, answered by caches",
+        cells: |axes| sweep(axes, cache_cells::CACHES),
+        rounds: 3,
+        seconds: 2,
+        axes: &[Axis::Connections, Axis::Requests, Axis::Bodies],
+        compared: cache_cells::RATIOS,
+        targets: &[],
     },
     Experiment {
         name: "generator",
@@ -321,44 +343,6 @@ fn targets(_: &Axes) -> Vec<Cell> {
     ]
 }
 
-/// Bytes of an answer of `forward`: a small page.
-const PAGE: u64 = 3600;
-
-fn forward(axes: &Axes) -> Vec<Cell> {
-    let load = |connections| Load::Closed(Closed { connections, body: PAGE, kind: RequestKind::Minimal });
-    let proxies = &["direct", "nginx-forward", "weir-forward", "weir-forward-per-request"];
-    let pools = &["direct", "nginx", "weir", "weir-shared", "weir-pinned", "weir-per-request"];
-    let mut cells = Vec::new();
-    for connections in axes.connections_or(&[100]) {
-        let many = clients(connections);
-        let title = format!("forward: {many}, {PAGE} B");
-        cells.push(Cell::new(&format!("forward-{connections}"), &title, load(connections), proxies));
-        let title = format!("reverse, by pool: {many}, {PAGE} B");
-        cells.push(Cell::new(&format!("pools-{connections}"), &title, load(connections), pools));
-    }
-    cells.extend(tunnels(axes.quick));
-    cells
-}
-
-/// Idle tunnels of the cell that counts their memory.
-const IDLE_TUNNELS: u32 = 5000;
-
-/// Less for those in a hurry.
-fn tunnels(quick: bool) -> Vec<Cell> {
-    let full =
-        &["direct", "haproxy-splice", "haproxy-splice-64k", "haproxy-copy", "weir-forward", "weir-forward-epoll"];
-    let cell = |name: &str, title: &str, load, contenders: &[&'static str]| {
-        Cell::new(name, title, Load::Tunnel(load), contenders).from(Origin::None)
-    };
-    let mut cells = vec![cell("tunnel", "one tunnel, full on the way to the client", Tunnels::Full(Way::Down), full)];
-    if !quick {
-        cells.push(cell("tunnel-up", "one tunnel, full on the way to the server", Tunnels::Full(Way::Up), full));
-    }
-    let idle = &["haproxy-splice", "weir-forward", "weir-forward-epoll"];
-    cells.push(cell("tunnel-idle", "5,000 idle tunnels", Tunnels::Idle(IDLE_TUNNELS), idle));
-    cells
-}
-
 /// Client connections of `proxying` when nothing is said.
 const PROXYING: &[u32] = &[1, 8, 64, 512, 2048, 4096, 8192, 16_384, 32_768];
 const PROXYING_QUICK: &[u32] = &[1, 64, 4096];
@@ -395,7 +379,7 @@ const SWEEP_QUICK: (&[u32], &[u64]) = (&[64, 4096], &[3]);
 /// Bytes of answers under way at a time, at most: more would measure the machine's memory.
 const UNDER_WAY_MAX: u64 = 320 << 20;
 
-fn sweep(axes: &Axes) -> Vec<Cell> {
+fn sweep(axes: &Axes, contenders: &[&'static str]) -> Vec<Cell> {
     let (connections, bodies) = if axes.quick { SWEEP_QUICK } else { SWEEP };
     let mut cells = Vec::new();
     for kind in axes.kinds() {
@@ -408,7 +392,7 @@ fn sweep(axes: &Axes) -> Vec<Cell> {
                 let title = format!("{}, {word}, {size}", clients(connections));
                 let load = Load::Closed(Closed { connections, body, kind });
                 let name = format!("c{connections}-{word}-{}", size.replace(' ', "").to_lowercase());
-                let cell = Cell::new(&name, &title, load, &["direct", "nginx", "haproxy", "weir"]);
+                let cell = Cell::new(&name, &title, load, contenders);
                 cells.push(cell.on(&format!("{word}, {size} by connections"), f64::from(connections)));
             }
         }
@@ -434,6 +418,7 @@ pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Comp
     match load {
         Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
         Load::Stalled(_) => STALLED,
+        Load::Herd(_) | Load::Zipf(_) => &[],
         Load::Pep(pep) => pep_cells::compared(pep),
         Load::Wan(Wan { object: Object::Large, .. }) => wan_cells::LARGE,
         Load::Wan(Wan { object: Object::Small, .. }) => wan_cells::SMALL,
@@ -463,11 +448,6 @@ fn origin(_: &Axes) -> Vec<Cell> {
         Cell::new("o64", "64 connections, 3 B", closed(64), contenders),
         Cell::new("o4000", "4,000 connections, 3 B", closed(4000), contenders),
     ]
-}
-
-/// `1 connection`, `32,768 connections`.
-fn clients(connections: u32) -> String {
-    format!("{} connection{}", grouped(u64::from(connections)), if connections == 1 { "" } else { "s" })
 }
 
 /// `3 B`, `64 KB`, `1 MB`: binary where it is whole.
@@ -524,9 +504,9 @@ mod tests {
             bodies: vec![3, 1 << 20],
             ..Axes::default()
         };
-        let names: Vec<String> = sweep(&axes).into_iter().map(|cell| cell.name).collect();
+        let names: Vec<String> = sweep(&axes, ALL).into_iter().map(|cell| cell.name).collect();
         assert_eq!(names, ["c10-browser-3b", "c32768-browser-3b", "c10-browser-1mb"]);
-        assert!(sweep(&Axes::default()).iter().any(|cell| cell.name == "c32768-minimal-3b"));
+        assert!(sweep(&Axes::default(), ALL).iter().any(|cell| cell.name == "c32768-minimal-3b"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
 use super::block::{self, Attack};
+use super::cache::{Herd, Zipf};
 use super::even::{self, Ladder};
 use super::failover::{self, Fault};
 use super::handshakes;
@@ -12,6 +13,7 @@ use super::reload;
 use super::tls::Secure;
 use super::tunnel::Tunnels;
 use super::wan::Wan;
+use crate::units::grouped;
 
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +133,10 @@ pub(crate) enum Load {
     Taken,
     /// Clients that connect while a configuration is taken into force, again and again.
     Reload,
+    /// Clients that want the same of a cache at once.
+    Herd(Herd),
+    /// Clients that ask a cache for more than it has room for.
+    Zipf(Zipf),
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -165,6 +171,8 @@ impl Load {
             Load::BanMemory => 0,
             Load::Wan(wan) => wan.clients(),
             Load::Pep(pep) => pep.connections(),
+            Load::Herd(herd) => herd.clients,
+            Load::Zipf(_) => Zipf::CONNECTIONS,
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -183,6 +191,8 @@ impl Load {
                 | Load::Ladder(_)
                 | Load::Taken
                 | Load::Reload
+                | Load::Herd(_)
+                | Load::Zipf(_)
         );
         own || self == Load::Handshakes
             || self.is_of_bans()
@@ -339,6 +349,11 @@ pub fn body(text: &str) -> Result<u64, String> {
 pub(crate) fn kind(text: &str) -> Result<RequestKind, String> {
     let found = RequestKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| format!("`{text}` is not minimal, browser or close"))
+}
+
+/// `1 connection`, `32,768 connections`.
+pub(crate) fn clients(connections: u32) -> String {
+    format!("{} connection{}", grouped(u64::from(connections)), if connections == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

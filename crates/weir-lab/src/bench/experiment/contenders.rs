@@ -1,6 +1,7 @@
 //! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
 use super::block::{self, Limiting, Program};
+use super::cache::Cacher;
 use super::even::Rival;
 use super::handshakes::LOW_LATENCY;
 use super::pep::Middle;
@@ -45,6 +46,8 @@ pub(crate) enum What {
     WeirClosing,
     /// nginx or HAProxy, set otherwise.
     Rival(Rival),
+    /// A program that stores answers.
+    Caching(Cacher),
     /// A program that limits its clients.
     Limiting(Limiting),
     /// What stands behind a slow link: the origin, or a proxy in TCP mode.
@@ -63,7 +66,9 @@ impl What {
     /// The program that it needs, if it isn't weir itself, and where else than in the path it may be.
     pub(crate) fn program(self) -> Option<&'static str> {
         match self {
-            What::Nginx | What::NginxForward => Some("nginx"),
+            What::Nginx | What::NginxForward | What::Caching(Cacher::Nginx) => Some("nginx"),
+            What::Caching(Cacher::Varnish) => Some("varnishd"),
+            What::Caching(Cacher::Weir) => None,
             What::Haproxy | What::HaproxyTcp(_) => Some("haproxy"),
             What::Envoy => Some("envoy"),
             What::Pingora => Some("weir-bench-pingora"),
@@ -249,6 +254,9 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     weir_forward("weir-forward-epoll", "pinned", "epoll"),
     weir_forward("weir-forward-per-request", "per-request", "auto"),
     Contender { name: "nginx-forward", what: What::NginxForward },
+    Contender { name: "nginx-cache", what: What::Caching(Cacher::Nginx) },
+    Contender { name: "varnish", what: What::Caching(Cacher::Varnish) },
+    Contender { name: "weir-cache", what: What::Caching(Cacher::Weir) },
     Contender { name: "weir-closing", what: What::WeirClosing },
     Contender { name: "nginx-file", what: What::Direct },
     Contender { name: "weir-origin", what: What::Origin("auto") },

@@ -33,6 +33,8 @@ pub(crate) enum Metric {
     MemoryMb,
     /// Connections that the origin accepted.
     Upstream,
+    /// Requests that the origin got behind a cache.
+    Fetches,
     /// What an attacker's attempt costs the proxy's core, microseconds.
     AttemptCpu,
     /// Users' 99th percentile beside attackers as a multiple of that without them.

@@ -8,6 +8,8 @@
 
 pub(super) mod block;
 pub(super) mod block_cells;
+pub(super) mod cache;
+pub(super) mod cache_cells;
 pub(super) mod catalogue;
 pub(super) mod cells;
 pub(super) mod contenders;
@@ -15,6 +17,7 @@ pub(super) mod even;
 pub(super) mod even_cells;
 pub(super) mod failover;
 mod failover_cells;
+mod forward_cells;
 pub(super) mod handshakes;
 pub(super) mod http2;
 pub(super) mod keepalive;

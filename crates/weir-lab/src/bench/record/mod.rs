@@ -8,6 +8,7 @@
 pub(super) mod answers;
 pub(super) mod bans;
 pub(super) mod block;
+pub(super) mod cache;
 pub(super) mod circumstances;
 pub(super) mod even;
 pub(super) mod failover;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{Errors, Latency};
 use super::bans::{Held, Recovery};
 use super::block::Blocked;
+use super::cache::Cached;
 use super::even::{Laddered, Reloads, Taken, most_to_least};
 use super::failover::Failover;
 use super::histogram::Histogram;
@@ -109,6 +110,9 @@ pub(crate) struct Special {
     /// What each worker had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ladder: Option<Laddered>,
+    /// What came of answers that a cache did not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cached: Option<Cached>,
     /// What somebody took of a core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
@@ -160,6 +164,7 @@ impl Record {
             Metric::IdleBytes => self.bytes_per_connection,
             Metric::MemoryMb => self.memory_bytes / 1e6,
             Metric::Upstream => self.upstream_connections as f64,
+            Metric::Fetches => self.special.cached.map_or(f64::NAN, |cached| cached.fetches as f64),
             Metric::AttemptCpu => self.of_attack(Blocked::attempt_us),
             Metric::UsersP99 => {
                 self.of_attack(|blocked| self.latency_us(|latency| latency.p99_us) / blocked.alone.p99_us as f64)

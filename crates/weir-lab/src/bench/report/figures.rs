@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure_beside, microseconds, ms, number};
-use super::{bans, block, even, failover, http2, keepalive, pep, tls, tunnel, wan};
+use super::{bans, block, cache, even, failover, http2, keepalive, pep, tls, tunnel, wan};
+use crate::bench::experiment::cache_cells::RATIOS;
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -111,6 +112,7 @@ impl Report<'_> {
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
+            _ if self.experiment.compared == RATIOS => METHOD.to_owned() + cache::METHOD,
             _ if self.cells.iter().any(|cell| cell.streams.is_some()) => METHOD.to_owned() + http2::METHOD,
             _ if self.cells.iter().any(|cell| cell.secure.is_some()) => METHOD.to_owned() + tls::METHOD,
             _ => METHOD.to_owned(),
@@ -278,6 +280,7 @@ impl Report<'_> {
             columns.extend(tls::columns(cell.load));
         }
         columns.extend(http2::columns(cell.load));
+        columns.extend(cache::columns(cell.load));
         let row = |contender: &&'static str| {
             let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
             let figures = match own.first()?.not_run.clone() {
@@ -289,6 +292,7 @@ impl Report<'_> {
                         row.extend(tls::row(cell, contender, &own, self.circumstances));
                     }
                     row.extend(http2::row(cell.load, &own));
+                    row.extend(cache::row(cell.load, &own));
                     Ok(row)
                 }
             };

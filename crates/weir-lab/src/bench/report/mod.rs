@@ -8,6 +8,7 @@
 
 mod bans;
 mod block;
+mod cache;
 mod drawing;
 mod even;
 mod failover;

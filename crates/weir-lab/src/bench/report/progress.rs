@@ -3,7 +3,7 @@
 //! Called by `bench/mod.rs`.
 
 use super::numbers::{microseconds, ms};
-use super::{bans, block, even, failover, keepalive, pep, tunnel, wan};
+use super::{bans, block, cache, even, failover, keepalive, pep, tunnel, wan};
 use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::outcome::Record;
@@ -23,6 +23,7 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Pep(_) => format!("{name:<20} {}", pep::progress(record)),
         Load::Wan(link) => format!("{name:<14} {}", wan::progress(link, record)),
         Load::Ladder(_) => format!("{name:<16} {}", even::ladder_progress(record)),
+        Load::Herd(_) | Load::Zipf(_) => format!("{name:<11} {}", cache::progress(record)),
         Load::Taken => format!("{name:<16} {}", even::taken_progress(record)),
         Load::Reload => format!("{name:<16} {}", even::reload_progress(record)),
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::blocked::{Place, Scene, Seen, proxy_text};
+use super::get::get;
 use super::load::{Bound, pause};
 use super::ports::free_address;
 use super::process::{self, Machine, Process, bound_command};
-use super::stage::{Running, Stage, get, start_origin};
+use super::stage::{Running, Stage, start_origin};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::keepalive::{
     BURN_MS, BURNS, Blocked, Busy, CONNECTIONS, Probing, TIMES_BLOCKED, WORKERS,

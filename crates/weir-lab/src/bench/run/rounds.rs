@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,8 @@ use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
 use super::{
-    bans, block, failover, flood, handshakes, keepalive, ladder, memory, pep, reload, stalled, taken, tunnel, wan,
+    bans, block, cache, failover, flood, handshakes, keepalive, ladder, memory, pep, reload, stalled, taken, tunnel,
+    wan,
 };
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
@@ -179,6 +180,8 @@ impl Rounds<'_> {
             Load::Handshakes => handshakes::run(stage, contender, self.times(1)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
+            Load::Herd(herd) => cache::herd(stage, contender, herd).map(Some),
+            Load::Zipf(zipf) => cache::zipf(stage, contender, zipf, seconds(3)).map(Some),
             Load::Ladder(load) => ladder::run(stage, contender, load, (round, seconds(2))).map(Some),
             Load::Reload => reload::run(stage, contender, seconds(4)).map(Some),
             Load::Taken => taken::run(stage, contender, (round, seconds(4))).map(Some),
@@ -336,6 +339,8 @@ impl Rounds<'_> {
             | Load::Ladder(_)
             | Load::Taken
             | Load::Reload
+            | Load::Herd(_)
+            | Load::Zipf(_)
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {

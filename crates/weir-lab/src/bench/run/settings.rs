@@ -7,6 +7,8 @@ pub(super) mod http2;
 pub(super) mod tls;
 
 use std::fmt::Display;
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -372,6 +374,19 @@ pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, desc
 "
     );
     nginx_frame(directory, "nginx-forward", workers, descriptors, &http)
+}
+
+/// Files of these lengths for nginx to serve, and what `/` gives.
+///
+/// # Errors
+/// One can't be written.
+pub(super) fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
+    fs::write(www.join("index.html"), "ok\n")?;
+    for length in bodies {
+        // A file without blocks: its zeros come from the page cache and take no disk.
+        fs::File::create(www.join(length.to_string()))?.set_len(*length)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

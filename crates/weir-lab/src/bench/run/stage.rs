@@ -4,17 +4,19 @@
 //! removed at the end; all traffic stays on loopback, or in namespaces of `nets.rs`. `settings.rs` has the texts.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use super::cache_settings;
+use super::get::get;
 use super::nets::Nets;
 use super::ports::{free_address, free_addresses};
 use super::process::{Process, descriptors};
 use super::programs::Programs;
 use super::settings::{self, Shape, http2, tls};
 use super::slow_link;
+use crate::bench::experiment::cache::ROOM_MIB;
 use crate::bench::experiment::cells::{Cell, Load, SMALL};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
@@ -163,7 +165,7 @@ impl Stage {
             if origin_is_weir { "weir" } else { "nginx" }
         ));
         fs::create_dir_all(directory.join("www"))?;
-        write_files(&directory.join("www"), bodies)?;
+        settings::write_files(&directory.join("www"), bodies)?;
         fs::write(directory.join("wrk.lua"), include_str!("wrk.lua"))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let descriptors = descriptors();
@@ -266,11 +268,7 @@ impl Stage {
                 let text = settings::nginx_forward(&self.directory, address, workers);
                 vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
             }
-            What::HaproxyTcp(pipes) => {
-                let to = self.addresses[0];
-                let text = settings::haproxy_tcp(address, to, self.cores, self.descriptors, pipes);
-                return self.start_with(contender, address, &text);
-            }
+            What::HaproxyTcp(_) | What::Caching(_) => return self.start_by_text(contender, address, clients),
             What::WeirForward { pool, io } => {
                 let text = settings::weir_forward(address, self.addresses[0], self.cores, (pool, io));
                 vec![self.start_weir(contender.name, &text, &log)?]
@@ -342,7 +340,14 @@ impl Stage {
                 &["-db", "-f", &self.file(contender, text)?.to_string_lossy()],
                 &log,
             )?,
-            What::Weir(_) | What::WeirForward { .. } => self.start_weir_at(contender.name, text, &log, admin)?,
+            _ if program == Some("varnishd") => {
+                let words = cache_settings::varnish_words(listen, (&self.file(contender, text)?, text), self.cores)?;
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                start_program(&self.programs, "varnishd", &words, &log)?
+            }
+            What::Weir(_) | What::WeirForward { .. } | What::Caching(_) => {
+                self.start_weir_at(contender.name, text, &log, admin)?
+            }
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
         self.await_all(Running { processes: vec![process], ..Running::direct(listen) })
@@ -378,6 +383,21 @@ impl Stage {
             false => start_program(&self.programs, "haproxy", &["-db", "-f", &path], log),
         };
         (0..shape.processes).map(start).collect()
+    }
+
+    /// One process whose settings say all.
+    fn start_by_text(&self, contender: Contender, listen: SocketAddr, clients: u32) -> io::Result<Running> {
+        let place = (self.directory(), self.cores, self.descriptors);
+        let text = match contender.what {
+            What::HaproxyTcp(pipes) => {
+                settings::haproxy_tcp(listen, self.addresses[0], self.cores, self.descriptors, pipes)
+            }
+            What::Caching(cacher) => {
+                cache_settings::text(cacher, place, (listen, &self.addresses), (ROOM_MIB, clients))?
+            }
+            _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
+        };
+        self.start_with(contender, listen, &text)
     }
 
     /// An origin of its own that stands still once, five seconds after the first request.
@@ -520,6 +540,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
+        cache_settings::clean();
     }
 }
 
@@ -538,25 +559,6 @@ fn generator(contender: Contender) -> Generator {
         What::Bomb(io) => Generator::MeasuredBomb(io),
         _ => Generator::Bomb,
     }
-}
-
-/// One small request on a connection of its own; returns the reply.
-pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
-    fs::write(www.join("index.html"), "ok\n")?;
-    for length in bodies {
-        // A file without blocks: its zeros come from the page cache and take no disk.
-        fs::File::create(www.join(length.to_string()))?.set_len(*length)?;
-    }
-    Ok(())
 }
 
 /// Starts a program by its name.
