@@ -140,6 +140,8 @@ pub struct Store {
     purges: Purges,
     fills: Fills,
     counters: Counters,
+    /// The latest moment that it was told, microseconds of the monotonic clock.
+    latest_us: AtomicU64,
     /// Where the next sweep goes on.
     swept: Mutex<purge::Cursor>,
 }
@@ -159,6 +161,7 @@ impl Store {
             purges: Purges::new(limits.bytes),
             fills: Fills::default(),
             counters: Counters::default(),
+            latest_us: AtomicU64::new(0),
             swept: Mutex::default(),
         }
     }
@@ -296,6 +299,7 @@ impl Store {
             Ok(()) => self.counters.stored.fetch_add(1, Ordering::Relaxed),
             Err(why) => self.counters.not_kept(why),
         };
+        self.sweep(purge::SWEPT_BY_INSERT, now_us);
         result.map(|()| object)
     }
 

@@ -1,24 +1,30 @@
 //! What makes stored answers invalid: bans by what they have in common, and invalidations of single URLs.
 //!
-//! Bans ([`Bans`]) are few and by the operator, or for a connection that is doubted; a sweep lets them end. Invalidations come with every
+//! Bans ([`Bans`]) are few and by the operator, or for a connection that is doubted. They end when all that is older was looked at: each answer
+//! that is stored has some others looked at, and who adds a ban to many has all. Invalidations come with every
 //! request that changes something, thousands a second: they are numbered, and a table has the number of the last one for each place, which
 //! a hash of the URL chooses. Of two URLs that share a place one may be fetched again for the other's sake; there are as many places as
 //! answers of 4 KiB fit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Store;
-use super::index::Index;
+use super::index::{Bucket, Index, QuickIndex};
 use super::memory::Account;
 use super::object::Object;
-use crate::bans::{Bans, Serial, SourceMark, Target, TooManyBans, Verdict};
+use crate::bans::{BANS_MAX, Bans, Serial, SourceMark, Target, TooManyBans, Verdict};
 
 /// A place of the table stands for so many bytes of the store.
 const PLACE_BYTES: u64 = 4096;
 /// Most places: 8 MiB of numbers.
 const PLACES_MAX: u64 = 1 << 20;
+
+/// Keys that are looked at when an answer is stored, while there are bans.
+pub(super) const SWEPT_BY_INSERT: usize = 32;
+/// With so many bans the next one has all that is stored looked at first.
+const BANS_MANY: usize = BANS_MAX / 2;
 
 /// Where a sweep is.
 #[derive(Debug, Default)]
@@ -34,6 +40,8 @@ pub(super) struct Purges {
     bans: RwLock<Bans>,
     /// [`Bans::now`], so that a lookup needs no lock when there is nothing new.
     now: AtomicU64,
+    /// [`Bans::len`], for the same reason.
+    count: AtomicUsize,
     /// The number of the last invalidation.
     last: AtomicU64,
     /// For each place the number of its last invalidation.
@@ -46,6 +54,7 @@ impl Purges {
         Self {
             bans: RwLock::default(),
             now: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
             last: AtomicU64::new(0),
             places: (0..places).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -80,7 +89,7 @@ impl Purges {
     /// What bans since it was looked at last make of an answer.
     pub(super) fn judge(&self, key: &[u8], object: &Object) -> Verdict {
         let seen = object.seen();
-        if seen.0 == self.now.load(Ordering::Acquire) {
+        if seen.0 == self.now.load(Ordering::Acquire) && !self.bans.is_poisoned() {
             return Verdict::Stays;
         }
         let bans = self.read();
@@ -94,7 +103,7 @@ impl Purges {
     fn add(&self, target: Target, is_soft: bool) -> Result<(), TooManyBans> {
         let mut bans = self.write();
         let result = bans.add(target, is_soft);
-        self.now.store(bans.now().0, Ordering::Release);
+        self.publish(&bans);
         result
     }
 
@@ -103,6 +112,12 @@ impl Purges {
         let mut bans = self.write();
         let now = bans.now();
         bans.retire(account.oldest().unwrap_or(now));
+        self.publish(&bans);
+    }
+
+    fn publish(&self, bans: &Bans) {
+        self.count.store(bans.len(), Ordering::Release);
+        self.now.store(bans.now().0, Ordering::Release);
     }
 
     #[cfg(test)]
@@ -112,7 +127,7 @@ impl Purges {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.read().len()
+        self.count.load(Ordering::Acquire)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Bans> {
@@ -128,7 +143,7 @@ impl Purges {
             // Nothing is known to be allowed then.
             bans.forget_all();
             self.bans.clear_poison();
-            self.now.store(bans.now().0, Ordering::Release);
+            self.publish(&bans);
             bans
         })
     }
@@ -138,8 +153,15 @@ impl Store {
     /// Purges what is stored and what is being fetched. When this returns none of it is found any more, or with `is_soft` only stale.
     ///
     /// # Errors
-    /// More purges than the sweep lets end; to purge all that is not soft always works.
+    /// There are [`BANS_MAX`], and what is being fetched since before them keeps them; to purge all that is not soft always works.
     pub fn ban(&self, target: Target, is_soft: bool) -> Result<(), TooManyBans> {
+        if self.purges.len() >= BANS_MANY {
+            let now_us = self.latest_us.load(Ordering::Relaxed);
+            for shard in &self.shards {
+                self.look_at(shard, (0, usize::MAX), now_us);
+            }
+            self.purges.retire(&self.account);
+        }
         self.purges.add(target, is_soft)
     }
 
@@ -160,8 +182,9 @@ impl Store {
         self.purges.invalidate(self.hashes(url).url);
     }
 
-    /// Looks at the next `keys` keys, so that bans end. To be called now and then by one worker; nothing to do while there are no bans.
+    /// Looks at the next `keys` keys, so that bans end. Nothing to do while there are none.
     pub fn sweep(&self, keys: usize, now_us: u64) {
+        self.latest_us.fetch_max(now_us, Ordering::Relaxed);
         if self.purges.len() == 0 {
             return;
         }
@@ -170,26 +193,31 @@ impl Store {
             self.swept.clear_poison();
             return;
         };
-        let shard = &self.shards[cursor.shard % self.shards.len()];
-        let looked_at: Vec<(Box<[u8]>, Arc<Object>)> = {
-            let index = self.read(shard);
-            let now = Serial(self.purges.now.load(Ordering::Acquire));
-            let all = index.iter().skip(cursor.keys).take(keys);
-            let of_key = |(key, bucket): (&[u8], &super::index::Bucket)| {
-                let old = bucket.iter().filter(|(_, object)| object.seen() != now);
-                old.map(|(_, object)| (Box::from(key), Arc::clone(object))).collect::<Vec<_>>()
-            };
-            let old = all.flat_map(of_key).collect();
-            if cursor.keys + keys >= index.keys() {
-                *cursor = Cursor { shard: (cursor.shard + 1) % self.shards.len(), keys: 0 };
-            } else {
-                cursor.keys += keys;
-            }
-            old
+        let shard = cursor.shard % self.shards.len();
+        let has_more = self.look_at(&self.shards[shard], (cursor.keys, keys), now_us);
+        *cursor = match has_more {
+            true => Cursor { shard, keys: cursor.keys.saturating_add(keys) },
+            false => Cursor { shard: shard + 1, keys: 0 },
         };
-        for (key, object) in looked_at {
+        // Whether all was looked at is not for the cursor to say: who was not keeps its bans.
+        self.purges.retire(&self.account);
+    }
+
+    /// Looks at so many keys of a shard behind the first so many; whether there are more.
+    fn look_at(&self, shard: &RwLock<QuickIndex>, (skipped, keys): (usize, usize), now_us: u64) -> bool {
+        let now = Serial(self.purges.now.load(Ordering::Acquire));
+        let (old, has_more) = {
+            let index = self.read(shard);
+            let of_key = |(key, bucket): (&[u8], &Bucket)| {
+                let old = bucket.iter().filter(|(_, object)| object.seen() != now);
+                old.map(|(_, object)| (Box::from(key), Arc::clone(object))).collect::<Vec<(Box<[u8]>, _)>>()
+            };
+            let old: Vec<_> = index.iter().skip(skipped).take(keys).flat_map(of_key).collect();
+            (old, skipped.saturating_add(keys) < index.keys())
+        };
+        for (key, object) in old {
             self.stays(&key, self.hashes(&key), &object, now_us);
         }
-        self.purges.retire(&self.account);
+        has_more
     }
 }
