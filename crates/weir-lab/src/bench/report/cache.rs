@@ -10,8 +10,8 @@ use crate::bench::record::statistics::middle;
 
 /// What is said behind the usual method.
 pub(super) const METHOD: &str = "
-Caches. All get answers that say nothing of their lifetime and are told that it is an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile. Varnish: `-s malloc`, no
-grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them by; its child process counts, too. weir: `cache` with `ttl`. `weir` is weir without a cache: what a hit saves. The one answer is
+Caches. All get answers that say nothing of their lifetime and are told that it is an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile, and a manager that deletes 10,000 files at a time, each 50 ms, else it keeps far more than it may; what it has in files is not in its PSS. Varnish: `-s malloc`, no
+grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them by; its child process counts, too. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`. `weir` is weir without a cache: what a hit saves. The one answer is
 stored before anything counts. In `herd` the programs start anew, 1,000 clients ask for the same at once, and the origin writes down what it gets; in `zipf` they start anew with room for a quarter of the bodies, as much is asked
 before the counted time as in it, and hits are those of the clients' requests that the origin did not get. `best` is the share of a cache that always has the most wanted ones and needs no byte besides bodies. weir's own
 origin stands behind both.

@@ -93,7 +93,7 @@ fn nginx(
         "    sendfile on;
     open_file_cache max=100000 inactive=1h;
     open_file_cache_valid 1h;
-    proxy_cache_path {path} levels=1:2 keys_zone=c:64m max_size={room_mib}m inactive=1d use_temp_path=off manager_sleep=100ms;
+    proxy_cache_path {path} levels=1:2 keys_zone=c:64m max_size={room_mib}m inactive=1d use_temp_path=off manager_files=10000 manager_threshold=1s manager_sleep=50ms;
     upstream app {{
 "
     );
@@ -136,7 +136,7 @@ sub vcl_backend_response {{
 fn weir(listen: SocketAddr, to: impl Display, cores: usize, (room_mib, clients): (u32, u32)) -> String {
     let route = "    proxy \"app\"\n    cache {\n        ttl \"1h\"\n    }\n}\n";
     let text = settings::weir(listen, to, cores, WEIR.for_clients(clients)).replace("    proxy \"app\"\n}\n", route);
-    format!("cache {{\n    size \"{room_mib}MiB\"\n}}\n{text}")
+    format!("cache {{\n    size \"{room_mib}MiB\"\n    object-limit \"1MiB\"\n}}\n{text}")
 }
 
 #[cfg(test)]
