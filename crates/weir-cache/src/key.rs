@@ -92,7 +92,8 @@ fn put_path(url: &mut Vec<u8>, path: &[u8], rules: &KeyRules) {
     let all = path[mark + 1..].split(|&byte| byte == b'&');
     let mut kept: Vec<&[u8]> = all.filter(|parameter| !is_ignored(parameter, rules)).collect();
     if rules.sorts_query {
-        kept.sort_unstable();
+        // Of several with one name servers may take the first, or the last: they stay in their order.
+        kept.sort_by_key(|parameter| name_of(parameter));
     }
     for (at, parameter) in kept.iter().enumerate() {
         url.push(if at == 0 { b'?' } else { b'&' });
@@ -100,8 +101,12 @@ fn put_path(url: &mut Vec<u8>, path: &[u8], rules: &KeyRules) {
     }
 }
 
+fn name_of(parameter: &[u8]) -> &[u8] {
+    parameter.split(|&byte| byte == b'=').next().unwrap_or_default()
+}
+
 fn is_ignored(parameter: &[u8], rules: &KeyRules) -> bool {
-    let name = parameter.split(|&byte| byte == b'=').next().unwrap_or_default();
+    let name = name_of(parameter);
     rules.ignored_parameters.iter().any(|ignored| match ignored.strip_suffix(b"*") {
         Some(start) => name.starts_with(start),
         None => name == ignored,
@@ -150,7 +155,7 @@ mod tests {
         assert_eq!(query("/?UTM_source&x=utm_"), "http://a/?UTM_source&x=utm_");
         assert_eq!(query("/utm_x"), "http://a/utm_x");
         let sorted = KeyRules { sorts_query: true, ..KeyRules::default() };
-        assert_eq!(text("http", "a", "/?b=1&a=2&a=1", &sorted), "http://a/?a=1&a=2&b=1");
+        assert_eq!(text("http", "a", "/?b=1&a=2&a=1", &sorted), "http://a/?a=2&a=1&b=1");
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl Store {
     /// Makes an answer of what was fetched. Nobody finds it yet.
     ///
     /// # Errors
-    /// There is no room for it. The body is given back, for those who are being sent it.
+    /// There is no room for it, or its fetch began with another store. The body is given back, for those who are being sent it.
     pub fn complete(
         &self,
         fill: &Fill,
@@ -256,7 +256,8 @@ impl Store {
         let small_bytes = if body.is_small() { body.bytes() as usize } else { 0 };
         let own = own_weight(&draft, draft.lines.len() + small_bytes);
         let pieces_weight = if body.is_small() { 0 } else { body.pieces_weight() };
-        let Some(mut charge) = self.account.admit(own + pieces_weight, body.taken()) else {
+        let charge = self.account.admit(own + pieces_weight, body.taken()).filter(|_| fill.is_of(&self.fills));
+        let Some(mut charge) = charge else {
             return Err((NotKept::NoRoom, Box::new(body)));
         };
         let mut text = Vec::with_capacity(draft.lines.len() + small_bytes);
@@ -280,7 +281,7 @@ impl Store {
     pub fn refresh(&self, fill: &Fill, draft: Draft<'_>, stored: &Object) -> Result<Pending, NotKept> {
         let body = stored.small_body().unwrap_or_default();
         let charge = self.account.admit(own_weight(&draft, draft.lines.len() + body.len()), 0);
-        let charge = charge.ok_or(NotKept::NoRoom)?;
+        let charge = charge.filter(|_| fill.is_of(&self.fills)).ok_or(NotKept::NoRoom)?;
         let text = [draft.lines, body].concat().into_boxed_slice();
         let lines_bytes = draft.lines.len();
         let (key, selector, parts) = draft.split(fill);
@@ -304,6 +305,9 @@ impl Store {
     }
 
     fn put(&self, key: &[u8], selector: Selector, object: &Arc<Object>, now_us: u64) -> Result<(), NotKept> {
+        if !object.is_of(&self.account) {
+            return Err(NotKept::NoRoom);
+        }
         let hashes = self.hashes(key);
         match self.verdict(key, hashes, object) {
             Verdict::Stays => {}
@@ -347,6 +351,11 @@ impl Store {
         };
         self.remove(key, hashes, object);
         false
+    }
+
+    /// Whether an answer that was found before may still be used: it was neither purged nor invalidated since, nor has it made room for others.
+    pub fn is_valid(&self, key: &[u8], object: &Object) -> bool {
+        object.is_of(&self.account) && self.verdict(key, self.hashes(key), object) <= Verdict::Stale
     }
 
     /// What purges and invalidations since it was looked at last make of an answer.

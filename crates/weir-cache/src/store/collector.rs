@@ -72,8 +72,30 @@ impl Collector {
     /// Adds what came.
     ///
     /// # Errors
-    /// It is not kept. What was added before is still there for its readers.
+    /// It is not kept. What was added before is still there for its readers, and nothing of this piece.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), NotKept> {
+        let before = self.bytes;
+        let pushed = self.push_all(piece);
+        if pushed.is_err() {
+            self.forget_from(before);
+        }
+        pushed
+    }
+
+    fn forget_from(&mut self, position: u64) {
+        self.bytes = position;
+        while let Some((_, chunk)) = self.chunks.pop_if(|(begin, _)| *begin >= position) {
+            let weight = piece_weight(chunk.capacity());
+            drop(chunk);
+            self.account.give_fill(weight);
+            self.taken -= weight;
+        }
+        if let Some((begin, chunk)) = self.chunks.last_mut() {
+            chunk.truncate(usize::try_from(position - *begin).unwrap_or(usize::MAX));
+        }
+    }
+
+    fn push_all(&mut self, piece: &[u8]) -> Result<(), NotKept> {
         let after = self.bytes + piece.len() as u64;
         if after > self.bytes_max || self.known.is_some_and(|known| after > known) {
             return Err(NotKept::TooLarge);
@@ -210,6 +232,13 @@ mod tests {
         assert_eq!(chunked.push(&[7; 8000]), Ok(()));
         let mut other = new(None).expect("small");
         assert_eq!(other.push(&[7; 8000]), Err(NotKept::NoRoom));
+        // Nothing of a piece of which a part found room.
+        assert_eq!((other.bytes(), other.from(0)), (0, &[][..]));
+        assert_eq!(other.push(&[8; 3000]), Ok(()));
+        assert_eq!(other.push(&[7; 5000]), Err(NotKept::NoRoom));
+        assert_eq!((other.bytes(), collected(&other)), (3000, vec![8; 3000]));
+        assert_eq!(other.push(&[9; 1000]), Ok(()));
+        assert_eq!(collected(&other), [vec![8; 3000], vec![9; 1000]].concat());
         drop(chunked);
         drop(other);
         drop(short);

@@ -99,6 +99,11 @@ impl Fill {
         self.fills.remove(self.name, self.number).unwrap_or_default()
     }
 
+    /// It is registered with these.
+    pub(super) fn is_of(&self, fills: &Fills) -> bool {
+        Arc::ptr_eq(&self.fills, &fills.0)
+    }
+
     pub(super) fn seen(&self) -> Serial {
         self.seen
     }

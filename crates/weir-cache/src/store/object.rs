@@ -185,6 +185,16 @@ impl Object {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Its bytes are of this account.
+    pub(crate) fn is_of(&self, account: &Arc<Account>) -> bool {
+        Arc::ptr_eq(self.charge.account(), account)
+    }
+
+    /// It was taken out of the store.
+    pub(crate) fn has_left(&self) -> bool {
+        self.seen().0 == LEFT
+    }
+
     pub(crate) fn seen(&self) -> Serial {
         Serial(self.seen.load(Ordering::Acquire))
     }

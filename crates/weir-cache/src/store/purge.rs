@@ -89,6 +89,10 @@ impl Purges {
     /// What bans since it was looked at last make of an answer.
     pub(super) fn judge(&self, key: &[u8], object: &Object) -> Verdict {
         let seen = object.seen();
+        if object.has_left() {
+            // Whoever took it out has judged it, or had no room: it is not known which.
+            return Verdict::Gone;
+        }
         if seen.0 == self.now.load(Ordering::Acquire) && !self.bans.is_poisoned() {
             return Verdict::Stays;
         }

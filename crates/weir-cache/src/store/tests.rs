@@ -354,3 +354,25 @@ fn shards_have_room_for_large_objects() {
         put(&store, draft(&key("large")), &vec![1; object_bytes_max as usize]).expect("it fits");
     }
 }
+
+#[test]
+fn what_began_with_another_store_is_not_kept() {
+    let (old, new) = (store(1 << 20, 1 << 16, 1), store(1 << 20, 1 << 16, 1));
+    let fill = old.lone_fill(&key("a"));
+    assert_eq!(complete(&new, &fill, draft(&key("a")), b"a").err(), Some(NotKept::NoRoom));
+    let pending = complete(&old, &fill, draft(&key("a")), b"a").expect("room");
+    assert_eq!(new.insert(pending, 0).err(), Some(NotKept::NoRoom));
+    assert_eq!((new.report().live_bytes, found(&new, "a")), (0, None));
+}
+
+#[test]
+fn what_was_taken_out_is_not_used_by_whoever_has_found_it() {
+    let store = store(1 << 20, 1 << 16, 1);
+    let object = put(&store, draft(&key("a")), b"a").expect("room");
+    assert!(store.is_valid(&key("a"), &object));
+    store.ban(Target::Host(b"a".to_vec()), false).expect("the first");
+    assert!(!store.is_valid(&key("a"), &object));
+    // Somebody else looks first, and takes it out: its serial says nothing any more.
+    assert_eq!(found(&store, "a"), None);
+    assert!(!store.is_valid(&key("a"), &object));
+}
