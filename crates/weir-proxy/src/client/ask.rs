@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weir_http::{Fields, Framing, RequestHead};
 
 use super::answer::Answers;
+use super::cache::fetch::note_elsewhere;
 use super::connections::Connections;
 use super::fallback::{Spare, fallback};
 use super::stalls::carrier_of;
@@ -79,6 +80,7 @@ impl Asks {
         // Chains of fall-backs end.
         while let Some(next) = self.forward_to(answers, slot, upstream, head, fields, bytes, body, upload, to, cx) {
             cx.counters.fallbacks.add(1);
+            note_elsewhere(&mut answers.conns, slot);
             upstream = next;
         }
     }

@@ -12,6 +12,7 @@ use weir_http::{Fields, RequestHead};
 use super::Clients;
 use crate::base::keys::{ClientKey, Key as _};
 use crate::cause::{Cause, Local};
+use crate::client::connection::ClientConn;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 use crate::request::client_address::client_address;
@@ -48,7 +49,9 @@ pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
     let slots = clients.answers.conns.conns.slots();
     for index in clients.cutting.slice(slots).map(ClientKey::new) {
         // Streams go with what carries them.
-        if clients.is_there(index) && clients.conn(index).stream.is_none() && cx.is_banned(clients.conn(index).peer) {
+        // What was asked for one is waited for by others.
+        let goes = |conn: &ClientConn| conn.stream.is_none() && !conn.is_fetch() && cx.is_banned(conn.peer);
+        if clients.is_there(index) && goes(clients.conn(index)) {
             clients.conn_mut(index).flags.reset = true;
             clients.answers.close_conn(index, ClientEnd::Banned, cx);
         }

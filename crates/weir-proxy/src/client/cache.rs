@@ -35,6 +35,7 @@ pub(super) use self::fetch::Fetch;
 use self::seen::Asked;
 pub(super) use self::serve::pump_all;
 use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::cause::Cause;
 use crate::client::answer::Answers;
 use crate::client::connection::Exchange;
 use crate::client::connections::Connections;
@@ -66,6 +67,8 @@ pub(super) enum Caching {
 pub(super) struct Waits {
     /// For this; None: for what another worker fetches, or to be looked up again.
     by: Option<ExchangeId>,
+    /// For what another worker fetches under this name, or did.
+    parked: Option<FillName>,
     key: Arc<[u8]>,
     asked: Arc<Asked>,
     rules: Arc<CacheRules>,
@@ -135,6 +138,12 @@ pub(super) struct Caches {
 }
 
 impl Caches {
+    /// Whether some client may be sent more.
+    #[inline]
+    pub(super) fn has_to_pump(&self) -> bool {
+        !self.to_pump.is_empty()
+    }
+
     /// Whether some request is to be looked up again.
     pub(super) fn has_to_look_up(&self) -> bool {
         !self.to_ask.is_empty()
@@ -195,6 +204,30 @@ pub(super) fn source_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
         Some(Caching::Follows(follows)) if conns.holds(follows.by) => follows.by.index,
         _ => slot,
     }
+}
+
+/// The time of a request is over that may wait for a fetch: whether it has been answered by what is stored, or waits on because what it waits
+/// for is coming.
+pub(super) fn goes_on_waiting(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> bool {
+    let Some(Caching::Waits(waits)) = &answers.conns.exchange(slot).caching else { return false };
+    let by = waits.by;
+    let is_coming = by.filter(|by| answers.conns.holds(*by)).is_some_and(|by| {
+        let Some(Caching::Fetches(fetch)) = &answers.conns.exchange(by.index).caching else { return false };
+        fetch.is_coming()
+    });
+    if is_coming {
+        answers.conns.exchange_mut(slot).await_more(cx.now_us);
+        return true;
+    }
+    let reader = answers.conns.exchange_id(slot, cx);
+    if !consult::has_stale(answers, reader, cx) {
+        return false;
+    }
+    consult::failed_elsewhere(answers, reader, Cause::ForwardTimeout, cx);
+    if let Some(by) = by {
+        fetch::left(answers, by, reader, true, cx);
+    }
+    true
 }
 
 /// Names of fields that are for the store alone: what others than RFC 9875 have for tags.

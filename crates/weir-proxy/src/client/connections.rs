@@ -368,7 +368,7 @@ impl Connections {
     /// Whether connections may have something to send.
     #[inline]
     pub(crate) fn has_marked(&self) -> bool {
-        !self.marked.is_empty()
+        !self.marked.is_empty() || self.caches.has_to_pump()
     }
 
     /// The next connection that may have something to send. It may be gone.

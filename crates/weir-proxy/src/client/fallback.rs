@@ -8,6 +8,7 @@
 use weir_http::{Fields, Framing, RequestHead};
 
 use super::Clients;
+use super::cache::fetch::note_elsewhere;
 use crate::cause::Cause;
 use crate::client::connection::{KeptRequest, Phase};
 use crate::context::Context;
@@ -61,6 +62,7 @@ pub(crate) fn falls_back(
     let next = exchange.spare.as_ref().and_then(|spare| fallback(spare.request.upstream, cause, cx));
     let (Some(next), Some(spare)) = (next, exchange.spare.take()) else { return false };
     clients.answers.take_back(id.index, cx);
+    note_elsewhere(&mut clients.answers.conns, id.index);
     cx.counters.fallbacks.add(1);
     let Spare { request: KeptRequest { head, fields, bytes, .. }, body, framing } = *spare;
     let upload = framing.map(|framing| (framing, false));

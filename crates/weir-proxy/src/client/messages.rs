@@ -125,7 +125,7 @@ impl Answers {
     /// A request that was given up has not been asked of a server.
     pub(crate) fn on_withdrawn(&mut self, id: ExchangeId, cx: &mut Context) {
         if self.conns.is_in(id, Phase::Waiting) && self.conns.exchange(id.index).is_fetch() {
-            return fetched::fail(self, id.index, Cause::Lost, None, cx);
+            return fetched::withdrawn(self, id.index, cx);
         }
         if self.conns.is_in(id, Phase::Waiting) && self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
             self.end_given_up(id.index, cx);

@@ -29,6 +29,9 @@ impl Clients {
     /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain).
     pub(crate) fn drain(&mut self, who: Farewell, cx: &mut Context) {
         for index in self.answers.conns.drain(who, cx) {
+            if !self.is_there(index) {
+                continue;
+            }
             let conn = self.conn_mut(index);
             conn.flags.reset |= conn.codec.current().is_some();
             self.answers.close_conn(index, ClientEnd::Drained, cx);

@@ -4,7 +4,7 @@
 //! is set again. So a request costs one comparison, not one timer.
 
 use super::answer::Answers;
-use super::cache::fetched;
+use super::cache::{self, fetched};
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
@@ -157,6 +157,9 @@ impl Answers {
     fn server_timed_out(&mut self, slot: ExchangeKey, cx: &mut Context) {
         if self.conns.exchange(slot).is_fetch() {
             return fetched::timed_out(self, slot, cx);
+        }
+        if cache::goes_on_waiting(self, slot, cx) {
+            return;
         }
         self.conns.cancel(slot, true, cx);
         if self.conns.exchange(slot).phase() == Phase::Waiting {

@@ -227,6 +227,7 @@ impl Ruled {
     /// Names of the request's fields that don't pass, and fields that come on top.
     pub(crate) fn request_fields<'a>(&'a self, plan: &'a ClientPlan) -> Changes<'a> {
         let (mut removed, mut lines) = self.route_edits();
+        removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
         if let Some(fetch) = self.fetch.as_deref() {
             removed.extend(fetch.removed.iter().map(Vec::as_slice));
             lines.retain(|(name, _)| !fetch.removed.iter().any(|removed| removed.eq_ignore_ascii_case(name)));
@@ -237,11 +238,10 @@ impl Ruled {
         (removed, identity.lines(plan).chain(lines).collect())
     }
 
-    /// The same, as far as its route says it.
+    /// The same, as far as its route edits them. Credentials that stay here are not among those that don't pass: the server may be told whose
+    /// they are.
     pub(crate) fn route_edits(&self) -> Changes<'_> {
-        let (mut removed, lines) = (self.rules.request.removed(), self.rules.request.lines(&self.request));
-        removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
-        (removed, lines.collect())
+        (self.rules.request.removed(), self.rules.request.lines(&self.request).collect())
     }
 
     /// How its answer is stored and served; None: it is not.

@@ -32,6 +32,12 @@ impl Change {
         (!method.is_safe()).then_some(Change { method, upstream, scheme, authority, path, rules })
     }
 
+    /// Nobody learns what has become of it: its URL may have changed.
+    pub(super) fn invalidate_all(&self, store: &Store) {
+        let Change { upstream, scheme, authority, path, rules, .. } = self;
+        store.invalidate(&url(Place { upstream, scheme, authority, path }, &rules.keys));
+    }
+
     /// Its answer has come: what it makes invalid is, before anybody learns of it.
     pub(super) fn invalidate(&self, parts: &ReplyParts<'_>, store: &Store) {
         if !invalidates(self.method, parts.status) {

@@ -22,7 +22,7 @@ use crate::client::answer::Answers;
 use crate::client::connection::{KeptRequest, NO_WORKER, Phase};
 use crate::context::Context;
 use crate::cross::router::Requests;
-use crate::plan::CacheRules;
+use crate::plan::{CacheRules, Plan};
 use crate::request::client_address::client_scheme;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
@@ -50,7 +50,12 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
                 Usage::StaleAccepted => return Verdict::Use { object, is_stale: true, is_renewed: false },
                 Usage::StaleWhileRevalidate => {
                     // One question at a time, and not again at once when that has failed.
-                    let is_renewed = object.check(now_us, REVALIDATE_AGAIN_US);
+                    // By a request whose answer can be for all.
+                    let is_plain = request.head.method == Method::Get
+                        && !directives.no_store
+                        && !directives.only_if_cached
+                        && !request.has(FieldName::Authorization);
+                    let is_renewed = is_plain && object.check(now_us, REVALIDATE_AGAIN_US);
                     return Verdict::Use { object, is_stale: true, is_renewed };
                 }
                 Usage::GatewayTimeout => return Verdict::Nothing,
@@ -95,13 +100,52 @@ pub(in crate::client) fn consult(
     to: &mut Requests<'_>,
     cx: &mut Context,
 ) -> bool {
-    let rules = clients.answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache);
-    match (rules.cloned(), cx.cache.clone()) {
-        (Some(rules), Some(store)) if is_for_all(upstream, cx) => {
-            look_up(clients, slot, upstream, (head, fields, bytes), rules, &store, to, cx)
-        }
-        _ => false,
+    let rules = clients.answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache).cloned();
+    if rules.is_none() && head.method.is_safe() || cx.cache.is_none() || !is_for_all(upstream, cx) {
+        return false;
     }
+    consult_store(clients, slot, upstream, (head, fields, bytes), rules, to, cx)
+}
+
+#[inline(never)]
+fn consult_store(
+    clients: &mut Clients,
+    slot: ExchangeKey,
+    upstream: usize,
+    came: (&RequestHead, &Fields, &[u8]),
+    rules: Option<Arc<CacheRules>>,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) -> bool {
+    let Some(store) = cx.cache.clone() else { return false };
+    match rules {
+        Some(rules) => look_up(clients, slot, upstream, came, rules, &store, to, cx),
+        None => {
+            // What another route stores of it may become invalid.
+            let (place, scheme) = place_of(&clients.answers, slot, upstream, came, &cx.plan);
+            let change = Change::of(place, scheme, &Arc::default(), came.0.method);
+            let passes = change.map(|change| Passes { status: None, change: Some(change), hidden: Vec::new() });
+            clients.answers.conns.exchange_mut(slot).caching = passes.map(|passes| Caching::Passes(Box::new(passes)));
+            false
+        }
+    }
+}
+
+/// Where a request goes.
+fn place_of<'a>(
+    answers: &'a Answers,
+    slot: ExchangeKey,
+    upstream: usize,
+    (head, fields, bytes): (&RequestHead, &Fields, &'a [u8]),
+    plan: &'a Plan,
+) -> (Place<'a>, &'static [u8]) {
+    let exchange = answers.conns.exchange(slot);
+    let (conn, ruled) = (answers.conns.at(exchange.conn), exchange.ruled.as_deref());
+    let is_sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &plan.client).sealed;
+    let scheme: &'static [u8] = if is_sealed { b"https" } else { b"http" };
+    let upstream = plan.upstreams[upstream].name.as_bytes();
+    let path = ruled.and_then(Ruled::path).unwrap_or_else(|| head.path.of(bytes));
+    (Place { upstream, scheme, authority: head.authority.of(bytes), path }, scheme)
 }
 
 fn look_up(
@@ -119,15 +163,13 @@ fn look_up(
     let exchange = answers.conns.exchange(slot);
     let (conn, ruled) = (answers.conns.at(exchange.conn), exchange.ruled.as_deref());
     let plan = Arc::clone(&cx.plan);
-    let Ok(seen) = Seen::of(ruled, plan.client.trusts(conn.peer), came) else {
-        return pass(answers, slot, &rules, CacheStatus::bypassed(Bypass::Rewritten), None, Served::Bypass, cx);
+    let seen = Seen::of(ruled, plan.client.trusts(conn.peer), came);
+    let (place, scheme) = place_of(answers, slot, upstream, came, &plan);
+    let Ok(seen) = seen else {
+        let change = Change::of(place, scheme, &rules, head.method);
+        return pass(answers, slot, &rules, CacheStatus::bypassed(Bypass::Rewritten), change, Served::Bypass, cx);
     };
     let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
-    let is_sealed = client_scheme(conn.peer, conn.flags.sealed, fields, bytes, &plan.client).sealed;
-    let scheme: &'static [u8] = if is_sealed { b"https" } else { b"http" };
-    let upstream_name = plan.upstreams[upstream].name.as_bytes();
-    let path = ruled.and_then(Ruled::path).unwrap_or_else(|| head.path.of(bytes));
-    let place = Place { upstream: upstream_name, scheme, authority: head.authority.of(bytes), path };
     if let Some(why) = bypass(request, &rules.options) {
         let change = Change::of(place, scheme, &rules, head.method);
         return pass(answers, slot, &rules, CacheStatus::bypassed(why), change, Served::Bypass, cx);
@@ -142,7 +184,8 @@ fn look_up(
                 KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
             let asked = Arc::new(Asked { kept, seen });
             let (why, collapsed) = (Forward::UriMiss, false);
-            let waits = Waits { by: None, key: key.into(), asked, rules, why, collapsed, turns: 0, goes_alone: false };
+            let (key, parked) = (key.into(), None);
+            let waits = Waits { by: None, parked, key, asked, rules, why, collapsed, turns: 0, goes_alone: false };
             return do_as_judged(clients, slot, verdict, waits, store, to, cx);
         }
     }
@@ -251,17 +294,27 @@ enum Fetcher {
     Nobody,
 }
 
-fn fetcher(answers: &Answers, waits: &Waits, is_stale: bool, store: &Store, cx: &Context) -> Fetcher {
+fn fetcher(answers: &mut Answers, waits: &Waits, is_stale: bool, store: &Store, cx: &mut Context) -> Fetcher {
     let request = waits.asked.request();
     let lone = || Fetcher::Now { fill: store.lone_fill(&waits.key), is_joinable: false };
     // Whoever has credentials may get what is for him alone: nobody waits for that.
-    if waits.turns >= TURNS_MAX || request.has(FieldName::Authorization) {
+    if request.has(FieldName::Authorization) {
         return lone();
     }
-    match store.begin_fill(&waits.key, request, cx.worker.into(), cx.now_us) {
+    let begin = |cx: &Context| store.begin_fill(&waits.key, request, cx.worker.into(), cx.now_us);
+    let mut begun = begin(cx);
+    if let Begun::Waiting { worker, name } = begun
+        && worker == usize::from(cx.worker)
+        && fetch::retire(answers, name, &waits.key, store, cx)
+    {
+        // What is fetched was purged, or its URL has changed: it is for those who have asked before.
+        begun = begin(cx);
+    }
+    match begun {
         Begun::Owner(fill) => Fetcher::Now { fill, is_joinable: true },
         Begun::HitForMiss if is_stale => lone(),
         Begun::HitForMiss => Fetcher::Nobody,
+        Begun::Waiting { .. } if waits.turns >= TURNS_MAX => lone(),
         Begun::Waiting { worker, name } if worker == usize::from(cx.worker) => {
             fetch::joinable(&answers.conns, name, &waits.key, store).map_or_else(lone, Fetcher::Here)
         }
@@ -298,7 +351,7 @@ fn wait(
         }
         Fetcher::Elsewhere(name) => {
             waits.collapsed = true;
-            waits.by = None;
+            (waits.by, waits.parked) = (None, Some(name));
             answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
             answers.conns.caches.parked.entry(name).or_default().push(id);
         }
@@ -308,6 +361,7 @@ fn wait(
             let (index, ruled) = (exchange.conn, exchange.ruled.clone().unwrap_or_default());
             let fetch = fetch::open(answers, index, Wanted { key, asked, rules, stale }, fill, is_joinable, cx);
             waits.by = Some(answers.conns.exchange_id(fetch, cx));
+            waits.collapsed = false;
             answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
             fetch::add_reader(answers, fetch, id);
             fetch::ask(clients, fetch, &ruled, to, cx);
@@ -370,6 +424,13 @@ fn again(clients: &mut Clients, slot: ExchangeKey, waits: Waits, to: &mut Reques
     }
 }
 
+/// Whether something is stored that a request may get while its server fails.
+pub(super) fn has_stale(answers: &Answers, reader: ExchangeId, cx: &Context) -> bool {
+    let Some(Caching::Waits(waits)) = &answers.conns.exchange(reader.index).caching else { return false };
+    let found = cx.cache.as_ref().and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
+    found.is_some_and(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us))
+}
+
 /// What another worker has fetched for a request has failed: it hears why, or gets what is stored if that is allowed.
 pub(super) fn failed_elsewhere(answers: &mut Answers, reader: ExchangeId, cause: Cause, cx: &mut Context) {
     let Some(waits) = readers::take_waits(answers, reader) else { return };
@@ -377,7 +438,7 @@ pub(super) fn failed_elsewhere(answers: &mut Answers, reader: ExchangeId, cause:
     let stale = found.filter(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us));
     readers::put_back(answers, reader, waits);
     match stale {
-        Some(found) => readers::give_stored(answers, vec![reader], &found.object, Some(None), cx),
+        Some(found) => readers::give_stored(answers, vec![reader], &found.object, None, Some(None), cx),
         None => readers::fail_reader(answers, reader, cause, cause.retry_after_s(), cx),
     }
 }

@@ -55,6 +55,8 @@ pub(in crate::client) struct Fetch {
     pub(super) requested_us: u64,
     /// Nobody waits for it, nor did at first.
     pub(super) is_background: bool,
+    /// An upstream that stands in for that of the route has it.
+    pub(super) is_elsewhere: bool,
 }
 
 /// How far a fetch is.
@@ -101,6 +103,11 @@ pub(super) struct Collected {
 }
 
 impl Fetch {
+    /// Its answer has come, at least in part, and may be for whoever waits.
+    pub(super) fn is_coming(&self) -> bool {
+        matches!(self.stage, Stage::Collects(_) | Stage::Confirmed(_) | Stage::Proves(_))
+    }
+
     /// No server has it any more.
     pub(super) fn is_complete(&self) -> bool {
         matches!(self.stage, Stage::Proves(_))
@@ -156,7 +163,15 @@ pub(super) fn open(
         conns.caches.by_name.insert(fill.name(), slot);
     }
     let (stage, requested_us) = (Stage::Asked, cx.now_us);
-    let fetch = Fetch { wanted, fill: Some(fill), readers: Vec::new(), stage, requested_us, is_background: true };
+    let fetch = Fetch {
+        wanted,
+        fill: Some(fill),
+        readers: Vec::new(),
+        stage,
+        requested_us,
+        is_background: true,
+        is_elsewhere: false,
+    };
     conns.exchange_mut(slot).caching = Some(Caching::Fetches(Box::new(fetch)));
     slot
 }
@@ -171,6 +186,25 @@ pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8], store: &
             (*fetch.wanted.key == *key && is_current).then_some(slot)
         }
         _ => None,
+    }
+}
+
+/// Nobody joins any more what is fetched under this name and for this key if that is not current. Whether it was so.
+pub(super) fn retire(answers: &mut Answers, name: FillName, key: &[u8], store: &Store, cx: &mut Context) -> bool {
+    let Some(slot) = answers.conns.caches.by_name.get(&name).copied() else { return false };
+    let fetch = of(&mut answers.conns, slot);
+    let is_outdated = fetch.fill.as_ref().is_some_and(|fill| !store.is_current(fill, key));
+    if *fetch.wanted.key == *key && is_outdated {
+        withdraw_name(&mut answers.conns, slot, None, cx);
+        return true;
+    }
+    false
+}
+
+/// A request goes to another upstream than that of its route: what fetches for the store brings something that is not stored under this key.
+pub(in crate::client) fn note_elsewhere(conns: &mut Connections, slot: ExchangeKey) {
+    if let Some(Caching::Fetches(fetch)) = &mut conns.exchange_mut(slot).caching {
+        fetch.is_elsewhere = true;
     }
 }
 
@@ -244,8 +278,10 @@ pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, ha
     if !answers.conns.holds(by) || !answers.conns.exchange(by.index).is_fetch() {
         return;
     }
+    let mut readers = std::mem::take(&mut of(&mut answers.conns, by.index).readers);
+    readers.retain(|id| *id != reader && answers.conns.holds(*id));
     let fetch = of(&mut answers.conns, by.index);
-    fetch.readers.retain(|id| *id != reader);
+    fetch.readers = readers;
     let goes_on = fetch.is_background
         || !fetch.readers.is_empty()
         || match &fetch.stage {
@@ -274,7 +310,24 @@ pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, ha
         _ => None,
     };
     let reader = answers.conns.exchange_id(slot, cx);
-    answers.conns.exchange_mut(slot).caching = None;
+    match answers.conns.exchange_mut(slot).caching.take() {
+        Some(Caching::Passes(passes)) => {
+            // Nobody will know whether it has changed something.
+            if let (Some(change), Some(store)) = (passes.change, &cx.cache) {
+                change.invalidate_all(store);
+            }
+        }
+        Some(Caching::Waits(waits)) => {
+            let parked = waits.parked.and_then(|name| Some((name, answers.conns.caches.parked.get_mut(&name)?)));
+            if let Some((name, list)) = parked {
+                list.retain(|id| *id != reader);
+                if list.is_empty() {
+                    answers.conns.caches.parked.remove(&name);
+                }
+            }
+        }
+        _ => {}
+    }
     if let Some(by) = by {
         left(answers, by, reader, hard, cx);
     }

@@ -14,6 +14,7 @@ use super::fetch::{self, After, Collected, Fetch, Stage};
 use super::serve::{self, go_on_from};
 use super::{Caching, Follows, Sends, asker_of, begin_with, hidden, readers, told, wall_s};
 use crate::base::keys::ExchangeKey;
+use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
 use crate::client::answer::Answers;
@@ -25,6 +26,10 @@ use crate::request::pending_request::ConnId;
 
 /// How long nothing may come behind an answer on its connection before it is stored: a surplus comes at once.
 const PROOF_US: u64 = 10_000;
+
+/// Why an answer is not stored that says the same of those to others.
+const LASTING: [&str; 7] =
+    ["no-store", "private", "set-cookie", "vary", "until-close", "body-too-large", "never-usable"];
 
 /// The head of an answer to a fetch.
 pub(in crate::client) fn on_head(
@@ -50,16 +55,23 @@ pub(in crate::client) fn on_head(
     let status = head.parts.status;
     let fetch = fetch::of(&mut answers.conns, slot);
     let failure = ServerFailure::Status(status);
-    if let Some(stale) = fetch.wanted.stale.clone() {
-        if status == 304 {
-            return not_modified(answers, slot, &stale, from, head, &store, cx);
+    let stale = fetch.wanted.stale.clone().filter(|stale| store.is_valid(&fetch.wanted.key, stale));
+    if status == 304 && fetch.wanted.stale.is_some() && stale.is_none() {
+        // What it confirms was purged meanwhile.
+        fetch.stage = Stage::Ends(After::Anew);
+        return;
+    }
+    if let Some(stale) = stale {
+        if status == 304 && !stale.validators(wall_s(cx)).is_empty() {
+            return not_modified(answers, slot, &stale, head, &store, cx);
         }
         if is_sent_on_failure(&stale.terms(), failure, cx.now_us) {
             fetch.stage = Stage::Ends(After::Nothing);
             readers::use_stored(answers, slot, &stale, Some(status), cx);
             return;
         }
-    } else if status == 304 {
+    }
+    if status == 304 {
         // Nobody has asked on conditions.
         fetch.stage = Stage::Ends(After::Bad);
         return;
@@ -82,6 +94,9 @@ fn judge(
     store: &Store,
     cx: &Context,
 ) -> Result<Collected, &'static str> {
+    if fetch.is_elsewhere {
+        return Err("fallback");
+    }
     let options = &fetch.wanted.rules.options;
     let times = Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: wall_s(cx) };
     let answer = Answer::read(head.parts.status, head.parts.fields(), options, times.received_s);
@@ -139,7 +154,13 @@ fn pass_on(
     let fetch = fetch::of(&mut answers.conns, slot);
     let is_personal = fetch.wanted.asked.request().has(weir_http::FieldName::Authorization);
     let mark_us = fetch.wanted.rules.hit_for_miss_us;
-    if !is_personal && mark_us > 0 && fetch.wanted.stale.is_none() {
+    let is_ours = !is_personal && !fetch.is_elsewhere;
+    if is_ours && fetch.wanted.stale.is_some() && head.parts.status < 500 {
+        // It is not that any more.
+        store.invalidate(url_of(&fetch.wanted.key));
+    }
+    // An error, or what one client has caused, says nothing of the answers to others.
+    if is_ours && mark_us > 0 && head.parts.status < 400 && LASTING.contains(&why) {
         store.mark_hit_for_miss(&fetch.wanted.key, cx.now_us.saturating_add(mark_us));
     }
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
@@ -178,7 +199,6 @@ fn not_modified(
     answers: &mut Answers,
     slot: ExchangeKey,
     stale: &Arc<Object>,
-    from: ConnId,
     head: &AnswerHead<'_>,
     store: &Arc<Store>,
     cx: &mut Context,
@@ -203,8 +223,12 @@ fn not_modified(
     let request = fetch.wanted.asked.request();
     let judged = may_store(request, &answer, ReplyBody::Length(stale.body_bytes()), options, &times);
     let (Ok(terms), Vary::Names(names)) = (judged, &answer.vary) else {
-        // From now on it may not be stored: it was asked for once more, and serves this once.
-        store.invalidate(url_of(&fetch.wanted.key));
+        // From now on it may not be stored, and serves this once; what is in the way of that with one client is not with others.
+        let is_personal =
+            matches!(judged, Err(NotStored::Authorization | NotStored::RequestNoStore | NotStored::Method));
+        if !is_personal {
+            store.invalidate(url_of(&fetch.wanted.key));
+        }
         fetch.stage = Stage::Ends(After::Use(Arc::clone(stale)));
         return;
     };
@@ -215,7 +239,7 @@ fn not_modified(
         lines: &lines,
         terms,
         tags: stale.tags().to_vec(),
-        source: mark_of(from, cx.now_us),
+        source: stale.source(),
     };
     let refreshed = fetch.fill.as_ref().map(|fill| store.refresh(fill, draft, stale));
     fetch.stage = match refreshed {
@@ -285,7 +309,7 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
     let exchange = answers.conns.exchange_mut(slot);
     let from = exchange.server_conn;
     (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
-    let mut stop = None;
+    let (mut stop, mut has_follower) = (None, false);
     for reader in readers {
         if let Some(waits) = readers::take_waits(answers, reader) {
             readers::look_again(answers, reader, waits, true);
@@ -300,11 +324,16 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
         }
         let exchange = answers.conns.exchange_mut(reader.index);
         let Some(Caching::Sends(sends)) = exchange.caching.take() else { continue };
-        if sends.end.is_some() && sends.end != collected.length {
+        let is_part = sends.end.is_some() && sends.end != collected.length || sends.at > collected.body.bytes();
+        // All that is here of it is copied for whoever follows: for one as much as there is, for others no more than they may have unsent.
+        let behind = collected.body.bytes().saturating_sub(sends.at);
+        let is_far = behind > HIGH_BYTES as u64 && has_follower;
+        if is_part || is_far {
             // A part of it, which nobody else sends.
             answers.answer_failed(reader.index, Cause::Truncated, cx);
             continue;
         }
+        has_follower = true;
         exchange.caching = Some(Caching::Follows(Box::new(Follows { by })));
         exchange.server_conn = from;
         give_rest(answers, reader.index, &sends, &collected.body, cx);
@@ -331,8 +360,9 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
             let readers = std::mem::take(&mut fetch.readers);
             let object = Arc::clone(pending.object());
             fetch.stage = Stage::Proves(pending);
+            let asked = Arc::clone(&fetch.wanted.asked);
             begin_proof(answers, slot, cx);
-            readers::give_stored(answers, readers, &object, None, cx);
+            readers::give_stored(answers, readers, &object, Some(&asked), None, cx);
         }
         Stage::Passes => {
             for reader in fetch::close(answers, slot, None, cx).readers {
@@ -343,8 +373,8 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
             }
         }
         Stage::Ends(After::Use(object)) => {
-            let readers = fetch::close(answers, slot, None, cx).readers;
-            readers::give_stored(answers, readers, &object, None, cx);
+            let Fetch { wanted, readers, .. } = *fetch::close(answers, slot, None, cx);
+            readers::give_stored(answers, readers, &object, Some(&wanted.asked), None, cx);
         }
         Stage::Ends(After::Anew) => {
             for reader in fetch::close(answers, slot, None, cx).readers {
@@ -445,6 +475,21 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
     fetch::close(answers, slot, None, cx);
 }
 
+/// Whoever had asked for it has given it up, and it was not asked of a server: if others wait meanwhile they look for themselves.
+pub(in crate::client) fn withdrawn(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    for reader in fetch::close(answers, slot, None, cx).readers {
+        if !answers.conns.holds(reader) {
+            continue;
+        }
+        if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
+            answers.conns.exchange_mut(reader.index).caching = None;
+            answers.end_given_up(reader.index, cx);
+        } else if let Some(waits) = readers::take_waits(answers, reader) {
+            readers::look_again(answers, reader, waits, false);
+        }
+    }
+}
+
 /// There is no answer to a fetch, or no rest of it: all who wait for it hear the same, or get what is stored if that is allowed.
 pub(in crate::client) fn fail(
     answers: &mut Answers,
@@ -455,7 +500,12 @@ pub(in crate::client) fn fail(
 ) {
     let fetch = fetch::close(answers, slot, Some(cause), cx);
     let Fetch { wanted, readers, .. } = *fetch;
-    let stale = wanted.stale.filter(|stale| is_sent_on_failure(&stale.terms(), ServerFailure::NoAnswer, cx.now_us));
+    let is_valid = |stale: &Arc<Object>| {
+        let store = cx.cache.as_ref();
+        store.is_some_and(|store| store.is_valid(&wanted.key, stale))
+            && is_sent_on_failure(&stale.terms(), ServerFailure::NoAnswer, cx.now_us)
+    };
+    let stale = wanted.stale.as_ref().filter(|stale| is_valid(stale));
     for reader in readers {
         if !answers.conns.holds(reader) {
             continue;
@@ -467,7 +517,7 @@ pub(in crate::client) fn fail(
         }
         match &stale {
             Some(stale) if answers.conns.is_in(reader, Phase::Waiting) => {
-                readers::give_stored(answers, vec![reader], stale, Some(None), cx);
+                readers::give_stored(answers, vec![reader], stale, Some(&wanted.asked), Some(None), cx);
             }
             _ => readers::fail_reader(answers, reader, cause, retry_after_s, cx),
         }

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use weir_cache::{CacheStatus, Fate, FillName, Object, Served, fate};
+use weir_cache::{CacheStatus, Fate, FillName, Object, Selector, Served, Vary, fate, stored_fields};
 
 use super::fetch::{self, Stage};
+use super::seen::Asked;
 use super::{Body, Caching, Waits, consult, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
@@ -140,20 +141,31 @@ pub(super) fn use_stored(
     cx: &mut Context,
 ) {
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
-    let readers = std::mem::take(&mut fetch::of(&mut answers.conns, slot).readers);
-    give_stored(answers, readers, object, failed.map(Some), cx);
+    let fetch = fetch::of(&mut answers.conns, slot);
+    let (readers, asked) = (std::mem::take(&mut fetch.readers), Arc::clone(&fetch.wanted.asked));
+    give_stored(answers, readers, object, Some(&asked), failed.map(Some), cx);
 }
 
-/// These get what is stored; `failed`: because its server has failed, with this status if it has answered.
+/// These get what is stored, if it was selected by what they say: by what `asked` says it was, where that is not known of each. `failed`:
+/// because its server has failed, with this status if it has answered.
 pub(super) fn give_stored(
     answers: &mut Answers,
     readers: Vec<ExchangeId>,
     object: &Arc<Object>,
+    asked: Option<&Asked>,
     failed: Option<Option<u16>>,
     cx: &mut Context,
 ) {
+    let selector = asked.map(|asked| selector_of(object, asked));
     for reader in readers {
         let Some(waits) = take_waits(answers, reader) else { continue };
+        let is_for_him = selector
+            .as_ref()
+            .is_none_or(|selector| selector.as_ref().is_some_and(|selector| selector.matches(waits.asked.request())));
+        if waits.collapsed && !is_for_him {
+            look_again(answers, reader, waits, false);
+            continue;
+        }
         let status = CacheStatus {
             hit: failed.is_some(),
             forward: Some(waits.why),
@@ -166,6 +178,17 @@ pub(super) fn give_stored(
         };
         count(answers, reader, &waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
         serve::serve(answers, reader.index, object, waits.asked.request(), &waits.rules, status, cx);
+    }
+}
+
+/// By what a request that a stored answer was found for selects it; None: by anything.
+fn selector_of(object: &Object, asked: &Asked) -> Option<Selector> {
+    let mut vary = Vary::default();
+    let lines = stored_fields(object.lines()).filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
+    lines.for_each(|(_, value)| vary.add_line(value));
+    match vary {
+        Vary::Names(names) => Some(Selector::of(&names, asked.request())),
+        Vary::Anything => None,
     }
 }
 

@@ -35,7 +35,8 @@ impl Seen {
         let (removed, added) = ruled.map(Ruled::route_edits).unwrap_or_default();
         let is_vain = |known: FieldName| !is_trusted && known.is_forwarding();
         let is_changed = !removed.is_empty() || !added.is_empty();
-        if !is_changed && !fields.as_slice().iter().any(|field| is_vain(field.known)) {
+        // What Connection names does not reach the server either.
+        if !is_changed && !fields.as_slice().iter().any(|field| field.listed || is_vain(field.known)) {
             return Ok(None);
         }
         let mut text = Vec::with_capacity(head.bytes + 256);
