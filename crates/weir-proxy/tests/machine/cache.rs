@@ -783,7 +783,7 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
             let is_open = !world.clients[client].closed && !world.clients[client].gone;
             match rng.below(20) {
                 0 if is_open => world.reset(client),
-                1 | 2 => world.stall(client, rng.one_in(2)),
+                1 | 2 if is_open => world.stall(client, rng.one_in(2)),
                 3 if workers > 1 && rng.one_in(8) => world.begin_anew(rng.below(u64::from(workers)) as usize),
                 4 | 5 => world.run_for(rng.below(3_000_000)),
                 _ if is_open => {
@@ -806,7 +806,10 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
             world.run_for(rng.below(60_000));
         }
         for client in 0..asked.len() {
-            world.stall(client, false);
+            // What one has not taken whose worker was born again is gone with that.
+            if !world.clients[client].closed {
+                world.stall(client, false);
+            }
         }
         world.run_for(200_000_000);
         for (client, asked) in asked.iter().enumerate() {

@@ -21,6 +21,7 @@ use crate::client::answer::Answers;
 use crate::client::connection::{NO_WORKER, Phase};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop, mark_of};
+use crate::ending::Timeout;
 use crate::plan::CacheRules;
 use crate::request::pending_request::ConnId;
 
@@ -464,6 +465,7 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
     if !fetch.is_complete() {
         answers.conns.cancel(slot, true, cx);
         let waits = answers.conns.exchange(slot).phase() == Phase::Waiting;
+        cx.counters.timeouts.count(if waits { Timeout::Forward } else { Timeout::Answer });
         let cause = if waits { Cause::ForwardTimeout } else { Cause::Truncated };
         return fail(answers, slot, cause, None, cx);
     }
