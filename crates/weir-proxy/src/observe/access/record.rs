@@ -146,6 +146,18 @@ pub(crate) struct Content {
     pub(crate) served: Option<Served>,
 }
 
+impl Content {
+    /// The word of its coding; empty: it was not compressed.
+    pub(crate) fn coding(&self) -> &'static [u8] {
+        self.compressed.map_or(b"", |compressed| compressed.coding.word().as_bytes())
+    }
+
+    /// The word of what the request got of a cache; empty: nothing.
+    pub(crate) fn got(&self) -> &'static [u8] {
+        self.served.map_or(b"", |served| served.word().as_bytes())
+    }
+}
+
 /// An answer was compressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Compressed {

@@ -7,7 +7,6 @@ use super::record::{Compressed, Record};
 use super::template::{Escape, Item, Template};
 use super::{Client, Surroundings};
 use crate::base::keys::Key;
-use weir_cache::Served;
 use weir_http::Version;
 
 /// The last of ASCII, a control character.
@@ -211,10 +210,8 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::Status => pen.number(u64::from(record.status)),
         Name::BodyBytesSent => pen.number(record.bytes_sent.saturating_sub(record.head_bytes)),
         Name::BytesSent => pen.number(record.bytes_sent),
-        Name::CompressedBy => {
-            pen.text(record.content.compressed.map_or(b"", |compressed| compressed.coding.word().as_bytes()))
-        }
-        Name::Cache => pen.text(record.content.served.map_or("", Served::word).as_bytes()),
+        Name::CompressedBy => pen.text(record.content.coding()),
+        Name::Cache => pen.text(record.content.got()),
         Name::CompressionRatio => match record.content.compressed.filter(|compressed| compressed.given > 0) {
             Some(Compressed { taken, given, .. }) => pen.fraction(taken.saturating_mul(100) / given, 2),
             None => pen.absent(),
