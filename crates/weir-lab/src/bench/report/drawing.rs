@@ -112,6 +112,12 @@ const CONNECTIONS_LADDER: Figure = Figure {
     of: |record| record.figure(Metric::ConnectionsLadder),
     is_limited: |_| false,
 };
+const CUT_OFF: Figure = Figure {
+    title: "Refused, reset or not answered",
+    unit: "connections",
+    of: |record| record.figure(Metric::CutOff),
+    ..CONNECTIONS_LADDER
+};
 const CPU_LADDER: Figure = Figure {
     title: "Processor time of the worker that has most to do",
     unit: "times that of the one that has least",
@@ -289,7 +295,9 @@ impl Drawing<'_> {
         let passed = || cells().filter(|cell| matches!(cell.load, Load::Pep(Pep { pace: Pace::Half, .. })));
         let laddered = || cells().filter(|cell| matches!(cell.load, Load::Ladder(_)));
         let taken = || cells().filter(|cell| cell.load == Load::Taken);
+        let reloaded = cells().filter(|cell| cell.load == Load::Reload);
         let figures = [
+            self.bars(CUT_OFF, reloaded),
             self.bars(CONNECTIONS_LADDER, laddered()),
             self.bars(CPU_LADDER, laddered()),
             self.bars(P99, taken()),
