@@ -93,8 +93,9 @@ impl Source {
 
 /// The connection that an answer came over, and when: what [`Store::withdraw`](weir_cache::Store::withdraw) goes by.
 pub(crate) fn mark_of(conn: ConnId, now_us: u64) -> SourceMark {
+    // Ten bits for the worker, as many as there may be.
     let name =
-        u64::from(conn.worker) << 56 | u64::from(conn.generation & 0xff_ffff) << 32 | u64::from(conn.index.number());
+        u64::from(conn.worker) << 54 | u64::from(conn.generation & 0x3f_ffff) << 32 | u64::from(conn.index.number());
     SourceMark { connection: name, position: now_us }
 }
 
