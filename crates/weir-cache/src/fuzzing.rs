@@ -28,7 +28,7 @@ pub fn exchange(data: &[u8]) {
 }
 
 fn check_request(request: Request<'_>, options: &Options) {
-    bypass(request, options);
+    bypass(request, b"http", options);
     let rules = KeyRules {
         ignored_parameters: vec![b"utm_*".to_vec()],
         sorts_query: true,

@@ -77,8 +77,8 @@ pub enum Bypass {
     Precondition,
     /// A cookie that the operator named.
     Cookie,
-    /// X-Forwarded-Host of a trusted proxy names another host than the key has.
-    ForwardedHost,
+    /// What a trusted proxy says of where the request came in is not what the key has, or nothing that the key could have.
+    Forwarded,
     /// A field that some servers take for the target or the method, and that the key does not have.
     Rewritten,
 }
@@ -92,19 +92,29 @@ impl Bypass {
             Self::Upgrade => "upgrade",
             Self::Precondition => "precondition",
             Self::Cookie => "cookie",
-            Self::ForwardedHost => "forwarded-host",
+            Self::Forwarded => "forwarded",
             Self::Rewritten => "rewritten",
         }
     }
 }
 
 /// Fields by which frameworks let a request be another one than its first line says.
-const REWRITING: [&[u8]; 5] =
-    [b"X-Original-URL", b"X-Rewrite-URL", b"X-HTTP-Method-Override", b"X-HTTP-Method", b"X-Method-Override"];
+const REWRITING: [&[u8]; 10] = [
+    b"X-Original-URL",
+    b"X-Rewrite-URL",
+    b"X-HTTP-Method-Override",
+    b"X-HTTP-Method",
+    b"X-Method-Override",
+    b"X-Host",
+    b"X-Original-Host",
+    b"X-HTTP-Host-Override",
+    b"X-Url-Scheme",
+    b"Front-End-Https",
+];
 
 /// Whether a request goes past the cache, and why. Its forwarding fields are those that the server will get: what untrusted clients say
-/// there was taken away before.
-pub fn bypass(request: Request<'_>, options: &Options) -> Option<Bypass> {
+/// there was taken away before. `scheme`: that of the key.
+pub fn bypass(request: Request<'_>, scheme: &[u8], options: &Options) -> Option<Bypass> {
     let head = request.head;
     if !matches!(head.method, Method::Get | Method::Head) {
         return Some(Bypass::Method);
@@ -122,10 +132,38 @@ pub fn bypass(request: Request<'_>, options: &Options) -> Option<Bypass> {
         return Some(Bypass::Cookie);
     }
     let authority = head.authority.of(request.input);
-    if request.lines(FieldName::XForwardedHost).any(|host| !host.eq_ignore_ascii_case(authority)) {
-        return Some(Bypass::ForwardedHost);
+    if is_forwarded_otherwise(request, scheme, authority) {
+        return Some(Bypass::Forwarded);
     }
     REWRITING.iter().any(|name| request.lines_named(name).next().is_some()).then_some(Bypass::Rewritten)
+}
+
+/// Whether a field of a trusted proxy, of which servers make links and redirects, has something else than the key.
+fn is_forwarded_otherwise(request: Request<'_>, scheme: &[u8], authority: &[u8]) -> bool {
+    let is = |text: &[u8], wanted: &[u8]| text.trim_ascii().eq_ignore_ascii_case(wanted);
+    let pair = |pair: &[u8]| {
+        let mut halves = pair.splitn(2, |&byte| byte == b'=').map(<[u8]>::trim_ascii);
+        let (name, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+        let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+        is(name, b"host") && !is(value, authority) || is(name, b"proto") && !is(value, scheme)
+    };
+    let other = |name: &[u8], value: &[u8]| {
+        let port: &[u8] = if scheme == b"https" { b"443" } else { b"80" };
+        let ends_with_port = || authority.strip_suffix(value).is_some_and(|before| before.ends_with(b":"));
+        match name.to_ascii_lowercase().as_slice() {
+            b"x-forwarded-port" => !is(value, port) && !ends_with_port(),
+            b"x-forwarded-scheme" => !is(value, scheme),
+            b"x-forwarded-ssl" => is(value, b"on") != (scheme == b"https"),
+            // Whose name the proxy has.
+            b"x-forwarded-server" => false,
+            _ => true,
+        }
+    };
+    let mut others = request.fields.all(FieldName::XForwardedOther);
+    request.lines(FieldName::XForwardedHost).any(|host| !is(host, authority))
+        || request.lines(FieldName::XForwardedProto).any(|proto| !is(proto, scheme))
+        || request.lines(FieldName::Forwarded).flat_map(|line| line.split(|byte| b",;".contains(byte))).any(pair)
+        || others.any(|field| other(field.name.of(request.input), field.value.of(request.input)))
 }
 
 /// Whether a request that fetches something for the store may not have this field: what one client wants to have of the answer would shape
@@ -142,14 +180,14 @@ mod tests {
     use crate::kit::with_request;
 
     fn judged(lines: &str, options: &Options) -> Option<Bypass> {
-        with_request(lines, |request| bypass(request, options))
+        with_request(lines, |request| bypass(request, b"http", options))
     }
 
     /// What is not part of the key must not shape what is stored.
     #[test]
     fn who_goes_past_the_cache() {
         let options = Options { bypass_cookies: vec![b"session".to_vec()], ..Options::default() };
-        let cases: [(&str, Option<Bypass>); 18] = [
+        let cases: [(&str, Option<Bypass>); 28] = [
             ("GET / HTTP/1.1\r\nHost: a\r\n", None),
             ("HEAD / HTTP/1.1\r\nHost: a\r\n", None),
             ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n", None),
@@ -164,11 +202,18 @@ mod tests {
             ("GET / HTTP/1.1\r\nHost: a\r\nIf-Match: \"x\"\r\n", Some(Bypass::Precondition)),
             ("GET / HTTP/1.1\r\nHost: a\r\nIf-Unmodified-Since: x\r\n", Some(Bypass::Precondition)),
             ("GET / HTTP/1.1\r\nHost: a\r\nCookie: a=b; session=1\r\n", Some(Bypass::Cookie)),
-            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: evil\r\n", Some(Bypass::ForwardedHost)),
-            (
-                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: a\r\nX-Forwarded-Host: b\r\n",
-                Some(Bypass::ForwardedHost),
-            ),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: evil\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: a\r\nX-Forwarded-Host: b\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: HTTP\r\nX-Forwarded-Port: 80\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a:81\r\nX-Forwarded-Port: 81\r\nX-Forwarded-Server: p\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1.2.3.4;host=\"A\", for=5;proto=http\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Ssl: off\r\nX-Forwarded-Scheme: http\r\n", None),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Port: 8\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Prefix: /evil\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=1, Host = evil\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nForwarded: proto=https\r\n", Some(Bypass::Forwarded)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX-Host: evil\r\n", Some(Bypass::Rewritten)),
             ("GET / HTTP/1.1\r\nHost: a\r\nx-original-url: /admin\r\n", Some(Bypass::Rewritten)),
             ("GET / HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: DELETE\r\n", Some(Bypass::Rewritten)),
         ];

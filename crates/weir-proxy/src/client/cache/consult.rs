@@ -170,7 +170,7 @@ fn look_up(
         return pass(answers, slot, &rules, CacheStatus::bypassed(Bypass::Rewritten), change, Served::Bypass, cx);
     };
     let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
-    if let Some(why) = bypass(request, &rules.options) {
+    if let Some(why) = bypass(request, scheme, &rules.options) {
         let change = Change::of(place, scheme, &rules, head.method);
         return pass(answers, slot, &rules, CacheStatus::bypassed(why), change, Served::Bypass, cx);
     }

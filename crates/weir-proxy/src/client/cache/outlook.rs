@@ -122,10 +122,10 @@ fn led(
         return Outlook::end("bypass", lines, "nobody knows what its server would see of it");
     };
     let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
-    if let Some(why) = bypass(request, &cached.options) {
+    let scheme: &[u8] = if question.sealed { b"https" } else { b"http" };
+    if let Some(why) = bypass(request, scheme, &cached.options) {
         return Outlook::end("bypass", lines, format!("the cache has nothing to do with it: {}", why.word()));
     }
-    let scheme: &[u8] = if question.sealed { b"https" } else { b"http" };
     let path = ruled.path().unwrap_or_else(|| head.path.of(bytes));
     let authority = head.authority.of(bytes);
     let place = Place { upstream: plan_of.name.as_bytes(), scheme, authority, path };
