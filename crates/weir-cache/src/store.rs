@@ -102,6 +102,8 @@ pub struct Pending {
     key: Box<[u8]>,
     selector: Selector,
     object: Arc<Object>,
+    /// There is room for it in the store. Else whoever is being sent it gets the rest.
+    fits: bool,
 }
 
 impl Pending {
@@ -246,7 +248,7 @@ impl Store {
     /// Makes an answer of what was fetched. Nobody finds it yet.
     ///
     /// # Errors
-    /// There is no room for it, or its fetch began with another store. The body is given back, for those who are being sent it.
+    /// Its fetch began with another store. The body is given back, for those who are being sent it.
     pub fn complete(
         &self,
         fill: &Fill,
@@ -256,10 +258,10 @@ impl Store {
         let small_bytes = if body.is_small() { body.bytes() as usize } else { 0 };
         let own = own_weight(&draft, draft.lines.len() + small_bytes);
         let pieces_weight = if body.is_small() { 0 } else { body.pieces_weight() };
-        let charge = self.account.admit(own + pieces_weight, body.taken()).filter(|_| fill.is_of(&self.fills));
-        let Some(mut charge) = charge else {
+        if !fill.is_of(&self.fills) {
             return Err((NotKept::NoRoom, Box::new(body)));
-        };
+        }
+        let (mut charge, fits) = self.account.take_over(own + pieces_weight, body.taken());
         let mut text = Vec::with_capacity(draft.lines.len() + small_bytes);
         text.extend_from_slice(draft.lines);
         let pieces = if body.is_small() {
@@ -271,7 +273,7 @@ impl Store {
         let lines_bytes = draft.lines.len();
         let (key, selector, parts) = draft.split(fill);
         let object = Object::new(parts, text.into(), lines_bytes, pieces, charge);
-        Ok(Pending { key, selector, object: Arc::new(object) })
+        Ok(Pending { key, selector, object: Arc::new(object), fits })
     }
 
     /// Makes an answer with new lines and terms and the body of a stored one, which a 304 confirmed.
@@ -286,7 +288,7 @@ impl Store {
         let lines_bytes = draft.lines.len();
         let (key, selector, parts) = draft.split(fill);
         let object = Object::new(parts, text, lines_bytes, stored.shared_pieces(), charge);
-        Ok(Pending { key, selector, object: Arc::new(object) })
+        Ok(Pending { key, selector, object: Arc::new(object), fits: true })
     }
 
     /// Stores an answer: it is found from now on, and replaces those of the same selector. `now_us` is of the monotonic clock.
@@ -294,8 +296,11 @@ impl Store {
     /// # Errors
     /// It was purged, invalidated or withdrawn since its fetch began, or does not fit. All are counted.
     pub fn insert(&self, pending: Pending, now_us: u64) -> Result<Arc<Object>, NotKept> {
-        let Pending { key, selector, object } = pending;
-        let result = self.put(&key, selector, &object, now_us);
+        let Pending { key, selector, object, fits } = pending;
+        let result = match fits {
+            true => self.put(&key, selector, &object, now_us),
+            false => Err(NotKept::NoRoom),
+        };
         match result {
             Ok(()) => self.counters.stored.fetch_add(1, Ordering::Relaxed),
             Err(why) => self.counters.not_kept(why),

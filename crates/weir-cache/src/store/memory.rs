@@ -82,10 +82,15 @@ impl Account {
     /// Whether an answer of so many bytes may live in place of what was taken for it while it was fetched. Takes them if so; the caller
     /// gives `fetched` back afterwards.
     pub(crate) fn admit(self: &Arc<Self>, bytes: u64, fetched: u64) -> Option<Charge> {
+        let (charge, fits) = self.take_over(bytes, fetched);
+        fits.then_some(charge)
+    }
+
+    /// Makes of what was taken for a fetch the bytes of an answer, which has them already; the caller gives `fetched` back afterwards. And whether all that lives is within the
+    /// limit with it: what an answer has besides its body may be too much.
+    pub(crate) fn take_over(self: &Arc<Self>, bytes: u64, fetched: u64) -> (Charge, bool) {
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Made now, so that a refusal gives the bytes back.
-        let charge = Charge { account: Arc::clone(self), bytes };
-        (live.saturating_sub(fetched) <= self.limit()).then_some(charge)
+        (Charge { account: Arc::clone(self), bytes }, live.saturating_sub(fetched) <= self.limit())
     }
 
     /// One more has this serial.

@@ -376,3 +376,20 @@ fn what_was_taken_out_is_not_used_by_whoever_has_found_it() {
     assert_eq!(found(&store, "a"), None);
     assert!(!store.is_valid(&key("a"), &object));
 }
+
+#[test]
+fn what_finds_no_room_can_still_be_sent() {
+    let store = store(64 << 10, 16 << 10, 1);
+    // All but the memory of what is being fetched is held by slow clients.
+    let own = collector::piece_weight(16 << 10) + 64;
+    let held = store.account.admit((64 << 10) - own, 0).expect("it is empty");
+    let (fill, mut collector) = (store.lone_fill(&key("a")), store.collect(Some(16 << 10)).expect("small"));
+    assert_eq!(collector.push(&[7; 16 << 10]), Ok(()));
+    let pending =
+        store.complete(&fill, draft(&key("a")), collector).map_err(|(why, _)| why).expect("memory of its own");
+    let object = Arc::clone(pending.object());
+    assert_eq!(store.insert(pending, 0).err(), Some(NotKept::NoRoom));
+    assert_eq!((body(&object), found(&store, "a")), (vec![7; 16 << 10], None));
+    drop((held, object));
+    assert_eq!(store.report().live_bytes, 0);
+}
