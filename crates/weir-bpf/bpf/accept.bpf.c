@@ -100,9 +100,9 @@ INLINE int is_better(const struct board_line *one, const struct board_line *othe
     return between > NEGLIGIBLE_NS ? others < cost : held_by(other) < held_by(one);
 }
 
-// Whether `near` is nearly as good as `best`, in what it costs (a fifth) and what it holds (an eighth, for with both ends on one core all would go there).
+// Whether `near` is nearly as good as `best`, in what it costs (a fifth) and what it holds (a sixteenth, for with both ends on one core all would go there).
 INLINE int is_nearly(const struct board_line *near, const struct board_line *best, u64 now_us) {
-    return cost_of(near, now_us) * 5 <= cost_of(best, now_us) * 6 + NEGLIGIBLE_NS * 5 && held_by(near) * 8 <= held_by(best) * 9 + 8;
+    return cost_of(near, now_us) * 5 <= cost_of(best, now_us) * 6 + NEGLIGIBLE_NS * 5 && held_by(near) * 16 <= held_by(best) * 17 + 8;
 }
 
 // 1: it gets the connection.

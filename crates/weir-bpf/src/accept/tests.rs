@@ -186,8 +186,8 @@ fn among_equals_it_is_the_one_on_whose_core_packets_arrive() {
     };
     hold(&mut board, 100);
     assert_eq!(connect(address, &sockets, 4), [0, 4]);
-    // With more than an eighth, or a fifth of the cost, above the other one it is not preferred.
-    hold(&mut board, 150);
+    // With more than a sixteenth, or a fifth of the cost, above the other one it is not preferred.
+    hold(&mut board, 110);
     assert_eq!(connect(address, &sockets, 4), [4, 0]);
     hold(&mut board, 100);
     board.write(1, &[(SESSIONS, 100), (SERVICE_NS, 1_000_000), (OPEN_REQUESTS, 1)]);
