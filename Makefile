@@ -45,7 +45,7 @@ demo: build
 	@exec $(WEIR) demo --listen $(DEMO_LISTEN) --seconds $(DEMO_SECONDS)
 
 test: setup
-	@echo "make test: on 2 cores usually about 20 minutes the first time (7 to compile), 10 later; on a busy machine more" >&2
+	@echo "make test: on 2 cores usually about 27 minutes the first time (8 to compile), 15 later; on a busy machine more" >&2
 	$(CARGO) fmt --all --check
 	@CARGO="$(CARGO)" RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 	@scripts/licences

@@ -48,20 +48,9 @@ const NAMES: [(&[u8], Directive); 12] = [
 
 impl Directive {
     /// All of them.
-    pub const ALL: [Self; 12] = [
-        NoStore,
-        NoCache,
-        Private,
-        MustRevalidate,
-        ProxyRevalidate,
-        MustUnderstand,
-        Public,
-        Immutable,
-        MaxAge,
-        SMaxage,
-        StaleWhileRevalidate,
-        StaleIfError,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        NAMES.iter().map(|(_, directive)| *directive)
+    }
 
     /// The directive of this name, whatever its case.
     pub fn of(name: &[u8]) -> Option<Self> {

@@ -7,7 +7,7 @@
 //! Purges hold from the moment in which their call returns, also for what is being fetched: an answer has the number of the last purge and of
 //! the last invalidation of when its fetch began, and is compared with those since.
 //!
-//! Bounds: all bytes that live <= `bytes` of [`Limits`]; what is being fetched <= 5/16 of it; the index <= what is left when there is
+//! Bounds: all bytes that live <= `bytes` of [`Limits`], and the lines of answers that find no room and are being sent; what is being fetched <= 5/16 of it; the index <= what is left when there is
 //! room for two of the largest objects, at least an eighth, at most 5/16. A lock that a panic left behind costs the answers of its
 //! shard, never the process.
 

@@ -137,13 +137,8 @@ impl Spreading {
     pub(crate) fn incomplete(&self, before: &[Option<usize>]) {
         for (held, _) in self.lock().ports.iter_mut().zip(before).filter(|(_, before)| before.is_none()) {
             if matches!(held.way, Way::Classic(_)) {
-                if let Some((socket, _)) = held.sockets.first() {
-                    // What has none needs no other one.
-                    let _ = spread_by_hash(socket);
-                }
-                held.sockets.clear();
                 let why = held.why.take().unwrap_or_default();
-                (held.way, held.why) = (Way::Hash, Some(format!("{why}; no classic BPF: a worker could not take it")));
+                held.leave_to_hash(format!("{why}; no classic BPF: a worker could not take it"));
             }
         }
     }
@@ -258,12 +253,7 @@ impl Means {
         if held.sharing == Sharing::Inherited {
             let why =
                 format!("{why}; no classic BPF: another process has opened the sockets, so their order is not known");
-            (held.way, held.why) = (Way::Hash, Some(why));
-            if let Some((socket, _)) = held.sockets.first() {
-                // A program may be there still of a weir that was killed, which has a board that nobody writes.
-                let _ = spread_by_hash(socket);
-            }
-            return held.sockets.clear();
+            return held.leave_to_hash(why);
         }
         held.why = Some(why);
         let all = held.sockets.iter().filter_map(|(_, worker)| *worker).collect();
@@ -279,6 +269,16 @@ fn add(accept: &mut Accept, held: &Held) -> io::Result<Group> {
 }
 
 impl Held {
+    /// From now on the kernel goes by the hash, without any program: one may be there still of a weir that was killed, which has a board that nobody writes.
+    fn leave_to_hash(&mut self, why: String) {
+        if let Some((socket, _)) = self.sockets.first() {
+            // What has none needs no other one.
+            let _ = spread_by_hash(socket);
+        }
+        (self.way, self.why) = (Way::Hash, Some(why));
+        self.sockets.clear();
+    }
+
     /// By classic BPF over these workers.
     fn spread(&mut self, over: Vec<u32>) {
         let Some((socket, _)) = self.sockets.first() else { return };

@@ -3,7 +3,7 @@
 //! A [`Charge`] lives as long as the memory that it counts: it is dropped with it, wherever the last reference is. So what an evicted answer
 //! still occupies in the outputs of slow clients counts to the end. Bounds, which [`Account::take_fill`] and [`Account::admit`] enforce:
 //!
-//! - live <= limit
+//! - live <= limit, but for what an answer has besides its body that is whole and finds no room ([`Account::take_over`]): it is only sent
 //! - fills <= limit * 5/16: a quarter, which is the largest object, and what surrounds it
 //!
 //! Here is also how many answers have which serial, so that a ban ends when nobody is left that it was not looked at for.

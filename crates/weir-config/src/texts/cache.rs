@@ -7,7 +7,7 @@ use crate::problem::nearest;
 
 /// Names of all directives of answers.
 fn directives() -> impl Iterator<Item = &'static str> {
-    Directive::ALL.iter().filter_map(|directive| std::str::from_utf8(directive.name()).ok())
+    Directive::all().filter_map(|directive| std::str::from_utf8(directive.name()).ok())
 }
 
 /// A directive of Cache-Control.

@@ -49,8 +49,7 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
                 Usage::Fresh => return Verdict::Use { object, is_stale: false, is_renewed: false },
                 Usage::StaleAccepted => return Verdict::Use { object, is_stale: true, is_renewed: false },
                 Usage::StaleWhileRevalidate => {
-                    // One question at a time, and not again at once when that has failed.
-                    // By a request whose answer can be for all.
+                    // One question at a time, by a request whose answer can be for all, and not again at once when that has failed.
                     let is_plain = request.head.method == Method::Get
                         && !directives.no_store
                         && !directives.only_if_cached

@@ -420,7 +420,7 @@ fn collected_all(answers: &mut Answers, slot: ExchangeKey, collected: Collected,
     }
 }
 
-/// There is no room for what is whole: those who are getting it get the rest, the others look for themselves.
+/// What has come is not whole, or there is no store for it any more: those who are getting it get what is here, the others look for themselves.
 fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx: &mut Context) {
     let is_whole = body.is_whole();
     for reader in fetch::close(answers, slot, None, cx).readers {
