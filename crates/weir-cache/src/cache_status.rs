@@ -68,6 +68,11 @@ pub struct CacheStatus {
 }
 
 impl CacheStatus {
+    /// Of a request that is answered by what is stored.
+    pub fn hit() -> Self {
+        Self { hit: true, ..Self::default() }
+    }
+
     /// Of a request that goes past the cache.
     pub fn bypassed(bypass: Bypass) -> Self {
         Self { forward: Some(bypass.into()), detail: Some(bypass.word()), ..Self::default() }

@@ -34,11 +34,18 @@ pub struct Place<'a> {
 
 /// The key of a request: its URL in a line, then the upstream, then what the operator adds. No part can contain the line end.
 pub fn key(place: Place<'_>, rules: &KeyRules, request: Request<'_>) -> Vec<u8> {
-    let mut key = url(place, rules);
+    let mut key = Vec::new();
+    put_key(&mut key, place, rules, request);
+    key
+}
+
+/// Appends the key of a request to an empty text: [`key`].
+pub fn put_key(key: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules, request: Request<'_>) {
+    put_url(key, place, rules);
     key.push(b'\n');
     key.extend_from_slice(place.upstream);
     key.push(b'\n');
-    rules.fields.iter().for_each(|name| put_field(&mut key, name, request));
+    rules.fields.iter().for_each(|name| put_field(key, name, request));
     for name in &rules.cookies {
         key.extend_from_slice(name);
         for value in request.cookies(name) {
@@ -48,17 +55,24 @@ pub fn key(place: Place<'_>, rules: &KeyRules, request: Request<'_>) -> Vec<u8> 
         }
         key.push(b'\n');
     }
-    key
 }
 
 /// The URL of a key, which is its first line: what purges name, and what an unsafe method invalidates.
 pub fn url(place: Place<'_>, rules: &KeyRules) -> Vec<u8> {
-    let mut url = Vec::with_capacity(place.scheme.len() + place.authority.len() + place.path.len() + 4);
+    let mut url = Vec::new();
+    put_url(&mut url, place, rules);
+    url
+}
+
+fn put_url(url: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules) {
+    // With the upstream, which follows in a key.
+    url.reserve(place.scheme.len() + place.authority.len() + place.path.len() + place.upstream.len() + 6);
     url.extend_from_slice(place.scheme);
     url.extend_from_slice(b"://");
-    url.extend(without_default_port(place.scheme, place.authority).iter().map(u8::to_ascii_lowercase));
-    put_path(&mut url, place.path, rules);
-    url
+    let from = url.len();
+    url.extend_from_slice(without_default_port(place.scheme, place.authority));
+    url[from..].make_ascii_lowercase();
+    put_path(url, place.path, rules);
 }
 
 /// The URL of a key.

@@ -3,6 +3,8 @@
 //! Input are end-to-end fields, without what Connection names and what frames a message. Age is never among the lines, for it is written
 //! anew each time; Date always is (RFC 9110 §6.6.1).
 
+/// The fields of lines that [`put_lines`] wrote.
+pub use weir_http::fields_of_lines as stored_fields;
 use weir_http::{FieldName, http_date};
 
 use crate::options::Options;
@@ -24,15 +26,6 @@ pub fn put_lines<'a, V: AsRef<[u8]>>(
     if !has_date {
         put_line(out, b"Date", &http_date(received_s));
     }
-}
-
-/// The fields of lines that [`put_lines`] wrote.
-pub fn stored_fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
-    let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    lines.filter_map(|line| {
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        Some((&line[..colon], line[colon + 1..].trim_ascii()))
-    })
 }
 
 /// Writes the lines of a stored answer that a 304 confirmed: its fields replace all stored ones of the same name, but for those that say

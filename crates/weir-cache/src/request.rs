@@ -135,7 +135,10 @@ pub fn bypass(request: Request<'_>, scheme: &[u8], options: &Options) -> Option<
     if is_forwarded_otherwise(request, scheme, authority) {
         return Some(Bypass::Forwarded);
     }
-    REWRITING.iter().any(|name| request.lines_named(name).next().is_some()).then_some(Bypass::Rewritten)
+    // None of them is a known field.
+    let is_rewriting = |name: &[u8]| REWRITING.iter().any(|rewriting| name.eq_ignore_ascii_case(rewriting));
+    let mut unknown = request.fields.all(FieldName::Other);
+    unknown.any(|field| is_rewriting(field.name.of(request.input))).then_some(Bypass::Rewritten)
 }
 
 /// Whether a field of a trusted proxy, of which servers make links and redirects, has something else than the key.

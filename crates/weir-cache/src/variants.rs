@@ -39,8 +39,10 @@ impl<T> Variants<T> {
     /// The newest one that was selected by the same values of its fields. `now_us` is of the monotonic clock.
     pub fn find(&self, request: Request<'_>, now_us: u64) -> Option<&T> {
         let found = self.variants().iter().find(|variant| variant.selector.matches(request))?;
-        // Only says whom to let go first: a lost update is no harm.
-        found.used_us.store(now_us, Ordering::Relaxed);
+        // Only says whom to let go first: a lost update is no harm. Others read the same memory, so that it is written once a turn.
+        if found.used_us.load(Ordering::Relaxed) != now_us {
+            found.used_us.store(now_us, Ordering::Relaxed);
+        }
         Some(&found.value)
     }
 

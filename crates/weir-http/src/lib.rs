@@ -53,7 +53,7 @@ pub use limits::Limits;
 pub use oddity::{BodyOddities, Oddities, Oddity};
 pub use pseudonym::Pseudonym;
 pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
-pub use reply_parts::{KeptReply, ReplyParts, Trailers};
+pub use reply_parts::{KeptReply, ReplyParts, Trailers, fields_of_lines};
 pub use reply_reader::{ReplyFault, ReplyPart, ReplyReader};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;

@@ -31,8 +31,10 @@ pub struct ReplyParts<'a> {
     pub has_date: bool,
     /// Fields that come on top: name and value. Whoever adds them answers for their grammar; none is a field of framing or connection.
     pub added: &'a [(&'a [u8], &'a [u8])],
-    /// Names of received fields that are not among the fields any more.
+    /// Names of received fields, and of those that are kept as lines, that are not among the fields any more.
     pub removed: &'a [&'a [u8]],
+    /// Behind those that were received: complete lines, each of a field that may be passed on.
+    lines: &'a [u8],
     /// What the spans of `list` refer to.
     text: &'a [u8],
     list: &'a [Field],
@@ -58,6 +60,7 @@ impl<'a> ReplyParts<'a> {
             has_date: fields.find(FieldName::Date).is_some_and(|field| !field.listed),
             added: &[],
             removed: &[],
+            lines: &[],
             text: &input[..head.bytes],
             list: fields.as_slice(),
         }
@@ -72,9 +75,17 @@ impl<'a> ReplyParts<'a> {
             has_date: false,
             added: fields,
             removed: &[],
+            lines: &[],
             text: &[],
             list: &[],
         }
+    }
+
+    /// Of an answer whose fields were written before, each as `name: value` and a line end, by whoever knows that they may be passed on; with
+    /// the usual reason. They are written as they are.
+    #[inline]
+    pub fn of_lines(status: u16, lines: &'a [u8]) -> ReplyParts<'a> {
+        ReplyParts { lines, ..ReplyParts::made(status, &[]) }
     }
 
     /// The same with these fields on top.
@@ -96,8 +107,17 @@ impl<'a> ReplyParts<'a> {
 
     #[cold]
     fn is_removed(&self, field: &Field) -> bool {
-        let name = field.name.of(self.text);
+        self.is_removed_name(field.name.of(self.text))
+    }
+
+    fn is_removed_name(&self, name: &[u8]) -> bool {
         self.removed.iter().any(|removed| name.eq_ignore_ascii_case(removed))
+    }
+
+    /// The fields that are kept as lines.
+    fn kept(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let all = *self;
+        fields_of_lines(self.lines).filter(move |(name, _)| !all.is_removed_name(name))
     }
 
     /// Name and value of each field in order. A value is copied only where it came with line folds, each of which is one space here.
@@ -106,16 +126,17 @@ impl<'a> ReplyParts<'a> {
         let all = *self;
         let passing = self.list.iter().filter(move |field| all.passes(field));
         let received = passing.map(move |field| (field.name.of(text), unfolded(text, field)));
-        received.chain(self.added.iter().map(|(name, value)| (*name, Cow::Borrowed(*value))))
+        let behind = self.kept().chain(self.added.iter().copied());
+        received.chain(behind.map(|(name, value)| (name, Cow::Borrowed(value))))
     }
 
     /// Bytes that the head has as text of HTTP/1, at most, without what its codec adds.
     pub(crate) fn bytes_max(&self) -> usize {
         let added: usize = self.added.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-        self.reason.len() + self.text.len() + added
+        self.reason.len() + self.text.len() + self.lines.len() + added
     }
 
-    /// Appends the fields that were received as lines of HTTP/1. Lines that stand together and all pass are copied as one run.
+    /// Appends the fields that were received, and those behind them, as lines of HTTP/1. Lines that stand together and all pass are copied as one run.
     pub(crate) fn put_received(&self, out: &mut Vec<u8>) {
         let mut run = Run::default();
         for field in self.list {
@@ -130,6 +151,11 @@ impl<'a> ReplyParts<'a> {
             }
         }
         run.flush(out, self.text);
+        if self.removed.is_empty() {
+            out.extend_from_slice(self.lines);
+        } else {
+            self.kept().for_each(|(name, value)| put_field(out, name, value));
+        }
     }
 
     /// Appends its bytes to `text` and its fields, without those that don't pass, to `list`; [`KeptReply::parts`] gives it back from what
@@ -152,7 +178,8 @@ impl<'a> ReplyParts<'a> {
             list.push(field.moved(to));
         }
         run.flush(text, self.text);
-        list.extend(self.added.iter().map(|(name, value)| put_kept(text, start, name, value, FieldName::of(name))));
+        let behind = self.kept().chain(self.added.iter().copied());
+        list.extend(behind.map(|(name, value)| put_kept(text, start, name, value, FieldName::of(name))));
         KeptReply { status: self.status, version: self.version, has_date: self.has_date, reason }
     }
 }
@@ -170,10 +197,20 @@ impl KeptReply {
             has_date: self.has_date,
             added: &[],
             removed: &[],
+            lines: &[],
             text,
             list,
         }
     }
+}
+
+/// Name and value of each line, in order. `lines` are complete ones that were written as `name: value` and a line end; others are left out.
+pub fn fields_of_lines(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+    let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.filter_map(|line| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    })
 }
 
 /// A value as it may leave: each fold, with the white space around it, becomes one space.
@@ -321,6 +358,26 @@ mod tests {
         let parts = ReplyParts::made(503, &[(b"Server", b"weir"), (b"Retry-After", b"1")]);
         assert_eq!(text_of(&parts), "HTTP/1.1 503 Service Unavailable\r\nServer: weir\r\nRetry-After: 1\r\n");
         assert_eq!((parts.version, parts.fields().count()), (None, 2));
+    }
+
+    /// Lines that were written before are fields, text and kept like others, and can be removed like received ones.
+    #[test]
+    fn of_lines_that_were_written() {
+        let added: [(&[u8], &[u8]); 1] = [(b"Age", b"3")];
+        let parts = ReplyParts::of_lines(200, b"Date: d\r\nA: x: y\r\nEmpty: \r\n").with(&added);
+        assert_eq!(text_of(&parts), "HTTP/1.1 200 OK\r\nDate: d\r\nA: x: y\r\nEmpty: \r\nAge: 3\r\n");
+        let names =
+            |parts: &ReplyParts<'_>| fields_of(parts).into_iter().map(|(n, v)| n + "=" + &v).collect::<Vec<_>>();
+        assert_eq!(names(&parts), ["Date=d", "A=x: y", "Empty=", "Age=3"]);
+        let fewer = parts.without(&[b"a", b"age"]);
+        assert_eq!(text_of(&fewer), "HTTP/1.1 200 OK\r\nDate: d\r\nEmpty: \r\nAge: 3\r\n");
+        for parts in [parts, fewer] {
+            let (mut text, mut list) = (Vec::new(), Vec::new());
+            let kept = parts.keep(&mut text, &mut list);
+            assert_eq!(fields_of(&kept.parts(&text, &list)), fields_of(&parts));
+            assert_eq!(text_of(&kept.parts(&text, &list)), text_of(&parts));
+            assert!(parts.bytes_max() + "HTTP/1.1 200 \r\n".len() >= text_of(&parts).len());
+        }
     }
 
     #[test]

@@ -111,12 +111,29 @@ pub(super) struct Follows {
 /// A request that a server answers itself.
 #[derive(Debug)]
 pub(super) struct Passes {
-    /// What it says in Cache-Status; None: nobody is told.
-    status: Option<CacheStatus>,
+    telling: Telling,
     /// What its answer makes invalid; None: nothing.
     change: Option<Change>,
+}
+
+/// What a client is told, and what not, of an answer of a route with a cache.
+#[derive(Debug, Default)]
+struct Telling {
+    /// What it says in Cache-Status; None: he is not told.
+    status: Option<CacheStatus>,
     /// Names of fields that are for the store alone.
     hidden: Vec<&'static [u8]>,
+}
+
+impl Telling {
+    fn of(rules: &CacheRules, status: CacheStatus, conns: &Connections, slot: ExchangeKey, cx: &Context) -> Self {
+        let is_told = match rules.told {
+            ToldTo::Nobody => false,
+            ToldTo::Trusted => cx.plan.client.trusts(conns.at(conns.exchange(slot).conn).peer),
+            ToldTo::Everybody => true,
+        };
+        Self { status: is_told.then_some(status), hidden: hidden(rules).collect() }
+    }
 }
 
 /// By the name of what is fetched.
@@ -135,6 +152,8 @@ pub(super) struct Caches {
     to_ask: VecDeque<ExchangeId>,
     /// Clients who may be sent more.
     to_pump: Vec<(ClientKey, u32)>,
+    /// Memory for the key of a request that is looked up.
+    key: Vec<u8>,
 }
 
 impl Caches {
@@ -241,14 +260,13 @@ fn begin_with(
     slot: ExchangeKey,
     source: Source,
     head: &AnswerHead<'_>,
-    status: Option<CacheStatus>,
-    hidden: &[&'static [u8]],
+    telling: &Telling,
     cx: &mut Context,
 ) {
-    let text = status.as_ref().map(status_text);
+    let text = telling.status.as_ref().map(status_text);
     let told = text.iter().map(|text| (&b"Cache-Status"[..], text.as_slice()));
     let added: Vec<(&[u8], &[u8])> = head.parts.added.iter().copied().chain(told).collect();
-    let parts = head.parts.with(&added).without(hidden);
+    let parts = head.parts.with(&added).without(&telling.hidden);
     answers.answer_begin(slot, source, &AnswerHead { parts, ..*head }, cx);
 }
 
@@ -277,23 +295,7 @@ fn begin_passing(answers: &mut Answers, slot: ExchangeKey, source: Source, head:
     if !is_from_server {
         return answers.answer_begin(slot, source, head, cx);
     }
-    begin_with(answers, slot, source, head, passes.status, &passes.hidden, cx);
-}
-
-/// What a client is told of what the cache did; None: nothing.
-fn told(
-    rules: &CacheRules,
-    status: CacheStatus,
-    conns: &Connections,
-    index: ClientKey,
-    cx: &Context,
-) -> Option<CacheStatus> {
-    let is_told = match rules.told {
-        ToldTo::Nobody => false,
-        ToldTo::Trusted => cx.plan.client.trusts(conns.at(index).peer),
-        ToldTo::Everybody => true,
-    };
-    is_told.then_some(status)
+    begin_with(answers, slot, source, head, &passes.telling, cx);
 }
 
 /// Counts what a request got, of which so many bytes of body came from the store, and says so in its line of the access log.

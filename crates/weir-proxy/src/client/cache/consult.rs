@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use weir_cache::{
     Begun, Bypass, CacheStatus, Fill, Forward, Object, Place, REVALIDATE_AGAIN_US, Reason, Request, Served,
-    ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage, key, may_wait,
+    ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage, may_wait, put_key,
 };
 use weir_http::{FieldName, Fields, Method, RequestHead};
 
 use super::fetch::{self, Wanted};
-use super::seen::{Asked, Seen};
-use super::{Caching, Change, Passes, TURNS_MAX, Waits, count_served, hidden, readers, serve, told};
+use super::seen::{Asked, Seen, Unclear};
+use super::{Caching, Change, Passes, TURNS_MAX, Telling, Waits, count_served, readers, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::Clients;
@@ -26,6 +26,9 @@ use crate::plan::{CacheRules, Plan};
 use crate::request::client_address::client_scheme;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
+
+/// Longest memory for a key that is kept for the next one, bytes.
+const KEY_BYTES_KEPT: usize = 4096;
 
 /// What becomes of a request.
 enum Verdict {
@@ -99,35 +102,11 @@ pub(in crate::client) fn consult(
     to: &mut Requests<'_>,
     cx: &mut Context,
 ) -> bool {
-    let rules = clients.answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache).cloned();
+    let rules = clients.answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache);
     if rules.is_none() && head.method.is_safe() || cx.cache.is_none() || !is_for_all(upstream, cx) {
         return false;
     }
-    consult_store(clients, slot, upstream, (head, fields, bytes), rules, to, cx)
-}
-
-#[inline(never)]
-fn consult_store(
-    clients: &mut Clients,
-    slot: ExchangeKey,
-    upstream: usize,
-    came: (&RequestHead, &Fields, &[u8]),
-    rules: Option<Arc<CacheRules>>,
-    to: &mut Requests<'_>,
-    cx: &mut Context,
-) -> bool {
-    let Some(store) = cx.cache.clone() else { return false };
-    match rules {
-        Some(rules) => look_up(clients, slot, upstream, came, rules, &store, to, cx),
-        None => {
-            // What another route stores of it may become invalid.
-            let (place, scheme) = place_of(&clients.answers, slot, upstream, came, &cx.plan);
-            let change = Change::of(place, scheme, &Arc::default(), came.0.method);
-            let passes = change.map(|change| Passes { status: None, change: Some(change), hidden: Vec::new() });
-            clients.answers.conns.exchange_mut(slot).caching = passes.map(|passes| Caching::Passes(Box::new(passes)));
-            false
-        }
-    }
+    look_up(clients, slot, upstream, (head, fields, bytes), to, cx)
 }
 
 /// Where a request goes.
@@ -147,48 +126,108 @@ fn place_of<'a>(
     (Place { upstream, scheme, authority: head.authority.of(bytes), path }, scheme)
 }
 
+/// What a look at a request and at the store has come to.
+enum Looked {
+    /// It is answered by what is stored.
+    Used { object: Arc<Object>, is_stale: bool, telling: Telling },
+    /// It goes to a server by itself.
+    Passed { telling: Telling, change: Option<Change> },
+    /// It has more to do with what is stored.
+    Judged { verdict: Verdict, rules: Arc<CacheRules> },
+}
+
+/// Looks at a request and at what is stored for it, whose key is left in an empty text.
+fn look(
+    answers: &Answers,
+    slot: ExchangeKey,
+    upstream: usize,
+    came: (&RequestHead, &Fields, &[u8]),
+    seen: Result<Option<&Seen>, Unclear>,
+    key: &mut Vec<u8>,
+    cx: &Context,
+) -> Looked {
+    let (head, fields, bytes) = came;
+    let (place, scheme) = place_of(answers, slot, upstream, came, &cx.plan);
+    let rules = answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache);
+    let (Some(store), Some(rules)) = (&cx.cache, rules) else {
+        // What another route stores of it may become invalid.
+        let change = Change::of(place, scheme, &Arc::default(), head.method);
+        return Looked::Passed { telling: Telling::default(), change };
+    };
+    let telling = |status| Telling::of(rules, status, &answers.conns, slot, cx);
+    let bypassed = |why| Looked::Passed {
+        telling: telling(CacheStatus::bypassed(why)),
+        change: Change::of(place, scheme, rules, head.method),
+    };
+    let Ok(seen) = seen else { return bypassed(Bypass::Rewritten) };
+    let request = seen.map_or(Request { input: bytes, head, fields }, Seen::request);
+    if let Some(why) = bypass(request, scheme, &rules.options) {
+        return bypassed(why);
+    }
+    put_key(key, place, &rules.keys, request);
+    match judge(store, key, request, rules, cx.now_us) {
+        Verdict::Use { object, is_stale, is_renewed: false } => {
+            Looked::Used { object, is_stale, telling: telling(CacheStatus::hit()) }
+        }
+        verdict => Looked::Judged { verdict, rules: Arc::clone(rules) },
+    }
+}
+
+#[inline(never)]
 fn look_up(
     clients: &mut Clients,
     slot: ExchangeKey,
     upstream: usize,
     came: (&RequestHead, &Fields, &[u8]),
-    rules: Arc<CacheRules>,
-    store: &Store,
     to: &mut Requests<'_>,
     cx: &mut Context,
 ) -> bool {
     let (head, fields, bytes) = came;
     let answers = &mut clients.answers;
     let exchange = answers.conns.exchange(slot);
-    let (conn, ruled) = (answers.conns.at(exchange.conn), exchange.ruled.as_deref());
-    let plan = Arc::clone(&cx.plan);
-    let seen = Seen::of(ruled, plan.client.trusts(conn.peer), came);
-    let (place, scheme) = place_of(answers, slot, upstream, came, &plan);
-    let Ok(seen) = seen else {
-        let change = Change::of(place, scheme, &rules, head.method);
-        return pass(answers, slot, &rules, CacheStatus::bypassed(Bypass::Rewritten), change, Served::Bypass, cx);
+    let is_trusted = cx.plan.client.trusts(answers.conns.at(exchange.conn).peer);
+    let seen = Seen::of(exchange.ruled.as_deref(), is_trusted, came);
+    let mut key = std::mem::take(&mut answers.conns.caches.key);
+    let looked =
+        look(answers, slot, upstream, came, seen.as_ref().map(Option::as_deref).map_err(|why| *why), &mut key, cx);
+    let (verdict, rules) = match looked {
+        Looked::Judged { verdict, rules } => (verdict, rules),
+        Looked::Used { object, is_stale, telling } => {
+            let seen = seen.ok().flatten();
+            let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
+            use_stored(answers, slot, &object, is_stale, request, &telling, cx);
+            put_back(&mut answers.conns.caches.key, key);
+            return true;
+        }
+        Looked::Passed { telling, change } => {
+            put_back(&mut answers.conns.caches.key, key);
+            return pass(answers, slot, telling, change, Served::Bypass, cx);
+        }
     };
-    let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
-    if let Some(why) = bypass(request, scheme, &rules.options) {
-        let change = Change::of(place, scheme, &rules, head.method);
-        return pass(answers, slot, &rules, CacheStatus::bypassed(why), change, Served::Bypass, cx);
+    let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
+    let asked = Arc::new(Asked { kept, seen: seen.ok().flatten() });
+    let waits = Waits {
+        by: None,
+        parked: None,
+        key: key.as_slice().into(),
+        asked,
+        rules,
+        why: Forward::UriMiss,
+        collapsed: false,
+        turns: 0,
+        goes_alone: false,
+    };
+    put_back(&mut answers.conns.caches.key, key);
+    let Some(store) = cx.cache.clone() else { return false };
+    do_as_judged(clients, slot, verdict, waits, &store, to, cx)
+}
+
+/// Gives back the memory of a key, unless it was a long one.
+fn put_back(memory: &mut Vec<u8>, mut key: Vec<u8>) {
+    if key.capacity() <= KEY_BYTES_KEPT {
+        key.clear();
+        *memory = key;
     }
-    let key = key(place, &rules.keys, request);
-    match judge(store, &key, request, &rules, cx.now_us) {
-        Verdict::Use { object, is_stale, is_renewed: false } => {
-            use_stored(answers, slot, &object, is_stale, request, &rules, cx);
-        }
-        verdict => {
-            let kept =
-                KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
-            let asked = Arc::new(Asked { kept, seen });
-            let (why, collapsed) = (Forward::UriMiss, false);
-            let (key, parked) = (key.into(), None);
-            let waits = Waits { by: None, parked, key, asked, rules, why, collapsed, turns: 0, goes_alone: false };
-            return do_as_judged(clients, slot, verdict, waits, store, to, cx);
-        }
-    }
-    true
 }
 
 /// A request is answered by what is stored.
@@ -198,14 +237,13 @@ fn use_stored(
     object: &Arc<Object>,
     is_stale: bool,
     request: Request<'_>,
-    rules: &CacheRules,
+    telling: &Telling,
     cx: &mut Context,
 ) {
     let is_head = request.head.method == Method::Head;
     let bytes = if is_head { 0 } else { object.body_bytes() };
     count_served(answers, slot, if is_stale { Served::Stale } else { Served::Hit }, bytes, cx);
-    let status = CacheStatus { hit: true, ..CacheStatus::default() };
-    serve::serve(answers, slot, object, request, rules, status, cx);
+    serve::serve(answers, slot, object, request, telling, cx);
 }
 
 /// Does with a request what was decided. True: it is answered, or waits; else it is to be forwarded.
@@ -222,7 +260,8 @@ fn do_as_judged(
         Verdict::Use { object, is_stale, is_renewed } => {
             let renewal = if is_renewed { begin_renewal(clients, slot, &object, &waits, store, cx) } else { None };
             let request = waits.asked.request();
-            use_stored(&mut clients.answers, slot, &object, is_stale, request, &waits.rules, cx);
+            let telling = Telling::of(&waits.rules, CacheStatus::hit(), &clients.answers.conns, slot, cx);
+            use_stored(&mut clients.answers, slot, &object, is_stale, request, &telling, cx);
             if let Some((fetch, ruled)) = renewal {
                 fetch::ask(clients, fetch, &ruled, to, cx);
             }
@@ -235,7 +274,8 @@ fn do_as_judged(
         }
         Verdict::Pass { why, detail } => {
             let status = CacheStatus { forward: Some(why), detail, ..CacheStatus::default() };
-            pass(&mut clients.answers, slot, &waits.rules, status, None, Served::Miss, cx)
+            let telling = Telling::of(&waits.rules, status, &clients.answers.conns, slot, cx);
+            pass(&mut clients.answers, slot, telling, None, Served::Miss, cx)
         }
         Verdict::Fetch { stale, why } => {
             waits.why = why;
@@ -266,18 +306,18 @@ fn begin_renewal(
 fn pass(
     answers: &mut Answers,
     slot: ExchangeKey,
-    rules: &CacheRules,
-    status: CacheStatus,
+    telling: Telling,
     change: Option<Change>,
     served: Served,
     cx: &Context,
 ) -> bool {
-    count_served(answers, slot, served, 0, cx);
-    let status = told(rules, status, &answers.conns, answers.conns.exchange(slot).conn, cx);
-    let hidden: Vec<_> = hidden(rules).collect();
-    let is_something = status.is_some() || change.is_some() || !hidden.is_empty();
+    let exchange = answers.conns.exchange(slot);
+    if exchange.ruled.as_deref().and_then(Ruled::cache).is_some() {
+        count_served(answers, slot, served, 0, cx);
+    }
+    let is_something = telling.status.is_some() || change.is_some() || !telling.hidden.is_empty();
     answers.conns.exchange_mut(slot).caching =
-        is_something.then(|| Caching::Passes(Box::new(Passes { status, change, hidden })));
+        is_something.then(|| Caching::Passes(Box::new(Passes { telling, change })));
     false
 }
 
@@ -336,7 +376,8 @@ fn wait(
     let fetcher = fetcher(answers, &waits, stale.is_some(), store, cx);
     if let Fetcher::Nobody = fetcher {
         let status = CacheStatus { forward: Some(waits.why), detail: Some("hit-for-miss"), ..CacheStatus::default() };
-        return pass(answers, slot, &waits.rules, status, None, Served::HitForMiss, cx);
+        let telling = Telling::of(&waits.rules, status, &answers.conns, slot, cx);
+        return pass(answers, slot, telling, None, Served::HitForMiss, cx);
     }
     begin_waiting(answers, slot, waits.asked.kept.upstream, cx);
     let id = answers.conns.exchange_id(slot, cx);
@@ -412,7 +453,8 @@ fn again(clients: &mut Clients, slot: ExchangeKey, waits: Waits, to: &mut Reques
         _ => {
             let detail = Some("hit-for-miss");
             let status = CacheStatus { forward: Some(waits.why), detail, ..CacheStatus::default() };
-            !pass(&mut clients.answers, slot, &waits.rules, status, None, Served::HitForMiss, cx)
+            let telling = Telling::of(&waits.rules, status, &clients.answers.conns, slot, cx);
+            !pass(&mut clients.answers, slot, telling, None, Served::HitForMiss, cx)
         }
     };
     if goes {

@@ -12,7 +12,7 @@ use weir_http::{ReplyBody, ReplyParts, Trailers};
 
 use super::fetch::{self, After, Collected, Fetch, Stage};
 use super::serve::{self, go_on_from};
-use super::{Caching, Follows, Sends, asker_of, begin_with, hidden, readers, told, wall_s};
+use super::{Caching, Follows, Sends, Telling, asker_of, begin_with, readers, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
@@ -187,12 +187,10 @@ fn pass_on(
     fetch.stage = Stage::Passes;
     let exchange = answers.conns.exchange_mut(slot);
     (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
-    let index = answers.conns.exchange(reader.index).conn;
     let status = CacheStatus { forward: Some(waits.why), detail: Some(why), ..CacheStatus::default() };
-    let status = told(&waits.rules, status, &answers.conns, index, cx);
+    let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
     answers.conns.exchange_mut(reader.index).caching = Some(Caching::Follows(Box::new(Follows { by })));
-    let hidden: Vec<_> = hidden(&waits.rules).collect();
-    begin_with(answers, reader.index, Source::Server(from), head, status, &hidden, cx);
+    begin_with(answers, reader.index, Source::Server(from), head, &telling, cx);
 }
 
 /// 304: what is stored is the same still, or is not what was asked about.

@@ -9,7 +9,8 @@ use weir_cache::{CacheStatus, Fate, FillName, Object, Selector, Served, Vary, fa
 
 use super::fetch::{self, Stage};
 use super::seen::Asked;
-use super::{Body, Caching, Waits, consult, serve};
+use super::serve::From;
+use super::{Caching, Telling, Waits, consult, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::answer::Answers;
@@ -88,23 +89,16 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
         (Fate::Shares, Stage::Collects(collected)) => {
             let (lines, length) = (Arc::clone(&collected.lines), collected.length);
             count(answers, reader, &waits, Served::Miss, cx);
-            serve::begin(
-                answers,
-                reader.index,
-                (&lines, &terms),
-                length,
-                Body::Fetched(by),
-                request,
-                &waits.rules,
-                status,
-                cx,
-            );
+            let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
+            let from = From::Fetched(by);
+            serve::begin(answers, reader.index, (&lines, &terms), length, from, request, &telling, cx);
         }
         (Fate::Shares, Stage::Proves(pending)) => {
             let object = Arc::clone(pending.object());
             fetch.readers.retain(|id| *id != reader);
             count(answers, reader, &waits, Served::Miss, cx);
-            serve::serve(answers, reader.index, &object, request, &waits.rules, status, cx);
+            let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
+            serve::serve(answers, reader.index, &object, request, &telling, cx);
         }
         (fate, _) => {
             fetch.readers.retain(|id| *id != reader);
@@ -177,7 +171,8 @@ pub(super) fn give_stored(
             ..CacheStatus::default()
         };
         count(answers, reader, &waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
-        serve::serve(answers, reader.index, object, waits.asked.request(), &waits.rules, status, cx);
+        let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
+        serve::serve(answers, reader.index, object, waits.asked.request(), &telling, cx);
     }
 }
 

@@ -11,7 +11,7 @@ use weir_cache::{
 };
 use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
 
-use super::{Body, Caching, Sends, fetch, hidden, status_text, told, wall_s};
+use super::{Body, Caching, Sends, Telling, fetch, status_text, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::client::answer::Answers;
@@ -19,7 +19,7 @@ use crate::client::connection::{NO_WORKER, Phase};
 use crate::client::unsent::unsent_first;
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source};
-use crate::plan::CacheRules;
+use crate::request::pending_request::ExchangeId;
 
 /// Bytes of a body that are sent at once.
 const AT_ONCE_BYTES: u64 = 16 << 10;
@@ -42,10 +42,11 @@ enum Sent {
 }
 
 /// What of an answer a client gets whose request has conditions or a range.
-fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>, now_s: u64) -> Sent {
+fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>, cx: &Context) -> Sent {
     if !request.head.conditional {
         return Sent::Whole;
     }
+    let now_s = wall_s(cx);
     let stored = Validators::of(stored_fields(lines), now_s);
     if judge_conditions(request, terms.status, &stored, terms.received_s, now_s) == Condition::NotModified {
         return Sent::NotModified;
@@ -57,20 +58,26 @@ fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>,
     }
 }
 
+/// Where the body of an answer is that begins.
+#[derive(Clone, Copy)]
+pub(super) enum From<'a> {
+    /// It is being fetched.
+    Fetched(ExchangeId),
+    /// It is complete.
+    Stored(&'a Arc<Object>),
+}
+
 /// Gives a client a stored answer, as far as its request wants it.
 pub(super) fn serve(
     answers: &mut Answers,
     slot: ExchangeKey,
     object: &Arc<Object>,
     request: Request<'_>,
-    rules: &CacheRules,
-    status: CacheStatus,
+    telling: &Telling,
     cx: &mut Context,
 ) {
-    let terms = object.terms();
-    let body = Body::Stored(Arc::clone(object));
-    let length = Some(object.body_bytes());
-    begin(answers, slot, (object.lines(), &terms), length, body, request, rules, status, cx);
+    let (terms, length) = (object.terms(), Some(object.body_bytes()));
+    begin(answers, slot, (object.lines(), &terms), length, From::Stored(object), request, telling, cx);
 }
 
 /// The same for an answer of these lines whose body may be under way; `length` of it, if that is known.
@@ -79,37 +86,28 @@ pub(super) fn begin(
     slot: ExchangeKey,
     (lines, terms): (&[u8], &Terms),
     length: Option<u64>,
-    body: Body,
+    from: From<'_>,
     request: Request<'_>,
-    rules: &CacheRules,
-    status: CacheStatus,
+    telling: &Telling,
     cx: &mut Context,
 ) {
-    let sent = judge(request, terms, lines, length, wall_s(cx));
-    let status = CacheStatus { ttl_s: Some(ttl_s(terms, cx.now_us)), ..status };
+    let sent = judge(request, terms, lines, length, cx);
     let exchange = answers.conns.exchange_mut(slot);
     exchange.caching = None;
     exchange.asked = NO_WORKER;
-    let index = exchange.conn;
-    let status = told(rules, status, &answers.conns, index, cx).map(|status| status_text(&status));
-    let age = terms.age_s(cx.now_us).to_string();
+    let removed = sent.removed(lines, &telling.hidden);
+    let mut digits = itoa::Buffer::new();
+    let age = digits.format(terms.age_s(cx.now_us)).as_bytes();
+    let status = telling.status.map(|status| CacheStatus { ttl_s: Some(ttl_s(terms, cx.now_us)), ..status });
+    let status = status.as_ref().map(status_text);
     let range = match &sent {
         Sent::Part(part) => part.content_range(length.unwrap_or(0)),
         _ => None,
     };
-    let has_etag = stored_fields(lines).any(|(name, _)| name.eq_ignore_ascii_case(b"etag"));
-    let is_hidden = |name: &[u8]| hidden(rules).any(|hidden| hidden.eq_ignore_ascii_case(name));
-    let goes = |name: &[u8]| match &sent {
-        _ if is_hidden(name) => false,
-        Sent::Whole => true,
-        Sent::NotModified => is_on_not_modified(name, has_etag),
-        Sent::Part(Part::Unsatisfiable) => !name.eq_ignore_ascii_case(b"content-type") && is_on_part(name),
-        Sent::Part(_) => is_on_part(name),
-    };
-    let mut fields: Vec<(&[u8], &[u8])> = stored_fields(lines).filter(|(name, _)| goes(name)).collect();
-    fields.push((b"Age", age.as_bytes()));
-    fields.extend(range.iter().map(|range| (&b"Content-Range"[..], range.as_bytes())));
-    fields.extend(status.iter().map(|text| (&b"Cache-Status"[..], text.as_slice())));
+    let mut added: [(&[u8], &[u8]); 3] = [(b"Age", age); 3];
+    let more = range.iter().map(|range| (&b"Content-Range"[..], range.as_bytes()));
+    let more = more.chain(status.iter().map(|text| (&b"Cache-Status"[..], text.as_slice())));
+    let count = 1 + added[1..].iter_mut().zip(more).map(|(place, field)| *place = field).count();
     let (code, at, end) = match sent {
         Sent::Whole => (terms.status, 0, length),
         Sent::NotModified => (304, 0, Some(0)),
@@ -123,21 +121,43 @@ pub(super) fn begin(
         Some(length) => ReplyBody::Length(length),
         None => ReplyBody::Chunked,
     };
-    let mut parts = ReplyParts::made(code, &fields);
+    let mut parts = ReplyParts::of_lines(code, lines).with(&added[..count]).without(&removed);
     (parts.version, parts.has_date) = (Some(Version::Http11), true);
     let head = AnswerHead { parts, body: framing, declared_length, upgrade: None };
     answers.answer_begin(slot, Source::Here, &head, cx);
     if !has_body || end == Some(at) {
         return answers.answer_end(slot, Trailers::default(), cx);
     }
-    send_body(answers, slot, Sends { body, at, end }, cx);
+    send_body(answers, slot, from, at, end, cx);
 }
 
-/// The body of an answer that has begun: all of it if it is small, else as much as the client takes.
-fn send_body(answers: &mut Answers, slot: ExchangeKey, sends: Sends, cx: &mut Context) {
-    let bytes = sends.end.map_or(u64::MAX, |end| end - sends.at);
-    if let (Body::Stored(object), true) = (&sends.body, bytes <= AT_ONCE_BYTES) {
-        let (mut at, end) = (sends.at, sends.at + bytes);
+impl Sent {
+    /// Names of the stored fields that do not go with it: those that are for the store alone, and what is not said with a part.
+    fn removed<'a>(&self, lines: &'a [u8], hidden: &[&'a [u8]]) -> Vec<&'a [u8]> {
+        let names = || stored_fields(lines).map(|(name, _)| name);
+        let has_etag = || names().any(|name| name.eq_ignore_ascii_case(b"etag"));
+        let mut removed = hidden.to_vec();
+        match self {
+            Sent::Whole => {}
+            Sent::NotModified => {
+                let has_etag = has_etag();
+                removed.extend(names().filter(|name| !is_on_not_modified(name, has_etag)));
+            }
+            Sent::Part(Part::Unsatisfiable) => {
+                removed.extend(names().filter(|name| name.eq_ignore_ascii_case(b"content-type") || !is_on_part(name)));
+            }
+            Sent::Part(_) => removed.extend(names().filter(|name| !is_on_part(name))),
+        }
+        removed
+    }
+}
+
+/// The body of an answer that has begun, from a position up to another: all of it if it is small, else as much as the client takes.
+fn send_body(answers: &mut Answers, slot: ExchangeKey, from: From<'_>, at: u64, end: Option<u64>, cx: &mut Context) {
+    if let (From::Stored(object), Some(end)) = (from, end)
+        && end - at <= AT_ONCE_BYTES
+    {
+        let mut at = at;
         while at < end {
             let Some(piece) = piece_of(object, at, end) else { break };
             at += piece.len() as u64;
@@ -145,7 +165,11 @@ fn send_body(answers: &mut Answers, slot: ExchangeKey, sends: Sends, cx: &mut Co
         }
         return answers.answer_end(slot, Trailers::default(), cx);
     }
-    answers.conns.exchange_mut(slot).caching = Some(Caching::Sends(Box::new(sends)));
+    let body = match from {
+        From::Fetched(id) => Body::Fetched(id),
+        From::Stored(object) => Body::Stored(Arc::clone(object)),
+    };
+    answers.conns.exchange_mut(slot).caching = Some(Caching::Sends(Box::new(Sends { body, at, end })));
     pump(answers, slot, cx);
 }
 
