@@ -86,10 +86,21 @@ pub(super) struct Waits {
 #[derive(Debug)]
 pub(super) struct Sends {
     body: Body,
+    /// Where its next byte was found last, if it is complete.
+    place: Place,
     /// Position of the next byte.
     at: u64,
     /// Position behind the last byte; None: where it ends is not known yet.
     end: Option<u64>,
+}
+
+/// A piece of a stored body.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// By number.
+    piece: usize,
+    /// Position of its first byte in the body.
+    begin: u64,
 }
 
 /// Where the bytes of a body are.

@@ -11,7 +11,7 @@ use weir_cache::{
 };
 use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
 
-use super::{Body, Caching, Sends, Telling, fetch, status_text, wall_s};
+use super::{Body, Caching, Place, Sends, Telling, fetch, status_text, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::client::answer::Answers;
@@ -157,9 +157,9 @@ fn send_body(answers: &mut Answers, slot: ExchangeKey, from: From<'_>, at: u64, 
     if let (From::Stored(object), Some(end)) = (from, end)
         && end - at <= AT_ONCE_BYTES
     {
-        let mut at = at;
+        let (mut at, mut place) = (at, Place::default());
         while at < end {
-            let Some(piece) = piece_of(object, at, end) else { break };
+            let Some(piece) = piece_of(object, &mut place, at, end) else { break };
             at += piece.len() as u64;
             answers.answer_body(slot, piece, cx);
         }
@@ -169,23 +169,23 @@ fn send_body(answers: &mut Answers, slot: ExchangeKey, from: From<'_>, at: u64, 
         From::Fetched(id) => Body::Fetched(id),
         From::Stored(object) => Body::Stored(Arc::clone(object)),
     };
-    answers.conns.exchange_mut(slot).caching = Some(Caching::Sends(Box::new(Sends { body, at, end })));
+    answers.conns.exchange_mut(slot).caching =
+        Some(Caching::Sends(Box::new(Sends { body, place: Place::default(), at, end })));
     pump(answers, slot, cx);
 }
 
-/// What lies in one piece of a body from a position on, up to another.
-fn piece_of(object: &Object, at: u64, end: u64) -> Option<Piece<'_>> {
+/// What lies in one piece of a body from a position on, up to another; `place` is where it was found last, which only goes on.
+fn piece_of<'a>(object: &'a Object, place: &mut Place, at: u64, end: u64) -> Option<Piece<'a>> {
     if let Some(small) = object.small_body() {
         return Some(Piece::Borrowed(small.get(at as usize..end as usize)?));
     }
-    let mut begin = 0;
-    for piece in object.pieces() {
-        let behind = begin + piece.len() as u64;
+    while let Some(piece) = object.pieces().get(place.piece) {
+        let behind = place.begin + piece.len() as u64;
         if at < behind {
-            let last = (end.min(behind) - begin) as usize;
-            return Some(Piece::Kept(piece.slice((at - begin) as usize..last)));
+            let last = (end.min(behind) - place.begin) as usize;
+            return Some(Piece::Kept(piece.slice((at - place.begin) as usize..last)));
         }
-        begin = behind;
+        *place = Place { piece: place.piece + 1, begin: behind };
     }
     None
 }
@@ -204,10 +204,11 @@ pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
             return;
         }
         let Some(Caching::Sends(sends)) = &exchange.caching else { return };
+        let mut place = sends.place;
         let (at, end) = (sends.at, sends.end.unwrap_or(u64::MAX));
         let piece = match &sends.body {
             _ if at == end => None,
-            Body::Stored(object) => piece_of(object, at, end).map(Piece::into_bytes),
+            Body::Stored(object) => piece_of(object, &mut place, at, end).map(Piece::into_bytes),
             Body::Fetched(id) => {
                 // What has come so far.
                 let got = fetch::collected(&answers.conns, *id, at);
@@ -224,6 +225,7 @@ pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
         };
         if let Some(Caching::Sends(sends)) = &mut answers.conns.exchange_mut(slot).caching {
             sends.at += piece.len() as u64;
+            sends.place = place;
         }
         answers.answer_body(slot, Piece::Kept(piece), cx);
     }
