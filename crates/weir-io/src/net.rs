@@ -403,13 +403,15 @@ pub(crate) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Resul
     check_len(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
 }
 
-/// Sends one slice without waiting.
+/// Sends one slice without waiting. `ends`: [`shutdown_write`] follows at once, so that the last segment waits for it and has the end of the
+/// connection as well (MSG_MORE, send(2)).
 ///
 /// # Safety
 /// `start` must be readable for `len` bytes.
-pub(crate) unsafe fn send(fd: RawFd, start: *const u8, len: usize) -> io::Result<usize> {
+pub(crate) unsafe fn send(fd: RawFd, start: *const u8, len: usize, ends: bool) -> io::Result<usize> {
+    let more = if ends { libc::MSG_MORE } else { 0 };
     // SAFETY: the caller's promise.
-    check_len(unsafe { libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    check_len(unsafe { libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more) })
 }
 
 /// A count that a call returned, or its error.

@@ -203,7 +203,7 @@ impl Epoll {
             let (result, offered) = match outgoing.next() {
                 Next::Nothing => return self.finish_send(socket, Ok(()), into),
                 // SAFETY: the range is part of the payload, which stays in `sends`.
-                Next::One(start, len) => (unsafe { send(slot.fd, start, len) }, len),
+                Next::One(start, len) => (unsafe { send(slot.fd, start, len, false) }, len),
                 Next::Several => {
                     let count = outgoing.fill(&mut slices);
                     let offered = slices[..count].iter().map(|slice| slice.iov_len).sum();

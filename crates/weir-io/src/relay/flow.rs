@@ -221,30 +221,35 @@ impl Flow {
     /// Receives, and sends what came at once; what finds no room is held.
     fn copy(&mut self, source: &mut Side, sink: &mut Side, tools: &mut Tools) -> Result<(), Halt> {
         tools.scratch.resize(COPY_BYTES, 0);
-        tools.syscalls += 1;
-        // SAFETY: the range is the driver's own scratch.
-        let bytes = match unsafe { net::receive(source.fd, tools.scratch.as_mut_ptr(), COPY_BYTES) } {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                source.readable = false;
-                return Ok(());
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(Halt::SourceFailed(error)),
-        };
+        let bytes = receive(source, &mut tools.scratch, &mut tools.syscalls).map_err(Halt::SourceFailed)?;
+        let Some(mut bytes) = bytes else { return Ok(()) };
         self.came(bytes);
         self.streaming = bytes == COPY_BYTES;
-        // As the epoll driver does: an edge announces what comes later, but not an end that was announced already.
-        if bytes > 0 && bytes < COPY_BYTES && !source.stops_short {
-            source.readable = false;
+        let mut failure = None;
+        if bytes > 0 && bytes < COPY_BYTES {
+            if source.stops_short {
+                // What follows is the end, as a rule: known before the bytes are sent, it goes in the same segment.
+                match receive(source, &mut tools.scratch[bytes..], &mut tools.syscalls) {
+                    Ok(None) => {}
+                    Ok(Some(more)) => {
+                        self.came(more);
+                        bytes += more;
+                    }
+                    Err(error) => failure = Some(error),
+                }
+            } else {
+                // As the epoll driver does: an edge announces what comes later, but not an end that was announced already.
+                source.readable = false;
+            }
         }
-        let sent = send(sink, &tools.scratch[..bytes], &mut tools.syscalls).map_err(Halt::SinkFailed)?;
+        let ends = self.over && !self.last;
+        let sent = send(sink, &tools.scratch[..bytes], ends, &mut tools.syscalls).map_err(Halt::SinkFailed)?;
         self.moved += sent as u64;
         tools.copied += sent as u64;
         if sent < bytes {
             self.hold(&tools.scratch[sent..bytes]);
         }
-        Ok(())
+        failure.map_or(Ok(()), |error| Err(Halt::SourceFailed(error)))
     }
 
     /// Sends what waits.
@@ -254,7 +259,7 @@ impl Flow {
                 self.held = None;
                 return Ok(());
             };
-            let sent = send(sink, &buffer[held.offset..], &mut tools.syscalls)?;
+            let sent = send(sink, &buffer[held.offset..], false, &mut tools.syscalls)?;
             held.offset += sent;
             if held.offset == buffer.len() {
                 held.buffers.pop_front();
@@ -303,14 +308,29 @@ fn cannot_splice(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP | libc::ENOMEM))
 }
 
-/// Sends what there is room for.
-fn send(sink: &mut Side, bytes: &[u8], syscalls: &mut u64) -> io::Result<usize> {
+/// Receives what there is; None: nothing now. 0 bytes are the end.
+fn receive(source: &mut Side, room: &mut [u8], syscalls: &mut u64) -> io::Result<Option<usize>> {
+    *syscalls += 1;
+    // SAFETY: the range is exclusively borrowed.
+    match unsafe { net::receive(source.fd, room.as_mut_ptr(), room.len()) } {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            source.readable = false;
+            Ok(None)
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends what there is room for; `ends`: nothing follows but the end.
+fn send(sink: &mut Side, bytes: &[u8], ends: bool, syscalls: &mut u64) -> io::Result<usize> {
     if bytes.is_empty() {
         return Ok(0);
     }
     *syscalls += 1;
     // SAFETY: `bytes` is readable for its length.
-    match unsafe { net::send(sink.fd, bytes.as_ptr(), bytes.len()) } {
+    match unsafe { net::send(sink.fd, bytes.as_ptr(), bytes.len(), ends) } {
         Ok(sent) => {
             sink.writable = sent == bytes.len();
             Ok(sent)

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, RelayEnd, Relayed, Socket};
@@ -187,4 +188,45 @@ fn a_pipe_that_holds_little_is_not_used() {
         run(Options::default(), Some(Refusal { value, ..refusal }))
     });
     assert_eq!(stats.join().expect("bytes arrive").relay_spliced, 0);
+}
+
+/// Segments that a connection has received (TCP_INFO, tcp(7)).
+fn segments_in(stream: &TcpStream) -> u32 {
+    // SAFETY: all zeroes is a value of this type.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is writable for `len` bytes.
+    let result = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len)
+    };
+    assert_eq!(result, 0);
+    info.tcpi_segs_in
+}
+
+/// A short answer whose server closes at once reaches the client in one segment, with the end.
+#[test]
+fn the_end_goes_with_the_last_bytes() {
+    let mut bench = Bench::new(Options::default());
+    let [a, b] = bench.near;
+    bench.driver.relay(a, b);
+    // Nothing is there yet: from now on its sockets are waited for.
+    let mut completions = Vec::new();
+    bench.driver.turn(Some(0), &mut completions).expect("a turn");
+    let before = segments_in(&bench.far[0]);
+    bench.far[1].write_all(&[7; 8192]).expect("room");
+    bench.far[1].shutdown(std::net::Shutdown::Write).expect("a connection");
+    let mut got = Vec::new();
+    let mut reader = bench.far[0].try_clone().expect("a descriptor");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            reader.read_to_end(&mut got).expect("an end");
+            got
+        });
+        while !reader.is_finished() {
+            bench.driver.turn(Some(1000), &mut completions).expect("a turn");
+        }
+        assert_eq!(reader.join().expect("no panic"), [7; 8192]);
+    });
+    assert_eq!(segments_in(&bench.far[0]) - before, 1);
+    assert!(completions.is_empty(), "the other direction goes on: {completions:?}");
 }
