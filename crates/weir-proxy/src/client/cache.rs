@@ -9,7 +9,7 @@
 //!
 //! What is complete is stored a moment later, when nothing has come on its connection that nobody asked for (`PROOF_US`): with a server that
 //! is out of step an answer may be somebody else's, and a cache would give it to all. When a connection is doubted later, what it has
-//! brought since it was last known to be in step is withdrawn.
+//! brought is withdrawn.
 //!
 //! Invariants: each fetch has a connection of its own, and is in `by_name` while others may join it; who waits has a deadline of its
 //! own. Bounds: bytes as the store says, readers as there are clients, fetches as `queue` and connections bound requests.

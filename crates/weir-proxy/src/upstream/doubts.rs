@@ -64,11 +64,12 @@ pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &
     Ending { loss: Loss::Orderly, why: doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt) }
 }
 
-/// What a connection has brought since it last ran empty for long enough may be others' answers: it is stored for nobody any more, nor
-/// what of it waits to be stored.
+/// What a connection has brought may be others' answers: it is stored for nobody any more, nor what of it waits to be stored. All of it, also
+/// from before it last ran empty for what seemed long enough: a server that took longer for the answer that it still owed has been out of
+/// step since before.
 fn withdraw_stored(index: ConnKey, pool: &Pool, cx: &Context) {
     if let Some(store) = &cx.cache {
-        store.withdraw(mark_of(pool.conn_id(index, cx), pool.conns.at(index).rest.unrested_us));
+        store.withdraw(mark_of(pool.conn_id(index, cx), 0));
     }
 }
 

@@ -5,6 +5,8 @@
 //!
 //! When a bug's place has changed, its row in [`BUGS`] has to follow; the message says which.
 
+mod cache;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -354,6 +356,14 @@ const BUGS: &[Bug] = &[
     },
 ];
 
+/// All bugs.
+fn bugs() -> impl Iterator<Item = &'static Bug> {
+    BUGS.iter().chain(cache::BUGS)
+}
+
+/// Crates with a switch of their own. The others use that of weir-proxy.
+const SWITCHED: [&str; 2] = ["weir-proxy/", "weir-cache/"];
+
 const SWITCH: &str = "
 /// Bugs that are put back.
 pub mod mutants {
@@ -368,14 +378,15 @@ pub mod mutants {
 
 /// The text of a file with its bugs.
 fn mutate(file: &str, mut text: String) -> String {
-    for bug in BUGS.iter().filter(|bug| bug.file == file) {
+    for bug in bugs().filter(|bug| bug.file == file) {
         let places = text.matches(bug.right).count();
         assert_eq!(places, 1, "the place of the bug {} in {file} has changed: {:?}", bug.name, bug.right);
-        let path = if file.starts_with("weir-proxy/") { "crate" } else { "weir_proxy" };
+        let path = if SWITCHED.iter().any(|root| file.starts_with(root)) { "crate" } else { "weir_proxy" };
         let wrong = bug.wrong.replace('$', &format!("{path}::mutants::on(\"{}\")", bug.name));
         text = text.replacen(bug.right, &wrong, 1);
     }
-    if file == "weir-proxy/src/lib.rs" { text + SWITCH } else { text }
+    let is_root = |root: &&str| file.strip_prefix(*root) == Some("src/lib.rs");
+    if SWITCHED.iter().any(is_root) { text + SWITCH } else { text }
 }
 
 fn root() -> PathBuf {
@@ -481,13 +492,14 @@ fn finding(output: &Output) -> String {
 #[test]
 fn the_simulation_finds_each_bug() {
     let binary = build();
-    let tests: Vec<&str> = BUGS.iter().map(|bug| bug.found_by).collect();
+    let tests: Vec<&str> = bugs().map(|bug| bug.found_by).collect();
     let clean = run(&binary, "", &tests, 20);
     assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
     // A bug has one thread of the simulation: as many are looked for at a time as there are cores.
+    let all: Vec<&Bug> = bugs().collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let look = || {
-        while let Some(bug) = BUGS.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(bug) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
             let output = run(&binary, bug.name, &[bug.found_by], bug.seeds);
             match output.status.success() {
                 true => missed.lock().unwrap().push(bug.name),

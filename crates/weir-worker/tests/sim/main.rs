@@ -13,6 +13,7 @@
 
 mod book;
 mod bounds;
+mod cached;
 mod client;
 mod crowds;
 mod dials;
