@@ -267,8 +267,8 @@ pub(crate) struct ForwardArgs {
 /// `weir origin`.
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
-Answers /?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1, /echo, /sum, /page, and /__stats as JSON. \
-burn keeps the thread busy, block has it sleep, up to 10 s. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
+Answers /?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N, /echo, /sum, /page, and /__stats as JSON. \
+burn keeps the thread busy, block has it sleep, up to 10 s; private says so in Cache-Control, tag=N is the tag tN in Surrogate-Key. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
 {}
 Example:
   weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'

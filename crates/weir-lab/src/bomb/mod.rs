@@ -44,6 +44,8 @@ pub use limits::{check, processes, spread};
 pub use parts::run_parts;
 pub use record::{Line, Record};
 pub use report::html;
+#[cfg(test)]
+pub(crate) use requests::with_serial;
 pub use requests::{Mix, Preset, Request, Spelling};
 pub use schedule::Rate;
 pub(crate) use slice::pairs;

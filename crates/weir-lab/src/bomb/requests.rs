@@ -17,6 +17,9 @@ const SERIAL: &str = "{serial}";
 /// Its digits: three for the thread, nine for the request.
 const SERIAL_DIGITS: usize = 12;
 
+/// Most requests of a class: a draw is a number of 16 bits.
+const REQUESTS_MAX: usize = 1 << 16;
+
 /// Fields that are sent besides Host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preset {
@@ -88,7 +91,8 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub struct Mix {
     requests: Vec<Request>,
-    total: u64,
+    /// Of the weights up to and with each request: the last is that of all.
+    sums: Vec<u64>,
 }
 
 impl Request {
@@ -202,10 +206,20 @@ impl Mix {
     /// One or more requests.
     ///
     /// # Errors
-    /// There are none, or none has a weight.
+    /// There are none, or none has a weight, or there are more than [`REQUESTS_MAX`].
     pub fn new(requests: Vec<Request>) -> Result<Mix, String> {
-        let total = requests.iter().map(|request| u64::from(request.weight)).sum();
-        if total == 0 { Err("no request has a weight above 0".to_owned()) } else { Ok(Mix { requests, total }) }
+        if requests.len() > REQUESTS_MAX {
+            return Err(format!("{} requests; at most {REQUESTS_MAX} can be drawn from", requests.len()));
+        }
+        let sums = requests.iter().scan(0, |sum, request| {
+            *sum += u64::from(request.weight);
+            Some(*sum)
+        });
+        let sums: Vec<u64> = sums.collect();
+        match sums.last() {
+            None | Some(0) => Err("no request has a weight above 0".to_owned()),
+            Some(_) => Ok(Mix { requests, sums }),
+        }
     }
 
     /// Reads a file of requests: one JSON object a line, `{"path": "/a", "method": "PUT", "fields": [["A", "b"]],
@@ -236,13 +250,8 @@ impl Mix {
         if self.requests.len() == 1 {
             return 0;
         }
-        let mut left = random.next() % self.total;
-        let place = self.requests.iter().position(|request| {
-            let within = left < u64::from(request.weight);
-            left = left.saturating_sub(u64::from(request.weight));
-            within
-        });
-        place.unwrap_or(0) as u16
+        let drawn = random.next() % self.sums.last().copied().unwrap_or(1);
+        self.sums.partition_point(|sum| *sum <= drawn) as u16
     }
 }
 
@@ -295,6 +304,10 @@ mod tests {
         let mut random = Random::new(1);
         let firsts = (0..10_000).filter(|_| mix.draw(&mut random) == 0).count();
         assert!((7_300..7_700).contains(&firsts), "{firsts}");
+        let many = vec![mix.requests()[0].clone(); REQUESTS_MAX + 1];
+        assert!(Mix::new(many.clone()).is_err_and(|why| why.contains("at most 65536")));
+        let last = Mix::new(many[1..].to_vec()).unwrap();
+        assert!((0..1000).map(|_| last.draw(&mut random)).max() > Some(64_000), "all of them are drawn");
         assert_eq!(mix.requests()[1].name, "PUT /b");
         for wrong in ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"] {
             assert!(Mix::parse(wrong, "h", &Spelling::default()).is_err(), "{wrong}");

@@ -6,7 +6,7 @@
 //! | target | answer |
 //! |---|---|
 //! | `/` | three bytes, `ok\n`; the demo's page when a browser asks |
-//! | `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1` | what is asked for, any combination; unknown keys are ignored |
+//! | `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` | what is asked for, any combination; unknown keys are ignored |
 //! | `/echo` | the request as it came: request line, fields, empty line, decoded body (up to 16 MiB) |
 //! | `/sum` | length and FNV-1a of the request's decoded body, of any length |
 //! | `/page` | the demo's page |

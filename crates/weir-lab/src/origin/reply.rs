@@ -138,6 +138,12 @@ impl Answer {
             out.extend_from_slice(b"\r\n");
             self.write_framing(out, length);
         }
+        if self.wanted.private {
+            out.extend_from_slice(b"Cache-Control: private\r\n");
+        }
+        if let Some(tag) = self.wanted.tag {
+            out.extend_from_slice(format!("Surrogate-Key: t{tag}\r\n").as_bytes());
+        }
         if self.closes() {
             out.extend_from_slice(b"Connection: close\r\n");
         } else if self.http10 {
@@ -279,6 +285,19 @@ mod tests {
             assert_eq!(stream, None);
             assert!(!String::from_utf8(out).unwrap().contains("Content-Length"));
         }
+    }
+
+    #[test]
+    fn caches_are_told_what_was_asked_for() {
+        let head = |wanted| {
+            let mut out = Vec::new();
+            answer(wanted, Body::Ok).write(&mut out, b"");
+            String::from_utf8(out).unwrap()
+        };
+        let text = head(Wanted { private: true, tag: Some(7), ..Wanted::default() });
+        assert!(text.contains("\r\nCache-Control: private\r\nSurrogate-Key: t7\r\n"), "{text}");
+        let text = head(Wanted::default());
+        assert!(!text.contains("Cache-Control") && !text.contains("Surrogate-Key"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::units::time_us;
 
-/// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1` describes; any part may be missing.
+/// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
@@ -23,11 +23,26 @@ pub(super) struct Wanted {
     pub(super) chunked: bool,
     /// Close the connection after the reply.
     pub(super) close: bool,
+    /// Say that no cache may store it (`Cache-Control: private`).
+    pub(super) private: bool,
+    /// The number of its tag for caches (`Surrogate-Key: tN`); None: it has none.
+    pub(super) tag: Option<u64>,
 }
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { size: None, status: 200, delay_us: 0, burn_us: 0, block_us: 0, every: 1, chunked: false, close: false }
+        Wanted {
+            size: None,
+            status: 200,
+            delay_us: 0,
+            burn_us: 0,
+            block_us: 0,
+            every: 1,
+            chunked: false,
+            close: false,
+            private: false,
+            tag: None,
+        }
     }
 }
 
@@ -72,6 +87,8 @@ impl Wanted {
                 b"every" => wanted.every = number(value).filter(|every| *every > 0)?,
                 b"chunked" => wanted.chunked = flag(value)?,
                 b"close" => wanted.close = flag(value)?,
+                b"private" => wanted.private = flag(value)?,
+                b"tag" => wanted.tag = Some(number(value)?),
                 _ => {}
             }
         }
@@ -114,7 +131,8 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_unknown_ones_are_ignored() {
-        let query = b"size=5000000000&status=404&id=7&delay=20&burn=500us&block=25ms&every=3&chunked=1&close";
+        let query =
+            b"size=5000000000&status=404&id=7&delay=20&burn=500us&block=25ms&every=3&chunked=1&close&private&tag=12";
         let wanted = Wanted::from_query(query).unwrap();
         let expected = Wanted {
             size: Some(5_000_000_000),
@@ -125,6 +143,8 @@ mod tests {
             every: 3,
             chunked: true,
             close: true,
+            private: true,
+            tag: Some(12),
         };
         assert_eq!(wanted, expected);
         let costs: Vec<Cost> = (1..=4).map(|nth| wanted.cost_of(nth)).collect();
@@ -149,6 +169,8 @@ mod tests {
             "block=11s",
             "chunked=2",
             "close=yes",
+            "private=2",
+            "tag=shop",
         ] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }

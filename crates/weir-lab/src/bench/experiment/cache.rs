@@ -1,6 +1,6 @@
 //! The experiment `cache`: who stores answers, and what is asked of them besides hits.
 //!
-//! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs`.
+//! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs` and `run/cache_events.rs`.
 
 /// A program that stores answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,34 @@ pub(crate) enum Cacher {
 /// Bytes that a cache has for hits, MiB: more than all that is asked for.
 pub(crate) const ROOM_MIB: u32 = 256;
 
+/// What is done to a cache, besides asking for one stored answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum CacheLoad {
+    /// Clients that want the same at once.
+    Herd(Herd),
+    /// Clients that ask for more than it has room for.
+    Zipf(Zipf),
+    /// Hits by the clock, while much else is purged by its tag.
+    Purge(Purge),
+    /// By the clock, while the origin dies.
+    Stale(Stale),
+    /// By the clock, beside clients that read the same large answer slowly.
+    Slow(SlowReaders),
+}
+
+impl CacheLoad {
+    /// Client connections.
+    pub(crate) fn connections(self) -> u32 {
+        match self {
+            CacheLoad::Herd(herd) => herd.clients,
+            CacheLoad::Zipf(_) => Zipf::CONNECTIONS,
+            CacheLoad::Purge(_) => Purge::CONNECTIONS + Purge::LOOKERS,
+            CacheLoad::Stale(_) => Stale::CONNECTIONS,
+            CacheLoad::Slow(slow) => SlowReaders::CONNECTIONS + slow.readers,
+        }
+    }
+}
+
 /// Clients that want the same at once, which nobody has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Herd {
@@ -23,6 +51,60 @@ pub(crate) struct Herd {
     pub(crate) clients: u32,
     /// How long the origin takes for it, milliseconds.
     pub(crate) answer_ms: u32,
+    /// The origin says that it is for one client alone.
+    pub(crate) is_private: bool,
+}
+
+/// Answers with the same tag that are purged while others are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Purge {
+    /// Answers with that tag.
+    pub(crate) objects: u32,
+    /// Room of the cache, MiB: enough for all of them.
+    pub(crate) room_mib: u32,
+}
+
+impl Purge {
+    /// Client connections that ask for an answer with another tag.
+    pub(crate) const CONNECTIONS: u32 = 64;
+    /// Requests a second on these.
+    pub(crate) const RATE: u32 = 5000;
+    /// Connections on which is looked whether answers are old ones.
+    pub(crate) const LOOKERS: u32 = 2;
+}
+
+/// Answers that become stale every second, and an origin that dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stale {
+    /// Different answers.
+    pub(crate) keys: u32,
+    /// How long they are fresh, seconds.
+    pub(crate) lifetime_s: u32,
+}
+
+impl Stale {
+    /// Client connections.
+    pub(crate) const CONNECTIONS: u32 = 64;
+    /// Requests a second.
+    pub(crate) const RATE: u32 = 2000;
+}
+
+/// Clients that all read the same answer slowly, which nobody had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlowReaders {
+    /// How many.
+    pub(crate) readers: u32,
+    /// Length of the answer, bytes.
+    pub(crate) body: u32,
+    /// How long the origin takes for it, milliseconds.
+    pub(crate) answer_ms: u32,
+}
+
+impl SlowReaders {
+    /// Connections of the others, whose requests all reach the origin.
+    pub(crate) const CONNECTIONS: u32 = 64;
+    /// Requests a second of these.
+    pub(crate) const RATE: u32 = 1000;
 }
 
 /// Clients that ask for more than there is room for, some of it often.
@@ -47,12 +129,16 @@ impl Zipf {
         (1..=self.keys).map(move |rank| (f64::from(rank).powf(-self.alpha) * 1e7).round().max(1.0) as u32)
     }
 
+    /// How many bodies have room when nothing else takes a byte.
+    pub(crate) fn fit(self) -> usize {
+        ((u64::from(self.room_mib) << 20) / u64::from(self.body)) as usize
+    }
+
     /// The share of requests that a cache would answer which always has the most wanted ones, as many as fit without a byte besides
     /// bodies: nobody can do better in the long run. Percent.
     pub(crate) fn best_percent(self) -> f64 {
-        let fit = (u64::from(self.room_mib) << 20) / u64::from(self.body);
         let all: f64 = self.weights().map(f64::from).sum();
-        self.weights().take(fit as usize).map(f64::from).sum::<f64>() / all * 100.0
+        self.weights().take(self.fit()).map(f64::from).sum::<f64>() / all * 100.0
     }
 }
 

@@ -1,17 +1,21 @@
 //! The cells of the experiment `cache`, and the figures that have to be reached. Named by `catalogue.rs`.
 
-use super::cache::{Herd, Zipf};
+use super::cache::{CacheLoad, Herd, Purge, SlowReaders, Stale, Zipf};
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind};
 use super::metric::{Compared, Metric};
 use super::targets::{Bound, Target};
+use crate::units::grouped;
 
 /// Who answers from memory, and weir that asks the origin each time.
 pub(crate) const CACHES: &[&str] = &["nginx-cache", "varnish", "weir-cache", "weir"];
 /// Whoever stores.
 const STORES: &[&str] = &["nginx-cache", "varnish", "weir-cache"];
+/// Whoever can purge by a tag: nginx can't without modules of others.
+const PURGES: &[&str] = &["varnish", "weir-cache"];
 
 /// Ratios of tables.
 pub(crate) const RATIOS: &[Compared] = &[
+    ("rate / proxying", Metric::Rate, "weir"),
     ("CPU / nginx", Metric::Cpu, "nginx-cache"),
     ("CPU / Varnish", Metric::Cpu, "varnish"),
     ("CPU / proxying", Metric::Cpu, "weir"),
@@ -22,25 +26,48 @@ const fn against(title: &'static str, cell: &'static str, against: &'static str,
     Target { title, cell, metric: Metric::Cpu, subject: "weir-cache", against: Some(against), bound }
 }
 
+const fn own(title: &'static str, cell: &'static str, metric: Metric, bound: Bound) -> Target {
+    Target { title, cell, metric, subject: "weir-cache", against: None, bound }
+}
+
+use Bound::{AtLeast, AtMost};
+
 /// The figures that have to be reached.
 pub(crate) const TARGETS: &[Target] = &[
     against("CPU a hit of 16 B, 64 connections, against nginx", "hit-16", "nginx-cache", 0.5),
     against("CPU a hit of 16 B, 64 connections, against Varnish", "hit-16", "varnish", 0.35),
     against("CPU a hit of 16 B, 3,000 connections, against nginx", "hit-16-c3000", "nginx-cache", 0.5),
+    against("CPU a hit of 16 B, 3,000 connections, against Varnish", "hit-16-c3000", "varnish", 0.12),
     against("CPU a hit of 4 KB, 64 connections, against nginx", "hit-4k", "nginx-cache", 0.5),
+    against("CPU a hit of 4 KB, 64 connections, against Varnish", "hit-4k", "varnish", 0.35),
+    against("CPU a hit of 4 KB, 3,000 connections, against nginx", "hit-4k-c3000", "nginx-cache", 0.5),
+    against("CPU a hit of 4 KB, 3,000 connections, against Varnish", "hit-4k-c3000", "varnish", 0.12),
     Target {
-        title: "requests that reach the origin of 1,000 clients for one answer",
-        cell: "herd",
-        metric: Metric::Fetches,
+        title: "hits of 16 B a second, against proxying the same",
+        cell: "hit-16",
+        metric: Metric::Rate,
         subject: "weir-cache",
-        against: None,
-        bound: Bound::AtMost(1.0),
+        against: Some("weir"),
+        bound: AtLeast(1.5),
     },
+    own("requests that reach the origin of 1,000 clients for one answer", "herd", Metric::Fetches, AtMost(1.0)),
+    own("the same: p99 beyond what the origin takes, ms", "herd", Metric::BeyondOriginMs, AtMost(50.0)),
+    own("hits by Zipf's law, exponent 1.0, against LRU", "zipf-1.0", Metric::HitsOfLru, AtLeast(1.03)),
+    own("the same: memory taken, of the room", "zipf-1.0", Metric::TakenOfRoom, AtMost(1.15)),
+    own("hits by Zipf's law, exponent 0.8, against LRU", "zipf-0.8", Metric::HitsOfLru, AtLeast(1.03)),
+    own("purge of 1,000,000 answers by tag: the last is gone after, ms", "purge", Metric::GoneMs, AtMost(10.0)),
+    own("requests that fail while the origin is dead", "stale", Metric::Failures, AtMost(0.0)),
+    own("requests that reach the origin of 1,000 slow readers", "slow", Metric::Fetches, AtMost(1.0)),
 ];
 
-const HERD: Herd = Herd { clients: 1000, answer_ms: 500 };
+const HERD: Herd = Herd { clients: 1000, answer_ms: 500, is_private: false };
 /// A quarter of what is asked for has room.
-const ZIPF: Zipf = Zipf { keys: 16_000, body: 4096, room_mib: 16, alpha: 1.0 };
+const ZIPF: Zipf = Zipf { keys: 64_000, body: 4096, room_mib: 64, alpha: 1.0 };
+const PURGE: Purge = Purge { objects: 1_000_000, room_mib: 2048 };
+/// Quickly stored.
+const PURGE_QUICK: Purge = Purge { objects: 100_000, room_mib: 256 };
+const STALE: Stale = Stale { keys: 100, lifetime_s: 1 };
+const SLOW: SlowReaders = SlowReaders { readers: 1000, body: 1 << 20, answer_ms: 300 };
 
 /// All of them.
 pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
@@ -58,12 +85,26 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
         cells.push(hit("hit-64k", "one stored answer of 64 KB, 64 connections", 64, 64 << 10));
         cells.push(hit("hit-1m", "one stored answer of 1 MB, 64 connections", 64, 1 << 20));
     }
-    let own = |name: &str, title: &str, load| Cell::new(name, title, load, STORES).from(Origin::None);
-    cells.push(own("herd", "1,000 clients at once for what nobody has; the origin takes 500 ms", Load::Herd(HERD)));
-    let title = "16,000 answers of 4 KB by Zipf's law, room for a quarter, exponent";
-    cells.push(own("zipf-1.0", &format!("{title} 1.0"), Load::Zipf(ZIPF)));
+    let own = |name: &str, title: &str, load| Cell::new(name, title, Load::Cache(load), STORES).from(Origin::None);
+    cells.push(own(
+        "herd",
+        "1,000 clients at once for what nobody has; the origin takes 500 ms",
+        CacheLoad::Herd(HERD),
+    ));
+    let private = CacheLoad::Herd(Herd { is_private: true, ..HERD });
+    cells.push(own("herd-private", "the same, and the origin says that each answer is for one client alone", private));
+    let title = "64,000 answers of 4 KB by Zipf's law, room for a quarter, exponent";
+    cells.push(own("zipf-1.0", &format!("{title} 1.0"), CacheLoad::Zipf(ZIPF)));
     if !axes.quick {
-        cells.push(own("zipf-0.8", &format!("{title} 0.8"), Load::Zipf(Zipf { alpha: 0.8, ..ZIPF })));
+        cells.push(own("zipf-0.8", &format!("{title} 0.8"), CacheLoad::Zipf(Zipf { alpha: 0.8, ..ZIPF })));
     }
+    let purge = if axes.quick { PURGE_QUICK } else { PURGE };
+    let title =
+        format!("{} answers purged by their tag, beside 5,000 hits a second", grouped(u64::from(purge.objects)));
+    cells.push(Cell::new("purge", &title, Load::Cache(CacheLoad::Purge(purge)), PURGES).from(Origin::None));
+    let title = "100 answers that are fresh for a second, 2,000 requests a second, and the origin dies in the middle";
+    cells.push(own("stale", title, CacheLoad::Stale(STALE)));
+    let title = "1,000 clients read 1 MB slowly that nobody had, beside 1,000 requests a second that go to the origin";
+    cells.push(own("slow", title, CacheLoad::Slow(SLOW)));
     cells
 }

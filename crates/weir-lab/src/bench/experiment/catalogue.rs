@@ -267,7 +267,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "cache",
-        title: "what a stored answer costs, how many requests reach the origin, and what is kept when there is no room for all",
+        title: "what a stored answer costs, how many requests reach the origin, what is kept when there is no room for all, and what purges, dead origins and slow readers do",
         cells: cache_cells::cells,
         rounds: 5,
         seconds: 6,
@@ -418,7 +418,7 @@ pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Comp
     match load {
         Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
         Load::Stalled(_) => STALLED,
-        Load::Herd(_) | Load::Zipf(_) => &[],
+        Load::Cache(_) => &[],
         Load::Pep(pep) => pep_cells::compared(pep),
         Load::Wan(Wan { object: Object::Large, .. }) => wan_cells::LARGE,
         Load::Wan(Wan { object: Object::Small, .. }) => wan_cells::SMALL,

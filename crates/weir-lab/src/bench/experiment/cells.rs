@@ -2,7 +2,7 @@
 //! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
 use super::block::{self, Attack};
-use super::cache::{Herd, Zipf};
+use super::cache::CacheLoad;
 use super::even::{self, Ladder};
 use super::failover::{self, Fault};
 use super::handshakes;
@@ -133,10 +133,8 @@ pub(crate) enum Load {
     Taken,
     /// Clients that connect while a configuration is taken into force, again and again.
     Reload,
-    /// Clients that want the same of a cache at once.
-    Herd(Herd),
-    /// Clients that ask a cache for more than it has room for.
-    Zipf(Zipf),
+    /// Of a cache, which starts anew in each run.
+    Cache(CacheLoad),
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -171,8 +169,7 @@ impl Load {
             Load::BanMemory => 0,
             Load::Wan(wan) => wan.clients(),
             Load::Pep(pep) => pep.connections(),
-            Load::Herd(herd) => herd.clients,
-            Load::Zipf(_) => Zipf::CONNECTIONS,
+            Load::Cache(load) => load.connections(),
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -191,8 +188,7 @@ impl Load {
                 | Load::Ladder(_)
                 | Load::Taken
                 | Load::Reload
-                | Load::Herd(_)
-                | Load::Zipf(_)
+                | Load::Cache(_)
         );
         own || self == Load::Handshakes
             || self.is_of_bans()

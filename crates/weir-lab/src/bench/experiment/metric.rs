@@ -35,6 +35,16 @@ pub(crate) enum Metric {
     Upstream,
     /// Requests that the origin got behind a cache.
     Fetches,
+    /// 99th percentile of latency beyond what the origin takes, milliseconds.
+    BeyondOriginMs,
+    /// Hits of a cache as a multiple of those of one that forgets what was asked for longest ago.
+    HitsOfLru,
+    /// What a cache has taken, of what it was told that it has.
+    TakenOfRoom,
+    /// From the order of a purge to the last old answer that a client got, milliseconds.
+    GoneMs,
+    /// Requests that failed.
+    Failures,
     /// What an attacker's attempt costs the proxy's core, microseconds.
     AttemptCpu,
     /// Users' 99th percentile beside attackers as a multiple of that without them.

@@ -22,6 +22,7 @@ pub(super) mod handshakes;
 pub(super) mod http2;
 pub(super) mod keepalive;
 mod keepalive_cells;
+pub(super) mod lru;
 pub(super) mod metric;
 pub(super) mod pep;
 pub(super) mod pep_cells;

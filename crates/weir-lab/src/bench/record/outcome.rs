@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{Errors, Latency};
 use super::bans::{Held, Recovery};
 use super::block::Blocked;
-use super::cache::Cached;
+use super::cache::{Cached, Halves, Purged};
 use super::even::{Laddered, Reloads, Taken, most_to_least};
 use super::failover::Failover;
 use super::histogram::Histogram;
@@ -113,6 +113,12 @@ pub(crate) struct Special {
     /// What came of answers that a cache did not have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cached: Option<Cached>,
+    /// What a purge did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) purged: Option<Purged>,
+    /// What clients of a cache saw before and after something happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) halves: Option<Halves>,
     /// What somebody took of a core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
@@ -164,7 +170,14 @@ impl Record {
             Metric::IdleBytes => self.bytes_per_connection,
             Metric::MemoryMb => self.memory_bytes / 1e6,
             Metric::Upstream => self.upstream_connections as f64,
-            Metric::Fetches => self.special.cached.map_or(f64::NAN, |cached| cached.fetches as f64),
+            Metric::Fetches => self.of_cache(|cached| cached.fetches as f64),
+            Metric::BeyondOriginMs => {
+                self.of_cache(|cached| self.latency_us(|latency| latency.p99_us) / 1e3 - f64::from(cached.origin_ms))
+            }
+            Metric::HitsOfLru => self.of_cache(|cached| cached.hit_percent() / cached.lru_percent),
+            Metric::TakenOfRoom => self.of_cache(Cached::taken_of_room),
+            Metric::GoneMs => self.special.purged.map_or(f64::NAN, |purged| purged.gone_us as f64 / 1e3),
+            Metric::Failures => self.errors.values().sum::<u64>() as f64,
             Metric::AttemptCpu => self.of_attack(Blocked::attempt_us),
             Metric::UsersP99 => {
                 self.of_attack(|blocked| self.latency_us(|latency| latency.p99_us) / blocked.alone.p99_us as f64)
@@ -185,6 +198,10 @@ impl Record {
 
     fn of_router(&self, read: impl Fn(&Passed) -> f64) -> f64 {
         self.special.pep.as_ref().map_or(f64::NAN, read)
+    }
+
+    fn of_cache(&self, read: impl Fn(&Cached) -> f64) -> f64 {
+        self.special.cached.as_ref().map_or(f64::NAN, read)
     }
 
     fn of_ladder(&self, read: impl Fn(&Laddered) -> f64) -> f64 {

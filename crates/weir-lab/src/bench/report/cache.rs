@@ -3,75 +3,176 @@
 //! Called by `figures.rs` and `progress.rs`.
 
 use super::numbers::{ms, number};
+use crate::bench::experiment::cache::CacheLoad;
 use crate::bench::experiment::cells::Load;
-use crate::bench::record::cache::Cached;
+use crate::bench::experiment::metric::Metric;
+use crate::bench::record::cache::{Cached, Halves, Purged};
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
 /// What is said behind the usual method.
 pub(super) const METHOD: &str = "
-Caches. All get answers that say nothing of their lifetime and are told that it is an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile, and a manager that deletes 10,000 files at a time, each 50 ms, else it keeps far more than it may; what it has in files is not in its PSS. Varnish: `-s malloc`, no
+Caches. All get answers that say nothing of their lifetime and are told that it is an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile, and a manager that deletes 10,000 files at a time, each 50 ms. Varnish: `-s malloc`, no
 grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them by; its child process counts, too. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`. `weir` is weir without a cache: what a hit saves. The one answer is
-stored before anything counts. In `herd` the programs start anew, 1,000 clients ask for the same at once, and the origin writes down what it gets; in `zipf` they start anew with room for a quarter of the bodies, as much is asked
-before the counted time as in it, and hits are those of the clients' requests that the origin did not get. `best` is the share of a cache that always has the most wanted ones and needs no byte besides bodies. weir's own
-origin stands behind both.
+stored before anything counts. In all other cells the programs start anew, weir's own origin behind them. In `herd` 1,000 clients ask for the same at once, and the origin writes down what it gets; in `herd-private` it says `private`, and weir may have as many
+connections to it as there are clients, for the others have no limit. In `zipf` there is room for a quarter of the bodies, as much is asked before the counted time as in it, and hits are those of the clients' requests that the origin did not get. `best` is the share of a cache
+that always has the most wanted ones, `LRU` that of one that forgets what was asked for longest ago, computed for as many requests drawn by the same law; neither needs a byte besides bodies. `taken / room` is memory above that at the start, and files in memory, by what the
+cache was told that it has: nginx's manager looks after its room every 10 s only as long as there was enough at its last look, so that in a run of seconds it keeps nearly all, and its hits mean nothing.
+In `purge` the answers are stored, the first half of the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one of them after the other; an old one is
+known by its Age. `gone` is from the order to the last old one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale` answers are fresh for a second, and stale ones may be served while they are fetched, or the origin fails
+(`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In `slow` other clients' requests, which nobody may store, go to the origin all the while; `whole` is how long somebody who reads at once waits for what the slow ones read, of which the origin takes 300 ms.
 ";
 
 /// Columns behind the usual ones of a load.
 pub(super) fn columns(load: Load) -> &'static [&'static str] {
+    let Load::Cache(load) = load else { return &[] };
     match load {
-        Load::Herd(_) => &["requests at the origin"],
-        Load::Zipf(_) => &["requests at the origin", "hits", "best", "PSS / room"],
-        _ => &[],
+        CacheLoad::Herd(_) => &["requests at the origin", "p99 beyond the origin, ms"],
+        CacheLoad::Zipf(_) => &["requests at the origin", "hits", "best", "LRU", "hits / LRU", "taken / room"],
+        CacheLoad::Purge(_) => &[
+            "gone after, ms",
+            "order, ms",
+            "old afterwards",
+            "looks",
+            "memory, MiB",
+            "hits /s before",
+            "meanwhile",
+            "p99 before, ms",
+            "meanwhile",
+            "max meanwhile",
+        ],
+        CacheLoad::Stale(_) => {
+            &["requests at the origin", "failed before", "failed after", "p99 before, ms", "p99 after", "max after"]
+        }
+        CacheLoad::Slow(_) => {
+            &["requests at the origin for it", "whole after, ms", "p99 before, ms", "p99 meanwhile", "max meanwhile"]
+        }
     }
 }
 
 /// Their figures.
 pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
-    let of = |read: fn(&Record, Cached) -> f64| {
-        middle(own, &|record: &Record| record.special.cached.map_or(f64::NAN, |cached| read(record, cached)))
+    let Load::Cache(load) = load else { return Vec::new() };
+    let figure = |metric| middle(own, &|record: &Record| record.figure(metric));
+    let cached = |read: fn(&Cached) -> f64| {
+        middle(own, &|record: &Record| record.special.cached.as_ref().map_or(f64::NAN, read))
     };
-    let fetches = number(of(|_, cached| cached.fetches as f64), 0);
+    let half = |read: fn(&Halves) -> f64| {
+        middle(own, &|record: &Record| record.special.halves.as_ref().map_or(f64::NAN, read))
+    };
+    let fetches = number(figure(Metric::Fetches), 0);
+    let before_ms = ms(half(|halves| halves.before.p99_us as f64));
+    let after_ms = ms(half(|halves| halves.after.p99_us as f64));
+    let longest_ms = ms(half(|halves| halves.after.max_us as f64));
     match load {
-        Load::Herd(_) => vec![fetches],
-        Load::Zipf(_) => vec![
+        CacheLoad::Herd(_) => vec![fetches, number(figure(Metric::BeyondOriginMs), 1)],
+        CacheLoad::Zipf(_) => vec![
             fetches,
-            format!("{} %", number(of(|_, cached| cached.hit_percent()), 1)),
-            format!("{} %", number(of(|_, cached| cached.best_percent), 1)),
-            number(of(|record, cached| record.pss_bytes as f64 / cached.room_bytes as f64), 2),
+            format!("{} %", number(cached(Cached::hit_percent), 1)),
+            format!("{} %", number(cached(|cached| cached.best_percent), 1)),
+            format!("{} %", number(cached(|cached| cached.lru_percent), 1)),
+            number(figure(Metric::HitsOfLru), 3),
+            number(figure(Metric::TakenOfRoom), 2),
         ],
-        _ => Vec::new(),
+        CacheLoad::Purge(_) => {
+            let purged = |read: fn(&Purged) -> u64| {
+                middle(own, &|record: &Record| record.special.purged.as_ref().map_or(f64::NAN, |its| read(its) as f64))
+            };
+            vec![
+                ms(purged(|its| its.gone_us)),
+                ms(purged(|its| its.order_us)),
+                number(purged(|its| its.old_after), 0),
+                number(purged(|its| its.looks), 0),
+                number(purged(|its| its.taken_bytes) / 1_048_576.0, 0),
+                number(half(|halves| halves.before.rate), 0),
+                number(half(|halves| halves.after.rate), 0),
+                before_ms,
+                after_ms,
+                longest_ms,
+            ]
+        }
+        CacheLoad::Stale(_) => {
+            let failed = [half(|halves| halves.before.failed as f64), half(|halves| halves.after.failed as f64)];
+            let [before, after] = failed.map(|failed| number(failed, 0));
+            vec![fetches, before, after, before_ms, after_ms, longest_ms]
+        }
+        CacheLoad::Slow(_) => {
+            vec![fetches, ms(cached(|cached| cached.whole_us as f64)), before_ms, after_ms, longest_ms]
+        }
     }
 }
 
 /// For somebody who waits.
-pub(super) fn progress(record: &Record) -> String {
-    let Some(cached) = record.special.cached else { return String::new() };
+pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
     let errors: u64 = record.errors.values().sum();
-    format!(
-        "{:>6} of {} requests reached the origin ({:.1} % hits), p99 {} ms, {errors} errors",
-        cached.fetches,
-        cached.requests,
-        cached.hit_percent(),
-        ms(record.latency_us(|latency| latency.p99_us)),
-    )
+    let (cached, halves) = (record.special.cached.unwrap_or_default(), record.special.halves.unwrap_or_default());
+    let p99 = format!("p99 {} ms, then {} ms", ms(halves.before.p99_us as f64), ms(halves.after.p99_us as f64));
+    let fetches = cached.fetches;
+    match load {
+        CacheLoad::Herd(_) | CacheLoad::Zipf(_) => format!(
+            "{fetches:>6} of {} requests reached the origin ({:.1} % hits), p99 {} ms, {errors} errors",
+            cached.requests,
+            cached.hit_percent(),
+            ms(record.latency_us(|latency| latency.p99_us)),
+        ),
+        CacheLoad::Purge(_) => {
+            let purged = record.special.purged.unwrap_or_default();
+            let gone = ms(purged.gone_us as f64);
+            format!("gone after {gone} ms, by {} looks; {p99}, {errors} errors", purged.looks)
+        }
+        CacheLoad::Stale(_) => {
+            format!("{} failed, then {} without the origin; {p99}", halves.before.failed, halves.after.failed)
+        }
+        CacheLoad::Slow(_) => {
+            let whole = ms(cached.whole_us as f64);
+            format!("{fetches} requests reached the origin for it, whole after {whole} ms; {p99}, {errors} errors")
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::experiment::cache::Zipf;
+    use crate::bench::experiment::cache::{Herd, Purge, SlowReaders, Stale, Zipf};
     use crate::bench::record::outcome::Special;
+
+    fn special() -> Special {
+        let cached = Cached {
+            fetches: 250,
+            requests: 1000,
+            room_bytes: 1 << 20,
+            taken_bytes: 2 << 20,
+            best_percent: 80.0,
+            lru_percent: 70.0,
+            ..Cached::default()
+        };
+        Special { cached: Some(cached), halves: Some(Halves::default()), ..Special::default() }
+    }
 
     #[test]
     fn a_row_has_a_figure_for_each_column() {
-        let cached = Cached { fetches: 250, requests: 1000, room_bytes: 1 << 20, best_percent: 80.0 };
-        let special = Special { cached: Some(cached), ..Special::default() };
-        let record = Record { pss_bytes: 2 << 20, special, ..Record::default() };
-        let load = Load::Zipf(Zipf { keys: 1, body: 1, room_mib: 1, alpha: 1.0 });
-        let row = row(load, &[&record]);
-        assert_eq!(row, ["250", "75.0 %", "80.0 %", "2.00"]);
-        assert_eq!(row.len(), columns(load).len());
-        assert!(progress(&record).contains("250 of 1000 requests reached the origin (75.0 % hits)"));
+        let record = Record { special: special(), ..Record::default() };
+        let zipf = CacheLoad::Zipf(Zipf { keys: 1, body: 1, room_mib: 1, alpha: 1.0 });
+        assert_eq!(row(Load::Cache(zipf), &[&record]), ["250", "75.0 %", "80.0 %", "70.0 %", "1.071", "2.00"]);
+        assert!(progress(zipf, &record).contains("250 of 1000 requests reached the origin (75.0 % hits)"));
+        let all = [
+            zipf,
+            CacheLoad::Herd(Herd { clients: 1, answer_ms: 1, is_private: false }),
+            CacheLoad::Purge(Purge { objects: 1, room_mib: 1 }),
+            CacheLoad::Stale(Stale { keys: 1, lifetime_s: 1 }),
+            CacheLoad::Slow(SlowReaders { readers: 1, body: 1, answer_ms: 1 }),
+        ];
+        for load in all {
+            assert_eq!(row(Load::Cache(load), &[&record]).len(), columns(Load::Cache(load)).len(), "{load:?}");
+        }
+        assert_eq!((row(Load::Stall, &[&record]).len(), columns(Load::Stall).len()), (0, 0));
+    }
+
+    #[test]
+    fn what_happened_is_told_while_it_runs() {
+        let purged = Purged { gone_us: 1500, looks: 70, ..Purged::default() };
+        let record = Record { special: Special { purged: Some(purged), ..special() }, ..Record::default() };
+        let line = progress(CacheLoad::Purge(Purge { objects: 1, room_mib: 1 }), &record);
+        assert!(line.starts_with("gone after 1.5") && line.contains("by 70 looks"), "{line}");
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Pep(_) => format!("{name:<20} {}", pep::progress(record)),
         Load::Wan(link) => format!("{name:<14} {}", wan::progress(link, record)),
         Load::Ladder(_) => format!("{name:<16} {}", even::ladder_progress(record)),
-        Load::Herd(_) | Load::Zipf(_) => format!("{name:<11} {}", cache::progress(record)),
+        Load::Cache(load) => format!("{name:<11} {}", cache::progress(load, record)),
         Load::Taken => format!("{name:<16} {}", even::taken_progress(record)),
         Load::Reload => format!("{name:<16} {}", even::reload_progress(record)),
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),

@@ -7,35 +7,67 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use super::cache_settings;
+use super::cache_settings::{self, Wishes};
 use super::get::get;
 use super::load::{Bound, Readings, pause, read_bomb};
 use super::ports::free_address;
-use super::process::{self, bound_command};
+use super::process::{self, bound_command, own_bytes};
 use super::stage::{Running, Stage, start_origin};
 use crate::bench::experiment::cache::{Herd, ROOM_MIB, Zipf};
 use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::experiment::lru;
 use crate::bench::record::cache::Cached;
 use crate::bench::record::outcome::Record;
 
+/// A cache that has just been started.
+pub(super) struct Fresh {
+    pub(super) running: Running,
+    /// How it is set.
+    text: String,
+    /// What its processes had then, bytes.
+    begin_bytes: u64,
+}
+
+impl Fresh {
+    /// In front of these servers; weir answers questions at `admin`.
+    pub(super) fn start(
+        stage: &Stage,
+        contender: Contender,
+        to: SocketAddr,
+        (wishes, admin): (Wishes, Option<&Path>),
+    ) -> io::Result<Fresh> {
+        let What::Caching(cacher) = contender.what else {
+            return Err(io::Error::other(format!("{} stores nothing", contender.name)));
+        };
+        let (listen, place) = (free_address()?, (stage.directory(), stage.cores(), stage.descriptors()));
+        let text = cache_settings::text(cacher, place, (listen, &[to]), wishes)?;
+        let running = stage.start_looked_at(contender, listen, &text, admin)?;
+        let begin_bytes = own_bytes(&running.pids());
+        Ok(Fresh { running, text, begin_bytes })
+    }
+
+    /// What it has taken since then: memory, and files in memory. Bytes.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        let memory = own_bytes(&self.running.pids()).saturating_sub(self.begin_bytes);
+        memory + cache_settings::file_bytes(&self.text)
+    }
+}
+
 /// An origin of its own, and a cache in front of it.
-fn start_both(
+pub(super) fn start_both(
     stage: &Stage,
     contender: Contender,
     more: &[&str],
-    room: (u32, u32),
-) -> io::Result<(Running, SocketAddr)> {
-    let What::Caching(cacher) = contender.what else {
-        return Err(io::Error::other(format!("{} stores nothing", contender.name)));
-    };
+    wishes: (Wishes, Option<&Path>),
+) -> io::Result<(Fresh, SocketAddr)> {
     let address = free_address()?;
     let mut origin = start_origin(stage.weir(), address, stage.cores(), more, &stage.scratch("cached.log"))?;
     origin.await_listening(address)?;
-    let (listen, place) = (free_address()?, (stage.directory(), stage.cores(), stage.descriptors()));
-    let text = cache_settings::text(cacher, place, (listen, &[address]), room)?;
-    Ok((stage.start_with(contender, listen, &text)?.before((origin, address)), address))
+    let fresh = Fresh::start(stage, contender, address, wishes)?;
+    Ok((Fresh { running: fresh.running.before((origin, address)), ..fresh }, address))
 }
 
 /// One run: all clients want the same at once.
@@ -43,14 +75,16 @@ fn start_both(
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
 pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Result<(Running, Record)> {
+    let Herd { clients, answer_ms, is_private } = herd;
     let log = stage.scratch("herd.requests");
     // What an earlier run left.
     let _ = fs::remove_file(&log);
-    let (running, _) = start_both(stage, contender, &["--log", &log.to_string_lossy()], (ROOM_MIB, herd.clients))?;
+    let wishes = Wishes { is_private, ..Wishes::plain(ROOM_MIB, clients) };
+    let (Fresh { running, .. }, _) = start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
     let out = stage.scratch("bomb.jsonl");
-    let target = format!("http://{}/?size=4096&delay={}", running.address(), herd.answer_ms);
+    let private = if is_private { "&private=1" } else { "" };
+    let target = format!("http://{}/?size=4096&delay={answer_ms}{private}", running.address());
     let mut command = bound_command(stage.weir());
-    let clients = herd.clients;
     command.args(["bomb", &target, "--timeout", "30s", "--late", "30s"]);
     command.args([format!("-c{clients}"), format!("-n{clients}")]).arg("--out").arg(&out);
     let before = Readings::take(stage, &running);
@@ -58,9 +92,18 @@ pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Resul
     let mut record = before.finish();
     record.special.generator = process::command_line(&process::words(&command));
     read_bomb(&mut record, &fs::read_to_string(&out)?)?;
-    let fetches = fs::read_to_string(&log)?.lines().filter(|line| line.contains("delay=")).count() as u64;
-    record.special.cached = Some(Cached { fetches, requests: record.requests, ..Cached::default() });
+    let fetches = logged(&log, "delay=")?;
+    record.special.cached =
+        Some(Cached { fetches, requests: record.requests, origin_ms: answer_ms, ..Cached::default() });
     Ok((running, record))
+}
+
+/// How many requests with this in their first line an origin has written down.
+///
+/// # Errors
+/// It has not written anything.
+pub(super) fn logged(log: &Path, within: &str) -> io::Result<u64> {
+    Ok(fs::read_to_string(log)?.lines().filter(|line| line.contains(within)).count() as u64)
 }
 
 /// One run: more is asked for than there is room for.
@@ -68,7 +111,8 @@ pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Resul
 /// # Errors
 /// As [`herd`].
 pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32) -> io::Result<(Running, Record)> {
-    let (running, origin) = start_both(stage, contender, &[], (zipf.room_mib, Zipf::CONNECTIONS))?;
+    let wishes = Wishes::plain(zipf.room_mib, Zipf::CONNECTIONS);
+    let (fresh, origin) = start_both(stage, contender, &[], (wishes, None))?;
     let (requests, out) = (stage.scratch("zipf.requests"), stage.scratch("bomb.jsonl"));
     let mut text = String::new();
     for (key, weight) in zipf.weights().enumerate() {
@@ -76,13 +120,13 @@ pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32
     }
     fs::write(&requests, text)?;
     let mut command = bound_command(stage.weir());
-    command.args(["bomb", &format!("http://{}/", running.address()), "--timeout", "10s", "--late", "10s"]);
+    command.args(["bomb", &format!("http://{}/", fresh.running.address()), "--timeout", "10s", "--late", "10s"]);
     command.args([format!("-c{}", Zipf::CONNECTIONS), format!("-d{seconds}s"), format!("--warm-up={seconds}s")]);
     command.arg("--requests-file").arg(&requests).arg("--out").arg(&out);
     let mut bomb = Bound::start(&mut command)?;
     let half = Duration::from_secs(u64::from(seconds));
     pause(half)?;
-    let (before, earlier) = (Readings::take(stage, &running), fetched(origin)?);
+    let (before, earlier) = (Readings::take(stage, &fresh.running), fetched(origin)?);
     pause(half)?;
     let mut record = before.finish();
     // The later look is itself a request.
@@ -94,9 +138,13 @@ pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32
         fetches,
         requests: record.requests,
         room_bytes: u64::from(zipf.room_mib) << 20,
+        taken_bytes: fresh.taken_bytes(),
         best_percent: zipf.best_percent(),
+        // As much is asked for before the counted time as in it.
+        lru_percent: lru::hit_percent(zipf, (record.requests, record.requests)),
+        ..Cached::default()
     });
-    Ok((running, record))
+    Ok((fresh.running, record))
 }
 
 /// Requests that weir's origin has had.

@@ -7,22 +7,59 @@ use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::settings;
 use crate::bench::experiment::cache::Cacher;
-use crate::bench::experiment::contenders::WEIR;
+use crate::bench::experiment::contenders::{WEIR, WeirSettings};
 
 /// Where a file system in memory is.
 const MEMORY: &str = "/dev/shm";
 /// Threads of Varnish that wait for work, and most of them, in each of its pools: a request that is being answered has one.
 const VARNISH_THREADS: (u32, u32) = (200, 3000);
+/// What stands before the directory in nginx's file.
+const PATH: &str = "proxy_cache_path ";
+/// What nginx serves stale answers upon, and does meanwhile.
+const NGINX_STALE: &str =
+    "            proxy_cache_use_stale error timeout updating http_500 http_502 http_503 http_504;
+            proxy_cache_background_update on;
+";
+/// How Varnish is told to purge by a tag: it has no other way by HTTP than the one that its file gives it.
+const VARNISH_BAN: &str = "    if (req.method == \"BAN\") {
+        ban(\"obj.http.Surrogate-Key == \" + req.http.X-Tag);
+        return (synth(200, \"Banned\"));
+    }
+";
 /// What stands before the room in Varnish's file, for whoever starts it: it is told so on its command line.
 const ROOM: &str = "# room in MiB: ";
 
-/// The settings of a cache with so much room, for so many clients, in front of these servers.
+/// What a load wants of a cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wishes {
+    /// Room, MiB.
+    pub(super) room_mib: u32,
+    /// Clients that may ask at the same time.
+    pub(super) clients: u32,
+    /// How long answers are fresh that say nothing of it, seconds.
+    pub(super) lifetime_s: u32,
+    /// Stale ones are served for an hour while the origin fails, and while they are fetched anew.
+    pub(super) serves_stale: bool,
+    /// Answers are found by the tags in their `Surrogate-Key`.
+    pub(super) has_tags: bool,
+    /// Each client may wait for an answer of the origin that is for him alone, all at the same time.
+    pub(super) is_private: bool,
+}
+
+impl Wishes {
+    /// For hits.
+    pub(super) const fn plain(room_mib: u32, clients: u32) -> Wishes {
+        Wishes { room_mib, clients, lifetime_s: 3600, serves_stale: false, has_tags: false, is_private: false }
+    }
+}
+
+/// The settings of a cache in front of these servers.
 ///
 /// # Errors
 /// There is no place for what it stores.
@@ -30,13 +67,31 @@ pub(super) fn text(
     cacher: Cacher,
     (directory, cores, descriptors): (&Path, usize, u64),
     (listen, to): (SocketAddr, &[SocketAddr]),
-    (room_mib, clients): (u32, u32),
+    wishes: Wishes,
 ) -> io::Result<String> {
     Ok(match cacher {
-        Cacher::Nginx => nginx((directory, &fresh_directory()?), listen, to, (cores as u64, descriptors), room_mib),
-        Cacher::Varnish => varnish(to[0], room_mib),
-        Cacher::Weir => weir(listen, to[0], cores, (room_mib, clients)),
+        Cacher::Nginx => nginx((directory, &fresh_directory()?), listen, to, (cores as u64, descriptors), wishes),
+        Cacher::Varnish => varnish(to[0], wishes),
+        Cacher::Weir => weir(listen, to[0], cores, wishes),
     })
+}
+
+/// Bytes of the files in which nginx stores by these settings; 0: they are not nginx's.
+pub(super) fn file_bytes(text: &str) -> u64 {
+    let path = text.split(PATH).nth(1).and_then(|rest| rest.split(' ').next());
+    path.map_or(0, |path| bytes_below(Path::new(path)))
+}
+
+/// Files that go while this looks are none.
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let one = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() => bytes_below(&entry.path()),
+        // A block of st_blocks is 512 bytes (stat(2)), whatever the file system's are.
+        Ok(about) => about.blocks() * 512,
+        Err(_) => 0,
+    };
+    entries.map(one).sum()
 }
 
 /// What Varnish is told when it is started with this file.
@@ -86,33 +141,37 @@ fn nginx(
     listen: SocketAddr,
     to: &[impl Display],
     workers: (u64, u64),
-    room_mib: u32,
+    Wishes { room_mib, lifetime_s, serves_stale, .. }: Wishes,
 ) -> String {
     let path = cache.display();
     let http = format!(
         "    sendfile on;
     open_file_cache max=100000 inactive=1h;
     open_file_cache_valid 1h;
-    proxy_cache_path {path} levels=1:2 keys_zone=c:64m max_size={room_mib}m inactive=1d use_temp_path=off manager_files=10000 manager_threshold=1s manager_sleep=50ms;
+    {PATH}{path} levels=1:2 keys_zone=c:64m max_size={room_mib}m inactive=1d use_temp_path=off manager_files=10000 manager_threshold=1s manager_sleep=50ms;
     upstream app {{
 "
     );
-    let location = "            proxy_cache c;
-            proxy_cache_valid 200 1h;
+    let stale = if serves_stale { NGINX_STALE } else { "" };
+    let location = format!(
+        "            proxy_cache c;
+            proxy_cache_valid 200 {lifetime_s}s;
             proxy_cache_lock on;
-            proxy_pass http://app;
-";
+{stale}            proxy_pass http://app;
+"
+    );
     settings::nginx_proxy(directory, listen, to, workers)
         .replace("    upstream app {\n", &http)
         // A proxy_cache writes files in any case.
         .replace("    proxy_max_temp_file_size 0;\n", "")
-        .replace("            proxy_pass http://app;\n", location)
+        .replace("            proxy_pass http://app;\n", &location)
         .replace("nginx.pid", "nginx-cache.pid")
 }
 
 /// Varnish's file; it asks one address.
-fn varnish(to: SocketAddr, room_mib: u32) -> String {
+fn varnish(to: SocketAddr, Wishes { room_mib, lifetime_s, serves_stale, has_tags, .. }: Wishes) -> String {
     let (host, port) = (to.ip(), to.port());
+    let (ban, grace) = (if has_tags { VARNISH_BAN } else { "" }, if serves_stale { "1h" } else { "0s" });
     format!(
         "vcl 4.1;
 {ROOM}{room_mib}
@@ -122,20 +181,31 @@ backend default {{
     .max_connections = 4096;
 }}
 sub vcl_recv {{
-    unset req.http.Cookie;
+{ban}    unset req.http.Cookie;
 }}
 sub vcl_backend_response {{
-    set beresp.ttl = 1h;
-    set beresp.grace = 0s;
+    set beresp.ttl = {lifetime_s}s;
+    set beresp.grace = {grace};
 }}
 "
     )
 }
 
 /// weir's file.
-fn weir(listen: SocketAddr, to: impl Display, cores: usize, (room_mib, clients): (u32, u32)) -> String {
-    let route = "    proxy \"app\"\n    cache {\n        ttl \"1h\"\n    }\n}\n";
-    let text = settings::weir(listen, to, cores, WEIR.for_clients(clients)).replace("    proxy \"app\"\n}\n", route);
+fn weir(listen: SocketAddr, to: impl Display, cores: usize, wishes: Wishes) -> String {
+    let Wishes { room_mib, clients, lifetime_s, .. } = wishes;
+    let mut cache = format!("        ttl \"{lifetime_s}s\"\n");
+    if wishes.serves_stale {
+        cache += "        stale-while-revalidate \"1h\"\n        stale-if-error \"1h\"\n";
+    }
+    if wishes.has_tags {
+        cache += "        tags \"Surrogate-Key\"\n";
+    }
+    // The others have no limit of connections to a server that they would reach.
+    let connections = if wishes.is_private { clients } else { WEIR.connections };
+    let settings = WeirSettings { connections, ..WEIR.for_clients(clients) };
+    let route = format!("    proxy \"app\"\n    cache {{\n{cache}    }}\n}}\n");
+    let text = settings::weir(listen, to, cores, settings).replace("    proxy \"app\"\n}\n", &route);
     format!("cache {{\n    size \"{room_mib}MiB\"\n    object-limit \"1MiB\"\n}}\n{text}")
 }
 
@@ -146,17 +216,55 @@ mod tests {
     #[test]
     fn each_stores_and_says_how_much() {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let nginx = nginx((Path::new("/d"), Path::new("/dev/shm/c")), at(1111), &[at(3333)], (2, 20_000), 16);
+        let nginx = nginx(
+            (Path::new("/d"), Path::new("/dev/shm/c")),
+            at(1111),
+            &[at(3333)],
+            (2, 20_000),
+            Wishes::plain(16, 1000),
+        );
         for line in ["proxy_cache_path /dev/shm/c levels", "max_size=16m", "proxy_cache c;", "server 127.0.0.1:3333"] {
             assert!(nginx.contains(line), "{line}: {nginx}");
         }
         assert!(!nginx.contains("max_temp_file_size") && nginx.matches("proxy_pass").count() == 1, "{nginx}");
-        let varnish = varnish(at(3333), 16);
+        let varnish = varnish(at(3333), Wishes::plain(16, 1000));
         assert!(varnish.contains(".port = \"3333\""), "{varnish}");
         let words = varnish_words(at(1111), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
         clean();
         assert!(words.contains("-a 127.0.0.1:1111 -s malloc,16M") && words.contains("-f /d/varnish.conf"), "{words}");
-        let weir = weir(at(1111), at(3333), 2, (16, 1000));
-        assert!(weir.starts_with("cache {\n    size \"16MiB\"") && weir.contains("ttl \"1h\""), "{weir}");
+        let weir = weir(at(1111), at(3333), 2, Wishes::plain(16, 1000));
+        assert!(weir.starts_with("cache {\n    size \"16MiB\"") && weir.contains("ttl \"3600s\""), "{weir}");
+        for (text, absent) in [(&nginx, "use_stale"), (&varnish, "BAN"), (&weir, "stale"), (&weir, "tags")] {
+            assert!(!text.contains(absent), "{absent}: {text}");
+        }
+    }
+
+    #[test]
+    fn each_does_what_a_load_wants() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let plain = Wishes::plain(16, 1000);
+        let stale = Wishes { serves_stale: true, lifetime_s: 1, ..plain };
+        let place = (Path::new("/d"), Path::new("/dev/shm/c"));
+        let nginx = nginx(place, at(1111), &[at(3333)], (2, 20_000), stale);
+        assert!(nginx.contains("proxy_cache_use_stale error timeout updating") && nginx.contains("200 1s;"), "{nginx}");
+        let text = varnish(at(3333), stale);
+        assert!(text.contains("set beresp.ttl = 1s;") && text.contains("set beresp.grace = 1h;"), "{text}");
+        assert!(varnish(at(3333), Wishes { has_tags: true, ..plain }).contains("ban(\"obj.http.Surrogate-Key == \""));
+        let wishes = Wishes { has_tags: true, is_private: true, ..stale };
+        let config = weir_config::parse(&weir(at(1111), at(3333), 2, wishes), "cache.kdl").unwrap();
+        assert!(config.plan.cache.is_some());
+        assert_eq!(weir(at(1111), at(3333), 2, wishes).matches("connections=1000").count(), 1);
+    }
+
+    #[test]
+    fn files_are_found_by_the_settings() {
+        let directory = std::env::temp_dir().join(format!("weir-lab-files-{}", std::process::id()));
+        fs::create_dir_all(directory.join("a/b")).unwrap();
+        fs::write(directory.join("a/b/c"), [1; 9000]).unwrap();
+        fs::write(directory.join("d"), [1; 1]).unwrap();
+        let bytes = file_bytes(&format!("    {PATH}{} levels=1:2;\n", directory.display()));
+        fs::remove_dir_all(&directory).unwrap();
+        assert!((9_001..=64 << 10).contains(&bytes), "{bytes}");
+        assert_eq!(file_bytes("cache { size \"1GiB\"; }"), 0);
     }
 }

@@ -12,6 +12,8 @@ mod block;
 mod block_settings;
 mod blocked;
 mod cache;
+mod cache_events;
+mod cache_looks;
 mod cache_settings;
 pub(super) mod circumstances;
 mod even_settings;

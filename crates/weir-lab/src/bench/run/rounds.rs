@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `cache_events.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,10 @@ use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
 use super::{
-    bans, block, cache, failover, flood, handshakes, keepalive, ladder, memory, pep, reload, stalled, taken, tunnel,
-    wan,
+    bans, block, cache, cache_events, failover, flood, handshakes, keepalive, ladder, memory, pep, reload, stalled,
+    taken, tunnel, wan,
 };
+use crate::bench::experiment::cache::CacheLoad;
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -180,8 +181,7 @@ impl Rounds<'_> {
             Load::Handshakes => handshakes::run(stage, contender, self.times(1)).map(Some),
             Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             Load::Pep(load) => pep::run(stage, contender, load, (rate, self.times(1))).map(Some),
-            Load::Herd(herd) => cache::herd(stage, contender, herd).map(Some),
-            Load::Zipf(zipf) => cache::zipf(stage, contender, zipf, seconds(3)).map(Some),
+            Load::Cache(load) => of_cache(stage, contender, load, &seconds).map(Some),
             Load::Ladder(load) => ladder::run(stage, contender, load, (round, seconds(2))).map(Some),
             Load::Reload => reload::run(stage, contender, seconds(4)).map(Some),
             Load::Taken => taken::run(stage, contender, (round, seconds(4))).map(Some),
@@ -339,8 +339,7 @@ impl Rounds<'_> {
             | Load::Ladder(_)
             | Load::Taken
             | Load::Reload
-            | Load::Herd(_)
-            | Load::Zipf(_)
+            | Load::Cache(_)
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {
@@ -357,6 +356,22 @@ impl Rounds<'_> {
         (self.keep)(cell, &record)?;
         self.measured.records.push(record);
         Ok(())
+    }
+}
+
+/// A run of a load that starts a cache anew.
+fn of_cache(
+    stage: &Stage,
+    contender: Contender,
+    load: CacheLoad,
+    seconds: &dyn Fn(u32) -> u32,
+) -> io::Result<(Running, Record)> {
+    match load {
+        CacheLoad::Herd(herd) => cache::herd(stage, contender, herd),
+        CacheLoad::Zipf(zipf) => cache::zipf(stage, contender, zipf, seconds(3)),
+        CacheLoad::Purge(purge) => cache_events::purge(stage, contender, purge, seconds(2)),
+        CacheLoad::Stale(stale) => cache_events::stale(stage, contender, stale, seconds(2)),
+        CacheLoad::Slow(slow) => cache_events::slow(stage, contender, slow, seconds(2)),
     }
 }
 

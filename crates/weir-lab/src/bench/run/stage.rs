@@ -8,7 +8,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::cache_settings;
+use super::cache_settings::{self, Wishes};
 use super::get::get;
 use super::nets::Nets;
 use super::ports::{free_address, free_addresses};
@@ -393,7 +393,7 @@ impl Stage {
                 settings::haproxy_tcp(listen, self.addresses[0], self.cores, self.descriptors, pipes)
             }
             What::Caching(cacher) => {
-                cache_settings::text(cacher, place, (listen, &self.addresses), (ROOM_MIB, clients))?
+                cache_settings::text(cacher, place, (listen, &self.addresses), Wishes::plain(ROOM_MIB, clients))?
             }
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
