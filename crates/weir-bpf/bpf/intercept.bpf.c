@@ -14,6 +14,8 @@
 //   that device, in:        first packets -> the listener there; what weir answers itself -> out of the namespace
 //   client interface, out:  errors that this machine reports of a connect of ours -> inside
 //
+// Where a server is asked while its client is accepted, one of them is in the namespace, which gives that device copies of the same packets.
+//
 // What is never led inside: first packets with options that a second connection could not keep (MD5 and AO of TCP, Multipath TCP), from one of the ports
 // themselves, whose addresses or ports this machine has changed (NAT), or for which nobody listens inside; fragments; IPv6 with extension headers. Errors
 // of ICMP about a packet of ours reach it, and so does what comes for a connection that is over, so that it is told.
@@ -38,6 +40,7 @@ struct sock {
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*const store_bytes)(struct sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
+static long (*const clone_redirect)(struct sk_buff *skb, u32 ifindex, u64 flags) = (void *)13;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 len) = (void *)26;
 static long (*const change_head)(struct sk_buff *skb, u32 len, u64 flags) = (void *)43;
@@ -64,6 +67,8 @@ struct holding {
     u32 let_through;
     // The address at both ends of that interface, and two bytes of nothing.
     u8 hardware[8];
+    // Not 0: they go to both.
+    u32 is_copied;
 };
 struct map SECTION("maps") holding = {ARRAY, 4, sizeof(struct holding), 1, 0};
 // A bit for each port whose connections are taken.
@@ -339,7 +344,14 @@ int SECTION("classifier/hold") hold(struct sk_buff *skb) {
         return NEXT;
     // One that the listener has answered already is its affair.
     u32 state = state_in(skb, &packet, HERE);
-    return state && state != LISTEN && state != TIME_WAIT ? NEXT : redirect(at->device, 0);
+    if (state && state != LISTEN && state != TIME_WAIT)
+        return NEXT;
+    if (!at->is_copied)
+        return redirect(at->device, 0);
+    // Nobody needs one where nobody listens any more.
+    if (state)
+        clone_redirect(skb, at->device, 0);
+    return NEXT;
 }
 
 int SECTION("classifier/release") release(struct sk_buff *skb) {

@@ -71,20 +71,20 @@ pub struct Intercept {
 pub struct Holding<'a> {
     /// The interface that leads out of it, an Ethernet that looks for nobody's address: its name and number.
     pub out: (&'a str, u32),
-    /// The TUN device that first packets are read from, and written to when they go on: its name and number.
+    /// The TUN device that first packets are read from, and written to when held ones go on: its name and number.
     pub device: (&'a str, u32),
     /// The address of both ends of `out`.
     pub hardware: [u8; 6],
 }
 
-/// First packets go to a device instead of a listener. When this is dropped they go to the listener.
+/// First packets go to a device, instead of a listener or besides. When this is dropped they go to the listener alone.
 pub struct Hold {
     holding: Array<MapData, HoldingWords>,
     _links: Vec<FdLink>,
 }
 
 /// `struct holding` of the programs, in its order, and the word of it that says that first packets go on at once.
-type HoldingWords = [u32; 5];
+type HoldingWords = [u32; 6];
 const LET_THROUGH: usize = 2;
 
 impl fmt::Debug for Hold {
@@ -94,7 +94,7 @@ impl fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Whether first packets go to the listener at once.
+    /// Whether first packets go to the listener at once, and nowhere else.
     ///
     /// # Errors
     /// The operating system's.
@@ -131,14 +131,26 @@ impl Programs {
     /// # Errors
     /// See [`BpfError`].
     pub fn hold(&mut self, at: Holding<'_>) -> Result<Hold, BpfError> {
+        // Held ones last: what is written finds its program.
+        let hold = self.read_first(at, false, &[("release", at.device.0), ("hold", at.out.0)])?;
+        self.holds = true;
+        Ok(hold)
+    }
+
+    /// Has copies of first packets go to the device from now on, which is not written to. Otherwise as [`Programs::hold`].
+    ///
+    /// # Errors
+    /// See [`BpfError`].
+    pub fn copy(&mut self, at: Holding<'_>) -> Result<Hold, BpfError> {
+        self.read_first(at, true, &[("hold", at.out.0)])
+    }
+
+    fn read_first(&mut self, at: Holding<'_>, is_copied: bool, places: &[(&str, &str)]) -> Result<Hold, BpfError> {
         let mut holding: Array<_, HoldingWords> = map(&mut self.object, "holding")?;
         let [hardware, rest] = words_of(at.hardware);
-        holding.set(0, [at.device.1, at.out.1, 0, hardware, rest], 0).map_err(of_map)?;
-        // Held ones last: what is written finds its program.
-        let places = [("release", at.device.0), ("hold", at.out.0)];
-        let links = places.map(|(name, interface)| attach(&mut self.object, name, interface, TcAttachType::Ingress));
-        let links = links.into_iter().collect::<Result<_, _>>()?;
-        self.holds = true;
+        holding.set(0, [at.device.1, at.out.1, 0, hardware, rest, is_copied.into()], 0).map_err(of_map)?;
+        let links = places.iter().map(|(name, place)| attach(&mut self.object, name, place, TcAttachType::Ingress));
+        let links = links.collect::<Result<_, _>>()?;
         Ok(Hold { holding, _links: links })
     }
 }

@@ -347,8 +347,8 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.connect_unix(path, token)
     }
 
-    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
-        self.inner.adopt(connected, token)
+    fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
+        self.inner.adopt(begun, token)
     }
 
     /// One of which something is left behind its header stays, and one of which the header has told where its client wanted to.

@@ -58,10 +58,7 @@ impl Attempt {
     pub fn begin(way: Outbound<'_>, to: SocketAddr) -> io::Result<Attempt> {
         let attempt = Attempt { socket: way.socket(to, true)?, is_ipv6: to.is_ipv6() };
         attempt.report(true)?;
-        match connect(&attempt.socket, &to) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(attempt),
-            Err(error) => Err(error.into()),
-        }
+        start(&attempt.socket, to).map(|()| attempt)
     }
 
     /// What has come of it, when it has ended.
@@ -119,6 +116,22 @@ impl Attempt {
 impl AsFd for Attempt {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Begins a connect whose outcome is whoever's that takes the socket over ([`Driver::adopt`](crate::Driver::adopt)).
+///
+/// # Errors
+/// As [`Attempt::begin`].
+pub fn begin_connect(way: Outbound<'_>, to: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = way.socket(to, true)?;
+    start(&socket, to).map(|()| socket)
+}
+
+fn start(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
+    match connect(socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -195,12 +195,12 @@ pub trait Driver {
     /// The operating system's, when no socket can be made; there are no such sockets (the simulated network).
     fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<Socket>;
 
-    /// Takes over a connected socket of TCP that was made as [`Outbound`] says, as if a connect of this driver had just succeeded: ends in
-    /// [`Event::Connected`].
+    /// Takes over a socket of TCP that was made as [`Outbound`] says, and whose connect somebody else has begun, or seen the end of: ends in
+    /// [`Event::Connected`], as a connect of this driver does.
     ///
     /// # Errors
     /// The operating system's; the simulated network has no such sockets.
-    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket>;
+    fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket>;
 
     /// Lets a connection go, to another driver that takes it in ([`Driver::take_in`]). From now on its only event is [`Event::Released`], in
     /// which is all that was received and not handed out; of the commands only [`Driver::close`] and [`Driver::reset`] have an

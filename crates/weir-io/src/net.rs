@@ -208,6 +208,18 @@ pub fn clock_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
+/// The outcome of a connect that was in progress.
+pub(crate) fn connect_result(fd: RawFd) -> io::Result<()> {
+    let mut code: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let pointer = (&raw mut code).cast();
+    // SAFETY: `code` is writable for `len` bytes, and both outlive the call.
+    if unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
 /// The core that received the last packet of a connection (SO_INCOMING_CPU).
 pub(crate) fn receiving_core(fd: RawFd) -> Option<u32> {
     let mut core: libc::c_int = -1;

@@ -98,7 +98,7 @@ worded! {
 }
 
 worded! {
-    /// What came of the first packet of a client that was held until its server had answered (docs/semantics.md §24).
+    /// What came of the first packet of a client, with which its server is asked before the client is accepted (docs/semantics.md §24).
     enum Held;
     /// The server took the connection, and the client was told so.
     Connected: "connected";
@@ -108,9 +108,11 @@ worded! {
     Unreachable: "unreachable";
     /// Nothing came back for too long.
     Silent: "silent";
-    /// The client was told that the server is there, and did not come back.
+    /// The client was accepted meanwhile, and has the connection that was begun for it.
+    Early: "early";
+    /// The client did not come for the connection that was made for it.
     Abandoned: "abandoned";
-    /// It was not held, for too many were: the client was accepted first.
+    /// The server was not asked before, for too many were: the client was accepted first.
     LetThrough: "let-through";
 }
 

@@ -1,15 +1,18 @@
-//! Connections to servers that were made before their clients are accepted, for whichever worker accepts those (`weir intercept --connect first`,
-//! docs/semantics.md §24).
+//! Connections to servers that were made, or begun, before their clients are accepted, for whichever worker accepts those (`weir intercept --connect first`
+//! and `syn`, docs/semantics.md §24).
 //!
-//! Who makes them puts them here; a worker that is to connect a client to where it wanted to asks here first. The lock is held for a look into a table.
+//! Who makes them puts them here; a worker that is to connect a client to where it wanted to asks here first. A lock is held for a look into a table; where
+//! clients are accepted meanwhile for as long as it takes to begin a connect, so that a client is connected once.
 //! Bound: the maker's, who counts what waits here among what it has; none waits for longer than it says.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_io::Outbound;
 use weir_proxy::ending::Held;
@@ -43,10 +46,31 @@ impl Pair {
     }
 }
 
+/// How many locks there are: whoever begins a connect has one of them meanwhile.
+const SHARDS: usize = 16;
+/// How many clients are remembered that were accepted before their first packet was seen, by lock.
+const PASSED_MAX: usize = 256;
+/// For how long.
+const PASSED: Duration = Duration::from_secs(3);
+
+/// Whose connections are by one of the locks.
+#[derive(Debug, Default)]
+struct Shard {
+    ready: HashMap<Pair, (Instant, OwnedFd)>,
+    /// Whose client is connected by a worker, for nothing was here: until then nothing is begun for the first packet that is on its way here.
+    passed: HashMap<Pair, Instant>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    ready: Mutex<HashMap<Pair, (Instant, OwnedFd)>>,
+    shards: [Mutex<Shard>; SHARDS],
+    /// Which lock is whose.
+    hashes: RandomState,
+    /// All that wait.
+    waiting: AtomicUsize,
+    /// Connections may be under way when they are put here, and clients come before them.
+    is_early: bool,
     /// No client is accepted any more.
     is_over: AtomicBool,
     /// First packets that are held.
@@ -58,35 +82,71 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// For connections that are [begun](Prepared::begin) while clients are accepted.
+    pub fn early() -> Prepared {
+        Prepared { is_early: true, ..Prepared::default() }
+    }
+
     /// A connection is there, which is reset when nobody has wanted it until then.
     pub fn put(&self, pair: Pair, socket: OwnedFd, until: Instant) {
-        let before = self.ready().insert(pair, (until, socket));
-        drop(before);
+        let before = self.shard(&pair).ready.insert(pair, (until, socket));
+        if before.is_none() {
+            self.waiting.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Begins a connection, unless one waits between these, or a worker has connected them: a worker that comes at the same time finds it. It is reset when
+    /// nobody has wanted it until `until`. False: there is none.
+    pub fn begin(
+        &self,
+        pair: Pair,
+        (now, until): (Instant, Instant),
+        connect: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> bool {
+        let mut shard = self.shard(&pair);
+        let has_passed = shard.passed.remove(&pair).is_some_and(|until| now < until);
+        if has_passed || shard.ready.contains_key(&pair) {
+            return !has_passed;
+        }
+        let Ok(socket) = connect() else { return false };
+        shard.ready.insert(pair, (until, socket));
+        self.waiting.fetch_add(1, Relaxed);
+        true
     }
 
     /// Whether one waits between these.
     pub fn has(&self, pair: &Pair) -> bool {
-        self.ready().contains_key(pair)
+        self.shard(pair).ready.contains_key(pair)
     }
 
     /// The one between these, if it waits.
     pub fn take(&self, pair: &Pair) -> Option<OwnedFd> {
-        self.ready().remove(pair).map(|(_, socket)| socket)
+        let mut shard = self.shard(pair);
+        let ready = shard.ready.remove(pair).map(|(_, socket)| socket);
+        if ready.is_some() {
+            self.waiting.fetch_sub(1, Relaxed);
+        } else if self.is_early && shard.passed.len() < PASSED_MAX {
+            shard.passed.insert(*pair, Instant::now() + PASSED);
+        }
+        ready
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.ready().len()
+        self.waiting.load(Relaxed)
     }
 
     /// Resets those whose time is over.
     pub fn expire(&self, now: Instant) {
         let mut over = Vec::new();
-        let mut ready = self.ready();
-        if ready.values().any(|(until, _)| *until <= now) {
-            over.extend(ready.extract_if(|_, (until, _)| *until <= now));
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            if shard.ready.values().any(|(until, _)| *until <= now) {
+                over.extend(shard.ready.extract_if(|_, (until, _)| *until <= now));
+            }
+            shard.passed.retain(|_, until| now < *until);
         }
-        drop(ready);
+        self.waiting.fetch_sub(over.len(), Relaxed);
         over.iter().for_each(|_| self.count(Held::Abandoned));
     }
 
@@ -115,7 +175,7 @@ impl Prepared {
         self.holding.store(count as u64, Relaxed);
     }
 
-    /// Has a worker count what has happened since any has; the first one also says how many are held.
+    /// Has a worker count what has happened since any has; the first one also says how many are held, or begun and wait.
     pub(crate) fn tell(&self, counters: &Counters, worker: u16) {
         for (what, since) in Held::ALL.into_iter().zip(&self.ends) {
             match since.swap(0, Relaxed) {
@@ -128,13 +188,18 @@ impl Prepared {
             count => counters.tcp_ports_changed.add(count),
         }
         if worker == 0 {
-            counters.tcp_holding.set(self.holding.load(Relaxed));
+            let begun = if self.is_early { self.waiting() as u64 } else { 0 };
+            counters.tcp_holding.set(begun + self.holding.load(Relaxed));
         }
     }
 
-    fn ready(&self) -> MutexGuard<'_, HashMap<Pair, (Instant, OwnedFd)>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, pair: &Pair) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.hashes.hash_one(pair) as usize % SHARDS])
     }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a worker has for connections to servers.
@@ -157,14 +222,16 @@ impl Dialing {
         self.prepared.iter().for_each(|prepared| prepared.end());
     }
 
-    /// A connection that was to be made in this way, if it is there already.
+    /// A connection that was to be made in this way, if it is there already, or under way.
     pub(crate) fn ready(&self, way: Outbound<'_>, to: SocketAddr) -> Option<OwnedFd> {
         let prepared = self.prepared.as_ref().filter(|_| way.transparent)?;
         // From any port is one that was tried from that of its client.
         let client = way.from.filter(|from| from.port() != 0)?;
         let ready = prepared.take(&Pair::new(client, to));
-        if ready.is_none() {
-            prepared.count(Held::LetThrough);
+        match ready {
+            Some(_) if prepared.is_early => prepared.count(Held::Early),
+            Some(_) => {}
+            None => prepared.count(Held::LetThrough),
         }
         ready
     }
@@ -174,8 +241,6 @@ impl Dialing {
 mod tests {
     //! Proves: a connection is found by both of its ends alone, once, and not after its time; what happened is counted once, by whoever comes first.
     //! How: with any descriptors.
-
-    use std::time::Duration;
 
     use super::*;
 
@@ -232,5 +297,41 @@ mod tests {
         counters.iter().for_each(|counters| prepared.tell(counters, 1));
         assert_eq!(counters.each_ref().map(|counters| counters.tcp_ports_changed.get()), [1, 0]);
         assert_eq!(counters.each_ref().map(|counters| counters.tcp_holding.get()), [7, 0]);
+    }
+    #[test]
+    fn a_client_is_connected_once() {
+        let (prepared, now) = (Arc::new(Prepared::early()), Instant::now());
+        let dialing = Dialing { prepared: Some(Arc::clone(&prepared)), ..Dialing::default() };
+        let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
+        let (pair, until) = (Pair::new(client, server), now + Duration::from_secs(10));
+        let take = || dialing.ready(Outbound { from: Some(client), transparent: true, ..Outbound::default() }, server);
+        let never = || panic!("it is there, or was");
+        // The first packet is first.
+        assert!(prepared.begin(pair, (now, until), || Ok(any())) && prepared.begin(pair, (now, until), never));
+        assert!(take().is_some() && prepared.waiting() == 0);
+        // It comes late, once; one that comes after it is another client's.
+        assert!(take().is_none());
+        assert!(!prepared.begin(pair, (now, until), never));
+        assert!(!prepared.begin(pair, (now, until), || Err(io::ErrorKind::AddrNotAvailable.into())));
+        assert!(prepared.waiting() == 0 && prepared.begin(pair, (now, until), || Ok(any())));
+        assert!(take().is_some() && take().is_none());
+        // It was lost.
+        prepared.expire(Instant::now() + PASSED);
+        assert!(prepared.begin(pair, (now, until), || Ok(any())) && prepared.waiting() == 1);
+        prepared.expire(until);
+        let counters = Counters::default();
+        prepared.tell(&counters, 1);
+        let told = ["early", "let-through", "abandoned", "connected"].map(|word| counters.tcp_held.get(word));
+        assert_eq!((told, prepared.waiting()), ([2, 2, 1, 0], 0));
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_remembered() {
+        let prepared = Prepared::early();
+        for port in 0..=u16::MAX {
+            prepared.take(&Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80")));
+        }
+        let most = prepared.shards.iter().map(|shard| lock(shard).passed.len()).max();
+        assert_eq!(most, Some(PASSED_MAX));
     }
 }

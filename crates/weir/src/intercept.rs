@@ -4,17 +4,20 @@
 //! (`weir-bpf/src/intercept.rs`). All of that goes with the process, whatever ends it. What could be wrong is looked at before anything is changed
 //! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
 
+mod ahead;
 mod cores;
+mod early;
 mod first;
 mod keeper;
+mod limits;
 mod obstacles;
 mod place;
 mod sides;
 
 use std::net::{Ipv6Addr, UdpSocket};
 
+pub(crate) use ahead::Ahead;
 use clap::{Args, ValueEnum};
-pub(crate) use first::Ahead;
 use weir_config::{Interception, parse_with};
 use weir_io::Interfaces;
 
@@ -57,7 +60,7 @@ pub(crate) struct InterceptArgs {
     /// How connections to servers are.
     #[command(flatten)]
     server: ServerSide,
-    /// When clients are told "connected": when they come, or when their server has taken the connection
+    /// When servers are asked: when their client is accepted, at its first packet, or before it is accepted
     #[arg(long, value_enum, default_value_t = Connect::Accept, value_name = "WHEN")]
     connect: Connect,
     /// Those of them on which HTTP is spoken: requests are read, and what is none is refused
@@ -83,13 +86,26 @@ enum Action {
     Check,
 }
 
-/// When a client's connection is accepted.
+/// When a server is asked, and its client accepted.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum Connect {
-    /// At once: one whose server refuses is reset
+    /// When the client was accepted: one whose server refuses is reset
     Accept,
-    /// When its server has taken it: a refusal is one, and silence is silence
+    /// While the client is accepted, from its first packet on: sooner by its round trip
+    Syn,
+    /// Before the client is accepted: a refusal is one, and silence is silence
     First,
+}
+
+impl Connect {
+    /// Whether somebody asks servers before clients are accepted, and if so as what word says.
+    fn ahead(self) -> Option<&'static str> {
+        match self {
+            Connect::Accept => None,
+            Connect::Syn => Some("syn"),
+            Connect::First => Some("first"),
+        }
+    }
 }
 
 /// Between which interfaces, and which connections.
@@ -128,9 +144,13 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
             format!("weir: --http {port}: connections to that port are not taken\n  help: name it in --ports, too\n");
         return Err(Failure::Usage(text));
     }
-    if connect == Connect::First && !http_ports.is_empty() {
-        let text = "weir: --connect first is for connections that are passed on as they are\n  help: leave out --http, or --connect: where requests are read 502 and 504 say what their server does\n";
-        return Err(Failure::Usage(text.to_owned()));
+    if let Some(word) = connect.ahead()
+        && !http_ports.is_empty()
+    {
+        let text = format!(
+            "weir: --connect {word} is for connections that are passed on as they are\n  help: leave out --http, or --connect: where requests are read a server is asked for the first of them, and 502 and 504 say what it does\n"
+        );
+        return Err(Failure::Usage(text));
     }
     let congestion = client.congestion.iter().chain(&server.congestion);
     let congestion = congestion.flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
@@ -166,7 +186,7 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
     let keeper = keeper::start(way)?;
     place.enter()?;
     let dial = config.plan.upstreams.first().map(|upstream| upstream.dial.clone()).unwrap_or_default();
-    let (ahead, ending) = device.map(|device| Ahead::new(device, dial)).unzip();
+    let (ahead, ending) = device.map(|device| Ahead::new(connect, device, dial)).unzip();
     let outcome = run::serve_ahead(config, heritage, ahead);
     if let Some(ending) = ending {
         ending.end();

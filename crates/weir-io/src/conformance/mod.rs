@@ -5,6 +5,7 @@
 //! nothing is delivered for a closed socket, nothing is received after an end, buffers fit their class. At the end every
 //! buffer must have come back. Nothing sleeps; each wait has a deadline in the driver's own time.
 
+pub mod begun;
 pub mod chaos;
 pub mod faults;
 pub mod flow;
@@ -370,9 +371,9 @@ impl<'a, S: Subject> Bench<'a, S> {
         socket
     }
 
-    /// The same with a socket that is connected.
-    pub fn adopt(&mut self, connected: OwnedFd) -> Socket {
-        let socket = self.driver.adopt(connected, 1).expect("a socket");
+    /// The same with a socket whose connect somebody has begun.
+    pub fn adopt(&mut self, begun: OwnedFd) -> Socket {
+        let socket = self.driver.adopt(begun, 1).expect("a socket");
         self.seen.insert(socket, Seen::default());
         socket
     }

@@ -355,9 +355,9 @@ impl Driver for Epoll {
         Ok(self.watch_connect(socket.into_raw_fd(), outcome, token))
     }
 
-    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
-        rustix::io::ioctl_fionbio(&connected, true)?;
-        Ok(self.watch_connect(connected.into_raw_fd(), Ok(()), token))
+    fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
+        rustix::io::ioctl_fionbio(&begun, true)?;
+        Ok(self.watch_connect(begun.into_raw_fd(), Ok(()), token))
     }
 
     fn release(&mut self, socket: Socket) -> bool {

@@ -151,13 +151,3 @@ pub(super) fn connect(fd: RawFd, to: SocketAddr) -> io::Result<()> {
         _ => Ok(()),
     }
 }
-
-/// The outcome of a connect that was in progress.
-pub(super) fn connect_result(fd: RawFd) -> io::Result<()> {
-    let mut code: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let pointer = (&raw mut code).cast();
-    // SAFETY: `code` is writable for `len` bytes, and both outlive the call.
-    check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len) })?;
-    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
-}

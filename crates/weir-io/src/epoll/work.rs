@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use crate::courtesy::LEFT_US;
-use crate::net::{accept, concerns_one_connection, is_unix, listen_again, receive, send};
+use crate::net::{accept, concerns_one_connection, connect_result, is_unix, listen_again, receive, send};
 use crate::outgoing::{Next, SLICES_MAX};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
@@ -78,7 +78,7 @@ impl Epoll {
     fn finish_connect(&mut self, socket: Socket, into: &mut Vec<Completion>) {
         let slot = self.table.slot(socket.index);
         slot.clear(table::CONNECTING);
-        let result = poller::connect_result(slot.fd);
+        let result = connect_result(slot.fd);
         if result.is_err() {
             slot.set(table::ENDED);
         }

@@ -307,11 +307,15 @@ impl Driver for Uring {
         Ok(socket)
     }
 
-    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
+    fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
         // Else what has to wait would fail instead (io_uring_enter(2)).
-        rustix::io::ioctl_fionbio(&connected, false)?;
-        let socket = self.start_socket(connected.into_raw_fd(), token);
-        self.pending.push(Completion { token, socket, event: Event::Connected(Ok(())) });
+        rustix::io::ioctl_fionbio(&begun, false)?;
+        let fd = begun.into_raw_fd();
+        let socket = self.start_socket(fd, token);
+        self.table.slot(socket.index).set(table::CONNECTING);
+        // A second connect(2) of one that is under way would fail (EALREADY).
+        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLOUT as u32).build();
+        self.push(entry.user_data(user_data(Kind::Connect, socket)));
         Ok(socket)
     }
 

@@ -5,7 +5,7 @@
 use std::io;
 
 use crate::courtesy::LEFT_US;
-use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, listen_again, peer_address};
+use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, connect_result, listen_again, peer_address};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
@@ -248,7 +248,12 @@ impl Uring {
         if slot.has(table::CLOSING) {
             return self.free(socket.index);
         }
-        let result = if entry.result < 0 { Err(io::Error::from_raw_os_error(-entry.result)) } else { Ok(()) };
+        let result = match entry.result {
+            ..0 => Err(io::Error::from_raw_os_error(-entry.result)),
+            0 => Ok(()),
+            // Of one that somebody else has begun: what it is ready for, and not how it has ended.
+            _ => connect_result(slot.fd),
+        };
         into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
     }
 

@@ -246,7 +246,8 @@ counters! {
     tcp_connections: Total,
     /// Connects that were repeated from another port than the client's, which was taken.
     tcp_ports_changed: Total,
-    /// First packets of clients that are held until their server has answered (`weir intercept --connect first`).
+    /// First packets of clients that are held until their server has answered (`weir intercept --connect first`), or connections that were begun for clients
+    /// who are not accepted yet (`syn`).
     tcp_holding: Gauge,
     /// Connections of `tcp` whose two sides were compared by the core that receives them: the first one of each worker, then one in 64.
     tcp_cores_compared: Total,
@@ -309,7 +310,7 @@ counters! {
     client_closes: CountByKind<ClientEnd>,
     /// Ends of client connections of `tcp`.
     tcp_closes: CountByKind<FlowEnd>,
-    /// First packets of clients that were held until their server had answered, by what came of them.
+    /// First packets of clients with which servers were asked before the clients were accepted, by what came of them.
     tcp_held: CountByKind<Held>,
     /// Ends of upstream connections.
     upstream_closes: CountByKind<UpstreamEnd>,
@@ -356,7 +357,7 @@ impl Counters {
         self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.tcp_closes.each("tcp_closes", "Ends of client connections of `tcp`.", visit);
-        let help = "First packets of clients that were held until their server had answered, by what came of them.";
+        let help = "First packets of clients with which servers were asked before the clients were accepted, by what came of them.";
         self.tcp_held.each("tcp_held", help, visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }

@@ -166,14 +166,14 @@ fn has_uring() -> bool {
 
 #[test]
 fn plain_epoll() {
-    run(&Plain(EpollSubject), [simulated(), conformance::real::tests()].concat());
+    run(&Plain(EpollSubject), [simulated(), conformance::real::tests(), conformance::begun::tests()].concat());
 }
 
 #[test]
 fn plain_uring() {
     if has_uring() {
-        run(&Plain(UringSubject), [simulated(), conformance::real::tests()].concat());
-        run(&Plain(TinyUringSubject), [simulated(), conformance::real::tests()].concat());
+        run(&Plain(UringSubject), [simulated(), conformance::real::tests(), conformance::begun::tests()].concat());
+        run(&Plain(TinyUringSubject), [simulated(), conformance::real::tests(), conformance::begun::tests()].concat());
     }
 }
 

@@ -138,8 +138,8 @@ impl Driver for Fused {
         self.inner.connect_unix(path, token)
     }
 
-    fn adopt(&mut self, connected: OwnedFd, token: Token) -> io::Result<Socket> {
-        self.inner.adopt(connected, token)
+    fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
+        self.inner.adopt(begun, token)
     }
 
     fn release(&mut self, socket: Socket) -> bool {

@@ -5,7 +5,7 @@ use std::fs;
 
 use weir_io::{Interfaces, Link, Namespace, TUN_DEVICE, Tun, check_congestion};
 
-use super::{Connect, Route, cores};
+use super::{Route, cores};
 use crate::failure::Failure;
 
 /// What was found.
@@ -108,11 +108,11 @@ pub(super) fn look(route: &Route) -> Found {
     if client.is_some() {
         forwarding(&mut found, &route.client);
     }
-    if route.connect == Connect::First
+    if route.connect.ahead().is_some()
         && let Err(error) = Tun::probe()
     {
         found.obstacle(
-            format!("there are no TUN devices to hold first packets: {TUN_DEVICE}: {error}"),
+            format!("there are no TUN devices to read first packets: {TUN_DEVICE}: {error}"),
             "`modprobe tun` may help, or leave --connect out",
         );
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_bpf::{BpfError, Holding, Inside, Intercept, Programs, Side};
 use weir_io::{Interfaces, Link, Namespace, Tun};
 
-use super::first::Device;
+use super::ahead::Device;
 use super::keeper::Way;
 use super::{Connect, Route};
 use crate::failure::Failure;
@@ -67,8 +67,10 @@ pub(super) fn shown(route: &Route) -> String {
         let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}{}", window(to_servers));
     }
     let holds = route.connect == Connect::First;
-    if holds {
+    if route.connect != Connect::Accept {
         let _ = writeln!(text, "# ip -n NS tuntap add {HELD} mode tun");
+    }
+    if holds {
         for family in ["-4", "-6"] {
             let _ = writeln!(text, "# ip -n NS {family} rule add iif {HELD} lookup 100");
         }
@@ -85,6 +87,10 @@ pub(super) fn shown(route: &Route) -> String {
         );
         let _ = writeln!(text, "#   NS {HELD}, in: those go on to weir, and refusals to {INSIDE}");
         let _ = writeln!(text, "#   {client}, out: errors about what weir has sent go to {INSIDE}");
+    }
+    if route.connect == Connect::Syn {
+        let _ =
+            writeln!(text, "#   NS {INSIDE}, in: copies of new connections go to {HELD}, where weir begins to connect");
     }
     text.push_str("# There, with this configuration:\n");
     text
@@ -114,8 +120,9 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let furnish = || furnish(mtu, route, hardware);
     namespace.enter(furnish).and_then(|done| done).map_err(kernel("can't set the namespace up"))?;
     let mut programs = Programs::load().map_err(|error| refused(&error))?;
-    let device = (route.connect == Connect::First)
-        .then(|| namespace.enter(|| hold(&mut programs, mtu, hardware)))
+    let is_copied = route.connect == Connect::Syn;
+    let device = (route.connect != Connect::Accept)
+        .then(|| namespace.enter(|| read_first(&mut programs, mtu, hardware, is_copied)))
         .transpose()
         .map_err(kernel("can't enter the namespace"))?
         .transpose()?;
@@ -141,9 +148,9 @@ fn refused(error: &BpfError) -> Failure {
     }
 }
 
-/// Has first packets come out of a device, in the namespace that this thread is in.
-fn hold(programs: &mut Programs, mtu: u32, hardware: [u8; 6]) -> Result<Device, Failure> {
-    let kernel = |error: io::Error| failed("no device to hold first packets", &error);
+/// Has first packets, or copies of them, come out of a device, in the namespace that this thread is in.
+fn read_first(programs: &mut Programs, mtu: u32, hardware: [u8; 6], is_copied: bool) -> Result<Device, Failure> {
+    let kernel = |error: io::Error| failed("no device to read first packets", &error);
     let missing = || kernel(io::ErrorKind::NotFound.into());
     let tun = Tun::create(HELD).map_err(kernel)?;
     let mut interfaces = Interfaces::here().map_err(kernel)?;
@@ -155,6 +162,11 @@ fn hold(programs: &mut Programs, mtu: u32, hardware: [u8; 6]) -> Result<Device, 
     let filter = format!("/proc/sys/net/ipv4/conf/{HELD}/rp_filter");
     fs::write(filter, "0").map_err(kernel)?;
     interfaces.set_up(device).map_err(kernel)?;
+    let at = Holding { out: (INSIDE, out), device: (HELD, device), hardware };
+    if is_copied {
+        let hold = programs.copy(at).map_err(|error| refused(&error))?;
+        return Ok(Device { tun, hold });
+    }
     for family in ALL {
         match interfaces.lead_in_also(HELD, family) {
             Err(error) if family.is_ipv4() => return Err(kernel(error)),
@@ -162,9 +174,7 @@ fn hold(programs: &mut Programs, mtu: u32, hardware: [u8; 6]) -> Result<Device, 
             _ => {}
         }
     }
-    let hold = programs
-        .hold(Holding { out: (INSIDE, out), device: (HELD, device), hardware })
-        .map_err(|error| refused(&error))?;
+    let hold = programs.hold(at).map_err(|error| refused(&error))?;
     Ok(Device { tun, hold })
 }
 

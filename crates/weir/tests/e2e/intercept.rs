@@ -46,6 +46,11 @@ impl Intercept {
         intercept
     }
 
+    /// Its number.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.scratch.path("said")).unwrap_or_default()
     }
@@ -354,7 +359,7 @@ fn each_side_is_as_asked(io: Io) {
         let clients = ["--client-congestion", "reno", "--client-initcwnd", "40", "--client-max-rate", "20Mbit/s"];
         let servers = ["--server-congestion", "reno", "--server-initcwnd", "20", "--server-mss", "1000"];
         let weir = Intercept::start(io, &[&clients[..], &servers].concat());
-        let process = weir.child.id().to_string();
+        let process = weir.process().to_string();
         let inside = |command: &[&str]| {
             let done = run("nsenter", &[&["-t", &process, "-n"], command].concat());
             String::from_utf8(done.stdout).expect("text")
@@ -430,8 +435,11 @@ fn what_stands_in_the_way_is_said() {
         assert!(!said.contains("tuntap"), "{said}");
         let (code, said) = with(&["--print", "--connect", "first"]);
         assert!(code == Some(0) && said.contains("# ip -n NS tuntap add held mode tun"), "{said}");
+        let (code, said) = with(&["--print", "--connect", "syn"]);
+        assert!(code == Some(0) && said.contains("# ip -n NS tuntap add held mode tun"), "{said}");
+        assert!(said.contains("copies of new connections go to held") && !said.contains("iif held"), "{said}");
         let (code, said) = with(&["--connect", "last"]);
-        assert!(code == Some(2) && said.contains("[possible values: accept, first]"), "{said}");
+        assert!(code == Some(2) && said.contains("[possible values: accept, syn, first]"), "{said}");
         let (code, said) = with(&["--print", "--client-initcwnd", "40", "--server-dscp", "ef"]);
         assert!(code == Some(0) && said.contains("route add default dev outside initcwnd 40 table 101"), "{said}");
         assert!(said.contains("rule add fwmark 1 lookup 101") && said.contains("dscp \"ef\""), "{said}");
@@ -439,8 +447,11 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
         let (code, said) = with(&["--http", "443"]);
         assert!(code == Some(2) && said.contains("--http 443: connections to that port are not taken"), "{said}");
-        let (code, said) = with(&["--http", "80", "--connect", "first"]);
-        assert!(code == Some(2) && said.contains("--connect first is for connections that are passed on"), "{said}");
+        for connect in ["syn", "first"] {
+            let (code, said) = with(&["--http", "80", "--connect", connect]);
+            let word = format!("--connect {connect} is for connections that are passed on");
+            assert!(code == Some(2) && said.contains(&word), "{said}");
+        }
         let (code, said) = with(&["--print", "--http", "80"]);
         assert!(code == Some(0) && said.contains("route { proxy \"requests\"; }") && !said.contains("tcp {"), "{said}");
         assert!(!run("ip", &["link"]).stdout.windows(5).any(|at| at == b"weir1"), "nothing was made");

@@ -37,7 +37,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
 }
 
 /// Both families, and neighbours that know each other.
-fn between() -> Between {
+pub(crate) fn between() -> Between {
     let between = Between::new();
     SERVER.iter().for_each(|host| between.serve(host, 8080));
     for (from, to) in CLIENT.into_iter().zip(SERVER) {
@@ -48,13 +48,13 @@ fn between() -> Between {
 
 impl Intercept {
     /// How often this has come of a packet.
-    fn held(&self, word: &str) -> u64 {
+    pub(crate) fn held(&self, word: &str) -> u64 {
         self.totals()["tcp_held"][word].as_u64().unwrap_or(0)
     }
 }
 
 /// Networks behind the servers' machine: one that it drops all for, and such that it knows to be unreachable or forbidden.
-const DROPPED: [&str; 2] = ["198.18.7.1", "fd00:7::1"];
+pub(crate) const DROPPED: [&str; 2] = ["198.18.7.1", "fd00:7::1"];
 const UNREACHABLE: [&str; 2] = ["198.18.8.1", "fd00:8::1"];
 const FORBIDDEN: [&str; 2] = ["198.18.9.1", "fd00:9::1"];
 
@@ -62,7 +62,7 @@ const FORBIDDEN: [&str; 2] = ["198.18.9.1", "fd00:9::1"];
 const GONE: [&str; 2] = ["198.18.2.77", "fd00:2::77"];
 const SOON: [&str; 3] = ["delay_first_probe_time", "ucast_solicit", "mcast_solicit"];
 
-fn make_networks(between: &Between) {
+pub(crate) fn make_networks(between: &Between) {
     between.servers.inside(|| {
         for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{name}"), "1").expect("root may");
@@ -77,9 +77,8 @@ fn make_networks(between: &Between) {
 }
 
 /// A connect that is under way.
-fn begin(between: &Between, from: &str, to: &str) -> Socket {
-    let [from, to] =
-        [(from, 0), (to, 8080)].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+pub(crate) fn begin(between: &Between, from: (&str, u16), to: (&str, u16)) -> Socket {
+    let [from, to] = [from, to].map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
     between.clients.inside(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
         socket.set_nonblocking(true).expect("an option");
@@ -91,7 +90,7 @@ fn begin(between: &Between, from: &str, to: &str) -> Socket {
 }
 
 /// Whether a connect has ended, either way.
-fn has_ended(socket: &Socket) -> bool {
+pub(crate) fn has_ended(socket: &Socket) -> bool {
     let mut one = [PollFd::new(socket, PollFlags::OUT)];
     poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("it is open") > 0
 }
@@ -155,7 +154,8 @@ fn silence_is_silence(io: Io) {
         let between = between();
         make_networks(&between);
         let weir = Intercept::start(io, &FIRST);
-        let silent: Vec<_> = CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, from, to)).collect();
+        let silent: Vec<_> =
+            CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, (from, 0), (to, 8080))).collect();
         eventually("they are held", || weir.total("tcp_holding") == 2);
         let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
         echoes(&mut stream);
@@ -168,7 +168,7 @@ fn silence_is_silence(io: Io) {
 }
 
 /// How often machines of clients have sent a first packet again.
-fn sent_again(between: &Between) -> u64 {
+pub(crate) fn sent_again(between: &Between) -> u64 {
     let text = between.clients.inside(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).expect("a file");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
@@ -234,7 +234,7 @@ fn without_room_clients_are_accepted_first(io: Io) {
         let weir = Intercept::start_by(shell, io, &FIRST);
         let mut silent = Vec::new();
         for held in (10..=100).step_by(10) {
-            silent.extend((0..10).map(|_| begin(&between, CLIENT[0], DROPPED[0])));
+            silent.extend((0..10).map(|_| begin(&between, (CLIENT[0], 0), (DROPPED[0], 8080))));
             eventually("all are held", || weir.total("tcp_holding") == held);
         }
         let (mut stream, told) = between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through");
@@ -254,7 +254,7 @@ fn nothing_is_left_of_what_was_held(io: Io) {
         let before = surroundings();
         for signal in ["-INT", "-KILL"] {
             let weir = Intercept::start(io, &FIRST);
-            let silent = begin(&between, CLIENT[0], DROPPED[0]);
+            let silent = begin(&between, (CLIENT[0], 0), (DROPPED[0], 8080));
             let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
             echoes(&mut stream);
             eventually("it is held", || weir.total("tcp_holding") == 1);
@@ -266,7 +266,7 @@ fn nothing_is_left_of_what_was_held(io: Io) {
         }
         // Whoever was held is served without weir when its packet comes again.
         let weir = Intercept::start(io, &FIRST);
-        let waits = begin(&between, CLIENT[0], DROPPED[0]);
+        let waits = begin(&between, (CLIENT[0], 0), (DROPPED[0], 8080));
         eventually("it is held", || weir.total("tcp_holding") == 1);
         weir.end("-KILL");
         between.servers.ip(&format!("addr add {}/32 dev s", DROPPED[0]));

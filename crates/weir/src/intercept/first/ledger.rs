@@ -1,19 +1,16 @@
 //! Which first packets are held, and for how long: without sockets and clocks, so that what bounds them can be tested.
 //!
-//! Bounds: so many at a time, with the connections that wait for their clients; so many begun in a second; [`PATIENCE`] for each.
+//! Bounds: [`Limits`], with the connections that wait for their clients; [`PATIENCE`] for each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use weir_worker::Pair;
 
-/// How many may be held at a time, where there are descriptors for it.
-pub(super) const HELD_MAX: usize = 4096;
-/// How many may be begun in a second: that is what one thread does with ease.
-pub(super) const BEGUN_MAX: u32 = 10_000;
+use super::super::limits::Limits;
+
 /// How long a server may be silent: then its client's next packet begins anew.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A first packet, with what is tried for it.
 #[derive(Debug)]
@@ -30,18 +27,14 @@ pub(super) struct Ledger<A> {
     held: BTreeMap<u64, (Instant, Waiting<A>)>,
     by_pair: HashMap<Pair, u64>,
     next: u64,
-    max: usize,
-    /// How many were begun since when.
-    second: (Instant, u32),
-    /// There was no room; it takes some more until there is.
-    is_full: bool,
+    limits: Limits,
 }
 
 impl<A> Ledger<A> {
     /// Holds so many at most.
     pub(super) fn new(max: usize, now: Instant) -> Ledger<A> {
         let (held, by_pair) = Default::default();
-        Ledger { held, by_pair, next: 0, max, second: (now, 0), is_full: false }
+        Ledger { held, by_pair, next: 0, limits: Limits::new(max, now) }
     }
 
     /// How many are held.
@@ -49,19 +42,14 @@ impl<A> Ledger<A> {
         self.held.len()
     }
 
-    /// Whether one more may be begun in this second.
-    pub(super) fn may_begin(&mut self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.second.0) >= SECOND {
-            self.second = (now, 0);
-        }
-        self.second.1 < BEGUN_MAX
+    /// Whether one more may be begun, when so many connections wait for their clients.
+    pub(super) fn may_begin(&mut self, waiting: usize, now: Instant) -> bool {
+        self.has_room(waiting) && self.limits.may_begin(now)
     }
 
-    /// Whether there is room for one more, when so many connections wait for their clients.
+    /// Whether there is room for one more then.
     pub(super) fn has_room(&mut self, waiting: usize) -> bool {
-        let count = self.held.len() + waiting;
-        self.is_full = count >= if self.is_full { self.max / 4 * 3 } else { self.max };
-        !self.is_full
+        self.limits.has_room(self.held.len() + waiting)
     }
 
     /// A client has sent its first packet again. False: none is held.
@@ -82,7 +70,7 @@ impl<A> Ledger<A> {
     pub(super) fn hold(&mut self, waiting: Waiting<A>, now: Instant) {
         let name = self.next;
         self.next += 1;
-        self.second.1 += 1;
+        self.limits.begun();
         self.by_pair.insert(waiting.pair, name);
         self.held.insert(name, (now + PATIENCE, waiting));
     }
@@ -110,6 +98,8 @@ mod tests {
 
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     fn pair(port: u16) -> Pair {
         Pair::new(([198, 18, 1, 2], port).into(), ([198, 18, 2, 2], 80).into())
     }
@@ -123,30 +113,16 @@ mod tests {
         let now = Instant::now();
         let mut ledger = Ledger::new(100, now);
         for port in 0..90 {
-            assert!(ledger.has_room(0));
+            assert!(ledger.may_begin(0, now));
             hold(&mut ledger, port, now);
         }
-        assert!(ledger.has_room(9) && !ledger.has_room(10));
+        assert!(ledger.may_begin(9, now) && !ledger.may_begin(10, now));
         // Clearly some has to be there again.
         assert!(!ledger.has_room(0));
         for name in 0..16 {
             assert!(ledger.take(name).is_some());
         }
         assert!(ledger.has_room(0) && ledger.len() == 74);
-    }
-
-    #[test]
-    fn there_is_an_end_to_what_is_begun() {
-        let now = Instant::now();
-        let mut ledger = Ledger::new(usize::MAX, now);
-        for begun in 0..BEGUN_MAX {
-            assert!(ledger.may_begin(now), "{begun}");
-            hold(&mut ledger, begun as u16, now);
-            ledger.take(u64::from(begun));
-        }
-        assert!(!ledger.may_begin(now) && !ledger.may_begin(now + SECOND / 2) && ledger.has_room(0));
-        assert!(ledger.may_begin(now + SECOND));
-        assert!(ledger.held.is_empty() && ledger.by_pair.is_empty());
     }
 
     #[test]

@@ -26,10 +26,10 @@ const ERROR_BYTES_MAX: [usize; 2] = [576, 1280];
 
 /// A first packet: of TCP, with SYN and without ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct First<'a> {
+pub(in crate::intercept) struct First<'a> {
     packet: &'a [u8],
     /// From whom, and to whom.
-    pub(super) pair: Pair,
+    pub(in crate::intercept) pair: Pair,
     sequence: u32,
     /// What it has of the sequence: SYN, and bytes behind its header.
     taken: u32,
@@ -37,7 +37,7 @@ pub(super) struct First<'a> {
 
 impl<'a> First<'a> {
     /// Reads one, with its header of IP. None: it is none, or not whole.
-    pub(super) fn read(packet: &'a [u8]) -> Option<First<'a>> {
+    pub(in crate::intercept) fn read(packet: &'a [u8]) -> Option<First<'a>> {
         let (from, to, packet, tcp) = match packet.first()? >> 4 {
             4 => {
                 let words = usize::from(packet[0] & 15);

@@ -1,0 +1,294 @@
+//! Proves: with `weir intercept --connect syn` a server is asked at its client's first packet, once, also when that comes again; who is accepted is joined
+//! with what was begun for him; refusals and silence are as with `accept`; who is not accepted costs his server a connection for a while, and no more than
+//! so many; where a client's port is taken another one is used, as with `first`; nothing is left of what was begun. How: the real binary between two
+//! networks of the test; answers to some clients are lost on the way. Needs root. docs/semantics.md §24.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+use weir_io::Namespace;
+
+use crate::intercept::{Intercept, echoes, surroundings, takes_programs};
+use crate::intercept_first::{DROPPED, begin, between, has_ended, make_networks, sent_again};
+use crate::kit::{DEADLINE, Io, eventually, in_own_network_as_root, ip, on_both_drivers};
+use crate::transparent::{Between, CLIENT, SERVER};
+
+on_both_drivers!(
+    servers_are_asked_at_once,
+    servers_that_refuse_or_are_silent,
+    a_client_that_is_late_is_joined,
+    many_at_once,
+    who_is_not_accepted_is_given_up,
+    a_flood_is_accepted_first,
+    a_port_that_is_taken,
+    nothing_is_left_of_what_was_begun,
+);
+
+const SYN: [&str; 2] = ["--connect", "syn"];
+
+/// Other addresses of the clients' machine.
+const LATE: [&str; 2] = ["198.18.1.77", "fd00:1::77"];
+
+fn in_network(test: &str, io: Io, body: impl FnOnce()) {
+    in_own_network_as_root(&format!("intercept_syn::{}::{test}", io.word()), || {
+        if takes_programs() {
+            body();
+        }
+    });
+}
+
+/// Answers to these addresses of clients go to nobody from now on; what they send arrives.
+fn lose_answers(between: &Between) {
+    for address in LATE {
+        let (length, nodad) = if address.contains(':') { (128, " nodad") } else { (32, "") };
+        between.clients.ip(&format!("addr add {address}/{length} dev c{nodad}"));
+        ip(&format!("neigh replace {address} lladdr 02:00:00:00:00:77 dev pc nud permanent"));
+    }
+}
+
+fn find_answers() {
+    LATE.iter().for_each(|address| ip(&format!("neigh del {address} dev pc")));
+}
+
+/// A server of the test alone, beside those that are there.
+fn listen(between: &Between, host: &str) -> TcpListener {
+    let at = SocketAddr::new(host.parse().expect("an address"), 8443);
+    between.servers.inside(|| TcpListener::bind(at)).expect("a free port")
+}
+
+/// A connect to it from there, which is under way.
+fn begin_late(between: &Between, from: &str, to: &str) -> Socket {
+    begin(between, (from, 0), (to, 8443))
+}
+
+fn servers_are_asked_at_once(io: Io) {
+    in_network("servers_are_asked_at_once", io, || {
+        let between = between();
+        let weir = Intercept::start(io, &["--connect", "syn", "--server-congestion", "reno"]);
+        for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
+            // The server speaks first.
+            let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+            assert!(told.contains("4000 to ") && told.contains(from), "{told}");
+            echoes(&mut stream);
+            assert_eq!(weir.total("tcp_connections"), at);
+            assert_eq!(weir.held("early") + weir.held("let-through"), at);
+            // The same ends once more.
+            drop(stream);
+            eventually("it is gone", || weir.total("client_connections") == 0);
+        }
+        assert_eq!((weir.total("tcp_holding"), weir.total("tcp_ports_changed"), weir.held("abandoned")), (0, 0, 0));
+        let said = weir.end("-TERM");
+        assert!(said.contains("2 connections were taken"), "{said}");
+    });
+}
+
+fn servers_that_refuse_or_are_silent(io: Io) {
+    in_network("servers_that_refuse_or_are_silent", io, || {
+        let between = between();
+        make_networks(&between);
+        let weir = Intercept::start(io, &SYN);
+        for (from, to) in CLIENT.into_iter().zip(SERVER) {
+            let refused = between.ask(from, 0, to, 8443).expect_err("nobody is there");
+            assert_eq!(refused.kind(), ErrorKind::ConnectionReset, "it was accepted");
+        }
+        let closes = || weir.totals()["tcp_closes"]["connect-failed"].as_u64();
+        eventually("both are counted", || closes() == Some(2));
+        // They are accepted, and wait.
+        let silent: Vec<_> =
+            CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, (from, 0), (to, 8080))).collect();
+        eventually("they are accepted", || silent.iter().all(has_ended) && weir.total("client_connections") == 2);
+        assert_eq!((weir.total("tcp_holding"), weir.held("early") + weir.held("let-through")), (0, 4));
+        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+        echoes(&mut stream);
+        drop(stream);
+        weir.end("-INT");
+    });
+}
+
+/// The server has the connection before its client is accepted, whose first packet has come twice by then.
+fn a_client_that_is_late_is_joined(io: Io) {
+    in_network("a_client_that_is_late_is_joined", io, || {
+        let between = between();
+        lose_answers(&between);
+        let servers = SERVER.map(|host| listen(&between, host));
+        let weir = Intercept::start(io, &SYN);
+        let before = sent_again(&between);
+        let late: Vec<_> = LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
+        let asked: Vec<_> = servers.iter().map(|server| server.accept().expect("it is asked")).collect();
+        assert!(!late.iter().any(has_ended) && weir.total("tcp_connections") == 0);
+        eventually("both have sent it again", || sent_again(&between) >= before + 2);
+        eventually("both wait", || weir.total("tcp_holding") == 2);
+        find_answers();
+        for ((client, (mut server, peer)), from) in late.into_iter().zip(asked).zip(LATE) {
+            assert_eq!(client.local_addr().ok().and_then(|own| own.as_socket()), Some(peer), "{from}");
+            assert_eq!(peer.ip().to_string(), from);
+            eventually("it is accepted", || has_ended(&client));
+            client.set_nonblocking(false).expect("an option");
+            let mut client = TcpStream::from(client);
+            [&client, &server].iter().for_each(|one| one.set_read_timeout(Some(DEADLINE)).expect("an option"));
+            for (one, other) in [(true, "hello"), (false, "there")] {
+                let (from, to) = if one { (&mut server, &mut client) } else { (&mut client, &mut server) };
+                from.write_all(other.as_bytes()).expect("open");
+                let mut told = [0; 5];
+                to.read_exact(&mut told).expect("it comes");
+                assert_eq!(&told, other.as_bytes());
+            }
+        }
+        assert_eq!((weir.held("early"), weir.held("let-through"), weir.total("tcp_holding")), (2, 0, 0));
+        // Nobody has asked twice.
+        for server in servers {
+            server.set_nonblocking(true).expect("an option");
+            assert_eq!(server.accept().expect_err("nobody comes").kind(), ErrorKind::WouldBlock);
+        }
+        weir.end("-TERM");
+    });
+}
+
+fn many_at_once(io: Io) {
+    in_network("many_at_once", io, || {
+        const THREADS: usize = 16;
+        const EACH: u64 = 20;
+        let between = between();
+        let weir = Intercept::start(io, &SYN);
+        let together = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (between, together) = (&between, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    let at = thread % 2;
+                    let open =
+                        (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
+                    let open: Vec<(TcpStream, String)> = open.collect();
+                    open.into_iter().for_each(|(mut stream, told)| {
+                        // Each by itself.
+                        let own = stream.local_addr().expect("bound");
+                        assert!(told.starts_with(&format!("{own} to ")), "{told}");
+                        echoes(&mut stream);
+                    });
+                });
+            }
+        });
+        let all = THREADS as u64 * EACH;
+        assert_eq!((weir.held("early") + weir.held("let-through"), weir.total("tcp_connections")), (all, all));
+        assert_eq!((weir.total("tcp_holding"), weir.total("tcp_ports_changed")), (0, 0));
+        weir.end("-TERM");
+    });
+}
+
+fn who_is_not_accepted_is_given_up(io: Io) {
+    in_network("who_is_not_accepted_is_given_up", io, || {
+        let between = between();
+        lose_answers(&between);
+        let servers = SERVER.map(|host| listen(&between, host));
+        let weir = Intercept::start(io, &SYN);
+        let late: Vec<_> = LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
+        for server in &servers {
+            let (mut asked, _) = server.accept().expect("it is asked");
+            asked.set_read_timeout(Some(DEADLINE)).expect("an option");
+            let over = asked.read(&mut [0; 4]).expect_err("nobody has come");
+            assert_eq!(over.kind(), ErrorKind::ConnectionReset);
+        }
+        eventually("they are counted", || weir.held("abandoned") >= 2);
+        assert_eq!(weir.total("tcp_connections"), 0);
+        drop(late);
+        weir.end("-TERM");
+    });
+}
+
+fn a_flood_is_accepted_first(io: Io) {
+    in_network("a_flood_is_accepted_first", io, || {
+        let between = between();
+        lose_answers(&between);
+        // A quarter of the descriptors may wait.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]);
+        let weir = Intercept::start_by(shell, io, &SYN);
+        let mut late = Vec::new();
+        for begun in (10..=100).step_by(10) {
+            late.extend((0..10).map(|_| begin(&between, (LATE[0], 0), (SERVER[0], 8080))));
+            eventually("all are begun", || weir.total("tcp_holding") == begun);
+        }
+        late.extend((0..10).map(|_| begin(&between, (LATE[1], 0), (SERVER[1], 8080))));
+        let (mut stream, told) = between.ask(CLIENT[0], 4000, SERVER[0], 8080).expect("it gets through");
+        assert!(told.starts_with("198.18.1.2:4000 to "), "{told}");
+        echoes(&mut stream);
+        assert_eq!((weir.held("let-through"), weir.held("early")), (1, 0));
+        assert!(weir.total("tcp_holding") <= 100);
+        // There is room again when they have been given up.
+        drop(late);
+        let port = std::cell::Cell::new(5000);
+        eventually("one is asked early again", || {
+            port.set(port.get() + 1);
+            between.ask(CLIENT[0], port.get(), SERVER[0], 8080).expect("it gets through");
+            weir.held("early") > 0
+        });
+        weir.end("-TERM");
+    });
+}
+
+/// Somebody in the network of weir has a connection between a client's address and port and its server's: servers see another port, in each mode.
+fn a_port_that_is_taken(io: Io) {
+    in_network("a_port_that_is_taken", io, || {
+        let between = between();
+        for connect in ["syn", "first", "accept"] {
+            let weir = Intercept::start(io, &["--connect", connect]);
+            let place = Namespace::open(format!("/proc/{}/ns/net", weir.process()).as_ref()).expect("its namespace");
+            for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
+                let take = || {
+                    let [from, to] = [(from, 4000), (to, 8080)]
+                        .map(|(host, port)| SocketAddr::new(host.parse().expect("an address"), port));
+                    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+                    match from {
+                        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true),
+                        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
+                    }
+                    .expect("an option");
+                    socket.set_reuse_address(true).expect("an option");
+                    socket.bind(&from.into()).expect("it is transparent");
+                    socket.connect_timeout(&to.into(), DEADLINE).expect("it gets through");
+                    socket
+                };
+                let taken = place.enter(take).expect("root may");
+                let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+                assert!(told.contains(from) && !told.contains("4000 to "), "{connect}: {told}");
+                echoes(&mut stream);
+                assert_eq!((weir.total("tcp_ports_changed"), weir.total("tcp_connections")), (at, at), "{connect}");
+                assert_eq!(weir.held("abandoned"), 0);
+                // Both are reset, so that nothing is left of these ends.
+                let both = [taken, Socket::from(stream)];
+                both.iter().for_each(|one| one.set_linger(Some(Duration::ZERO)).expect("an option"));
+                drop(both);
+                eventually("it is gone", || weir.total("client_connections") == 0);
+            }
+            weir.end("-TERM");
+        }
+    });
+}
+
+fn nothing_is_left_of_what_was_begun(io: Io) {
+    in_network("nothing_is_left_of_what_was_begun", io, || {
+        let between = between();
+        lose_answers(&between);
+        let before = surroundings();
+        for signal in ["-INT", "-KILL"] {
+            let server = listen(&between, SERVER[1]);
+            let weir = Intercept::start(io, &SYN);
+            let late = begin_late(&between, LATE[1], SERVER[1]);
+            let (mut asked, _) = server.accept().expect("it is asked");
+            let (mut stream, _) = between.ask(CLIENT[1], 0, SERVER[1], 8080).expect("it gets through");
+            echoes(&mut stream);
+            weir.end(signal);
+            eventually("nothing is left", || surroundings() == before);
+            asked.set_read_timeout(Some(DEADLINE)).expect("an option");
+            assert_eq!(asked.read(&mut [0; 4]).expect_err("it is over").kind(), ErrorKind::ConnectionReset, "{signal}");
+            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+            echoes(&mut stream);
+            drop(late);
+        }
+    });
+}
