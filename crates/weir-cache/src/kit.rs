@@ -3,11 +3,29 @@
 use weir_http::{Fields, Limits, parse_request};
 
 use crate::answer::Answer;
+use crate::freshness::LifetimeSource;
 use crate::options::Options;
 use crate::request::Request;
+use crate::storable::Terms;
 
 /// 2026-11-28T00:00:00Z, which is "now" in tests.
 pub(crate) const NOW_S: u64 = 1_795_824_000;
+
+/// Of an answer that came when the monotonic clock began, and is fresh for a minute.
+pub(crate) const TERMS: Terms = Terms {
+    status: 200,
+    received_us: 0,
+    received_s: NOW_S,
+    initial_age_us: 0,
+    lifetime_s: 60,
+    lifetime_source: LifetimeSource::MaxAge,
+    stale_while_revalidate_s: 0,
+    stale_if_error_s: 0,
+    no_cache: false,
+    forbids_stale: false,
+    immutable: false,
+    has_validator: true,
+};
 
 /// Calls `then` with a request of these lines, without its empty line.
 pub(crate) fn with_request<T>(lines: &str, then: impl FnOnce(Request<'_>) -> T) -> T {

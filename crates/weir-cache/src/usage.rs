@@ -140,25 +140,11 @@ pub fn is_sent_on_failure(terms: &Terms, failure: ServerFailure, now_us: u64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::freshness::LifetimeSource;
     use crate::options::RequestDirectivesMode as Mode;
     use proptest::prelude::*;
 
     /// Received at second 100, fresh for 10 seconds.
-    const TERMS: Terms = Terms {
-        status: 200,
-        received_us: 100 * SECOND_US,
-        received_s: crate::kit::NOW_S,
-        initial_age_us: 0,
-        lifetime_s: 10,
-        lifetime_source: LifetimeSource::MaxAge,
-        stale_while_revalidate_s: 0,
-        stale_if_error_s: 0,
-        no_cache: false,
-        forbids_stale: false,
-        immutable: false,
-        has_validator: true,
-    };
+    const TERMS: Terms = Terms { received_us: 100 * SECOND_US, lifetime_s: 10, ..crate::kit::TERMS };
 
     fn directives(line: &str) -> RequestDirectives {
         let mut directives = RequestDirectives::default();

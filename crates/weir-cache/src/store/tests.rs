@@ -5,7 +5,6 @@ mod threads;
 
 use super::*;
 use crate::bans::{BANS_MAX, Target};
-use crate::freshness::LifetimeSource;
 use crate::kit::{NOW_S, with_get};
 use crate::vary::Vary;
 
@@ -21,20 +20,7 @@ pub(super) fn key(name: &str) -> Vec<u8> {
 }
 
 pub(super) fn terms() -> Terms {
-    Terms {
-        status: 200,
-        received_us: 0,
-        received_s: NOW_S,
-        initial_age_us: 0,
-        lifetime_s: 60,
-        lifetime_source: LifetimeSource::MaxAge,
-        stale_while_revalidate_s: 0,
-        stale_if_error_s: 0,
-        no_cache: false,
-        forbids_stale: false,
-        immutable: false,
-        has_validator: true,
-    }
+    crate::kit::TERMS
 }
 
 pub(super) fn draft(key: &[u8]) -> Draft<'_> {
