@@ -2,6 +2,7 @@
 
 use super::cache::{CacheLoad, Herd, Purge, SlowReaders, Stale, Zipf};
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind};
+use super::contenders::BEFORE;
 use super::metric::{Compared, Metric};
 use super::targets::{Bound, Target};
 use crate::units::grouped;
@@ -52,9 +53,27 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     own("requests that reach the origin of 1,000 clients for one answer", "herd", Metric::Fetches, AtMost(1.0)),
     own("the same: p99 beyond what the origin takes, ms", "herd", Metric::BeyondOriginMs, AtMost(50.0)),
-    own("hits by Zipf's law, exponent 1.0, against LRU", "zipf-1.0", Metric::HitsOfLru, AtLeast(1.03)),
+    own(
+        "hits by Zipf's law, exponent 1.0, against LRU of as many answers",
+        "zipf-1.0",
+        Metric::HitsOfLru,
+        AtLeast(1.03),
+    ),
     own("the same: memory taken, of the room", "zipf-1.0", Metric::TakenOfRoom, AtMost(1.15)),
-    own("hits by Zipf's law, exponent 0.8, against LRU", "zipf-0.8", Metric::HitsOfLru, AtLeast(1.03)),
+    own(
+        "hits by Zipf's law, exponent 0.8, against LRU of as many answers",
+        "zipf-0.8",
+        Metric::HitsOfLru,
+        AtLeast(1.03),
+    ),
+    Target {
+        title: "no cache configured: CPU a request, against an earlier weir",
+        cell: "none",
+        metric: Metric::Cpu,
+        subject: "weir",
+        against: Some(BEFORE),
+        bound: AtMost(1.01),
+    },
     own("purge of 1,000,000 answers by tag: the last is gone after, ms", "purge", Metric::GoneMs, AtMost(10.0)),
     own("requests that fail while the origin is dead", "stale", Metric::Failures, AtMost(0.0)),
     own("requests that reach the origin of 1,000 slow readers", "slow", Metric::Fetches, AtMost(1.0)),
@@ -106,5 +125,9 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     cells.push(own("stale", title, CacheLoad::Stale(STALE)));
     let title = "1,000 clients read 1 MB slowly that nobody had, beside 1,000 requests a second that go to the origin";
     cells.push(own("slow", title, CacheLoad::Slow(SLOW)));
+    let load = Load::Closed(Closed { connections: 64, body: 16, kind: RequestKind::Minimal });
+    let title =
+        "16 B from the origin through a weir without a cache, against an earlier weir (--program weir-before=PATH)";
+    cells.push(Cell::new("none", title, load, &["weir", BEFORE]));
     cells
 }

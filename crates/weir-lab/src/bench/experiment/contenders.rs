@@ -82,6 +82,7 @@ impl What {
             What::Split(Split { proxy: Some(SplitProxy::Haproxy), .. }) => Some("haproxy"),
             What::Through(Middle::Haproxy { .. }) => Some("haproxy"),
             What::Split(_) | What::Through(_) => None,
+            What::Weir(WeirSettings { is_before: true, .. }) => Some(BEFORE),
             What::Direct | What::Weir(_) | What::WeirForward { .. } | What::Origin(_) | What::Bomb(_) => None,
         }
     }
@@ -141,6 +142,8 @@ pub(crate) struct WeirSettings {
     pub(crate) alone: bool,
     /// Limits for each client, which none of them passes.
     pub(crate) limits: bool,
+    /// Another weir than the one that measures: [`BEFORE`].
+    pub(crate) is_before: bool,
     /// Lines in front of the others of its configuration.
     pub(crate) lines: &'static str,
 }
@@ -168,8 +171,12 @@ pub(crate) const WEIR: WeirSettings = WeirSettings {
     http1: false,
     alone: false,
     limits: false,
+    is_before: false,
     lines: "",
 };
+
+/// An earlier weir, which users give by its path (`--program weir-before=PATH`).
+pub(crate) const BEFORE: &str = "weir-before";
 
 /// Connections go to workers as the kernel's hash has it, whatever these are doing.
 const HASH: &str = "accept-by \"hash\"\n";
@@ -233,6 +240,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "envoy", what: What::Envoy },
     Contender { name: "pingora", what: What::Pingora },
     weir("weir", WEIR),
+    weir(BEFORE, WeirSettings { is_before: true, ..WEIR }),
     weir("weir-epoll", WeirSettings { io: "epoll", ..WEIR }),
     weir("weir-plain", WeirSettings { plain: true, ..WEIR }),
     weir("weir-http1", WeirSettings { http1: true, ..WEIR }),
@@ -296,6 +304,14 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "bomb", what: What::Bomb("auto") },
     Contender { name: "bomb-epoll", what: What::Bomb("epoll") },
 ];
+
+/// What is said where a program is not there.
+pub(crate) fn absent(program: &str) -> String {
+    match program {
+        BEFORE => format!("no earlier weir is given: --program {BEFORE}=PATH"),
+        _ => format!("{program} is not installed"),
+    }
+}
 
 /// The contender of that name.
 pub(crate) fn contender(name: &str) -> Option<Contender> {

@@ -37,7 +37,7 @@ pub(crate) enum Metric {
     Fetches,
     /// 99th percentile of latency beyond what the origin takes, milliseconds.
     BeyondOriginMs,
-    /// Hits of a cache as a multiple of those of one that forgets what was asked for longest ago.
+    /// Hits of a cache as a multiple of those of one that forgets what was asked for longest ago, of as many answers.
     HitsOfLru,
     /// What a cache has taken, of what it was told that it has.
     TakenOfRoom,

@@ -20,8 +20,12 @@ pub(crate) struct Cached {
     pub(crate) taken_bytes: u64,
     /// The share of hits that nobody can do better than, percent; 0: not known.
     pub(crate) best_percent: f64,
-    /// The share of one that forgets what was asked for longest ago, percent; 0: not known.
+    /// The share of one that forgets what was asked for longest ago and needs no byte besides bodies, percent; 0: not known.
     pub(crate) lru_percent: f64,
+    /// Answers that it had at the end; 0: it does not say.
+    pub(crate) answers: u64,
+    /// The share of one that forgets what was asked for longest ago, of as many answers, percent; 0: not known.
+    pub(crate) same_lru_percent: f64,
     /// How long a client who is not slow waited for the whole of an answer that others read slowly, microseconds; 0: nobody asked.
     pub(crate) whole_us: u64,
 }
@@ -33,6 +37,11 @@ impl Cached {
             return f64::NAN;
         }
         (1.0 - self.fetches as f64 / self.requests as f64) * 100.0
+    }
+
+    /// Its hits as a multiple of those of one that forgets what was asked for longest ago, of as many answers; NaN where that is not known.
+    pub(crate) fn hits_of_same_lru(&self) -> f64 {
+        if self.same_lru_percent == 0.0 { f64::NAN } else { self.hit_percent() / self.same_lru_percent }
     }
 
     /// What it took as a part of what it was told that it has; NaN where either is not known.
@@ -92,6 +101,8 @@ mod tests {
         let cached = Cached { fetches: 250, requests: 1000, room_bytes: 200, taken_bytes: 230, ..Cached::default() };
         assert_eq!((cached.hit_percent(), cached.taken_of_room()), (75.0, 1.15));
         let unknown = Cached::default();
+        assert!(unknown.hits_of_same_lru().is_nan());
+        assert_eq!(Cached { same_lru_percent: 60.0, ..cached }.hits_of_same_lru(), 1.25);
         assert!(unknown.hit_percent().is_nan() && unknown.taken_of_room().is_nan());
         assert!(Cached { room_bytes: 1, ..unknown }.taken_of_room().is_nan());
     }

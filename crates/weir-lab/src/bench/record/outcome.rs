@@ -174,7 +174,7 @@ impl Record {
             Metric::BeyondOriginMs => {
                 self.of_cache(|cached| self.latency_us(|latency| latency.p99_us) / 1e3 - f64::from(cached.origin_ms))
             }
-            Metric::HitsOfLru => self.of_cache(|cached| cached.hit_percent() / cached.lru_percent),
+            Metric::HitsOfLru => self.of_cache(Cached::hits_of_same_lru),
             Metric::TakenOfRoom => self.of_cache(Cached::taken_of_room),
             Metric::GoneMs => self.special.purged.map_or(f64::NAN, |purged| purged.gone_us as f64 / 1e3),
             Metric::Failures => self.errors.values().sum::<u64>() as f64,

@@ -14,9 +14,9 @@ use crate::bench::record::statistics::middle;
 pub(super) const METHOD: &str = "
 Caches. All get answers that say nothing of their lifetime and are told that it is an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile, and a manager that deletes 10,000 files at a time, each 50 ms. Varnish: `-s malloc`, no
 grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them by; its child process counts, too. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`. `weir` is weir without a cache: what a hit saves. The one answer is
-stored before anything counts. In all other cells the programs start anew, weir's own origin behind them. In `herd` 1,000 clients ask for the same at once, and the origin writes down what it gets; in `herd-private` it says `private`, and weir may have as many
+stored before anything counts. In all other cells the programs start anew, weir's own origin behind them. In `herd` 1,000 clients ask for the same at once, and the origin writes down what it gets; in `herd-private` it says `private`, and each worker of weir may have as many
 connections to it as there are clients, for the others have no limit. In `zipf` there is room for a quarter of the bodies, as much is asked before the counted time as in it, and hits are those of the clients' requests that the origin did not get. `best` is the share of a cache
-that always has the most wanted ones, `LRU` that of one that forgets what was asked for longest ago, computed for as many requests drawn by the same law; neither needs a byte besides bodies. `taken / room` is memory above that at the start, and files in memory, by what the
+that always has the most wanted ones, `LRU` that of one that forgets what was asked for longest ago, computed for as many requests drawn by the same law; neither needs a byte besides bodies. `hits / LRU of as many` compares with one that has as many answers as weir says that it has, so with what it does with its room, not with what it needs for each. `taken / room` is memory above that at the start, and files in memory, by what the
 cache was told that it has: nginx's manager looks after its room every 10 s only as long as there was enough at its last look, so that in a run of seconds it keeps nearly all, and its hits mean nothing.
 In `purge` the answers are stored, the first half of the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one of them after the other; an old one is
 known by its Age. `gone` is from the order to the last old one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale` answers are fresh for a second, and stale ones may be served while they are fetched, or the origin fails
@@ -28,7 +28,9 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
     let Load::Cache(load) = load else { return &[] };
     match load {
         CacheLoad::Herd(_) => &["requests at the origin", "p99 beyond the origin, ms"],
-        CacheLoad::Zipf(_) => &["requests at the origin", "hits", "best", "LRU", "hits / LRU", "taken / room"],
+        CacheLoad::Zipf(_) => {
+            &["requests at the origin", "hits", "best", "LRU", "answers", "hits / LRU of as many", "taken / room"]
+        }
         CacheLoad::Purge(_) => &[
             "gone after, ms",
             "order, ms",
@@ -71,6 +73,7 @@ pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
             format!("{} %", number(cached(Cached::hit_percent), 1)),
             format!("{} %", number(cached(|cached| cached.best_percent), 1)),
             format!("{} %", number(cached(|cached| cached.lru_percent), 1)),
+            number(cached(|cached| if cached.answers > 0 { cached.answers as f64 } else { f64::NAN }), 0),
             number(figure(Metric::HitsOfLru), 3),
             number(figure(Metric::TakenOfRoom), 2),
         ],
@@ -144,6 +147,8 @@ mod tests {
             taken_bytes: 2 << 20,
             best_percent: 80.0,
             lru_percent: 70.0,
+            answers: 900,
+            same_lru_percent: 60.0,
             ..Cached::default()
         };
         Special { cached: Some(cached), halves: Some(Halves::default()), ..Special::default() }
@@ -153,7 +158,7 @@ mod tests {
     fn a_row_has_a_figure_for_each_column() {
         let record = Record { special: special(), ..Record::default() };
         let zipf = CacheLoad::Zipf(Zipf { keys: 1, body: 1, room_mib: 1, alpha: 1.0 });
-        assert_eq!(row(Load::Cache(zipf), &[&record]), ["250", "75.0 %", "80.0 %", "70.0 %", "1.071", "2.00"]);
+        assert_eq!(row(Load::Cache(zipf), &[&record]), ["250", "75.0 %", "80.0 %", "70.0 %", "900", "1.250", "2.00"]);
         assert!(progress(zipf, &record).contains("250 of 1000 requests reached the origin (75.0 % hits)"));
         let all = [
             zipf,

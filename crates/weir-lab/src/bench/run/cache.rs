@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use super::bans::ask;
 use super::cache_settings::{self, Wishes};
 use super::get::get;
 use super::load::{Bound, Readings, pause, read_bomb};
 use super::ports::free_address;
 use super::process::{self, bound_command, own_bytes};
 use super::stage::{Running, Stage, start_origin};
-use crate::bench::experiment::cache::{Herd, ROOM_MIB, Zipf};
+use crate::bench::experiment::cache::{Cacher, Herd, ROOM_MIB, Zipf};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::lru;
 use crate::bench::record::cache::Cached;
@@ -112,7 +113,8 @@ pub(super) fn logged(log: &Path, within: &str) -> io::Result<u64> {
 /// As [`herd`].
 pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32) -> io::Result<(Running, Record)> {
     let wishes = Wishes::plain(zipf.room_mib, Zipf::CONNECTIONS);
-    let (fresh, origin) = start_both(stage, contender, &[], (wishes, None))?;
+    let admin = stage.scratch("cache-admin.sock");
+    let (fresh, origin) = start_both(stage, contender, &[], (wishes, Some(&admin)))?;
     let (requests, out) = (stage.scratch("zipf.requests"), stage.scratch("bomb.jsonl"));
     let mut text = String::new();
     for (key, weight) in zipf.weights().enumerate() {
@@ -134,14 +136,20 @@ pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32
     bomb.finish()?;
     record.special.generator = process::command_line(&process::words(&command));
     read_bomb(&mut record, &fs::read_to_string(&out)?)?;
+    // Of the others nobody hears how many answers they have.
+    let is_weir = contender.what == What::Caching(Cacher::Weir);
+    let answers = if is_weir { ask(&admin, "GET", "/v1/cache")?["answers"].as_u64().unwrap_or(0) } else { 0 };
+    // As much is asked for before the counted time as in it.
+    let lru = |room| lru::hit_percent(zipf, room, (record.requests, record.requests));
     record.special.cached = Some(Cached {
         fetches,
         requests: record.requests,
         room_bytes: u64::from(zipf.room_mib) << 20,
         taken_bytes: fresh.taken_bytes(),
         best_percent: zipf.best_percent(),
-        // As much is asked for before the counted time as in it.
-        lru_percent: lru::hit_percent(zipf, (record.requests, record.requests)),
+        lru_percent: lru(zipf.fit()),
+        answers,
+        same_lru_percent: if answers > 0 { lru(answers as usize) } else { 0.0 },
         ..Cached::default()
     });
     Ok((fresh.running, record))

@@ -201,8 +201,8 @@ fn weir(listen: SocketAddr, to: impl Display, cores: usize, wishes: Wishes) -> S
     if wishes.has_tags {
         cache += "        tags \"Surrogate-Key\"\n";
     }
-    // The others have no limit of connections to a server that they would reach.
-    let connections = if wishes.is_private { clients } else { WEIR.connections };
+    // The others have no limit of connections to a server that they would reach. Each worker has its share of them, and nobody knows whose clients are how many.
+    let connections = if wishes.is_private { clients * cores as u32 } else { WEIR.connections };
     let settings = WeirSettings { connections, ..WEIR.for_clients(clients) };
     let route = format!("    proxy \"app\"\n    cache {{\n{cache}    }}\n}}\n");
     let text = settings::weir(listen, to, cores, settings).replace("    proxy \"app\"\n}\n", &route);
@@ -253,7 +253,7 @@ mod tests {
         let wishes = Wishes { has_tags: true, is_private: true, ..stale };
         let config = weir_config::parse(&weir(at(1111), at(3333), 2, wishes), "cache.kdl").unwrap();
         assert!(config.plan.cache.is_some());
-        assert_eq!(weir(at(1111), at(3333), 2, wishes).matches("connections=1000").count(), 1);
+        assert_eq!(weir(at(1111), at(3333), 2, wishes).matches("connections=2000").count(), 1);
     }
 
     #[test]

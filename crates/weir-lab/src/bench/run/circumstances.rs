@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::process::descriptors;
 use super::programs::Programs;
+use crate::bench::experiment::contenders::BEFORE;
 use crate::bench::record::circumstances::Circumstances;
 
 /// Looks at the machine, and asks the programs that take part for their versions. `weir` is our own.
@@ -75,7 +76,7 @@ fn named_library(text: &str) -> Option<String> {
 
 /// The first line of what a program says about itself.
 fn version(program: &str, places: &Programs) -> String {
-    let flag = if program == "envoy" { "--version" } else { "-v" };
+    let flag = if program == "envoy" || program == BEFORE { "--version" } else { "-v" };
     let Some(path) = places.path(program) else { return format!("{program}: not installed") };
     let Ok(output) = Command::new(&path).arg(flag).output() else { return format!("{program}: can't be run") };
     let text = [output.stdout, output.stderr].concat();

@@ -18,7 +18,7 @@ use super::settings::{self, Shape, http2, tls};
 use super::slow_link;
 use crate::bench::experiment::cache::ROOM_MIB;
 use crate::bench::experiment::cells::{Cell, Load, SMALL};
-use crate::bench::experiment::contenders::{Contender, WEIR, What};
+use crate::bench::experiment::contenders::{self, BEFORE, Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
 use crate::bench::record::setting::{Setting, without_ports};
 use crate::certificate::{Certificate, KeyKind};
@@ -200,7 +200,7 @@ impl Stage {
         if let Some(program) = contender.what.program()
             && self.programs.path(program).is_none()
         {
-            return Some(format!("{program} is not installed"));
+            return Some(contenders::absent(program));
         }
         if (matches!(cell.load, Load::Block(_) | Load::Pep(_)) || cell.load.is_of_bans())
             && let Some(why) = Nets::obstacle(&self.programs, &self.directory)
@@ -281,11 +281,13 @@ impl Stage {
             What::Weir(weir) => {
                 let shape = self.shape(contender, clients)?;
                 addresses = free_addresses(shape.processes as u8)?;
+                let program = if weir.is_before { self.programs.path(BEFORE) } else { None };
+                let program = program.as_deref().unwrap_or(&self.weir);
                 let text = |at| settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients));
                 let started = addresses.iter().enumerate().map(|(nth, at)| {
                     let log = self.directory.join(format!("{}.{nth}.log", contender.name));
                     let text = self.sealed(contender, cell, text(*at))?;
-                    self.start_weir(&format!("{}.{nth}", contender.name), &text, &log)
+                    self.start_weir_at(program, &format!("{}.{nth}", contender.name), &text, (&log, None))
                 });
                 started.collect::<io::Result<_>>()?
             }
@@ -346,7 +348,7 @@ impl Stage {
                 start_program(&self.programs, "varnishd", &words, &log)?
             }
             What::Weir(_) | What::WeirForward { .. } | What::Caching(_) => {
-                self.start_weir_at(contender.name, text, &log, admin)?
+                self.start_weir_at(&self.weir, contender.name, text, (&log, admin))?
             }
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
@@ -456,14 +458,15 @@ impl Stage {
     }
 
     fn start_weir(&self, name: &str, text: &str, log: &Path) -> io::Result<Process> {
-        self.start_weir_at(name, text, log, None)
+        self.start_weir_at(&self.weir, name, text, (log, None))
     }
 
-    fn start_weir_at(&self, name: &str, text: &str, log: &Path, admin: Option<&Path>) -> io::Result<Process> {
+    fn start_weir_at(&self, weir: &Path, name: &str, text: &str, place: (&Path, Option<&Path>)) -> io::Result<Process> {
+        let (log, admin) = place;
         let file = self.directory.join(format!("{name}.kdl"));
         fs::write(&file, text)?;
         let admin = admin.map_or_else(|| "off".into(), Path::to_string_lossy);
-        Process::start(&self.weir, &["run", "--admin", &admin, "-c", &file.to_string_lossy()], log)
+        Process::start(weir, &["run", "--admin", &admin, "-c", &file.to_string_lossy()], log)
     }
 
     /// Another origin, which closes each connection after 100 requests.
