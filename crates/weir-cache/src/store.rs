@@ -15,6 +15,7 @@ mod collector;
 mod fills;
 mod index;
 mod memory;
+mod missed;
 mod object;
 mod purge;
 mod report;
@@ -27,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 pub use collector::{Collector, NotKept};
 pub use fills::{Begun, Fill, FillName, MARKS_MAX, WORKERS_MAX, Workers};
+pub use missed::Missed;
 pub use object::{INLINE_MAX, Object};
 pub use report::{By, Report, Served, Top};
 
@@ -38,6 +40,7 @@ use crate::vary::Selector;
 use fills::Fills;
 use index::{ENTRY_BYTES, Gone, Index, QuickIndex};
 use memory::{Account, allocated, part_of_fills};
+use missed::Misses;
 use object::Parts;
 use purge::Purges;
 use report::Counters;
@@ -142,6 +145,7 @@ pub struct Store {
     purges: Purges,
     fills: Fills,
     counters: Counters,
+    misses: Misses,
     /// The latest moment that it was told, microseconds of the monotonic clock.
     latest_us: AtomicU64,
     /// Where the next sweep goes on.
@@ -163,6 +167,7 @@ impl Store {
             purges: Purges::new(limits.bytes),
             fills: Fills::default(),
             counters: Counters::default(),
+            misses: Misses::default(),
             latest_us: AtomicU64::new(0),
             swept: Mutex::default(),
         }

@@ -144,9 +144,9 @@ impl Clients {
     }
 
     /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
-    pub(crate) fn new(latency: Arc<Histogram>, secret: [u64; 2], cx: &Context) -> Clients {
+    pub(crate) fn new(times: (Arc<Histogram>, Arc<Histogram>), secret: [u64; 2], cx: &Context) -> Clients {
         Clients {
-            answers: Answers::new(latency, cx),
+            answers: Answers::new(times, cx),
             forward: ForwardProxy::default(),
             asks: Asks::new(secret),
             identities: Identities::new(secret),

@@ -72,10 +72,18 @@ pub struct Parts {
     pub counters: Arc<Counters>,
     /// Time from the receipt of a request to the end of its answer, microseconds; written by this worker only.
     pub latency: Arc<Histogram>,
+    /// The same for answers from the store, which are not in `latency`.
+    pub hits: Arc<Histogram>,
     /// One for each server, upstream after upstream; written by this worker only. What is missing is counted for nobody.
     pub servers: Vec<Arc<ServerStats>>,
     /// The driver moves the bytes of tunnels by itself ([`Action::Relay`]).
     pub relays: bool,
+}
+
+/// A turn is over at this time, and what it has to send is with the driver. Only how long hits take is counted by it.
+pub fn end_turn(engine: &mut Engine, now_us: u64) {
+    let turn_us = now_us.saturating_sub(engine.cx.now_us);
+    engine.clients.answers().hits.turn_ended(turn_us);
 }
 
 /// As [`Engine::accepted`], of a client who speaks TLS and was let in by a [`Door`] in front of his handshake, which gave this.
@@ -115,7 +123,7 @@ impl Engine {
     pub fn new(parts: Parts, now_us: u64) -> Engine {
         let mut cx = Context::new(parts.plan, parts.counters, parts.worker, parts.workers, now_us);
         cx.relays = parts.relays;
-        let mut clients = Clients::new(parts.latency, parts.secret, &cx);
+        let mut clients = Clients::new((parts.latency, parts.hits), parts.secret, &cx);
         cx.logs = clients.records().are_kept();
         let upstreams = Upstreams::new(parts.hints, &parts.servers, parts.seed, &mut cx);
         let strangers = vec![false; usize::from(parts.workers)];

@@ -7,6 +7,7 @@ pub mod arms;
 pub mod counters;
 pub mod glitch;
 pub mod histogram;
+pub(crate) mod hits;
 pub(crate) mod kinds;
 pub mod report;
 pub mod secured;

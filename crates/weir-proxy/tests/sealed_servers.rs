@@ -59,6 +59,7 @@ impl Bench {
             hints: Arc::new(Hints::new(2, 1)),
             counters: Arc::clone(&counters),
             latency: Arc::new(Histogram::default()),
+            hits: Arc::default(),
         };
         let engine = Engine::new(parts, 0);
         let (tokens, server_of) = (HashMap::new(), HashMap::new());

@@ -52,6 +52,7 @@ impl Bench {
             hints: Arc::new(Hints::new(1, 1)),
             counters: Arc::new(Counters::default()),
             latency: Arc::new(Histogram::default()),
+            hits: Arc::default(),
         };
         let mut bench = Bench {
             engine: Engine::new(parts, 0),

@@ -71,16 +71,18 @@ impl Presence {
         self.doing.set(step);
     }
 
-    /// The turn is over: the worker is about to ask the driver for events.
-    pub(crate) fn rest(&mut self, load: &Load) {
+    /// The turn is over: the worker is about to ask the driver for events. The time, if a turn was measured.
+    pub(crate) fn rest(&mut self, load: &Load) -> Option<u64> {
         self.doing.set(Step::Driving);
-        if let Some(own) = &mut self.line {
-            load.show(own.line());
-            own.line().turn_began_us.store(0, Relaxed);
-            if own.began_us > 0 {
-                own.times.turn.record(clock_us().saturating_sub(own.began_us));
-            }
+        let own = self.line.as_mut()?;
+        load.show(own.line());
+        own.line().turn_began_us.store(0, Relaxed);
+        if own.began_us == 0 {
+            return None;
         }
+        let now_us = clock_us();
+        own.times.turn.record(now_us.saturating_sub(own.began_us));
+        Some(now_us)
     }
 
     /// There are events. `requests` is how many were begun so far; `now_us` is of the driver's clock, which is CLOCK_MONOTONIC but in the

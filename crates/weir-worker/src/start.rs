@@ -116,6 +116,8 @@ pub struct View {
     pub counters: Arc<Counters>,
     /// Its latencies: receipt of a request to the end of its answer, microseconds.
     pub latency: Arc<Histogram>,
+    /// The same of answers from the store, which are not in `latency`.
+    pub hits: Arc<Histogram>,
     /// By server, upstream after upstream: what it counts of them.
     pub servers: Vec<Arc<ServerStats>>,
     /// Where to ask it what it is doing.
@@ -330,6 +332,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             hints: Arc::clone(&hints),
             counters: Arc::clone(&view.counters),
             latency: Arc::clone(&view.latency),
+            hits: Arc::clone(&view.hits),
             servers: view.servers.clone(),
             relays: true,
         };

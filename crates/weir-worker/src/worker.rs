@@ -12,7 +12,7 @@ use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, Rec
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, end_turn};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -311,7 +311,8 @@ impl<D: Driver> Worker<D> {
         let wait_us = self.patience(wait_max_us);
         let mut completions = std::mem::take(&mut self.completions);
         self.accepted = false;
-        self.presence.rest(&self.load());
+        let now_us = self.presence.rest(&self.load()).unwrap_or_else(|| self.driver.now_us());
+        end_turn(&mut self.engine, now_us);
         self.driver.turn(wait_us, &mut completions)?;
         self.presence.begin_turn(self.driver.now_us(), self.parts.counters.requests.get());
         self.count_tls();

@@ -3,12 +3,13 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::admin::cache::{Cache, CacheTop, CachedKey, Explained, Line, Purged};
+use crate::admin::cache::{Cache, CacheTop, CachedKey, Explained, Line, MissedKey, Purged};
 use crate::admin::cache_words::{authority, header, url};
+use crate::admin::document::Latency;
 use crate::client::{Client, value};
 use crate::failure::Failure;
 use crate::status::cache::{summary, words};
-use crate::status::figures::{bytes, count};
+use crate::status::figures::{bytes, count, time};
 use crate::status::overview::Look;
 use crate::status::table::{Column, Row, number, table, text};
 use crate::status::{PlaceArgs, look};
@@ -40,10 +41,13 @@ pub(crate) enum Order {
         #[arg(long)]
         json: bool,
     },
-    /// List what is stored: what is asked for most, or is largest, or has most answers that differ by `Vary`
+    /// List what is stored: what is asked for most, or is largest, or has most answers that differ by `Vary`; or what servers are asked for most, and why
     #[command(after_help = "\
+By misses it is what servers were asked for since the start, stored or not, with why it was asked for the last time, or why its answer is not stored. Few of many \
+are kept in mind: what was missed seldom may be absent, and a count with ~ may be too high.
+
 Example:
-  weir cache top --by bytes -n 20")]
+  weir cache top --by bytes -n 20 && weir cache top --by misses")]
     Top {
         /// Which come first
         #[arg(long, value_enum, default_value_t = By::Hits)]
@@ -115,6 +119,7 @@ pub(crate) enum By {
     Hits,
     Bytes,
     Answers,
+    Misses,
 }
 
 /// Does the verb.
@@ -133,9 +138,10 @@ pub(crate) fn cache(arguments: &CacheArgs) -> Result<(), Failure> {
                 By::Hits => "hits",
                 By::Bytes => "bytes",
                 By::Answers => "answers",
+                By::Misses => "misses",
             };
             let (list, answer) = client.get::<CacheTop>(&format!("/v1/cache/top?by={by}&most={most}"))?;
-            (*json, top(&list, look()), answer)
+            (*json, if by == "misses" { missed(&list, look()) } else { top(&list, look()) }, answer)
         }
         Order::Purge { what, soft } => {
             client.post::<Purged>(&purge_path(what, *soft))?;
@@ -165,6 +171,11 @@ fn stats(cache: &Cache) -> String {
     out += &format!("requests   {}\n", words(&figures.requests));
     out += &format!("not stored {}\n", words(&figures.not_stored));
     out += &format!("gone       {}\n", words(&figures.gone));
+    let Latency { count: hits, p50_us, p99_us, max_us, .. } = figures.hit_latency;
+    if hits > 0 {
+        let [median, p99, longest] = [p50_us, p99_us, max_us].map(time);
+        out += &format!("hits take  {median}, 99 of 100 up to {p99}, the longest {longest}\n");
+    }
     if figures.purges > 0 {
         out += &format!("purges     {} that not everything has been looked at for\n", count(figures.purges));
     }
@@ -197,6 +208,24 @@ fn top(list: &CacheTop, look: Look) -> String {
     table(&columns, &list.keys.iter().map(row).collect::<Vec<_>>(), 0, look.width, look.colour)
 }
 
+fn missed(list: &CacheTop, look: Look) -> String {
+    if list.missed.is_empty() {
+        return "no server was asked\n".to_owned();
+    }
+    let columns: [Column; 4] = [text("URL"), text("UPSTREAM"), number("MISSES", 0), text("WHY")];
+    let row = |one: &MissedKey| {
+        let about = if one.over > 0 { "~" } else { "" };
+        let cells = vec![
+            terminal::printable(&one.url).into(),
+            terminal::printable(&one.upstream).into(),
+            format!("{about}{}", count(one.misses)).into(),
+            terminal::printable(&one.why).into(),
+        ];
+        Row { cells, below: None }
+    };
+    table(&columns, &list.missed.iter().map(row).collect::<Vec<_>>(), 0, look.width, look.colour)
+}
+
 fn explain(explained: &Explained) -> String {
     let width = explained.lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
     let line = |Line { name, text }: &Line| format!("{name:width$}  {}\n", terminal::printable(text));
@@ -225,9 +254,23 @@ mod tests {
         assert!(told.lines().nth(1).is_some_and(|line| line.starts_with("https://a.test/page  app")), "{told}");
         assert!(told.contains("12.3k"), "{told}");
         assert_eq!(top(&CacheTop::default(), look), "nothing is stored\n");
+        let (url, upstream) = ("https://a.test/me".to_owned(), "app".to_owned());
+        let key = MissedKey { url, upstream, misses: 1234, over: 0, why: "private".to_owned() };
+        let about = MissedKey { over: 7, ..key.clone() };
+        let told = missed(&CacheTop { missed: vec![key, about], ..CacheTop::default() }, look);
+        let words = |nth: usize| told.lines().nth(nth).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(words(1).as_deref(), Some(&["https://a.test/me", "app", "1234", "private"][..]), "{told}");
+        assert_eq!(words(2).as_deref(), Some(&["https://a.test/me", "app", "~1234", "private"][..]), "{told}");
+        assert_eq!(missed(&CacheTop::default(), look), "no server was asked\n");
         let requests = [("hit", 3), ("miss", 1), ("stale", 0)].map(|(word, count)| (word.to_owned(), count)).into();
-        let figures = CacheFigures { requests, answers: 2, size_bytes: 1 << 20, ..CacheFigures::default() };
+        let mut figures = CacheFigures { requests, answers: 2, size_bytes: 1 << 20, ..CacheFigures::default() };
+        let told = stats(&Cache { figures: figures.clone(), ..Cache::default() });
+        assert!(!told.contains("hits take"), "{told}");
+        let some = |us| Some(us);
+        figures.hit_latency =
+            Latency { count: 3, p50_us: some(40), p99_us: some(1500), max_us: some(2000), ..Latency::default() };
         let told = stats(&Cache { figures, ..Cache::default() });
+        assert!(told.contains("hits take  40us, 99 of 100 up to 1.5ms, the longest 2.0ms\n"), "{told}");
         assert!(told.contains("requests   hit 3  miss 1\n") && told.contains("gone       -\n"), "{told}");
     }
 

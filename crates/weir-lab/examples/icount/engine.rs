@@ -49,6 +49,7 @@ impl Harness {
             hints: Arc::new(Hints::new(servers, 1)),
             counters: Arc::default(),
             latency: Arc::default(),
+            hits: Arc::default(),
             servers: Vec::new(),
             relays: false,
         };

@@ -75,6 +75,7 @@ pub(crate) fn run(proxied: bool, count: u64) {
             hints: Arc::new(Hints::new(1, 1)),
             counters: Arc::default(),
             latency: Arc::default(),
+            hits: Arc::default(),
             servers: Vec::new(),
             relays: true,
         };

@@ -23,6 +23,7 @@ use crate::cross::retry_copy::RetryCopies;
 use crate::ending::ClientEnd;
 use crate::forward::decide::proxy_fields;
 use crate::observe::histogram::Histogram;
+use crate::observe::hits::Hits;
 use crate::request::pending_request::{ConnId, PendingRequest, RequestFlags};
 use crate::request::rules::Ruled;
 
@@ -48,17 +49,20 @@ pub(crate) struct Answers {
     copies: RetryCopies,
     /// Time from the receipt of a request to the end of its answer, microseconds.
     latency: Arc<Histogram>,
+    /// The same of answers from the store.
+    pub(crate) hits: Hits,
 }
 
 impl Answers {
-    /// None yet.
-    pub(super) fn new(latency: Arc<Histogram>, cx: &Context) -> Answers {
+    /// None yet. The times of answers of servers, and of the store.
+    pub(super) fn new((latency, hits): (Arc<Histogram>, Arc<Histogram>), cx: &Context) -> Answers {
         Answers {
             conns: Connections::new(cx),
             records: Records::new(&cx.plan, cx.worker),
             encoders: Encoders::default(),
             copies: RetryCopies::default(),
             latency,
+            hits: Hits::new(hits),
         }
     }
 
@@ -273,6 +277,8 @@ impl Answers {
         let (index, body_open) = (exchange.conn, exchange.want.body_open);
         if exchange.server_conn.is_some() {
             self.latency.record(cx.now_us.saturating_sub(exchange.received_us));
+        } else if exchange.is_hit {
+            self.hits.ended(exchange.received_us, cx.now_us);
         }
         if body_open {
             self.abandon_upload(slot, cx);

@@ -312,6 +312,7 @@ fn begin_passing(answers: &mut Answers, slot: ExchangeKey, source: Source, head:
 /// Counts what a request got, of which so many bytes of body came from the store, and says so in its line of the access log.
 fn count_served(answers: &mut Answers, slot: ExchangeKey, served: Served, body_bytes: u64, cx: &Context) {
     answers.records.served(slot, served);
+    answers.conns.exchange_mut(slot).is_hit = matches!(served, Served::Hit | Served::Stale);
     if let Some(store) = &cx.cache {
         store.count_served(served, body_bytes, cx.worker.into());
     }

@@ -256,6 +256,8 @@ pub(crate) struct Exchange {
     pub(super) compressing: Option<Box<Compressing>>,
     /// What the cache has to do with it; None: nothing.
     pub(super) caching: Option<Caching>,
+    /// It is answered by what is stored, without a server.
+    pub(super) is_hit: bool,
     /// Facts about the request.
     pub want: ReplyConstraints,
 }
@@ -457,6 +459,7 @@ impl Exchange {
             ruled: None,
             compressing: None,
             caching: None,
+            is_hit: false,
             want,
         }
     }

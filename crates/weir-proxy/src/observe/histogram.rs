@@ -42,12 +42,18 @@ impl Histogram {
     /// Counts a value. Only the owner may call it: with two writers values would be lost.
     #[inline]
     pub fn record(&self, value_us: u64) {
+        self.record_many(value_us, 1);
+    }
+
+    /// Counts a value so many times. Only the owner may call it.
+    #[inline]
+    pub fn record_many(&self, value_us: u64, times: u64) {
         if !COUNTING {
             return;
         }
         let count = &self.counts[bucket(value_us)];
-        count.store(count.load(Relaxed) + 1, Relaxed);
-        self.sum.store(self.sum.load(Relaxed).wrapping_add(value_us), Relaxed);
+        count.store(count.load(Relaxed) + times, Relaxed);
+        self.sum.store(self.sum.load(Relaxed).wrapping_add(value_us.wrapping_mul(times)), Relaxed);
         if value_us > self.max.load(Relaxed) {
             self.max.store(value_us, Relaxed);
         }

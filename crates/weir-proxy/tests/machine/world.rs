@@ -379,6 +379,7 @@ impl World {
                     hints: Arc::clone(&hints),
                     counters: Arc::clone(&counters),
                     latency: Arc::new(Histogram::default()),
+                    hits: Arc::default(),
                     servers: ServerStats::for_plan(&plan),
                     relays: false,
                 };

@@ -314,6 +314,7 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
             hints: Arc::clone(&hints),
             counters: Arc::clone(&counters),
             latency: Arc::new(Histogram::default()),
+            hits: Arc::default(),
             servers: servers.clone(),
             relays: true,
         };

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use weir_cache::{By, NotKept, NotStored, Report, Served, Store, Top, url_of};
+use weir_cache::{By, Missed, NotKept, NotStored, Report, Served, Store, Top, url_of};
+use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::plan::Plan;
 
+use super::document::Latency;
 use super::exposition::{Exposition, Type};
+use super::metrics::histogram;
+use super::status::latency;
 
 /// `GET /v1/cache`, and `cache` of the status, where it has no version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +56,8 @@ pub(crate) struct CacheFigures {
     pub(crate) invalidations: u64,
     /// Connections that turned out to be out of step.
     pub(crate) withdrawals: u64,
+    /// How long answers from the store took, since the start.
+    pub(crate) hit_latency: Latency,
 }
 
 /// `GET /v1/cache/top`.
@@ -60,6 +66,25 @@ pub(crate) struct CacheFigures {
 pub(crate) struct CacheTop {
     pub(crate) version: u32,
     pub(crate) keys: Vec<CachedKey>,
+    /// Those that servers were asked for most, where these were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) missed: Vec<MissedKey>,
+}
+
+/// A key that servers were asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct MissedKey {
+    /// The front of a long one.
+    pub(crate) url: String,
+    /// What else is in its key.
+    pub(crate) upstream: String,
+    /// How often, since the start.
+    pub(crate) misses: u64,
+    /// By how much that may be too high.
+    pub(crate) over: u64,
+    /// Why it was asked for the last time, or why its last answer was not stored.
+    pub(crate) why: String,
 }
 
 /// One of the keys that have most.
@@ -112,8 +137,8 @@ pub(crate) fn store(plan: &Plan) -> Option<&Arc<Store>> {
     plan.cache.as_ref()?.store.as_ref()
 }
 
-/// The figures of the store, if there is one.
-pub(crate) fn figures(plan: &Plan) -> Option<CacheFigures> {
+/// The figures of the store, if there is one, with how long hits took.
+pub(crate) fn figures(plan: &Plan, hits: &Snapshot) -> Option<CacheFigures> {
     let report = store(plan)?.report();
     let gone = [("evicted", report.evicted), ("purged", report.purged), ("withdrawn", report.withdrawn)];
     Some(CacheFigures {
@@ -132,6 +157,7 @@ pub(crate) fn figures(plan: &Plan) -> Option<CacheFigures> {
         gone: gone.into_iter().map(|(word, count)| (word.to_owned(), count)).collect(),
         invalidations: report.invalidations,
         withdrawals: report.withdrawals,
+        hit_latency: latency(hits),
     })
 }
 
@@ -148,12 +174,26 @@ fn not_stored(report: &Report) -> BTreeMap<String, u64> {
     all
 }
 
+/// URL and upstream of a key, for people.
+fn parts_of(key: &[u8]) -> (String, String) {
+    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    (text(url_of(key)), key.split(|byte| *byte == b'\n').nth(1).map(text).unwrap_or_default())
+}
+
+/// The keys that servers were asked for most.
+pub(crate) fn missed(store: &Store, most: usize) -> Vec<MissedKey> {
+    let row = |missed: Missed| {
+        let (url, upstream) = parts_of(&missed.key);
+        MissedKey { url, upstream, misses: missed.misses, over: missed.over, why: missed.why.to_owned() }
+    };
+    store.missed(most).into_iter().map(row).collect()
+}
+
 /// The keys that have most.
 pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
-    let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let row = |top: Top| CachedKey {
-        url: text(url_of(&top.key)),
-        upstream: top.key.split(|byte| *byte == b'\n').nth(1).map(text).unwrap_or_default(),
+        url: parts_of(&top.key).0,
+        upstream: parts_of(&top.key).1,
         status: top.status,
         answers: top.variants as u64,
         hits: top.hits,
@@ -163,8 +203,8 @@ pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
 }
 
 /// The families of metrics about it; none where nothing is stored.
-pub(crate) fn metrics(text: &mut Exposition, plan: &Plan) {
-    let Some(cache) = figures(plan) else { return };
+pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
+    let Some(cache) = figures(plan, hits) else { return };
     let mut counts = |name: &str, label: &'static str, help: &str, counts: &BTreeMap<String, u64>| {
         text.family(name, Type::Counter, help);
         counts.iter().for_each(|(word, count)| text.sample(&[(label, word)], count));
@@ -196,6 +236,10 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan) {
         text.family(name, Type::Counter, help);
         text.sample(&[], value);
     }
+    let help =
+        "From the receipt of a request to the end of the turn of its worker in which it had its answer from the store.";
+    text.family("cache_hit_duration_seconds", Type::Histogram, help);
+    histogram(text, &[], hits);
     let gauges = [
         ("cache_limit_bytes", "Bytes that all that is stored, sent and fetched may have: `size`.", cache.size_bytes),
         ("cache_live_bytes", "Bytes that it has.", cache.bytes),
@@ -216,6 +260,7 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan) {
 mod tests {
     //! Proves: what is counted arrives by word. How: a store whose counts are known.
 
+    use weir_proxy::observe::histogram::Histogram;
     use weir_proxy::plan::CachePlan;
 
     use super::*;
@@ -224,7 +269,10 @@ mod tests {
     #[test]
     fn counts_arrive_by_word() {
         let mut cache = CachePlan { size_bytes: 1 << 20, object_bytes_max: 1 << 18, ..CachePlan::default() };
-        assert_eq!(figures(&Plan { cache: Some(cache.clone()), ..Plan::default() }), None);
+        let hits = Histogram::default();
+        hits.record_many(100, 3);
+        let hits = hits.snapshot();
+        assert_eq!(figures(&Plan { cache: Some(cache.clone()), ..Plan::default() }, &hits), None);
         cache.open([1, 2], 2);
         let plan = Plan { cache: Some(cache), ..Plan::default() };
         let kept = store(&plan).expect("a store");
@@ -234,21 +282,28 @@ mod tests {
         kept.count_not_stored(NotStored::BodyTooLarge);
         kept.count_not_kept(NotKept::TooLarge);
         kept.count_not_kept(NotKept::Purged);
-        let figures = figures(&plan).expect("figures");
+        let figures = figures(&plan, &hits).expect("figures");
+        assert_eq!((figures.hit_latency.count, figures.hit_latency.max_us), (3, Some(100)));
         assert_eq!((figures.requests["hit"], figures.requests["miss"], figures.served_bytes), (2, 1, 15));
         assert_eq!((figures.not_stored["body-too-large"], figures.not_stored["purged"]), (2, 1));
         assert_eq!((figures.size_bytes, figures.bytes, figures.answers), (1 << 20, 0, 0));
         let mut text = Exposition::new(Format::OpenMetrics);
-        metrics(&mut text, &plan);
+        metrics(&mut text, &plan, &hits);
         let text = text.finish();
         for line in [
             "weir_cache_requests_total{result=\"hit\"} 2\n",
             "weir_cache_not_stored_total{why=\"body-too-large\"} 2\n",
             "weir_cache_served_bytes_total 15\n",
+            "weir_cache_hit_duration_seconds_bucket{le=\"0.000128\"} 3\n",
+            "weir_cache_hit_duration_seconds_count 3\n",
             "weir_cache_limit_bytes 1048576\n",
         ] {
             assert!(text.contains(line), "{line}{text}");
         }
         assert!(top(kept, By::Hits, 10).is_empty());
+        kept.count_miss(b"http://a.test/x\napp", "uri-miss");
+        kept.note_answer(b"http://a.test/x\napp", Some("private"));
+        let MissedKey { url, upstream, misses, over, why } = missed(kept, 10).remove(0);
+        assert_eq!((&*url, &*upstream, misses, over, &*why), ("http://a.test/x", "app", 1, 0, "private"));
     }
 }

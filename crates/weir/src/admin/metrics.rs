@@ -59,7 +59,7 @@ pub(crate) fn metrics(
     upstreams(&mut text, reading, plan);
     shield(&mut text, plan);
     bans(&mut text, facts);
-    cache::metrics(&mut text, plan);
+    cache::metrics(&mut text, plan, &reading.hits);
     arms::metrics(&mut text, &arms::merged(reading));
     let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);

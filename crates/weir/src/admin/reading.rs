@@ -45,6 +45,8 @@ pub(crate) struct Reading {
     pub(crate) totals: Totals,
     /// From the receipt of a request to the end of its answer, since the start.
     pub(crate) latency: Snapshot,
+    /// The same of answers from the store.
+    pub(crate) hits: Snapshot,
     /// By worker.
     pub(crate) workers: Vec<WorkerReading>,
     /// Those that the configuration has, by slot.
@@ -281,7 +283,8 @@ impl Reader {
             }
         }
         let (draining, leaving_soon) = (self.handle.is_ending(), self.handle.is_leaving());
-        Reading { at, draining, leaving_soon, totals, latency, workers, servers, gone, lately }
+        let hits = of_hits(views);
+        Reading { at, draining, leaving_soon, totals, latency, hits, workers, servers, gone, lately }
     }
 
     fn server(
@@ -324,6 +327,13 @@ fn of_clients(views: &[View]) -> (Totals, Snapshot) {
     let mut totals = Totals::default();
     views.iter().for_each(|view| totals.add(&view.counters));
     (totals, latency)
+}
+
+/// How long answers from the store took, of all workers.
+pub(crate) fn of_hits(views: &[View]) -> Snapshot {
+    let mut hits = Snapshot::default();
+    views.iter().for_each(|view| hits.merge(&view.hits.snapshot()));
+    hits
 }
 
 /// What all workers counted of one server.

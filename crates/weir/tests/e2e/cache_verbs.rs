@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_check::Request;
 
 use crate::kit::{Client, Honest, Io, Link, Scratch, Server, Weir, app, eventually, on_both_drivers, status};
@@ -11,6 +11,8 @@ use crate::kit::{Client, Honest, Io, Link, Scratch, Server, Weir, app, eventuall
 on_both_drivers!(
     before_anything_is_stored,
     what_is_stored_is_shown_and_purged,
+    how_long_hits_take,
+    what_servers_are_asked_for_most,
     requests_that_change_something_purge,
     lines_of_the_access_log_say_it,
     what_would_become_of_a_request,
@@ -129,6 +131,35 @@ fn what_is_stored_is_shown_and_purged(io: Io) {
     assert_eq!(weir.answer(&["cache", "purge", "--soft", "http://a/a/1"]), "");
     let soft = json(&weir, &["cache", "explain", "--json", "http://a/a/1"]);
     assert_eq!(soft["verdict"], "validate", "{soft}");
+}
+
+fn how_long_hits_take(io: Io) {
+    let server = counting();
+    let weir = Weir::start(io, 2, &configuration(&server, "cache { cache-status on; }"));
+    let latency = || status(&weir)["cache"]["hit_latency"].clone();
+    assert_eq!((&latency()["count"], &latency()["p99_us"]), (&0.into(), &Value::Null));
+    assert!(!weir.answer(&["cache", "stats"]).contains("hits take"));
+    store(&weir, &["/a/1"]);
+    let all = || json(&weir, &["cache", "stats", "--json"]);
+    // A turn that is over is counted when the next one begins.
+    let counted = || all()["hit_latency"]["count"].as_u64();
+    eventually("each hit is counted", || counted() == all()["requests"]["hit"].as_u64() && counted() > Some(0));
+    assert!(latency()["max_us"].is_u64(), "{}", latency());
+    assert!(weir.answer(&["cache", "stats"]).contains("\nhits take  "));
+}
+
+fn what_servers_are_asked_for_most(io: Io) {
+    let (_server, weir) = world(io, "cache;");
+    assert_eq!(weir.answer(&["cache", "top", "--by", "misses"]), "no server was asked\n");
+    for target in ["/x", "/y", "/x", "/x"] {
+        get(&weir, target);
+    }
+    let told = json(&weir, &["cache", "top", "--by", "misses", "--json"]);
+    let (first, other) = ("http://a/x", "http://a/y");
+    let missed = |url: &str, misses: u64| json!({"url": url, "upstream": "app", "misses": misses, "over": 0, "why": "never-usable"});
+    assert_eq!(told["missed"], json!([missed(first, 3), missed(other, 1)]), "{told}");
+    let shown = weir.answer(&["cache", "top", "--by", "misses", "-n", "1"]);
+    assert!(shown.contains("never-usable") && shown.contains(first) && !shown.contains(other), "{shown}");
 }
 
 fn requests_that_change_something_purge(io: Io) {

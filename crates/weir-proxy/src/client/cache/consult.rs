@@ -374,6 +374,9 @@ fn wait(
 ) -> bool {
     let answers = &mut clients.answers;
     let fetcher = fetcher(answers, &waits, stale.is_some(), store, cx);
+    if let Fetcher::Now { .. } | Fetcher::Nobody = fetcher {
+        store.count_miss(&waits.key, waits.why.word());
+    }
     if let Fetcher::Nobody = fetcher {
         let status = CacheStatus { forward: Some(waits.why), detail: Some("hit-for-miss"), ..CacheStatus::default() };
         let telling = Telling::of(&waits.rules, status, &answers.conns, slot, cx);

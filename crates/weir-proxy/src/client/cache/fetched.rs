@@ -80,10 +80,14 @@ pub(in crate::client) fn on_head(
     match judge(fetch, from, head, &store, cx) {
         Ok(collected) => {
             store.unmark_hit_for_miss(&fetch.wanted.key);
+            store.note_answer(&fetch.wanted.key, None);
             fetch.stage = Stage::Collects(Box::new(collected));
             readers::share_with_all(answers, slot, cx);
         }
-        Err(why) => pass_on(answers, slot, from, head, why, &store, cx),
+        Err(why) => {
+            store.note_answer(&fetch.wanted.key, Some(why));
+            pass_on(answers, slot, from, head, why, &store, cx);
+        }
     }
 }
 

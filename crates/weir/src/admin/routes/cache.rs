@@ -6,9 +6,10 @@ use weir_proxy::client::outlook::{Outlook, Question, outlook};
 use weir_proxy::plan::Plan;
 
 use super::{Outcome, Refusal, Routes, json, known, options, post, read, refusal};
-use crate::admin::cache::{Cache, CacheTop, Explained, Line, Purged, figures, store, top};
+use crate::admin::cache::{Cache, CacheTop, Explained, Line, Purged, figures, missed, store, top};
 use crate::admin::cache_words::{authority, header, parts, url as whole_url};
 use crate::admin::document::VERSION;
+use crate::admin::reading::of_hits;
 use crate::admin::routes::Door;
 use crate::bans::wall_us;
 
@@ -25,12 +26,12 @@ impl Routes {
         match below {
             [] => read(method, || {
                 asked(&[])?;
-                let figures = figures(plan).ok_or_else(no_cache)?;
+                let figures = figures(plan, &of_hits(reader.handle().views())).ok_or_else(no_cache)?;
                 Ok(json(StatusCode::OK, &Cache { version: VERSION, figures }))
             }),
             ["top"] => read(method, || {
-                let keys = top_of(store(plan).ok_or_else(no_cache)?, &asked(&["by", "most"])?)?;
-                Ok(json(StatusCode::OK, &CacheTop { version: VERSION, keys }))
+                let list = top_of(store(plan).ok_or_else(no_cache)?, &asked(&["by", "most"])?)?;
+                Ok(json(StatusCode::OK, &list))
             }),
             ["explain"] => read(method, || explain(plan, &asked(&["url", "header"])?)),
             ["purge"] => post(method, || {
@@ -70,21 +71,26 @@ fn read_query(query: &str, names: &[&str]) -> Result<Vec<(String, String)>, Refu
     }
 }
 
-fn top_of(store: &Store, named: &[(String, String)]) -> Result<Vec<crate::admin::cache::CachedKey>, Refusal> {
-    let (mut by, mut most) = (By::Hits, MOST);
+/// What comes first by the order that is asked for; None of [`By`]: by misses.
+fn top_of(store: &Store, named: &[(String, String)]) -> Result<CacheTop, Refusal> {
+    let (mut by, mut most) = (Some(By::Hits), MOST);
     for (name, value) in named {
         match (name.as_str(), value.as_str()) {
-            ("by", "hits") => by = By::Hits,
-            ("by", "bytes") => by = By::Bytes,
-            ("by", "answers") => by = By::Variants,
-            ("by", _) => return Err(bad("`by` is hits, bytes or answers")),
+            ("by", "hits") => by = Some(By::Hits),
+            ("by", "bytes") => by = Some(By::Bytes),
+            ("by", "answers") => by = Some(By::Variants),
+            ("by", "misses") => by = None,
+            ("by", _) => return Err(bad("`by` is hits, bytes, answers or misses")),
             (_, value) => {
                 let count = value.parse().ok().filter(|count| *count <= MOST_MAX);
                 most = count.ok_or_else(|| bad(format!("`most` is a number up to {MOST_MAX}")))?;
             }
         }
     }
-    Ok(top(store, by, most))
+    Ok(match by {
+        Some(by) => CacheTop { version: VERSION, keys: top(store, by, most), ..CacheTop::default() },
+        None => CacheTop { version: VERSION, missed: missed(store, most), ..CacheTop::default() },
+    })
 }
 
 /// What is to go, and how it is called.
