@@ -75,6 +75,17 @@ fn put_url(url: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules) {
     put_path(url, place.path, rules);
 }
 
+/// Path and query by which a server is asked for what is stored; None: as they are. What the key leaves out is not said to it: else one
+/// client could have it put into an answer for all.
+pub fn asked_path(path: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
+    if rules.ignored_parameters.is_empty() && !rules.sorts_query {
+        return None;
+    }
+    let mut asked = Vec::with_capacity(path.len() + 1);
+    put_path(&mut asked, path, rules);
+    (asked != path).then_some(asked)
+}
+
 /// The URL of a key.
 pub fn url_of(key: &[u8]) -> &[u8] {
     key.split(|&byte| byte == b'\n').next().unwrap_or_default()
@@ -168,6 +179,10 @@ mod tests {
         assert_eq!(query("/?utm_source=x"), "http://a/");
         assert_eq!(query("/?UTM_source&x=utm_"), "http://a/?UTM_source&x=utm_");
         assert_eq!(query("/utm_x"), "http://a/utm_x");
+        let asked = |path: &str| asked_path(path.as_bytes(), &rules).map(|path| String::from_utf8(path).expect("text"));
+        assert_eq!(asked("/?b=1&utm_x=%3Cscript%3E&a").as_deref(), Some("/?b=1&a"));
+        assert_eq!((asked("/a?b=1"), asked("/utm_x")), (None, None));
+        assert_eq!(asked_path(b"/?utm_x", &KeyRules::default()), None);
         let sorted = KeyRules { sorts_query: true, ..KeyRules::default() };
         assert_eq!(text("http", "a", "/?b=1&a=2&a=1", &sorted), "http://a/?a=2&a=1&b=1");
     }

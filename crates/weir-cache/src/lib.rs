@@ -49,8 +49,8 @@ pub use directives::{AnswerDirectives, Directive, DirectiveSet, RequestDirective
 pub use explain::explain;
 pub use freshness::{Lifetime, LifetimeSource, Times, initial_age_us, lifetime};
 pub use invalidate::{invalidates, same_origin_path};
-pub use key::{KeyRules, Place, key, put_key, url, url_of};
-pub use lines::{is_confirmed, is_contradicted, put_lines, stored_fields, update_lines};
+pub use key::{KeyRules, Place, asked_path, key, put_key, url, url_of};
+pub use lines::{is_confirmed, is_contradicted, put_fields, put_lines, stored_fields, update_lines};
 pub use list::DELTA_MAX;
 pub use options::{Options, RequestDirectivesMode};
 pub use range::{Part, is_on_part, judge_range};

@@ -28,6 +28,11 @@ pub fn put_lines<'a, V: AsRef<[u8]>>(
     }
 }
 
+/// Writes fields as lines, whatever they are.
+pub fn put_fields<'a>(out: &mut Vec<u8>, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
+    fields.for_each(|(name, value)| put_line(out, name, value));
+}
+
 /// Writes the lines of a stored answer that a 304 confirmed: its fields replace all stored ones of the same name, but for those that say
 /// what the stored body is. Whether the outcome may still be stored is to be judged anew, by its status and these lines.
 pub fn update_lines<'a, V: AsRef<[u8]>>(

@@ -161,6 +161,7 @@ impl Engine {
             banned::cut_off(&mut self.clients, &mut self.cx);
             self.pass_on();
         }
+        self.clients.answers().tell_crowds(&mut self.cx);
         if self.flows.is_cutting() {
             let (flows, mut sides) = flows::parts(self);
             flows.cut_off(&mut sides);
@@ -191,7 +192,11 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.clients.conns().has_to_parse() || banned::is_cutting(&self.clients) || self.flows.is_cutting() {
+        if self.clients.conns().has_crowds()
+            || self.clients.conns().has_to_parse()
+            || banned::is_cutting(&self.clients)
+            || self.flows.is_cutting()
+        {
             return Some(self.cx.now_us);
         }
         self.cx.wheel.next_due().into_iter().chain(self.upstreams.next_deadline(&self.cx)).min()

@@ -93,6 +93,13 @@ impl Fill {
         self.name
     }
 
+    /// Requests of other workers wait for it, or did so: nobody says here when they leave.
+    pub fn is_awaited(&self) -> bool {
+        let place = self.fills.place(self.name);
+        let entry = place.fills.get(&self.name).filter(|entry| self.is_registered && entry.number == self.number);
+        entry.is_some_and(|entry| !entry.waiting.is_empty())
+    }
+
     /// It is over: who of the other workers has to be told. From now on another fetch may begin, so that the answer is to be stored before.
     pub fn end(mut self) -> Workers {
         self.is_registered = false;
@@ -332,6 +339,7 @@ mod tests {
             assert!(matches!(begun, Begun::Waiting { worker: 3, name } if name == fill.name()), "{begun:?}");
         }
         assert_eq!(store.fills.count(), 2);
+        assert!(fill.is_awaited() && !other.is_awaited() && !store.lone_fill(KEY).is_awaited());
         assert_eq!(fill.end().iter().collect::<Vec<_>>(), [5, 70]);
         let again = owner(begin(&store, KEY, 5, 0));
         assert!(other.end().is_empty());

@@ -148,7 +148,7 @@ const KEY: Block = Block {
             "query-ignore",
             Kind::List("a name of a parameter, perhaps with `*` at its end", texts::cache::parameter),
             Default::Absent,
-            "Parameters of the query that make no difference, such as `utm_*`. Servers still get them.",
+            "Parameters of the query that make no difference, such as `utm_*`. Servers are not told them when they are asked for what is to be stored.",
         ),
         row("query-sort", Kind::Flag, Default::Is("#false"), "The order of the parameters makes no difference."),
         row(

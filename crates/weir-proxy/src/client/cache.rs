@@ -16,6 +16,7 @@
 
 mod change;
 mod consult;
+mod crowd;
 pub(crate) mod fetch;
 pub(crate) mod fetched;
 pub mod outlook;
@@ -27,7 +28,11 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use weir_cache::{CacheStatus, FillName, Forward, Object, Served, TagField};
+use weir_cache::{
+    Answer, CacheStatus, FillName, Forward, Object, Served, Store, TagField, Times, Validators, is_contradicted,
+    may_store,
+};
+use weir_http::ReplyBody;
 
 pub(super) use self::change::Change;
 pub(super) use self::consult::{consult, look_up_again};
@@ -125,6 +130,8 @@ pub(super) struct Passes {
     telling: Telling,
     /// What its answer makes invalid; None: nothing.
     change: Option<Change>,
+    /// What is learned of its answer; None: nothing.
+    lesson: Option<Box<Lesson>>,
 }
 
 /// What a client is told, and what not, of an answer of a route with a cache.
@@ -134,6 +141,17 @@ struct Telling {
     status: Option<CacheStatus>,
     /// Names of fields that are for the store alone.
     hidden: Vec<&'static [u8]>,
+    /// The answer is made, or confirmed, for this very request.
+    is_made_for_it: bool,
+}
+
+/// What an answer says of others that goes past the store.
+#[derive(Debug)]
+enum Lesson {
+    /// Answers of its key are for one each: whether they are still.
+    Mark { key: Arc<[u8]>, asked: Arc<Asked>, rules: Arc<CacheRules>, requested_us: u64 },
+    /// It is one to HEAD: what is stored is of another representation if it contradicts that (RFC 9111 §4.3.5).
+    Head(Arc<Object>),
 }
 
 impl Telling {
@@ -143,7 +161,8 @@ impl Telling {
             ToldTo::Trusted => cx.plan.client.trusts(conns.at(conns.exchange(slot).conn).peer),
             ToldTo::Everybody => true,
         };
-        Self { status: is_told.then_some(status), hidden: hidden(rules).collect() }
+        let is_made_for_it = status.forward.is_some() && !status.hit && !status.collapsed;
+        Self { status: is_told.then_some(status), hidden: hidden(rules).collect(), is_made_for_it }
     }
 }
 
@@ -165,6 +184,8 @@ pub(super) struct Caches {
     to_pump: Vec<(ClientKey, u32)>,
     /// Memory for the key of a request that is looked up.
     key: Vec<u8>,
+    /// Requests that get something of a fetch in the next turn.
+    crowds: crowd::Crowds,
 }
 
 impl Caches {
@@ -212,7 +233,7 @@ pub(super) fn may_pump(conns: &mut Connections, index: ClientKey) {
 pub(super) fn reader_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
     match &conns.exchange(slot).caching {
         Some(Caching::Fetches(fetch)) => {
-            let mut readers = fetch.readers.iter().filter(|id| conns.holds(**id));
+            let mut readers = fetch.readers.iter().filter(|id| conns.holds(*id));
             readers.next().map_or(slot, |id| id.index)
         }
         _ => slot,
@@ -222,10 +243,8 @@ pub(super) fn reader_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
 /// The request that a fetch was made of, if it waits for it still.
 fn asker_of(conns: &Connections, slot: ExchangeKey) -> Option<ExchangeId> {
     let Some(Caching::Fetches(fetch)) = &conns.exchange(slot).caching else { return None };
-    fetch.readers.iter().copied().find(|id| {
-        let is_first = |slot| matches!(&conns.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
-        conns.holds(*id) && is_first(id.index)
-    })
+    let is_first = |slot| matches!(&conns.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
+    fetch.asker.filter(|id| conns.holds(*id) && is_first(id.index))
 }
 
 /// The fetch whose answer an exchange gets as it comes.
@@ -303,10 +322,45 @@ fn begin_passing(answers: &mut Answers, slot: ExchangeKey, source: Source, head:
     if let (Some(change), Some(store), true) = (&passes.change, &cx.cache, is_from_server) {
         change.invalidate(&head.parts, store);
     }
-    if !is_from_server {
-        return answers.answer_begin(slot, source, head, cx);
+    if let (Some(lesson), Some(store), true) = (&passes.lesson, &cx.cache, is_from_server) {
+        lesson.learn(head, store, cx);
     }
-    begin_with(answers, slot, source, head, &passes.telling, cx);
+    let id = answers.conns.exchange_id(slot, cx);
+    match is_from_server {
+        true => begin_with(answers, slot, source, head, &passes.telling, cx),
+        false => answers.answer_begin(slot, source, head, cx),
+    }
+    // It may begin again, at another server, if its client has nothing of it.
+    if answers.conns.holds(id) {
+        answers.conns.exchange_mut(slot).caching.get_or_insert(Caching::Passes(passes));
+    }
+}
+
+impl Lesson {
+    fn learn(&self, head: &AnswerHead<'_>, store: &Store, cx: &Context) {
+        let now_s = wall_s(cx);
+        match self {
+            Lesson::Mark { key, asked, rules, requested_us } => {
+                let times = Times { requested_us: *requested_us, received_us: cx.now_us, received_s: now_s };
+                let answer = Answer::read(head.parts.status, head.parts.fields(), &rules.options, now_s);
+                // How long it gets is known: one that turns out to be too large would be marked again.
+                let is_measured = matches!(head.body, ReplyBody::Length(_) | ReplyBody::None);
+                if is_measured && may_store(asked.request(), &answer, head.body, &rules.options, &times).is_ok() {
+                    store.unmark_hit_for_miss(key);
+                }
+            }
+            Lesson::Head(object) => {
+                let fields: Vec<(Vec<u8>, Vec<u8>)> =
+                    head.parts.fields().map(|(name, value)| (name.to_vec(), value.into_owned())).collect();
+                let fields = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+                let said = Validators::of(fields, now_s);
+                let (stored, bytes) = (object.validators(now_s), object.body_bytes());
+                if head.parts.status == 200 && is_contradicted(&stored, bytes, &said, head.declared_length) {
+                    object.expire(cx.now_us);
+                }
+            }
+        }
+    }
 }
 
 /// Counts what a request got, of which so many bytes of body came from the store, and says so in its line of the access log.

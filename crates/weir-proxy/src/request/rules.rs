@@ -165,6 +165,8 @@ pub(crate) struct Fetching {
     pub added: Vec<(&'static [u8], Vec<u8>)>,
     /// It asks whether what is stored is still the same.
     pub is_conditional: bool,
+    /// Path and query, if they are others than the route makes of them.
+    pub path: Option<Vec<u8>>,
 }
 
 impl Ruled {
@@ -251,8 +253,9 @@ impl Ruled {
     }
 
     /// The same for a request that fetches for the store.
-    pub(crate) fn fetching(&self, fetch: Fetching) -> Box<Ruled> {
-        Box::new(Ruled { fetch: Some(Box::new(fetch)), ..self.clone() })
+    pub(crate) fn fetching(&self, mut fetch: Fetching) -> Box<Ruled> {
+        let path = fetch.path.take().or_else(|| self.path.clone());
+        Box::new(Ruled { fetch: Some(Box::new(fetch)), path, ..self.clone() })
     }
 
     /// Whether it asks on conditions; None: as its client has asked.

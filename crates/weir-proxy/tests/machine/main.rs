@@ -12,6 +12,8 @@ mod bans;
 mod basics;
 mod breathing;
 mod cache;
+mod cache_crowds;
+mod cache_rules;
 mod canaries;
 mod circles;
 mod compress;

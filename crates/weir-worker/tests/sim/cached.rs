@@ -79,6 +79,7 @@ fn resource(rng: &mut Rng, bytes_max: usize) -> Resource {
         must_revalidate: rng.chance(200),
         varies: rng.chance(300),
         is_private: rng.chance(100),
+        bytes_min: 0,
         bytes_max: bytes_max >> shift,
     }
 }
@@ -363,6 +364,33 @@ fn a_herd_is_one_request_over_all_workers() {
     }
 }
 
+/// C5. Many large answers at a time, of which few fit, to readers who take them slowly.
+#[test]
+fn what_lives_is_bounded_by_the_size() {
+    each_seed(seeds_of(20), |seed| {
+        let mut scenario = scenario("full", Kind::Hostile, seed, 1 + (seed % 2) as u16, Faults::harmless(seed));
+        let workers = usize::from(scenario.workers);
+        let mut cache = CachePlan { size_bytes: 1 << 20, object_bytes_max: 200_000, variants_max: 4, store: None };
+        cache.open([seed, 7], workers);
+        scenario.plan_mut().cache = Some(cache);
+        let one = Resource { max_age_s: 20, bytes_min: 100_000, bytes_max: 220_000, ..Resource::default() };
+        let ways = Ways { delay_us_max: 20_000, chunked: 300, ..Ways::default() };
+        let world = World::new(scenario, vec![one; 12], ways, 24, SECOND);
+        for reader in 0..24 {
+            let mut steps = VecDeque::from([Step::Until(START_US + SECOND)]);
+            for index in 0..6 {
+                let (nonce, key) = (format!("{reader:03x}{index:04x}"), (reader + index * 5) % 12);
+                steps.push_back(Step::StopReading(1_000_000));
+                let (method, way, lines, range) = ("GET", None, String::new(), None);
+                steps.push_back(Step::Ask(Question { nonce, method, key, way, lines, range }));
+                steps.push_back(Step::Await);
+            }
+            world.add(steps, true);
+        }
+        world.finish();
+    });
+}
+
 /// From a forged answer to when it is known: a second until the connection has to run empty, and what it takes to do that.
 const SHIFT_US_MAX: u64 = 2 * SECOND;
 
@@ -379,11 +407,10 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
         upstream.servers.truncate(1);
         upstream.pipeline = *rng.pick(&[PipelineMode::Depth(16), PipelineMode::Depth(2), PipelineMode::Off]);
         set_connections(&mut upstream.servers[0], 1 + rng.below(2) as u32);
-        let one = Resource { max_age_s: *rng.pick(&[2, 20]), bytes_max: 3_000, ..Resource::default() };
+        let max_age_s = *rng.pick(&[2, 20]);
         // What is for one each keeps the connections busy.
-        let private = Resource { is_private: true, ..one.clone() };
-        let resources: Vec<Resource> =
-            (0..60).map(|key| if key % 2 == 0 { one.clone() } else { private.clone() }).collect();
+        let one = |key| Resource { max_age_s, bytes_max: 3_000, is_private: key % 2 == 1, ..Resource::default() };
+        let resources: Vec<Resource> = (0..60).map(one).collect();
         let keys = resources.len();
         let shifts_from_us = START_US + 3 * SECOND + rng.below(2 * SECOND);
         let is_even = rng.chance(500);
@@ -413,11 +440,11 @@ fn a_server_out_of_step_poisons_nothing_for_longer_than_it_takes_to_know() {
         world.run.pass_clients();
         for astray in &world.memory.borrow().astray {
             if astray.asked_us >= known_us {
-                world.run.fail(&format!("served after it was known at {known_us}: {astray:?}"));
+                world.run.fail(&format!("served after it was known at {known_us}: {}", astray.told()));
             }
             // Where its answers take so differently long weir can't know how long to wait for one too many.
             if is_even && astray.fetched_us + SHIFT_US_MAX < known_us {
-                world.run.fail(&format!("fetched long before it was known at {known_us}: {astray:?}"));
+                world.run.fail(&format!("fetched long before it was known at {known_us}: {}", astray.told()));
             }
         }
         *went_astray.borrow_mut() += world.memory.borrow().astray.len();

@@ -14,7 +14,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead};
 
 use super::fetch::{self, Wanted};
 use super::seen::{Asked, Seen, Unclear};
-use super::{Caching, Change, Passes, TURNS_MAX, Telling, Waits, count_served, readers, serve};
+use super::{Caching, Change, Lesson, Passes, TURNS_MAX, Telling, Waits, count_served, readers, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::Clients;
@@ -36,8 +36,8 @@ enum Verdict {
     Use { object: Arc<Object>, is_stale: bool, is_renewed: bool },
     /// It waits for what is fetched; `stale` is what is validated by that.
     Fetch { stale: Option<Arc<Object>>, why: Forward },
-    /// It is forwarded by itself.
-    Pass { why: Forward, detail: Option<&'static str> },
+    /// It is forwarded by itself, and its answer may say something of what is stored.
+    Pass { why: Forward, detail: Option<&'static str>, stored: Option<Arc<Object>> },
     /// It wants nothing but what is stored.
     Nothing,
 }
@@ -76,9 +76,11 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
     if !may_wait(&directives) {
         Verdict::Nothing
     } else if directives.no_store {
-        Verdict::Pass { why, detail: Some("request-no-store") }
-    } else if request.head.method == Method::Head || stale.is_none() && request.has(FieldName::Range) {
-        Verdict::Pass { why, detail: None }
+        Verdict::Pass { why, detail: Some("request-no-store"), stored: None }
+    } else if request.head.method == Method::Head {
+        Verdict::Pass { why, detail: None, stored: stale }
+    } else if stale.is_none() && request.has(FieldName::Range) {
+        Verdict::Pass { why, detail: None, stored: None }
     } else {
         Verdict::Fetch { stale, why }
     }
@@ -272,10 +274,12 @@ fn do_as_judged(
             clients.answers.fail_exchange(slot, Cause::OnlyIfCached, cx);
             true
         }
-        Verdict::Pass { why, detail } => {
+        Verdict::Pass { why, detail, stored } => {
             let status = CacheStatus { forward: Some(why), detail, ..CacheStatus::default() };
             let telling = Telling::of(&waits.rules, status, &clients.answers.conns, slot, cx);
-            pass(&mut clients.answers, slot, telling, None, Served::Miss, cx)
+            pass(&mut clients.answers, slot, telling, None, Served::Miss, cx);
+            stored.into_iter().for_each(|object| learn(&mut clients.answers, slot, Lesson::Head(object)));
+            false
         }
         Verdict::Fetch { stale, why } => {
             waits.why = why;
@@ -317,8 +321,17 @@ fn pass(
     }
     let is_something = telling.status.is_some() || change.is_some() || !telling.hidden.is_empty();
     answers.conns.exchange_mut(slot).caching =
-        is_something.then(|| Caching::Passes(Box::new(Passes { telling, change })));
+        is_something.then(|| Caching::Passes(Box::new(Passes { telling, change, lesson: None })));
     false
+}
+
+/// Something will be learned of the answer to a request that goes to a server by itself.
+fn learn(answers: &mut Answers, slot: ExchangeKey, lesson: Lesson) {
+    let nothing = || Passes { telling: Telling::default(), change: None, lesson: None };
+    let caching = &mut answers.conns.exchange_mut(slot).caching;
+    if let Caching::Passes(passes) = caching.get_or_insert_with(|| Caching::Passes(Box::new(nothing()))) {
+        passes.lesson = Some(Box::new(lesson));
+    }
 }
 
 /// Who fetches what a request wants.
@@ -380,7 +393,10 @@ fn wait(
     if let Fetcher::Nobody = fetcher {
         let status = CacheStatus { forward: Some(waits.why), detail: Some("hit-for-miss"), ..CacheStatus::default() };
         let telling = Telling::of(&waits.rules, status, &answers.conns, slot, cx);
-        return pass(answers, slot, telling, None, Served::HitForMiss, cx);
+        pass(answers, slot, telling, None, Served::HitForMiss, cx);
+        let Waits { key, asked, rules, .. } = waits;
+        learn(answers, slot, Lesson::Mark { key, asked, rules, requested_us: cx.now_us });
+        return false;
     }
     begin_waiting(answers, slot, waits.asked.kept.upstream, cx);
     let id = answers.conns.exchange_id(slot, cx);
@@ -389,7 +405,7 @@ fn wait(
             waits.collapsed = true;
             waits.by = Some(answers.conns.exchange_id(fetch, cx));
             answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
-            fetch::add_reader(answers, fetch, id);
+            fetch::add_reader(answers, fetch, id, cx);
             readers::share_late(answers, fetch, id, cx);
         }
         Fetcher::Elsewhere(name) => {
@@ -406,7 +422,7 @@ fn wait(
             waits.by = Some(answers.conns.exchange_id(fetch, cx));
             waits.collapsed = false;
             answers.conns.exchange_mut(slot).caching = Some(Caching::Waits(Box::new(waits)));
-            fetch::add_reader(answers, fetch, id);
+            fetch::add_reader(answers, fetch, id, cx);
             fetch::ask(clients, fetch, &ruled, to, cx);
         }
         Fetcher::Nobody => {}
@@ -429,7 +445,11 @@ fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: 
 
 /// Looks up again one of the requests that have waited in vain. False: there is none.
 pub(in crate::client) fn look_up_again(clients: &mut Clients, to: &mut Requests<'_>, cx: &mut Context) -> bool {
-    let Some(id) = clients.answers.conns.caches.to_ask.pop_front() else { return false };
+    let caches = &mut clients.answers.conns.caches;
+    if caches.to_ask.is_empty() || !caches.crowds.take_place() {
+        return false;
+    }
+    let Some(id) = caches.to_ask.pop_front() else { return false };
     let Some(waits) = readers::take_waits(&mut clients.answers, id) else { return true };
     let slot = id.index;
     let index = clients.answers.conns.exchange(slot).conn;
@@ -482,7 +502,7 @@ pub(super) fn failed_elsewhere(answers: &mut Answers, reader: ExchangeId, cause:
     let stale = found.filter(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us));
     readers::put_back(answers, reader, waits);
     match stale {
-        Some(found) => readers::give_stored(answers, vec![reader], &found.object, None, Some(None), cx),
+        Some(found) => readers::give_stored(answers, reader, (&found.object, &[]), None, Some(None), cx),
         None => readers::fail_reader(answers, reader, cause, cause.retry_after_s(), cx),
     }
 }

@@ -9,10 +9,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_cache::{
-    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Store, Terms, accept_encoding,
+    Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Store, Terms, accept_encoding, asked_path,
     is_kept_from_fetches,
 };
 
+use super::crowd::{self, Readers, is_reader};
 use super::seen::Asked;
 use super::serve;
 use super::{Body, Caching, fetched};
@@ -48,11 +49,15 @@ pub(in crate::client) struct Fetch {
     pub(super) wanted: Wanted,
     /// What the store knows of it; None: others may fetch the same again.
     pub(super) fill: Option<Fill>,
-    /// Who waits for it or gets it. Some may be gone.
-    pub(super) readers: Vec<ExchangeId>,
+    /// The first who has waited for it. It may have left, or not be the one who has asked.
+    pub(super) asker: Option<ExchangeId>,
+    /// Who waits for it or gets it.
+    pub(super) readers: Readers,
     pub(super) stage: Stage,
     /// When it was asked.
     pub(super) requested_us: u64,
+    /// Lines of a 304 that are for nobody but the one who has asked.
+    pub(super) own_lines: Arc<[u8]>,
     /// Nobody waits for it, nor did at first.
     pub(super) is_background: bool,
     /// An upstream that stands in for that of the route has it.
@@ -166,9 +171,11 @@ pub(super) fn open(
     let fetch = Fetch {
         wanted,
         fill: Some(fill),
-        readers: Vec::new(),
+        asker: None,
+        readers: Readers::default(),
         stage,
         requested_us,
+        own_lines: Arc::default(),
         is_background: true,
         is_elsewhere: false,
     };
@@ -208,11 +215,13 @@ pub(in crate::client) fn note_elsewhere(conns: &mut Connections, slot: ExchangeK
     }
 }
 
-/// Somebody waits for it.
-pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId) {
+/// Somebody waits for it: first of all who has asked.
+pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &Context) {
+    let by = answers.conns.exchange_id(slot, cx);
     let fetch = of(&mut answers.conns, slot);
-    fetch.readers.push(reader);
     fetch.is_background = false;
+    fetch.asker.get_or_insert(reader);
+    crowd::add(&mut answers.conns, slot, by, reader);
 }
 
 /// Asks a server for it, by what the first who wants it has asked. It may be over at once.
@@ -227,7 +236,9 @@ pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &
     let conditions = fetch.wanted.stale.as_ref().map(|stale| serve::conditions(stale, cx)).unwrap_or_default();
     let is_conditional = !conditions.is_empty();
     added.extend(conditions);
-    let ruled = ruled.fetching(Fetching { removed, added, is_conditional });
+    let path = ruled.path().unwrap_or_else(|| request.head.path.of(request.input));
+    let path = asked_path(path, &fetch.wanted.rules.keys);
+    let ruled = ruled.fetching(Fetching { removed, added, is_conditional, path });
     let KeptRequest { head, fields, bytes, upstream } = fetch.wanted.asked.kept.clone();
     let exchange = clients.answers.conns.exchange_mut(slot);
     exchange.ruled = Some(ruled);
@@ -273,17 +284,16 @@ pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure:
 }
 
 /// A request is not waiting for a fetch any more, or has what it gets of it: its client has left, or its time is over. A fetch that nobody
-/// waits for is given up, unless most of it is there.
+/// waits for, here or at another worker, is given up, unless most of it is there.
 pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, hard: bool, cx: &mut Context) {
     if !answers.conns.holds(by) || !answers.conns.exchange(by.index).is_fetch() {
         return;
     }
-    let mut readers = std::mem::take(&mut of(&mut answers.conns, by.index).readers);
-    readers.retain(|id| *id != reader && answers.conns.holds(*id));
+    let has_readers = crowd::has_readers(&mut answers.conns, by, reader);
     let fetch = of(&mut answers.conns, by.index);
-    fetch.readers = readers;
     let goes_on = fetch.is_background
-        || !fetch.readers.is_empty()
+        || has_readers
+        || fetch.fill.as_ref().is_some_and(Fill::is_awaited)
         || match &fetch.stage {
             Stage::Asked | Stage::Passes => false,
             Stage::Collects(collected) => collected.length.is_some_and(|length| {
@@ -347,7 +357,9 @@ pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &m
     let Some(by) = waits.by.filter(|by| conns.holds(*by)) else { return };
     let Some(Caching::Fetches(fetch)) = &conns.exchange(by.index).caching else { return };
     let exchange = conns.exchange(by.index);
-    if fetch.readers.len() == 1 && matches!(fetch.stage, Stage::Asked) && exchange.server_conn.is_none() {
+    let is_only = || fetch.readers.iter().rev().filter(|id| is_reader(conns, *id, by)).take(2).count() == 1;
+    let is_awaited = fetch.fill.as_ref().is_some_and(Fill::is_awaited);
+    if matches!(fetch.stage, Stage::Asked) && exchange.server_conn.is_none() && !is_awaited && is_only() {
         let worker = exchange.worker();
         if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
             cx.post(worker, Mail::Cancel { id: by, what: Cancellation::Waiting });

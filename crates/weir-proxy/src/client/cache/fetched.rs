@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use weir_cache::{
-    Answer, CacheStatus, Collector, Draft, NotKept, NotStored, Object, Selector, Served, ServerFailure, Store, Times,
-    Validators, Vary, is_confirmed, is_sent_on_failure, may_store, put_lines, read_tags, stored_fields, update_lines,
-    url_of,
+    Answer, CacheStatus, Collector, Draft, NotKept, NotStored, Object, Options, Selector, Served, ServerFailure, Store,
+    Times, Validators, Vary, is_confirmed, is_sent_on_failure, may_store, put_fields, put_lines, read_tags,
+    stored_fields, update_lines, url_of,
 };
-use weir_http::{ReplyBody, ReplyParts, Trailers};
+use weir_http::{FieldName, ReplyBody, ReplyParts, Trailers};
 
+use super::crowd::{self, Told, is_reader};
 use super::fetch::{self, After, Collected, Fetch, Stage};
-use super::serve::{self, go_on_from};
-use super::{Caching, Follows, Sends, Telling, asker_of, begin_with, readers, wall_s};
+use super::{Caching, Follows, Sends, Telling, asker_of, begin_with, readers, serve, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
@@ -82,7 +82,7 @@ pub(in crate::client) fn on_head(
             store.unmark_hit_for_miss(&fetch.wanted.key);
             store.note_answer(&fetch.wanted.key, None);
             fetch.stage = Stage::Collects(Box::new(collected));
-            readers::share_with_all(answers, slot, cx);
+            crowd::stream(answers, slot, cx);
         }
         Err(why) => {
             store.note_answer(&fetch.wanted.key, Some(why));
@@ -169,9 +169,9 @@ fn pass_on(
         store.mark_hit_for_miss(&fetch.wanted.key, cx.now_us.saturating_add(mark_us));
     }
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
-    let readers = std::mem::take(&mut fetch::of(&mut answers.conns, slot).readers);
+    let readers = fetch::of(&mut answers.conns, slot).readers.take();
     let mut first = None;
-    for reader in readers {
+    for reader in readers.into_iter().filter(|id| is_reader(&answers.conns, *id, by)).collect::<Vec<_>>() {
         let Some(waits) = readers::take_waits(answers, reader) else { continue };
         // What was asked in the name of one is for nobody else.
         if waits.collapsed {
@@ -219,6 +219,7 @@ fn not_modified(
     stale.check(cx.now_us, 0);
     let options = &fetch.wanted.rules.options;
     let times = Times { requested_us: fetch.requested_us, received_us: cx.now_us, received_s: now_s };
+    fetch.own_lines = own_lines(fields(), options);
     let mut lines = Vec::with_capacity(stale.lines().len() + 64);
     update_lines(&mut lines, stale.lines(), fields(), options, now_s);
     let answer =
@@ -252,6 +253,16 @@ fn not_modified(
     };
 }
 
+/// What a 304 says to the one who has asked: cookies that are not stored for everybody, unless the route strips them (RFC 9111 §3.2, §7.3).
+fn own_lines<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, options: &Options) -> Arc<[u8]> {
+    let is_own = |name: &[u8]| FieldName::of(name) == FieldName::SetCookie && options.keeps(name);
+    let mut lines = Vec::new();
+    if !options.stores_set_cookie {
+        put_fields(&mut lines, fields.filter(|(name, _)| is_own(name)));
+    }
+    lines.into()
+}
+
 /// Age is not among stored lines, but says how old the confirmation is.
 fn age_of<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"age"))
@@ -268,19 +279,22 @@ pub(in crate::client) fn on_piece(
     let fetch = fetch::of(&mut answers.conns, slot);
     match &mut fetch.stage {
         Stage::Collects(collected) => match collected.body.push(piece.bytes()) {
-            Ok(()) => {
-                for reader in fetch.readers.clone() {
-                    if answers.conns.is_in(reader, Phase::Answering) {
-                        serve::pump(answers, reader.index, cx);
-                    }
+            // Where its end is not known only the one who has asked gets it as it comes.
+            Ok(()) if collected.length.is_none() => {
+                if let Some(asker) = fetch.asker.filter(|asker| answers.conns.is_in(*asker, Phase::Answering)) {
+                    serve::pump(answers, asker.index, cx);
                 }
+                None
+            }
+            Ok(()) => {
+                crowd::stream(answers, slot, cx);
                 None
             }
             Err(why) => overflow(answers, slot, piece.bytes(), why, cx),
         },
         Stage::Passes => {
             let mut stop = None;
-            let mut readers = fetch.readers.clone();
+            let mut readers: Vec<_> = fetch.readers.iter().collect();
             let last = readers.pop();
             for reader in readers {
                 if answers.conns.is_in(reader, Phase::Answering) {
@@ -307,13 +321,16 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
     }
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
-    let readers = std::mem::take(&mut fetch.readers);
+    let readers = fetch.readers.take();
     let Stage::Collects(collected) = std::mem::replace(&mut fetch.stage, Stage::Passes) else { return None };
     let exchange = answers.conns.exchange_mut(slot);
     let from = exchange.server_conn;
     (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
     let (mut stop, mut has_follower) = (None, false);
     for reader in readers {
+        if !is_reader(&answers.conns, reader, by) {
+            continue;
+        }
         if let Some(waits) = readers::take_waits(answers, reader) {
             readers::look_again(answers, reader, waits, true);
             continue;
@@ -346,7 +363,7 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
     if !answers.conns.holds(by) {
         return None;
     }
-    if fetch::of(&mut answers.conns, slot).readers.is_empty() {
+    if !has_follower {
         answers.conns.cancel(slot, false, cx);
         fetch::close(answers, slot, None, cx);
         return None;
@@ -356,19 +373,20 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
 
 /// The answer to a fetch is complete.
 pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
+    let by = answers.conns.exchange_id(slot, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
     match std::mem::replace(&mut fetch.stage, Stage::Ends(After::Nothing)) {
         Stage::Collects(collected) => collected_all(answers, slot, *collected, cx),
         Stage::Confirmed(pending) => {
-            let readers = std::mem::take(&mut fetch.readers);
-            let object = Arc::clone(pending.object());
+            let (readers, object) = (fetch.readers.take(), Arc::clone(pending.object()));
             fetch.stage = Stage::Proves(pending);
-            let asked = Arc::clone(&fetch.wanted.asked);
+            let selector = readers::selector_of(&object, &fetch.wanted.asked);
             begin_proof(answers, slot, cx);
-            readers::give_stored(answers, readers, &object, Some(&asked), None, cx);
+            let own_lines = Arc::clone(&fetch::of(&mut answers.conns, slot).own_lines);
+            crowd::tell(answers, readers, Told::Stored { by, object, selector, own_lines, failed: None }, cx);
         }
         Stage::Passes => {
-            for reader in fetch::close(answers, slot, None, cx).readers {
+            for reader in fetch::close(answers, slot, None, cx).readers.take() {
                 if answers.conns.is_in(reader, Phase::Answering) {
                     answers.conns.exchange_mut(reader.index).caching = None;
                     answers.answer_end(reader.index, trailers, cx);
@@ -376,12 +394,15 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
             }
         }
         Stage::Ends(After::Use(object)) => {
-            let Fetch { wanted, readers, .. } = *fetch::close(answers, slot, None, cx);
-            readers::give_stored(answers, readers, &object, Some(&wanted.asked), None, cx);
+            let Fetch { wanted, mut readers, own_lines, .. } = *fetch::close(answers, slot, None, cx);
+            let selector = readers::selector_of(&object, &wanted.asked);
+            crowd::tell(answers, readers.take(), Told::Stored { by, object, selector, own_lines, failed: None }, cx);
         }
         Stage::Ends(After::Anew) => {
-            for reader in fetch::close(answers, slot, None, cx).readers {
-                if let Some(waits) = readers::take_waits(answers, reader) {
+            for reader in fetch::close(answers, slot, None, cx).readers.take() {
+                if is_reader(&answers.conns, reader, by)
+                    && let Some(waits) = readers::take_waits(answers, reader)
+                {
                     readers::look_again(answers, reader, waits, false);
                 }
             }
@@ -410,23 +431,21 @@ fn collected_all(answers: &mut Answers, slot: ExchangeKey, collected: Collected,
         Ok(pending) => pending,
         Err(body) => return give_unstored(answers, slot, &body, cx),
     };
-    let object = Arc::clone(pending.object());
+    let (object, selector) = (Arc::clone(pending.object()), pending.selector().clone());
     fetch.stage = Stage::Proves(Box::new(pending));
+    let readers = fetch.readers.take();
     begin_proof(answers, slot, cx);
-    for reader in std::mem::take(&mut fetch::of(&mut answers.conns, slot).readers) {
-        if answers.conns.is_in(reader, Phase::Answering) {
-            go_on_from(answers, reader.index, &object, cx);
-        } else {
-            readers::share(answers, slot, reader, cx);
-        }
-    }
+    let by = answers.conns.exchange_id(slot, cx);
+    crowd::tell(answers, readers, Told::Fetched { by, object, selector }, cx);
 }
 
 /// What has come is not whole, or there is no store for it any more: those who are getting it get what is here, the others look for themselves.
 fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx: &mut Context) {
     let is_whole = body.is_whole();
-    for reader in fetch::close(answers, slot, None, cx).readers {
-        if let Some(waits) = readers::take_waits(answers, reader) {
+    let by = answers.conns.exchange_id(slot, cx);
+    for reader in fetch::close(answers, slot, None, cx).readers.take() {
+        if !is_reader(&answers.conns, reader, by) {
+        } else if let Some(waits) = readers::take_waits(answers, reader) {
             readers::look_again(answers, reader, waits, true);
         } else if answers.conns.is_in(reader, Phase::Answering)
             && let Some(Caching::Sends(sends)) = answers.conns.exchange_mut(reader.index).caching.take()
@@ -481,8 +500,9 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
 
 /// Whoever had asked for it has given it up, and it was not asked of a server: if others wait meanwhile they look for themselves.
 pub(in crate::client) fn withdrawn(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
-    for reader in fetch::close(answers, slot, None, cx).readers {
-        if !answers.conns.holds(reader) {
+    let by = answers.conns.exchange_id(slot, cx);
+    for reader in fetch::close(answers, slot, None, cx).readers.take() {
+        if !is_reader(&answers.conns, reader, by) {
             continue;
         }
         if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
@@ -502,28 +522,14 @@ pub(in crate::client) fn fail(
     retry_after_s: Option<u32>,
     cx: &mut Context,
 ) {
-    let fetch = fetch::close(answers, slot, Some(cause), cx);
-    let Fetch { wanted, readers, .. } = *fetch;
+    let by = answers.conns.exchange_id(slot, cx);
+    let Fetch { wanted, mut readers, .. } = *fetch::close(answers, slot, Some(cause), cx);
     let is_valid = |stale: &Arc<Object>| {
         let store = cx.cache.as_ref();
         store.is_some_and(|store| store.is_valid(&wanted.key, stale))
             && is_sent_on_failure(&stale.terms(), ServerFailure::NoAnswer, cx.now_us)
     };
     let stale = wanted.stale.as_ref().filter(|stale| is_valid(stale));
-    for reader in readers {
-        if !answers.conns.holds(reader) {
-            continue;
-        }
-        if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
-            answers.conns.exchange_mut(reader.index).caching = None;
-            answers.end_given_up(reader.index, cx);
-            continue;
-        }
-        match &stale {
-            Some(stale) if answers.conns.is_in(reader, Phase::Waiting) => {
-                readers::give_stored(answers, vec![reader], stale, Some(&wanted.asked), Some(None), cx);
-            }
-            _ => readers::fail_reader(answers, reader, cause, retry_after_s, cx),
-        }
-    }
+    let stale = stale.map(|stale| (Arc::clone(stale), readers::selector_of(stale, &wanted.asked)));
+    crowd::tell(answers, readers.take(), Told::Failed { by, cause, retry_after_s, stale }, cx);
 }

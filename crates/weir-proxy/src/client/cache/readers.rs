@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use weir_cache::{CacheStatus, Fate, FillName, Object, Selector, Served, Vary, fate, stored_fields};
 
+use super::crowd::{self, Told};
 use super::fetch::{self, Stage};
 use super::seen::Asked;
 use super::serve::From;
-use super::{Caching, Telling, Waits, consult, serve};
+use super::{Caching, Telling, Waits, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::answer::Answers;
@@ -20,24 +21,15 @@ use crate::request::pending_request::ExchangeId;
 
 /// Requests whose clients have given them up wait for nothing any more.
 pub(super) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
-    for reader in fetch::of(&mut answers.conns, slot).readers.clone() {
-        if answers.conns.holds(reader) && answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
-            fetch::of(&mut answers.conns, slot).readers.retain(|id| *id != reader);
-            answers.conns.exchange_mut(reader.index).caching = None;
-            answers.end_given_up(reader.index, cx);
-        }
-    }
-}
-
-/// Those who wait get the answer, or look for themselves.
-pub(super) fn share_with_all(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
-    let readers = fetch::of(&mut answers.conns, slot).readers.clone();
-    let by = answers.conns.exchange_id(slot, cx);
-    for reader in readers {
-        // With the connection of one others may end who wait for it, and with the last of them the fetch.
-        if answers.conns.holds(by) {
-            share(answers, slot, reader, cx);
-        }
+    let is_gone = |reader: &ExchangeId| {
+        let conns = &answers.conns;
+        conns.holds(*reader) && conns.at(conns.exchange(reader.index).conn).is_given_up()
+    };
+    let Some(Caching::Fetches(fetch)) = &answers.conns.exchange(slot).caching else { return };
+    let gone: Vec<ExchangeId> = fetch.readers.iter().filter(is_gone).collect();
+    for reader in gone {
+        answers.conns.exchange_mut(reader.index).caching = None;
+        answers.end_given_up(reader.index, cx);
     }
 }
 
@@ -95,16 +87,36 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
         }
         (Fate::Shares, Stage::Proves(pending)) => {
             let object = Arc::clone(pending.object());
-            fetch.readers.retain(|id| *id != reader);
             count(answers, reader, &waits, Served::Miss, cx);
             let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
             serve::serve(answers, reader.index, &object, request, &telling, cx);
         }
-        (fate, _) => {
-            fetch.readers.retain(|id| *id != reader);
-            look_again(answers, reader, waits, fate == Fate::Forwarded);
-        }
+        (fate, _) => look_again(answers, reader, waits, fate == Fate::Forwarded),
     }
+}
+
+/// A request that has waited gets what was fetched, which is complete, or looks for itself.
+pub(super) fn serve_fetched(
+    answers: &mut Answers,
+    reader: ExchangeId,
+    waits: Box<Waits>,
+    object: &Arc<Object>,
+    selector: &Selector,
+    cx: &mut Context,
+) {
+    let (request, options) = (waits.asked.request(), &waits.rules.options);
+    let fate = match waits.collapsed {
+        false => Fate::Shares,
+        true => fate(Ok(object.stored_terms()), selector, request, options, cx.now_us),
+    };
+    if fate != Fate::Shares {
+        return look_again(answers, reader, waits, fate == Fate::Forwarded);
+    }
+    let (forward, collapsed) = (Some(waits.why), waits.collapsed);
+    let status = CacheStatus { forward, stored: true, collapsed, ..CacheStatus::default() };
+    count(answers, reader, &waits, Served::Miss, cx);
+    let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
+    serve::serve(answers, reader.index, object, request, &telling, cx);
 }
 
 /// Counts what a request got that has waited.
@@ -135,49 +147,53 @@ pub(super) fn use_stored(
     cx: &mut Context,
 ) {
     fetch::withdraw_name(&mut answers.conns, slot, None, cx);
+    let by = answers.conns.exchange_id(slot, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
-    let (readers, asked) = (std::mem::take(&mut fetch.readers), Arc::clone(&fetch.wanted.asked));
-    give_stored(answers, readers, object, Some(&asked), failed.map(Some), cx);
+    let selector = selector_of(object, &fetch.wanted.asked);
+    let (readers, object) = (fetch.readers.take(), Arc::clone(object));
+    let own_lines = Arc::default();
+    crowd::tell(answers, readers, Told::Stored { by, object, selector, own_lines, failed: failed.map(Some) }, cx);
 }
 
-/// These get what is stored, if it was selected by what they say: by what `asked` says it was, where that is not known of each. `failed`:
-/// because its server has failed, with this status if it has answered.
+/// A request gets what is stored, if it was selected by what that says: by `selector`, where that is not known of it. `failed`: because its server
+/// has failed, with this status if it has answered; else it was confirmed, and `own_lines` are for the one who has asked.
 pub(super) fn give_stored(
     answers: &mut Answers,
-    readers: Vec<ExchangeId>,
-    object: &Arc<Object>,
-    asked: Option<&Asked>,
+    reader: ExchangeId,
+    (object, own_lines): (&Arc<Object>, &[u8]),
+    selector: Option<Option<&Selector>>,
     failed: Option<Option<u16>>,
     cx: &mut Context,
 ) {
-    let selector = asked.map(|asked| selector_of(object, asked));
-    for reader in readers {
-        let Some(waits) = take_waits(answers, reader) else { continue };
-        let is_for_him = selector
-            .as_ref()
-            .is_none_or(|selector| selector.as_ref().is_some_and(|selector| selector.matches(waits.asked.request())));
-        if waits.collapsed && !is_for_him {
-            look_again(answers, reader, waits, false);
-            continue;
-        }
-        let status = CacheStatus {
-            hit: failed.is_some(),
-            forward: Some(waits.why),
-            forward_status: match failed {
-                Some(status) => status,
-                None => Some(304),
-            },
-            collapsed: waits.collapsed,
-            ..CacheStatus::default()
-        };
-        count(answers, reader, &waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
-        let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
-        serve::serve(answers, reader.index, object, waits.asked.request(), &telling, cx);
+    let Some(waits) = take_waits(answers, reader) else { return };
+    let is_for_him =
+        selector.is_none_or(|selector| selector.is_some_and(|selector| selector.matches(waits.asked.request())));
+    if waits.collapsed && !is_for_him {
+        return look_again(answers, reader, waits, false);
     }
+    let status = CacheStatus {
+        hit: failed.is_some(),
+        forward: Some(waits.why),
+        forward_status: match failed {
+            Some(status) => status,
+            None => Some(304),
+        },
+        collapsed: waits.collapsed,
+        ..CacheStatus::default()
+    };
+    count(answers, reader, &waits, if failed.is_some() { Served::Stale } else { Served::Revalidated }, cx);
+    let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
+    let request = waits.asked.request();
+    if waits.collapsed || own_lines.is_empty() {
+        return serve::serve(answers, reader.index, object, request, &telling, cx);
+    }
+    let all = [object.lines(), own_lines].concat();
+    let (terms, length) = (object.terms(), Some(object.body_bytes()));
+    serve::begin(answers, reader.index, (&all, &terms), length, From::Stored(object), request, &telling, cx);
 }
 
 /// By what a request that a stored answer was found for selects it; None: by anything.
-fn selector_of(object: &Object, asked: &Asked) -> Option<Selector> {
+pub(super) fn selector_of(object: &Object, asked: &Asked) -> Option<Selector> {
     let mut vary = Vary::default();
     let lines = stored_fields(object.lines()).filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
     lines.for_each(|(_, value)| vary.add_line(value));
@@ -206,10 +222,9 @@ pub(super) fn fail_reader(
 
 /// Another worker has fetched what requests here wait for: they are looked up again, or hear why it has failed.
 pub(crate) fn on_elsewhere(answers: &mut Answers, name: FillName, failure: Option<Cause>, cx: &mut Context) {
-    for reader in answers.conns.caches.parked.remove(&name).unwrap_or_default() {
-        match failure {
-            Some(cause) => consult::failed_elsewhere(answers, reader, cause, cx),
-            None => answers.conns.caches.to_ask.push_back(reader),
-        }
+    let readers = answers.conns.caches.parked.remove(&name).unwrap_or_default();
+    match failure {
+        Some(cause) => crowd::tell(answers, readers, Told::FailedElsewhere { cause }, cx),
+        None => answers.conns.caches.to_ask.extend(readers),
     }
 }

@@ -121,7 +121,9 @@ pub(super) fn begin(
         Some(length) => ReplyBody::Length(length),
         None => ReplyBody::Chunked,
     };
-    let mut parts = ReplyParts::of_lines(code, lines).with(&added[..count]).without(&removed);
+    // Age says that an answer was not made for this request (RFC 9111 §5.1).
+    let first = usize::from(telling.is_made_for_it && age == b"0");
+    let mut parts = ReplyParts::of_lines(code, lines).with(&added[first..count]).without(&removed);
     (parts.version, parts.has_date) = (Some(Version::Http11), true);
     let head = AnswerHead { parts, body: framing, declared_length, upgrade: None };
     answers.answer_begin(slot, Source::Here, &head, cx);

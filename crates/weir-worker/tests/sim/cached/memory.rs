@@ -33,7 +33,8 @@ pub struct Resource {
     pub varies: bool,
     /// They are for who asks alone.
     pub is_private: bool,
-    /// Longest body.
+    /// Bytes of bodies, besides what they say of themselves. Most are much shorter than the longest.
+    pub bytes_min: usize,
     pub bytes_max: usize,
 }
 
@@ -150,7 +151,15 @@ pub struct Astray {
     /// When it was asked for by who got it, and by weir.
     pub asked_us: u64,
     pub fetched_us: u64,
+    /// What was wrong.
     pub text: String,
+}
+
+impl Astray {
+    /// For messages.
+    pub fn told(&self) -> String {
+        format!("{}, asked at {} us, fetched at {} us", self.text, self.asked_us, self.fetched_us)
+    }
 }
 
 /// How often clients got what.

@@ -205,7 +205,7 @@ impl Origin {
         }
         let number = memory.versions.len();
         let shift = net.rng().below(10);
-        let bytes = net.rng().index((resource.bytes_max >> shift).max(1));
+        let bytes = net.rng().index((resource.bytes_max >> shift).max(1)).max(resource.bytes_min);
         let owner = resource.is_private.then(|| nonce.to_owned());
         let version = Version { key, way, asked_us: vec![asked_us], confirmed_us: 0, owner, bytes };
         let body = version.body(number);

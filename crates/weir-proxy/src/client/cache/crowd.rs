@@ -1,0 +1,291 @@
+//! Those who wait for one fetch, or get its answer, however many they are (stage cache): a few of them a turn, so that nobody else waits while
+//! ten thousand are served.
+//!
+//! Readers of a fetch that goes on are looked at one after the other ([`stream`]); those of one that is over are told what they get
+//! ([`tell`]). Whoever has no place in a turn has one in the next. Bounds: [`TOLD_MAX`] readers a turn, with those that are looked up again; a list of
+//! readers has at most about twice as many entries as there were readers at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_cache::{Object, Selector};
+
+use super::fetch::{self, Stage};
+use super::serve::{self, go_on_from};
+use super::{Body, Caching, consult, readers};
+use crate::base::keys::ExchangeKey;
+use crate::cause::Cause;
+use crate::client::answer::Answers;
+use crate::client::connection::Phase;
+use crate::client::connections::Connections;
+use crate::context::Context;
+use crate::request::pending_request::ExchangeId;
+
+/// Readers that get something in a turn.
+const TOLD_MAX: usize = 256;
+/// Of these, the ones that had no place before: the rest is for what comes.
+const LATE_MAX: usize = TOLD_MAX / 2;
+/// With more entries a list of readers is looked through for those that are gone.
+const ENTRIES_MIN: usize = 16;
+
+/// Who waits for a fetch or gets it. Some of them may be gone, or have what they get.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    list: Vec<ExchangeId>,
+    /// Who is looked at next.
+    next: usize,
+    /// How many have not been looked at since something has come.
+    unseen: usize,
+    /// It is among the crowds.
+    is_queued: bool,
+    /// With so many entries those that are gone are let go.
+    full: usize,
+}
+
+impl Readers {
+    /// All of them.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = ExchangeId> {
+        self.list.iter().copied()
+    }
+
+    /// Nothing more comes for them: takes them out.
+    pub(super) fn take(&mut self) -> Vec<ExchangeId> {
+        std::mem::take(self).list
+    }
+
+    /// Adds one to those of a fetch.
+    pub(super) fn push(&mut self, reader: ExchangeId) {
+        self.list.push(reader);
+    }
+
+    /// There are as many as when it was last looked for those that are gone, and again as many.
+    fn is_full(&self) -> bool {
+        self.list.len() >= self.full.max(ENTRIES_MIN)
+    }
+
+    /// The next one, if there is one that has not been looked at.
+    fn pop_unseen(&mut self) -> Option<ExchangeId> {
+        self.unseen = self.unseen.min(self.list.len()).checked_sub(1)?;
+        let at = self.next % self.list.len();
+        self.next = at + 1;
+        Some(self.list[at])
+    }
+}
+
+/// Whether a request waits for a fetch still, or is getting its answer.
+pub(super) fn is_reader(conns: &Connections, reader: ExchangeId, by: ExchangeId) -> bool {
+    if !conns.holds(reader) {
+        return false;
+    }
+    match &conns.exchange(reader.index).caching {
+        Some(Caching::Waits(waits)) => waits.by == Some(by),
+        Some(Caching::Sends(sends)) => matches!(sends.body, Body::Fetched(other) if other == by),
+        Some(Caching::Follows(follows)) => follows.by == by,
+        Some(Caching::Fetches(_) | Caching::Passes(_)) => false,
+        // It is just being served.
+        None => true,
+    }
+}
+
+/// Adds a reader to those of a fetch.
+pub(super) fn add(conns: &mut Connections, slot: ExchangeKey, by: ExchangeId, reader: ExchangeId) {
+    let readers = &mut fetch::of(conns, slot).readers;
+    readers.push(reader);
+    if readers.is_full() {
+        let mut readers = std::mem::take(readers);
+        readers.list.retain(|id| is_reader(conns, *id, by));
+        (readers.full, readers.unseen) = (readers.list.len() * 2, readers.list.len());
+        fetch::of(conns, slot).readers = readers;
+    }
+}
+
+/// Whether a fetch has readers still, now that one has left.
+pub(super) fn has_readers(conns: &mut Connections, by: ExchangeId, left: ExchangeId) -> bool {
+    let mut readers = std::mem::take(&mut fetch::of(conns, by.index).readers);
+    // The last one is looked at, not all: so that each leaves at little cost.
+    while readers.list.pop_if(|last| *last == left || !is_reader(conns, *last, by)).is_some() {}
+    let has = !readers.list.is_empty();
+    fetch::of(conns, by.index).readers = readers;
+    has
+}
+
+/// What those get for whom a fetch is over.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// This, which was fetched, or the rest of it.
+    Fetched { by: ExchangeId, object: Arc<Object>, selector: Selector },
+    /// This, which is stored. `selector`: what selects it, None for what nothing does. `failed`: because its server has failed, with this status if it has
+    /// answered; else it was confirmed, with `own_lines` for the one who has asked.
+    Stored {
+        by: ExchangeId,
+        object: Arc<Object>,
+        selector: Option<Selector>,
+        own_lines: Arc<[u8]>,
+        failed: Option<Option<u16>>,
+    },
+    /// There is nothing; `stale` for those who may have that instead.
+    Failed { by: ExchangeId, cause: Cause, retry_after_s: Option<u32>, stale: Option<(Arc<Object>, Option<Selector>)> },
+    /// There is nothing, says another worker.
+    FailedElsewhere { cause: Cause },
+}
+
+impl Told {
+    fn tell(&self, answers: &mut Answers, reader: ExchangeId, cx: &mut Context) {
+        match self {
+            Told::Fetched { by, object, selector } => {
+                if !is_reader(&answers.conns, reader, *by) {
+                    return;
+                }
+                if answers.conns.is_in(reader, Phase::Answering) {
+                    go_on_from(answers, reader.index, object, cx);
+                } else if let Some(waits) = readers::take_waits(answers, reader) {
+                    readers::serve_fetched(answers, reader, waits, object, selector, cx);
+                }
+            }
+            Told::Stored { by, object, selector, own_lines, failed } => {
+                if is_reader(&answers.conns, reader, *by) {
+                    readers::give_stored(answers, reader, (object, own_lines), Some(selector.as_ref()), *failed, cx);
+                }
+            }
+            Told::Failed { by, cause, retry_after_s, stale } => {
+                if !is_reader(&answers.conns, reader, *by) {
+                    return;
+                }
+                if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
+                    answers.conns.exchange_mut(reader.index).caching = None;
+                    return answers.end_given_up(reader.index, cx);
+                }
+                match stale {
+                    Some((stale, selector)) if answers.conns.is_in(reader, Phase::Waiting) => {
+                        readers::give_stored(answers, reader, (stale, &[]), Some(selector.as_ref()), Some(None), cx);
+                    }
+                    _ => readers::fail_reader(answers, reader, *cause, *retry_after_s, cx),
+                }
+            }
+            Told::FailedElsewhere { cause } => consult::failed_elsewhere(answers, reader, *cause, cx),
+        }
+    }
+}
+
+/// Whom there was no place for in a turn.
+#[derive(Debug)]
+enum Crowd {
+    /// Readers of this, which goes on.
+    Of(ExchangeId),
+    /// Readers of something that is over.
+    Behind(std::vec::IntoIter<ExchangeId>, Told),
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Crowds {
+    waiting: VecDeque<Crowd>,
+    /// How many readers may still get something in this turn.
+    left: usize,
+    /// How many of these are for others.
+    aside: usize,
+}
+
+impl Default for Crowds {
+    fn default() -> Crowds {
+        Crowds { waiting: VecDeque::new(), left: TOLD_MAX, aside: 0 }
+    }
+}
+
+impl Crowds {
+    /// A reader takes a place in this turn, if there is one.
+    pub(super) fn take_place(&mut self) -> bool {
+        let is_free = self.left > self.aside;
+        self.left -= usize::from(is_free);
+        is_free
+    }
+}
+
+/// Tells readers what they get: as many as have a place in this turn now, the others later.
+pub(super) fn tell(answers: &mut Answers, readers: Vec<ExchangeId>, told: Told, cx: &mut Context) {
+    go_on_telling(answers, readers.into_iter(), told, cx);
+}
+
+fn go_on_telling(answers: &mut Answers, mut readers: std::vec::IntoIter<ExchangeId>, told: Told, cx: &mut Context) {
+    while readers.len() > 0 {
+        if !answers.conns.caches.crowds.take_place() {
+            return answers.conns.caches.crowds.waiting.push_back(Crowd::Behind(readers, told));
+        }
+        readers.next().into_iter().for_each(|reader| told.tell(answers, reader, cx));
+    }
+}
+
+/// Something of a fetch has come: all its readers get of it what they take.
+pub(super) fn stream(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    let by = answers.conns.exchange_id(slot, cx);
+    let readers = &mut fetch::of(&mut answers.conns, slot).readers;
+    readers.unseen = readers.list.len();
+    go_on_streaming(answers, by, cx);
+}
+
+fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
+    // With the connection of one others may end who wait for it, and with the last of them the fetch.
+    while answers.conns.holds(by) {
+        let Some(Caching::Fetches(fetch)) = &mut answers.conns.exchange_mut(by.index).caching else { return };
+        if fetch.readers.unseen == 0 || !matches!(fetch.stage, Stage::Collects(_)) {
+            return;
+        }
+        if !answers.conns.caches.crowds.take_place() {
+            let readers = &mut fetch::of(&mut answers.conns, by.index).readers;
+            if !std::mem::replace(&mut readers.is_queued, true) {
+                answers.conns.caches.crowds.waiting.push_back(Crowd::Of(by));
+            }
+            return;
+        }
+        let Some(reader) = fetch::of(&mut answers.conns, by.index).readers.pop_unseen() else { return };
+        if !is_reader(&answers.conns, reader, by) {
+            // It waits for another one by now, which was selected for it.
+            continue;
+        }
+        if answers.conns.is_in(reader, Phase::Waiting) {
+            readers::share(answers, by.index, reader, cx);
+        } else if answers.conns.is_in(reader, Phase::Answering) {
+            serve::pump(answers, reader.index, cx);
+        }
+    }
+}
+
+impl Connections {
+    /// Whether some requests get something of a fetch in the next turn.
+    #[inline]
+    pub(crate) fn has_crowds(&self) -> bool {
+        !self.caches.crowds.waiting.is_empty()
+    }
+}
+
+impl Answers {
+    /// A turn ends: those get something for whom there was no place before, and the places of the next one are free.
+    #[inline]
+    pub(crate) fn tell_crowds(&mut self, cx: &mut Context) {
+        self.conns.caches.crowds.left = TOLD_MAX;
+        if self.conns.has_crowds() {
+            tell_some(self, cx);
+        }
+    }
+}
+
+fn tell_some(answers: &mut Answers, cx: &mut Context) {
+    let crowds = &mut answers.conns.caches.crowds;
+    crowds.aside = TOLD_MAX - LATE_MAX;
+    // Those that had no place again wait behind the others.
+    for _ in 0..crowds.waiting.len() {
+        match answers.conns.caches.crowds.waiting.pop_front() {
+            Some(Crowd::Of(by)) => {
+                if answers.conns.holds(by)
+                    && let Some(Caching::Fetches(fetch)) = &mut answers.conns.exchange_mut(by.index).caching
+                {
+                    fetch.readers.is_queued = false;
+                    go_on_streaming(answers, by, cx);
+                }
+            }
+            Some(Crowd::Behind(readers, told)) => go_on_telling(answers, readers, told, cx),
+            None => {}
+        }
+    }
+    answers.conns.caches.crowds.aside = 0;
+}

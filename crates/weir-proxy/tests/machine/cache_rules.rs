@@ -1,0 +1,202 @@
+//! Proves: what the cache does with what goes past it, and with what one client alone may see or say. How: plans with a cache, answers written by the
+//! test, requests as servers saw them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_cache::TagField;
+use weir_proxy::plan::{CachePlan, CacheRules, Plan, ToldTo};
+use weir_proxy::request::route::{Route, RouteTable};
+use weir_proxy::request::rules::RouteRules;
+
+use crate::world::{Do, World, plan};
+
+fn cached(connections: u32, change: impl FnOnce(&mut CacheRules)) -> Plan {
+    let mut cache = CacheRules { told: ToldTo::Everybody, ..CacheRules::default() };
+    change(&mut cache);
+    let rules = RouteRules { cache: Some(Arc::new(cache)), ..RouteRules::default() };
+    let route = Route { rules: Some(Arc::new(rules)), ..Route::default() };
+    Plan { cache: Some(CachePlan::default()), routes: RouteTable::new(vec![route]), ..plan(1, connections) }
+}
+
+fn reply(status: u16, lines: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Asks, and gives what came: status, body, Cache-Status.
+fn ask(world: &mut World, client: usize, method: &str, target: &str, lines: &str) -> (u16, String, String) {
+    world.ask(client, method, target, lines);
+    world.run_for(50_000);
+    let reply = world.clients[client].replies.last().expect("an answer");
+    let status = reply.fields.all("cache-status").join(", ");
+    (reply.status, String::from_utf8_lossy(&reply.body.bytes).into_owned(), status)
+}
+
+/// The field of the last answer.
+fn field(world: &World, client: usize, name: &str) -> Vec<String> {
+    let reply = world.clients[client].replies.last().expect("an answer");
+    reply.fields.all(name).into_iter().map(str::to_owned).collect()
+}
+
+/// What the key leaves out decides about nothing: the server that writes it into its page is not told.
+#[test]
+fn what_the_key_leaves_out_is_not_asked_for() {
+    let rules = |rules: &mut CacheRules| rules.keys.ignored_parameters = vec![b"utm_*".to_vec()];
+    let mut world = World::started(cached(1, rules), 1, 1);
+    world.serve(|seen| {
+        let lines = "Cache-Control: max-age=60\r\n";
+        seen.complete.then(|| vec![Do::Answer(reply(200, lines, &seen.request.target))])
+    });
+    let client = world.client();
+    assert_eq!(ask(&mut world, client, "GET", "/a?utm_x=evil&b=1", "").1, "/a?b=1");
+    assert_eq!(
+        ask(&mut world, client, "GET", "/a?b=1&utm_y=2", ""),
+        (200, "/a?b=1".into(), "weir; hit; ttl=60".into())
+    );
+    // What is not for the store goes as it came.
+    ask(&mut world, client, "POST", "/a?utm_x=evil&b=1", "Content-Length: 0\r\n");
+    let targets: Vec<&str> = world.requests().map(|request| request.target.as_str()).collect();
+    assert_eq!(targets, ["/a?b=1", "/a?utm_x=evil&b=1"]);
+    world.finish();
+}
+
+/// A cookie that comes with a 304 is for the one who has asked; what is stored has none.
+#[test]
+fn a_cookie_of_a_304_is_for_one() {
+    for workers in [1, 2] {
+        let mut world = World::started(cached(1, |_| {}), workers, 1);
+        world.serve(|seen| {
+            seen.complete.then(|| {
+                let lines = "Cache-Control: max-age=2\r\nETag: \"a\"\r\n";
+                match seen.request.fields.has("if-none-match") {
+                    true => {
+                        let answer = format!("HTTP/1.1 304 X\r\n{lines}Set-Cookie: id=1\r\n\r\n").into_bytes();
+                        vec![Do::Delay(100_000), Do::Answer(answer)]
+                    }
+                    false => vec![Do::Answer(reply(200, lines, "body"))],
+                }
+            })
+        });
+        let (first, second) = (world.client_of(0), world.client_of(usize::from(workers) - 1));
+        ask(&mut world, first, "GET", "/a", "");
+        world.run_for(3_000_000);
+        world.ask(first, "GET", "/a", "");
+        world.run_for(20_000);
+        world.ask(second, "GET", "/a", "");
+        world.run_for(200_000);
+        assert_eq!(field(&world, first, "set-cookie"), ["id=1"]);
+        assert_eq!(field(&world, second, "set-cookie"), [""; 0]);
+        assert_eq!(ask(&mut world, first, "GET", "/a", "").2, "weir; hit; ttl=2");
+        assert_eq!(field(&world, first, "set-cookie"), [""; 0]);
+        world.finish();
+    }
+}
+
+/// What goes past the store is asked again of another server when its first answer breaks off: what is for the store alone stays here then, too.
+#[test]
+fn what_begins_again_is_told_the_same() {
+    let rules = |rules: &mut CacheRules| rules.tags = vec![TagField::SurrogateKey];
+    let mut world = World::started(cached(2, rules), 1, 1);
+    let count = Cell::new(0);
+    world.serve(move |seen| {
+        seen.complete.then(|| {
+            let answer = reply(200, "Cache-Control: private\r\nSurrogate-Key: x\r\n", "0123456789");
+            count.set(count.get() + u32::from(seen.request.target == "/p"));
+            match (seen.request.target.as_str(), count.get()) {
+                ("/slow", _) => Vec::new(),
+                (_, 2) => vec![Do::Bytes(answer[..answer.len() - 5].to_vec()), Do::Delay(20_000), Do::Rst],
+                _ => vec![Do::Answer(answer)],
+            }
+        })
+    });
+    let client = world.client();
+    ask(&mut world, client, "GET", "/p", "");
+    world.ask(client, "GET", "/slow", "Cache-Control: no-store\r\n");
+    world.ask(client, "GET", "/p", "");
+    world.run_for(500_000);
+    assert_eq!(world.clients[client].replies.len(), 1);
+    let conn = world.open_conns().into_iter().find(|conn| {
+        let requests = &world.conns[*conn].requests;
+        requests.last().is_some_and(|request| request.target == "/slow")
+    });
+    world.say(conn.expect("it waits"), Do::Answer(reply(200, "", "slow")));
+    world.run_for(500_000);
+    let told = "weir; fwd=uri-miss; detail=hit-for-miss";
+    assert_eq!(
+        (field(&world, client, "surrogate-key"), field(&world, client, "cache-status")),
+        (vec![], vec![told.into()])
+    );
+    assert_eq!((world.clients[client].replies.len(), world.requests().count()), (3, 4));
+    world.finish();
+}
+
+/// A key whose answers were for one each is fetched for all again as soon as one comes that may be stored.
+#[test]
+fn a_mark_ends_with_an_answer_that_may_be_stored() {
+    let mut world = World::started(cached(1, |_| {}), 1, 1);
+    let is_private = Rc::new(Cell::new(true));
+    let says = Rc::clone(&is_private);
+    world.serve(move |seen| {
+        let lines = if says.get() { "Cache-Control: private\r\n" } else { "Cache-Control: max-age=60\r\n" };
+        seen.complete.then(|| vec![Do::Answer(reply(200, lines, "x"))])
+    });
+    let client = world.client();
+    let told = |world: &mut World| ask(world, client, "GET", "/a", "").2;
+    assert_eq!(told(&mut world), "weir; fwd=uri-miss; detail=private");
+    assert_eq!(told(&mut world), "weir; fwd=uri-miss; detail=hit-for-miss");
+    assert_eq!(told(&mut world), "weir; fwd=uri-miss; detail=hit-for-miss");
+    is_private.set(false);
+    assert_eq!(told(&mut world), "weir; fwd=uri-miss; detail=hit-for-miss");
+    assert_eq!(told(&mut world), "weir; fwd=uri-miss; ttl=60; stored");
+    assert_eq!(told(&mut world), "weir; hit; ttl=60");
+    world.finish();
+}
+
+/// RFC 9111 §4.3.5: an answer to HEAD that contradicts what is stored makes that stale, one that does not leaves it alone.
+#[test]
+fn head_that_contradicts() {
+    for (etag, is_hit) in [("\"a\"", true), ("\"b\"", false)] {
+        let mut world = World::started(cached(1, |_| {}), 1, 1);
+        world.serve(move |seen| {
+            seen.complete.then(|| {
+                let (is_head, lines) = (seen.request.method == "HEAD", "Cache-Control: max-age=60\r\n");
+                let head = format!("HTTP/1.1 200 X\r\n{lines}ETag: {etag}\r\nContent-Length: 4\r\n\r\n");
+                vec![Do::Answer(match is_head {
+                    true => head.into_bytes(),
+                    false => reply(200, &format!("{lines}ETag: \"a\"\r\n"), "body"),
+                })]
+            })
+        });
+        let client = world.client();
+        ask(&mut world, client, "GET", "/a", "");
+        world.run_for(2_000_000);
+        let (status, _, told) = ask(&mut world, client, "HEAD", "/a", "Cache-Control: no-cache\r\n");
+        assert_eq!((status, told.as_str()), (200, "weir; fwd=request"));
+        let told = ask(&mut world, client, "GET", "/a", "").2;
+        assert_eq!(told.starts_with("weir; hit"), is_hit, "{etag}: {told}");
+        world.finish();
+    }
+}
+
+/// RFC 9111 §5.1: Age says that an answer was not made for this request.
+#[test]
+fn age_is_for_what_was_made_before() {
+    let mut world = World::started(cached(1, |_| {}), 1, 1);
+    world.serve(|seen| {
+        let lines = if seen.request.target == "/old" {
+            "Cache-Control: max-age=60\r\nAge: 5\r\n"
+        } else {
+            "Cache-Control: max-age=60\r\n"
+        };
+        seen.complete.then(|| vec![Do::Answer(reply(200, lines, "x"))])
+    });
+    let client = world.client();
+    for (target, first, second) in [("/a", vec![], vec!["0"]), ("/old", vec!["5"], vec!["5"])] {
+        ask(&mut world, client, "GET", target, "");
+        assert_eq!(field(&world, client, "age"), first);
+        ask(&mut world, client, "GET", target, "");
+        assert_eq!(field(&world, client, "age"), second);
+    }
+    world.finish();
+}
