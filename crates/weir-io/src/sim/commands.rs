@@ -24,12 +24,24 @@ impl World {
         all.filter(|listening| listening.by == me).for_each(|listening| listening.deaf = true);
     }
 
-    pub(super) fn driver_connect(&mut self, driver: usize, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    /// `from`: the address that it comes from, which may be anybody's; port 0 is any port of it.
+    pub(super) fn driver_connect(
+        &mut self,
+        driver: usize,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        token: Token,
+    ) -> io::Result<Socket> {
         let full = self.drivers[driver].open >= self.settings.sockets_max;
         if full || self.rng.chance(self.settings.faults.connect_failed) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        let local = self.new_local(Ipv4Addr::new(10, 2, 0, driver as u8));
+        let local = match from {
+            None => self.new_local(Ipv4Addr::new(10, 2, 0, driver as u8)),
+            Some(from) if from.port() == 0 => self.new_local(from.ip()),
+            Some(from) if self.is_taken(from, to) => return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)),
+            Some(from) => from,
+        };
         let end = self.ends.insert(End::new(Owner::Backlog, local, to));
         let socket = self.drivers[driver].insert(token, Kind::Stream { end, connected: false });
         if let Some(end) = self.ends.get_mut(end) {
@@ -37,6 +49,14 @@ impl World {
         }
         self.start_connect(end, to, true);
         Ok(socket)
+    }
+
+    /// Whether a driver has a connection between these, or it is to look so. One of an actor is on another machine.
+    fn is_taken(&mut self, from: SocketAddr, to: SocketAddr) -> bool {
+        let is_it = |end: &End| {
+            (end.local, end.remote) == (from, to) && matches!(end.owner, Owner::Driver { .. } | Owner::Backlog)
+        };
+        self.ends.all().any(is_it) || self.rng.chance(self.settings.faults.port_taken)
     }
 
     pub(super) fn driver_receive(&mut self, driver: usize, socket: Socket, how: Receive) {

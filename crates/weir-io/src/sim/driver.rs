@@ -121,10 +121,13 @@ impl Driver for SimDriver {
     fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         // No process ends in the simulated network, and its packets have nothing that an option could change but addresses.
         let Outbound { from, transparent, congestion: _, tuning: _, resets: _ } = way;
-        if from.is_some() || transparent {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has the address that it gets"));
+        if from.is_some() && !transparent {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a simulated machine has no addresses to choose from",
+            ));
         }
-        self.command(|world, driver| world.driver_connect(driver, to, token))
+        self.command(|world, driver| world.driver_connect(driver, from, to, token))
     }
 
     fn connect_unix(&mut self, _: &Path, _: Token) -> io::Result<Socket> {

@@ -136,6 +136,11 @@ impl Ends {
         slot.1.take()
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &End> {
+        self.slots.iter().filter_map(|(_, end)| end.as_ref())
+    }
+
     /// Ends in use.
     pub(super) fn count(&self) -> usize {
         self.slots.len() - self.free.len()

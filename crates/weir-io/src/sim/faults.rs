@@ -9,6 +9,8 @@ pub struct Faults {
     pub latency_us: u64,
     /// Added to each way, 0 to this, microseconds. Order within a connection stays.
     pub jitter_us: u64,
+    /// A connect from an address and port of somebody else's choice finds that port taken. Never drawn.
+    pub port_taken: u32,
     /// A driver takes a random part of what has arrived, for each receive.
     pub short_read: u32,
     /// The kernel takes a random part of what it has room for, for each write of a driver.
@@ -54,6 +56,7 @@ impl Faults {
         Faults {
             latency_us: 50,
             jitter_us: 0,
+            port_taken: 0,
             short_read: 0,
             short_write: 0,
             split: 0,

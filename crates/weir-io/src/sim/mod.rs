@@ -140,6 +140,12 @@ impl SimWorld {
         Ok(listener)
     }
 
+    /// Connects of actors to `to` come out at the listeners of `door` from now on, with where they were going
+    /// ([`crate::Driver::destination`]): as routes lead packets on a router. Those of drivers don't.
+    pub fn lead(&self, to: SocketAddr, door: SocketAddr) {
+        self.world.borrow_mut().led.insert(to, door);
+    }
+
     /// Goes on by one event or one turn.
     pub fn step(&self) -> Step {
         self.step_until(u64::MAX)

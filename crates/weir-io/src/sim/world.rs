@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 
@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) trace: Trace,
     /// Addresses that stand for real listeners, by the port of the real one.
     pub(super) aliases: BTreeMap<u16, SocketAddr>,
+    /// Where connects of actors to an address come out instead: whoever accepts them there is told that address.
+    pub(super) led: BTreeMap<SocketAddr, SocketAddr>,
     /// Ends that somebody has closed who had them from a driver.
     pub(super) dropped: Dropped,
     queue: BinaryHeap<Entry>,
@@ -81,6 +83,7 @@ impl World {
             drivers: Vec::new(),
             trace: Trace::new(),
             aliases: BTreeMap::new(),
+            led: BTreeMap::new(),
             dropped: Dropped::default(),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -145,9 +148,9 @@ impl World {
 
     // Connections.
 
-    pub(super) fn new_local(&mut self, host: Ipv4Addr) -> SocketAddr {
+    pub(super) fn new_local(&mut self, host: impl Into<IpAddr>) -> SocketAddr {
         self.next_port = self.next_port.checked_add(1).unwrap_or(1024);
-        SocketAddr::from((host, self.next_port))
+        SocketAddr::new(host.into(), self.next_port)
     }
 
     /// Sends the first packet of a connection. `lossy`: the dials for connects apply.
@@ -166,13 +169,15 @@ impl World {
     fn on_syn(&mut self, from: EndId, to: SocketAddr) {
         let Some(client) = self.ends.get(from) else { return };
         let peer = client.local;
-        let count = self.listeners.get(&to).map_or(0, Vec::len);
+        let is_led = matches!(client.owner, Owner::Actor(_));
+        let door = self.led.get(&to).filter(|_| is_led).copied().unwrap_or(to);
+        let count = self.listeners.get(&door).map_or(0, Vec::len);
         if count == 0 {
             let at_us = self.now_us + self.settings.faults.latency_us;
             self.schedule(at_us, What::ConnectFailed { to: from, errno: libc::ECONNREFUSED });
             return;
         }
-        let Listening { by, deaf, .. } = self.listeners[&to][self.rng.index(count)];
+        let Listening { by, deaf, .. } = self.listeners[&door][self.rng.index(count)];
         if deaf {
             return self.schedule(self.now_us + SYN_AGAIN_US, What::Syn { from, to });
         }
@@ -187,7 +192,7 @@ impl World {
         self.schedule(at_us, What::SynAck { to: from, server });
         match by {
             Listener::Actor(actor) => self.call(actor, |actor, net| actor.on_accepted(net, Conn(server), peer)),
-            Listener::Driver { driver, socket } => self.backlogged(driver, socket, to, server),
+            Listener::Driver { driver, socket } => self.backlogged(driver, socket, door, server),
         }
     }
 

@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use weir_check::upstreams::STRAY;
 use weir_check::{Body, End, Reply, Request};
 use weir_io::sim::Rng;
+
+use super::through::Journeys;
 
 /// Bodies up to this are held by weir before their request is forwarded.
 pub const GATHER_BYTES_MAX: usize = 64 * 1024;
@@ -45,6 +48,8 @@ pub struct Book {
     pub cookies: Vec<String>,
     /// Requests of sessions reach their server and no other.
     pub keeps_sessions: bool,
+    /// Where each client was going, in a world whose clients are led to weir on their way.
+    pub journeys: Option<Journeys>,
     /// The codes of each GOAWAY that clients of HTTP/2 got.
     pub goaways: Vec<u32>,
     /// Connections of HTTP/2 that were ended within a frame.
@@ -227,7 +232,7 @@ impl Book {
     }
 
     /// The head of a request reached a server.
-    pub fn arrived(&mut self, server: usize, request: &Request, ignored: bool) {
+    pub fn arrived(&mut self, (server, peer): (usize, SocketAddr), request: &Request, ignored: bool) {
         *self.arrivals.entry(server).or_default() += 1;
         if request.fields.has("upgrade") {
             // Tunnels check themselves.
@@ -238,6 +243,11 @@ impl Book {
                 .violation(format!("a server got a request that nobody sent: {} {}", request.method, request.target));
         };
         entry.arrivals.push(Arrival { ignored });
+        let journeys = self.journeys.as_ref();
+        if let Some(Err(text)) = journeys.map(|journeys| journeys.arrived(request.nonce(), (server, peer))) {
+            return self.violation(text);
+        }
+        let Some(entry) = self.entries.get_mut(request.nonce()) else { return };
         let keeps_session = !self.keeps_sessions || entry.bound.is_none_or(|bound| bound == server);
         let bound = entry.bound;
         if !keeps_session {

@@ -322,7 +322,10 @@ impl Actor for Client {
         }
     }
 
-    fn on_connected(&mut self, net: &mut Net<'_>, _: Conn, result: std::io::Result<()>) {
+    fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, result: std::io::Result<()>) {
+        if let (Some(journeys), Some(asked)) = (&mut self.book.borrow_mut().journeys, self.requests.first()) {
+            journeys.begin(&asked.nonce, self.to, net.local(conn));
+        }
         match result {
             Ok(()) => self.go_on(net),
             Err(_) => self.finish(),

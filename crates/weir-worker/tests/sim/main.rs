@@ -34,6 +34,7 @@ mod server;
 mod storm;
 mod streams;
 mod tcp;
+mod through;
 mod tunnel;
 mod watch;
 

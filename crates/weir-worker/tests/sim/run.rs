@@ -22,6 +22,7 @@ use super::operator::Operator;
 use super::relay::Relay;
 use super::scenario::{Kind, Scenario, Sealed, listen_address, relay_address, server_address, server_relay_address};
 use super::server::Server;
+use super::through::Journeys;
 use super::watch::Watch;
 
 /// Virtual time in which every client must have come to its end, microseconds. Limits of weir end what hangs: a minute
@@ -105,7 +106,13 @@ impl Run {
             book.repeats_all = upstream.retry.nonidempotent;
         }
         for (index, style) in scenario.styles.iter().enumerate() {
-            world.actor(Server::new(server_address(index), &book, style.clone()));
+            world.actor(Server::new(scenario.server_address(index), &book, style.clone()));
+        }
+        if scenario.is_between {
+            let servers = (0..scenario.styles.len()).map(|server| scenario.server_address(server));
+            servers.for_each(|server| world.lead(server, listen_address()));
+            let keeps_ports = scenario.plan.upstreams[0].is_tcp() && scenario.settings.faults.port_taken == 0;
+            book.borrow_mut().journeys = Some(Journeys::new(keeps_ports));
         }
         add_relays(&world, &scenario);
         let nodes = nodes(&world, &scenario);
@@ -148,7 +155,8 @@ impl Run {
                     rng,
                 ));
             } else {
-                self.world.actor(Client::random(number, self.scenario.door(false), start_us, &self.book, manners, rng));
+                let door = self.scenario.door_of(number);
+                self.world.actor(Client::random(number, door, start_us, &self.book, manners, rng));
             }
         }
     }

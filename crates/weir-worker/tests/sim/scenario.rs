@@ -59,6 +59,8 @@ pub struct Scenario {
     pub sealed: Sealed,
     /// Thousandths of sealed connections that go wrong on purpose.
     pub mischief: u32,
+    /// Clients connect to servers, and are led to weir on their way.
+    pub is_between: bool,
 }
 
 /// Who speaks TLS with weir.
@@ -145,6 +147,7 @@ impl Scenario {
             orders: Vec::new(),
             sealed: Sealed::default(),
             mischief: 0,
+            is_between: false,
         };
         if kind != Kind::Hostile {
             scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));
@@ -177,6 +180,21 @@ impl Scenario {
     /// Where clients connect.
     pub fn door(&self, http2: bool) -> SocketAddr {
         if self.sealed.clients { relay_address(http2) } else { listen_address() }
+    }
+
+    /// Where this client connects, who speaks HTTP/1.
+    pub fn door_of(&self, client: usize) -> SocketAddr {
+        if self.is_between { self.server_address(client % self.styles.len()) } else { self.door(false) }
+    }
+
+    /// Where this server is. What clients connect to themselves may not be an address of the machine of the tests, which weir would know: this one is nobody's
+    /// (RFC 1112 §4).
+    pub fn server_address(&self, index: usize) -> SocketAddr {
+        let address = server_address(index);
+        match (self.is_between, address) {
+            (true, SocketAddr::V4(v4)) => SocketAddr::from(([240, 0, 0, v4.ip().octets()[3]], v4.port())),
+            _ => address,
+        }
     }
 
     /// To change it before the run.

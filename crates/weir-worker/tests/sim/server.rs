@@ -119,6 +119,8 @@ pub struct Server {
 }
 
 pub(super) struct Connection {
+    /// Who has connected.
+    peer: SocketAddr,
     judge: StrictRequests,
     pub(super) queue: VecDeque<Request>,
     /// Of the request that is being answered; None when the next may begin.
@@ -283,7 +285,7 @@ impl Server {
                 connection.probe = true;
                 book.probed(server);
             } else if connection.open_nonce.take().is_none_or(|nonce| nonce != request.nonce()) {
-                book.arrived(server, &request, ignored);
+                book.arrived((server, connection.peer), &request, ignored);
             }
             book.arrived_completely(&request);
             if !connection.deaf {
@@ -295,7 +297,7 @@ impl Server {
             && connection.open_nonce.is_none()
         {
             connection.open_nonce = Some(request.nonce().to_owned());
-            book.arrived(server, request, ignored);
+            book.arrived((server, connection.peer), request, ignored);
         }
     }
 
@@ -638,11 +640,12 @@ impl Actor for Server {
         self.plan_outages(net);
     }
 
-    fn on_accepted(&mut self, net: &mut Net<'_>, conn: Conn, _: SocketAddr) {
+    fn on_accepted(&mut self, net: &mut Net<'_>, conn: Conn, peer: SocketAddr) {
         if self.frozen.is_some() {
             net.pause(conn);
         }
         let connection = Connection {
+            peer,
             judge: StrictRequests::new(self.style.rules),
             queue: VecDeque::new(),
             writing: None,

@@ -16,7 +16,7 @@ use super::scenario::{Kind, Scenario};
 use super::seeds;
 use super::server::Style;
 
-fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
+pub fn scenario(seed: u64, kind: Kind, faults: Faults) -> Scenario {
     let rng = &mut Rng::new(seed ^ 0x7c9);
     let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 3) as u16);
     (scenario.name, scenario.kind) = ("tcp", kind);
