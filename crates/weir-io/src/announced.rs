@@ -463,6 +463,10 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.set_congestion(socket, name);
     }
 
+    fn keep_alive(&mut self, socket: Socket) {
+        self.inner.keep_alive(socket);
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         self.inner.receiving_core(socket)
     }

@@ -274,6 +274,10 @@ pub trait Driver {
     /// Receive buffers of a class that are free now, out of how many: `(free, total)`.
     fn buffers(&self, class: Class) -> (u32, u32);
 
+    /// Has the kernel ask from time to time whether the other side of a connection of [`Outbound::resets`] is still there (SO_KEEPALIVE, socket(7)), which costs
+    /// four system calls: nothing for those that are soon over. Others have it from the start.
+    fn keep_alive(&mut self, socket: Socket);
+
     /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
     fn receiving_core(&mut self, socket: Socket) -> Option<u32>;
 

@@ -367,6 +367,13 @@ pub(crate) fn keep_urgent(fd: RawFd) {
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, (&raw const on).cast(), len) };
 }
 
+/// Has the kernel ask whether the other side is still there, as [`KEEPALIVE`] says. Errors mean that there is no connection.
+pub(crate) fn keep_alive(fd: RawFd) {
+    // SAFETY: the caller owns `fd`, which is open for as long as this takes.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE);
+}
+
 /// Makes the close of a connection a reset. Errors mean that there is no connection to reset.
 pub(crate) fn linger_zero(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

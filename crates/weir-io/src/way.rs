@@ -28,7 +28,8 @@ pub struct Outbound<'a> {
     /// Other options of its socket.
     pub tuning: Tuning<'a>,
     /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero, socket(7)), unless a relay has [passed on](crate::Driver::relay)
-    /// the ends of both sides: what is cut off must not look whole.
+    /// the ends of both sides: what is cut off must not look whole. The kernel asks the other side whether it is still there from when it is
+    /// [told to](crate::Driver::keep_alive), and not from the start.
     pub resets: bool,
 }
 
@@ -38,12 +39,14 @@ impl Outbound<'_> {
         Outbound { from: Some(SocketAddr::new(from, 0)), ..Outbound::default() }
     }
 
-    /// A socket for it, with TCP_NODELAY and keepalive.
+    /// A socket for it, with TCP_NODELAY, and keepalive unless that comes later.
     pub(crate) fn socket(&self, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
         let kind = if nonblocking { Type::STREAM.nonblocking() } else { Type::STREAM };
         let socket = Socket::new(Domain::for_address(to), kind, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
-        socket.set_tcp_keepalive(&KEEPALIVE)?;
+        if !self.resets {
+            socket.set_tcp_keepalive(&KEEPALIVE)?;
+        }
         if self.transparent {
             set_transparent(&socket, to.is_ipv6(), true)?;
         }

@@ -108,6 +108,11 @@ pub enum Action {
         /// The driver's name for the client's connection.
         client: u64,
     },
+    /// Have the kernel ask whether the server of a flow is still there when nothing moves. Nothing is answered.
+    KeepAlive {
+        /// The driver's name for the server's connection.
+        socket: u64,
+    },
     /// Find out how what was sent on a connection that is about to be closed has fared; answer with [`measured`](crate::engine::measured).
     Measure {
         /// The driver's name for the connection.

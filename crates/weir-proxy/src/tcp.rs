@@ -280,6 +280,9 @@ impl Flows {
             (Phase::Relaying { .. }, _) => {
                 // One that was set before may be due now as well, and each look sets the next.
                 flow.due_us = LOOKING_US;
+                if let Some(socket) = flow.begin_to_ask() {
+                    sides.cx.actions.push_back(Action::KeepAlive { socket });
+                }
                 sides.cx.actions.push_back(Action::LookRelay { token, client: flow.client });
             }
         }

@@ -201,6 +201,12 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.set_congestion(socket, name);
     }
 
+    fn keep_alive(&mut self, socket: Socket) {
+        if !self.is_gone(socket) {
+            self.inner.keep_alive(socket);
+        }
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         if self.is_gone(socket) { None } else { self.inner.receiving_core(socket) }
     }

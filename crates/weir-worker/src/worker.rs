@@ -530,6 +530,7 @@ impl<D: Driver> Worker<D> {
                     self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a, moved.half_closed);
                 }
             }
+            Action::KeepAlive { socket } => self.driver.keep_alive(unpack(socket)),
             Action::Measure { socket, arm } => flows::measure(self, socket, &arm),
             Action::CompareCores { client, server } => flows::compare_cores(self, client, server),
             Action::ReceiveUpstream { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),

@@ -32,7 +32,9 @@ fn full() -> (TcpListener, SocketAddr, OwnedFd) {
 pub fn one_that_is_under_way<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (listener, to, first) = full();
-    let near = bench.adopt(begin(to));
+    let begun = begin(to);
+    let same = begun.try_clone().expect("a descriptor");
+    let near = bench.adopt(begun);
     (0..20).for_each(|_| bench.turn(1000));
     assert!(bench.of(near).connected.is_none());
     let (other, _) = listener.accept().expect("the first one");
@@ -48,7 +50,13 @@ pub fn one_that_is_under_way<S: Subject>(subject: &S) {
     let mut back = [0; 9];
     far.read_exact(&mut back).expect("it comes");
     assert_eq!(&back, b"an answer");
+    let asks = || SockRef::from(&same).keepalive().expect("an option");
+    assert!(!asks(), "it costs too much for one that is soon over");
+    bench.driver.keep_alive(near);
+    assert!(asks());
+    assert_eq!(SockRef::from(&same).tcp_keepalive_time().expect("an option"), Duration::from_secs(15));
     bench.close(near);
+    bench.driver.keep_alive(near);
     drop((other, first));
     bench.finish();
 }

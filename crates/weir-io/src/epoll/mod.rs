@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use crate::later::Later;
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, linger_zero, local_address,
-    receiving_core, set_backlog, set_congestion, set_nonblocking, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, close_fd, connect_unix, delivery, duplicate, keep_alive, linger_zero,
+    local_address, receiving_core, set_backlog, set_congestion, set_nonblocking, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -527,6 +527,12 @@ impl Driver for Epoll {
 
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
         self.table.named(socket).and_then(|slot| local_address(slot.fd))
+    }
+
+    fn keep_alive(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            keep_alive(slot.fd);
+        }
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

@@ -233,6 +233,9 @@ impl Driver for SimDriver {
         world.ends.get(end).map(|end| end.local)
     }
 
+    /// Nobody is gone without a word.
+    fn keep_alive(&mut self, _: Socket) {}
+
     /// There are no cores.
     fn receiving_core(&mut self, _: Socket) -> Option<u32> {
         None

@@ -25,8 +25,8 @@ use io_uring::{opcode, squeue, types};
 
 use crate::later::Later;
 use crate::net::{
-    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, linger_zero, local_address,
-    receiving_core, set_backlog, set_congestion, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, connect_unix, delivery, duplicate, is_unix, keep_alive, linger_zero,
+    local_address, receiving_core, set_backlog, set_congestion, shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::refused::Refused;
@@ -491,6 +491,12 @@ impl Driver for Uring {
 
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
         self.table.named(socket).and_then(|slot| local_address(slot.fd))
+    }
+
+    fn keep_alive(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            keep_alive(slot.fd);
+        }
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

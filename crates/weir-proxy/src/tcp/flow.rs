@@ -34,6 +34,8 @@ pub(super) enum Phase {
         tries: u8,
         /// One side has ended its direction.
         half_closed: bool,
+        /// The kernel asks whether its server is still there.
+        is_asked: bool,
     },
 }
 

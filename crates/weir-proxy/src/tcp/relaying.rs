@@ -7,6 +7,9 @@ use crate::base::keys::FlowKey;
 use crate::ending::FlowEnd;
 use crate::upstream::flows as servers;
 
+/// How old a flow is when the kernel begins to ask whether its server is still there, microseconds, or less: most are over before.
+const YOUNG_US: u64 = 10_000_000;
+
 /// How a relay is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
@@ -36,13 +39,13 @@ impl Flows {
         let Some(server) = flow.server() else { return };
         let connect_us = u32::try_from(now_us - flow.begun_us).unwrap_or(u32::MAX);
         let tries = flow.tries().min(u32::from(u8::MAX)) as u8;
-        flow.phase = Phase::Relaying { connect_us, tries, half_closed: false };
+        flow.phase = Phase::Relaying { connect_us, tries, half_closed: false, is_asked: false };
         flow.active_us = now_us;
         let client = flow.client;
         self.send_hello(key, server, sides);
         let flow = self.flows.at(key);
         sides.cx.actions.push_back(Action::Relay { client, server });
-        let due_us = now_us + flow.terms.look_us();
+        let due_us = now_us + flow.terms.look_us().min(YOUNG_US);
         self.compare_cores(client, server, sides);
         sides.cx.counters.tunnels.add(1);
         sides.cx.counters.tunnels_opened.add(1);
@@ -102,6 +105,14 @@ impl Flows {
 }
 
 impl Flow {
+    /// The connection to its server, if the kernel is to ask from now on whether that is still there.
+    pub(super) fn begin_to_ask(&mut self) -> Option<u64> {
+        let server = self.server();
+        let Phase::Relaying { is_asked, .. } = &mut self.phase else { return None };
+        let was_asked = std::mem::replace(is_asked, true);
+        server.filter(|_| !was_asked)
+    }
+
     /// Notes whether one side has ended. True: that is news.
     fn close_half(&mut self, is_half: bool) -> bool {
         match &mut self.phase {

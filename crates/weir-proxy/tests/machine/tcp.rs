@@ -270,6 +270,23 @@ fn what_is_relayed_is_looked_at_once_at_a_time() {
 }
 
 #[test]
+fn whether_a_server_is_there_is_asked_of_flows_that_last() {
+    let mut world = world_of(tcp(1), 1);
+    let (client, short) = joined(&mut world, 0);
+    let (_, long) = joined(&mut world, 0);
+    world.run_for(8 * SECOND_US);
+    world.end_flow(client, Over::Complete);
+    world.run_for(SECOND_US);
+    assert!(world.kept_alive.is_empty());
+    world.run_for(2 * SECOND_US);
+    assert_ne!(short, long);
+    assert_eq!(world.kept_alive, [long]);
+    world.run_for(1000 * SECOND_US);
+    assert_eq!(world.kept_alive, [long], "once");
+    finish(world);
+}
+
+#[test]
 fn a_server_has_no_more_connections_than_it_may_over_all_workers() {
     let mut plan = tcp(2);
     plan.upstreams[0].servers.iter_mut().for_each(|server| server.tcp_connections_max = Some(2));

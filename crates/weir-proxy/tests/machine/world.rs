@@ -291,6 +291,8 @@ pub struct World {
     pub compared: Vec<(usize, usize)>,
     /// How often it was asked what one of them has moved.
     pub looks: usize,
+    /// Connections of flows that the kernel was told to ask for, in order.
+    pub kept_alive: Vec<usize>,
     /// What it says that each of them has moved.
     pub moved: (u64, u64),
     /// So many connects can be begun; None: any number.
@@ -414,6 +416,7 @@ impl World {
             relays: Vec::new(),
             compared: Vec::new(),
             looks: 0,
+            kept_alive: Vec::new(),
             moved: (0, 0),
             half_closed: false,
             descriptors: None,

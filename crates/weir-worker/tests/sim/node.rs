@@ -254,6 +254,10 @@ impl Driver for Fused {
         self.inner.set_congestion(socket, name);
     }
 
+    fn keep_alive(&mut self, socket: Socket) {
+        self.inner.keep_alive(socket);
+    }
+
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         self.inner.receiving_core(socket)
     }

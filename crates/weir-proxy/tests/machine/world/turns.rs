@@ -323,6 +323,10 @@ impl World {
             Action::CompareCores { client, server } => {
                 self.compared.push(((client - CLIENT_SOCKETS) as usize, server as usize));
             }
+            Action::KeepAlive { socket } => {
+                assert!(!self.conns[socket as usize].closed, "what is closed can't be asked");
+                self.kept_alive.push(socket as usize);
+            }
             Action::LookRelay { token, .. } => {
                 self.looks += 1;
                 self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1, self.half_closed);
