@@ -276,6 +276,31 @@ fn who_stands_on_a_router_is_compared_with_nobody() {
 }
 
 #[test]
+fn ways_through_a_router_are_what_they_are_called() {
+    let words = ["--only=tproxy-half-8k,hooks-half-8k,far-8k", "--rounds=1", "--seconds=1"];
+    let contenders = "--contender=weir-through,weir-intercept,weir-intercept-syn";
+    let Some((printed, lines)) = run_in_namespaces("pep", &[&words[..], &[contenders]].concat()) else { return };
+    let records: Vec<_> = lines.iter().filter(|line| line["kind"] == "run").collect();
+    for cell in ["tproxy-half-8k", "hooks-half-8k", "far-8k"] {
+        let of_cell = || records.iter().filter(|record| record["cell"] == cell);
+        // nftables, or a part of it, may be missing.
+        assert!(of_cell().count() > 1 || printed.contains("nft"), "{printed}");
+        for record in of_cell() {
+            assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
+            assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+            // A handshake with whoever is asked, and a request to the server: two ways of 25 ms, or one of them with the other's longer part.
+            let least_us = match record["contender"].as_str() {
+                _ if cell != "far-8k" => 1,
+                Some("weir-intercept-syn") => 45_000,
+                _ => 50_000,
+            };
+            assert!(record["latency"]["p50_us"].as_u64().unwrap() >= least_us, "{record}");
+        }
+    }
+    assert_eq!(records.iter().filter(|record| record["cell"] == "far-8k").count(), 3, "{printed}");
+}
+
+#[test]
 fn attackers_are_blocked_and_users_are_not() {
     let words = ["--only=requests", "--contender=weir,weir-429", "--rounds=1", "--seconds=1"];
     let Some((printed, mut records)) = run_in_namespaces("block", &words) else { return };

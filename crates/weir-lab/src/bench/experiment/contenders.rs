@@ -299,6 +299,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     through("weir-through-epoll", Middle::Weir("epoll")),
     through("weir-through-http", Middle::WeirHttp),
     through("weir-intercept", Middle::Intercept("accept")),
+    through("weir-intercept-syn", Middle::Intercept("syn")),
     through("weir-intercept-first", Middle::Intercept("first")),
     Contender { name: "wrk", what: What::Wrk },
     Contender { name: "bomb", what: What::Bomb("auto") },

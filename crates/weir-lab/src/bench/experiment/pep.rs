@@ -14,7 +14,28 @@ pub(crate) struct Pep {
     pub(crate) pace: Pace,
     /// Whoever is in the middle reads requests, and does not only pass bytes on.
     pub(crate) reads: bool,
+    /// What the way through the router is like.
+    pub(crate) way: Way,
 }
+
+/// What the way through the router is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As short as can be, without a table of nftables; rules of ip(8) lead connections to who listens on the port that clients connect to.
+    Plain,
+    /// The same, and the router's kernel tracks connections and has a chain without effect at each hook of nftables.
+    Hooks,
+    /// nftables leads connections to another port (TPROXY).
+    Tproxy,
+    /// Clients are [`FAR_CLIENTS_MS`] away, and the server [`FAR_SERVER_MS`], there and back.
+    Far,
+}
+
+/// See [`Way::Far`], milliseconds.
+pub(crate) const FAR_CLIENTS_MS: u32 = 20;
+pub(crate) const FAR_SERVER_MS: u32 = 5;
+/// Connections a second there: a link of the laboratory carries packets one by one.
+pub(crate) const FAR_RATE: u32 = 100;
 
 /// How often clients ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +44,8 @@ pub(crate) enum Pace {
     Closed,
     /// Half as often as HAProxy could serve, by the clock: processor time and latency count.
     Half,
+    /// [`FAR_RATE`], by the clock: latency counts.
+    Seldom,
 }
 
 impl Pep {
@@ -32,6 +55,7 @@ impl Pep {
         match self.pace {
             Pace::Closed if many => 128,
             Pace::Closed => 16,
+            Pace::Seldom => 128,
             Pace::Half if many => 1024,
             Pace::Half => 128,
         }

@@ -2,7 +2,7 @@
 
 use super::cells::{Axes, Cell, Load, Origin};
 use super::metric::{Compared, Metric};
-use super::pep::{Pace, Pep};
+use super::pep::{FAR_CLIENTS_MS, FAR_RATE, FAR_SERVER_MS, Pace, Pep, Way};
 use super::targets::{Bound, Target};
 
 /// Whose rate the clock goes by, and with whom all are compared.
@@ -22,8 +22,13 @@ const MANY: &[&str] = &[
     "weir-through",
     "weir-through-epoll",
     "weir-intercept",
+    "weir-intercept-syn",
     "weir-intercept-first",
 ];
+/// The same where the router has tables of nftables, which rules lead connections by, or not.
+const FILTERED: &[&str] = &[ROUTED, RIVAL, "weir-through"];
+/// The same where it matters when a server is asked.
+const DISTANT: &[&str] = &[ROUTED, RIVAL, "weir-intercept", "weir-intercept-syn", "weir-intercept-first"];
 
 /// The same where requests are read.
 const ALL_HTTP: &[&str] = &[ROUTED, RIVAL_HTTP, "haproxy-through-http-copy", "weir-through-http"];
@@ -36,6 +41,7 @@ pub(crate) fn rival(pep: Pep) -> &'static str {
 /// What the table of a cell compares.
 pub(crate) fn compared(pep: Pep) -> &'static [Compared] {
     match (pep.pace, pep.reads) {
+        (Pace::Seldom, _) => SELDOM,
         (Pace::Closed, false) => CLOSED,
         (Pace::Closed, true) => CLOSED_HTTP,
         (Pace::Half, true) => HALF_HTTP,
@@ -51,6 +57,8 @@ const HALF_HTTP: &[Compared] =
     &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL_HTTP), ("p99 / HAProxy", Metric::P99, RIVAL_HTTP)];
 /// What tables compare in a closed loop.
 const CLOSED: &[Compared] = &[("rate / routed", Metric::Rate, ROUTED), ("rate / HAProxy", Metric::Rate, RIVAL)];
+/// Where both sides are far away.
+const SELDOM: &[Compared] = &[("p50 / routed", Metric::P50, ROUTED), ("p99 / routed", Metric::P99, ROUTED)];
 /// By the clock, of small objects.
 const SMALL: &[Compared] = &[("added CPU / HAProxy", Metric::AddedCpu, RIVAL), ("p99 / HAProxy", Metric::P99, RIVAL)];
 /// By the clock, of large ones.
@@ -114,13 +122,32 @@ pub(crate) fn closed(pep: Pep) -> (String, Pep) {
 
 /// All of them.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
-    let of = |bytes, reads| [Pace::Closed, Pace::Half].map(|pace| cell(Pep { bytes, pace, reads }));
-    [of(8 << 10, false), of(1 << 20, false), of(8 << 10, true)].into_iter().flatten().collect()
+    let of = |bytes, reads, way| [Pace::Closed, Pace::Half].map(|pace| cell(Pep { bytes, pace, reads, way }));
+    let all = [
+        of(8 << 10, false, Way::Plain),
+        of(1 << 20, false, Way::Plain),
+        of(8 << 10, true, Way::Plain),
+        of(8 << 10, false, Way::Hooks),
+        of(8 << 10, false, Way::Tproxy),
+    ];
+    let far = Pep { bytes: 8 << 10, pace: Pace::Seldom, reads: false, way: Way::Far };
+    all.into_iter().flatten().chain([cell(far)]).collect()
 }
 
-fn name(Pep { bytes, pace, reads }: Pep) -> String {
+fn name(Pep { bytes, pace, reads, way }: Pep) -> String {
     let size = if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
-    format!("{}{}-{size}", if reads { "http-" } else { "" }, if pace == Pace::Closed { "closed" } else { "half" })
+    let pace = match pace {
+        Pace::Closed => "closed-",
+        Pace::Half => "half-",
+        Pace::Seldom => "",
+    };
+    let way = match way {
+        Way::Plain => "",
+        Way::Hooks => "hooks-",
+        Way::Tproxy => "tproxy-",
+        Way::Far => "far-",
+    };
+    format!("{way}{}{pace}{size}", if reads { "http-" } else { "" })
 }
 
 fn cell(pep: Pep) -> Cell {
@@ -128,13 +155,19 @@ fn cell(pep: Pep) -> Cell {
     let how = match pep.pace {
         Pace::Closed => format!("{} at a time", pep.connections()),
         Pace::Half => "by the clock, at half of HAProxy's rate".to_owned(),
+        Pace::Seldom => format!("{FAR_RATE} a second"),
     };
-    let (reads, all) = match (pep.reads, pep.bytes <= 64 << 10) {
-        (true, _) => (" that reads HTTP", ALL_HTTP),
-        (false, true) => ("", MANY),
-        (false, false) => ("", ALL),
+    let (way, all) = match (pep.way, pep.reads, pep.bytes <= 64 << 10) {
+        (Way::Plain, true, _) => (" that reads HTTP".to_owned(), ALL_HTTP),
+        (Way::Plain, false, true) => (String::new(), MANY),
+        (Way::Plain, false, false) => (String::new(), ALL),
+        (Way::Hooks, ..) => (" that tracks connections".to_owned(), FILTERED),
+        (Way::Tproxy, ..) => (" whose nftables leads them (TPROXY)".to_owned(), FILTERED),
+        (Way::Far, ..) => {
+            (format!(" {FAR_CLIENTS_MS} ms from clients and {FAR_SERVER_MS} ms from the server"), DISTANT)
+        }
     };
-    let title = format!("objects of {size} through a router{reads}, a connection each, {how}");
+    let title = format!("objects of {size} through a router{way}, a connection each, {how}");
     Cell::new(&name(pep), &title, Load::Pep(pep), all).from(Origin::None)
 }
 
@@ -146,11 +179,14 @@ mod tests {
     fn each_clock_goes_by_a_cell_that_is_measured_before() {
         let cells = cells(&Axes::default());
         let names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
-        assert_eq!(names, ["closed-8k", "half-8k", "closed-1m", "half-1m", "http-closed-8k", "http-half-8k"]);
+        let plain = ["closed-8k", "half-8k", "closed-1m", "half-1m", "http-closed-8k", "http-half-8k"];
+        let others = ["hooks-closed-8k", "hooks-half-8k", "tproxy-closed-8k", "tproxy-half-8k", "far-8k"];
+        assert_eq!(names, [&plain[..], &others].concat());
         for (at, cell) in cells.iter().enumerate() {
             let Load::Pep(pep) = cell.load else { panic!("{cell:?}") };
             let (before, closed) = closed(pep);
-            assert!(names[..=at].contains(&before.as_str()) && closed.pace == Pace::Closed, "{before}");
+            let is_known = names[..=at].contains(&before.as_str()) && closed.pace == Pace::Closed;
+            assert!(is_known || pep.pace == Pace::Seldom, "{before}");
             assert!(cell.contenders.contains(&rival(pep)) && cell.contenders[0] == ROUTED);
             assert!(compared(pep).iter().all(|(.., with)| cell.contenders.contains(with)));
         }

@@ -5,7 +5,7 @@
 use super::limits::{IDLE_MIN, generator_limit};
 use super::numbers::{error_text, microseconds, ms, number};
 use crate::bench::experiment::metric::Metric;
-use crate::bench::experiment::pep::{Pace, Pep, SOURCES};
+use crate::bench::experiment::pep::{FAR_CLIENTS_MS, FAR_SERVER_MS, Pace, Pep, SOURCES};
 use crate::bench::record::answers::Errors;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
@@ -16,7 +16,7 @@ pub(super) fn columns(pep: Pep) -> &'static [&'static str] {
         Pace::Closed => {
             &["connections /s", "Gbit/s", "p50", "p99, ms", "proxy's own CPU µs", "idle", "errors", "limit"]
         }
-        Pace::Half => &[
+        Pace::Half | Pace::Seldom => &[
             "connections /s",
             "added CPU µs a connection",
             "added CPU s/GB",
@@ -49,7 +49,7 @@ pub(super) fn row(pep: Pep, own: &[&Record]) -> Vec<String> {
             let gigabits = number(of(&|record| record.bytes as f64 * 8.0 / record.wall_us / 1e3), 2);
             vec![rate, gigabits, p50, p99, proxy, idle, errors, limit]
         }
-        Pace::Half => vec![
+        Pace::Half | Pace::Seldom => vec![
             rate,
             number(of(&|record| record.figure(Metric::AddedCpu)), 1),
             number(of(&|record| record.figure(Metric::AddedCpuGigabyte)), 3),
@@ -98,7 +98,10 @@ pub(super) fn method() -> String {
 virtual interfaces on each side of the router. Nothing filters packets there: there is no table of nftables. Clients have {SOURCES} addresses, and a connection for each object.
 
 `routed` has nobody on the router: it only forwards. HAProxy is in mode tcp, a thread a core, pinned: `bind :8080 transparent`, `source 0.0.0.0 usesrc clientip`, `server s *`; with splicing and pipes of 1 MiB, or without (`-copy`). `weir-through` is a
-`tcp` with `transparent`, `original-destination` and `source \"client\"`, with as many workers as cores. Where the router reads HTTP (`-http`), HAProxy is in mode http with `http-reuse never`, and weir has a `route` there. Rules of ip(8) lead packets to all of these. `weir-intercept` is `weir intercept` with its programs of the kernel (tcx), which lead them into a namespace of its own; `-first` is the same with `--connect first`.
+`tcp` with `transparent`, `original-destination` and `source \"client\"`, with as many workers as cores. Where the router reads HTTP (`-http`), HAProxy is in mode http with `http-reuse never`, and weir has a `route` there. Rules of ip(8) lead packets to all of these. `weir-intercept` is `weir intercept` with its programs of the kernel (tcx), which lead them into a namespace of its own; `-syn` and `-first` are the same with that `--connect`.
+
+In `hooks-` the router's kernel tracks connections, with a chain at each hook of nftables that changes nothing. In `tproxy-` nftables leads connections to another port, and rules of ip(8) what it has marked. In `far-` two links as `weir lab link` makes them are on the way, {FAR_CLIENTS_MS} ms between clients and
+the router and {FAR_SERVER_MS} ms between it and the server, there and back: what counts there is time. The figures of the links' own work are in the machine's.
 
 On virtual interfaces a packet is received in the context of whoever sends it, so a process's own processor time misleads. What counts is the time in which any core of the machine was busy at the same rate by the clock, less that of `routed`
 in the same round, for each connection or gigabyte (10^9 bytes). It holds everything on the machine, which has to be quiet: it is watched for half a second before each load. The clock goes at half of the rate that HAProxy with splicing reached in the closed loop before, and latency counts from when a
@@ -110,14 +113,15 @@ connection was due to the end of its answer: the connection is made then. In a c
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::experiment::pep::Way;
     use crate::bench::record::pep::Passed;
 
     #[test]
     fn a_row_has_a_figure_for_each_column() {
         let mut record = Record { idle: 0.01, requests: 10, rate: 10.0, wall_us: 1e6, ..Record::default() };
         record.special.pep = Some(Passed { others: 0.3, ..Passed::default() });
-        for pace in [Pace::Closed, Pace::Half] {
-            let pep = Pep { bytes: 8192, pace, reads: false };
+        for pace in [Pace::Closed, Pace::Half, Pace::Seldom] {
+            let pep = Pep { bytes: 8192, pace, reads: false, way: Way::Plain };
             let row = row(pep, &[&record]);
             assert_eq!(row.len(), columns(pep).len());
             assert_eq!(

@@ -23,8 +23,8 @@ const CALM: Duration = Duration::from_millis(500);
 
 /// What stands in the way of this contender on this machine, if something does: whether packets can be led to it is tried.
 pub(super) fn obstacle(stage: &Stage, contender: Contender, cell: &Cell) -> Option<String> {
-    let (Load::Pep(_), What::Through(middle)) = (cell.load, contender.what) else { return None };
-    let start = || start(stage, &Row::make(stage.directory())?, (contender, middle)).map(drop);
+    let (Load::Pep(pep), What::Through(middle)) = (cell.load, contender.what) else { return None };
+    let start = || start(stage, &Row::make(stage.directory(), pep.way)?, (contender, middle)).map(drop);
     start().err().map(|error| error.to_string().lines().collect::<Vec<_>>().join(" "))
 }
 
@@ -41,7 +41,7 @@ pub(super) fn run(
     let What::Through(middle) = contender.what else {
         return Err(io::Error::other(format!("{} is no router", contender.name)));
     };
-    let row = Row::make(stage.directory())?;
+    let row = Row::make(stage.directory(), pep.way)?;
     let running = start(stage, &row, (contender, middle))?;
     let others = others()?;
     let out = stage.scratch("bomb.jsonl");
@@ -89,7 +89,7 @@ pub(super) fn compare(record: &mut Record, routed: Option<&Record>) {
 fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> io::Result<Running> {
     let words = ["origin", "--listen", &SERVER.to_string(), "--threads", "1"];
     let mut origin = row.start(Place::Server, stage.weir(), &words, &stage.scratch("pep-origin.log"))?;
-    row.await_listening(Place::Server, &mut origin)?;
+    row.await_listening(Place::Server, SERVER.port(), &mut origin)?;
     let origin = (origin, SERVER);
     let name = contender.name;
     let log = stage.scratch(&format!("{name}.log"));
@@ -104,17 +104,17 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
         Middle::Forwards => return Ok(Running::origin_alone(origin)),
         Middle::Haproxy { splices, reads } => {
             let pipes = if splices { TcpPipes::Large } else { TcpPipes::None };
-            let text = settings::haproxy_through(SERVER.port(), stage.cores(), stage.descriptors(), (pipes, reads));
+            let text = settings::haproxy_through(row.port(), stage.cores(), stage.descriptors(), (pipes, reads));
             let missing = || io::Error::new(io::ErrorKind::NotFound, "haproxy is not installed");
             let program = stage.programs().path("haproxy").ok_or_else(missing)?;
             begin(&program, &["-db", "-f", &configured("conf", text)?])?
         }
         Middle::Weir(io) => {
-            let file = configured("kdl", settings::weir_through(SERVER.port(), stage.cores(), io))?;
+            let file = configured("kdl", settings::weir_through(row.port(), stage.cores(), io))?;
             begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
         }
         Middle::WeirHttp => {
-            let file = configured("kdl", settings::weir_through_http(SERVER.port(), stage.cores()))?;
+            let file = configured("kdl", settings::weir_through_http(row.port(), stage.cores()))?;
             begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
         }
         Middle::Intercept(connect) => {
@@ -128,7 +128,7 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
             return Ok(Running::of((process, SERVER), origin));
         }
     };
-    row.await_listening(Place::Router, &mut process)?;
+    row.await_listening(Place::Router, row.port(), &mut process)?;
     Ok(Running::of((process, SERVER), origin))
 }
 
@@ -139,7 +139,7 @@ fn bomb_words(pep: Pep, rate: f64, times: Times) -> Vec<String> {
     words.extend(["--timeout=10s".to_owned(), "--late=10s".to_owned()]);
     words.push(format!("-d{}ms", (times.seconds * 1e3) as u64));
     words.push(format!("--warm-up={}ms", (times.warm_up * 1e3) as u64));
-    if pep.pace == Pace::Half {
+    if pep.pace != Pace::Closed {
         words.extend([format!("-R{rate:.3}"), "-t1".to_owned()]);
     }
     words

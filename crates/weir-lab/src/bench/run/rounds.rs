@@ -19,7 +19,7 @@ use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
 use crate::bench::experiment::metric::Metric;
-use crate::bench::experiment::pep::{Pace, Pep};
+use crate::bench::experiment::pep::{FAR_RATE, Pace, Pep};
 use crate::bench::experiment::pep_cells;
 use crate::bench::experiment::selection::{BenchOptions, unknown};
 use crate::bench::experiment::targets;
@@ -287,6 +287,9 @@ impl Rounds<'_> {
     fn fixed_rate(&self, stage: &Stage, cell: &Cell) -> io::Result<f64> {
         if let Load::Pep(load @ Pep { pace: Pace::Half, .. }) = cell.load {
             return self.half_of_rival(stage, cell, load);
+        }
+        if let Load::Pep(Pep { pace: Pace::Seldom, .. }) = cell.load {
+            return Ok(f64::from(FAR_RATE));
         }
         let Load::HalfOfNginx { of, connections } = cell.load else { return Ok(0.0) };
         let known = self.measured.records.iter().filter(|record| record.cell == of && record.contender == "nginx");

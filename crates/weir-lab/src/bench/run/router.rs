@@ -12,6 +12,9 @@ use std::path::Path;
 use weir_io::Namespace;
 
 use super::process::Process;
+use super::slow_link::why;
+use crate::bench::experiment::pep::{FAR_CLIENTS_MS, FAR_SERVER_MS, Way};
+use crate::link::{self, End, Link, LinkOptions, QUEUE_DEFAULT, Terms};
 
 /// Where the server listens, and whoever stands in the middle: routes change no port.
 pub(super) const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 19, 0, 2)), 8080);
@@ -23,7 +26,8 @@ pub(super) const INTERFACES: [&str; 2] = ["clients", "servers"];
 const OF_CLIENTS: &str = "link set lo up
 addr add 198.18.0.2/24 dev router
 link set router up
-route add local 198.18.1.0/24 dev lo
+";
+const ROUTES_OF_CLIENTS: &str = "route add local 198.18.1.0/24 dev lo
 route add default via 198.18.0.1
 ";
 const OF_ROUTER: &str = "link set lo up
@@ -38,10 +42,48 @@ addr add 198.19.0.2/24 dev router
 link set router up
 route add default via 198.19.0.1
 ";
+/// Where the ways are long, links have addresses already, and somebody more stands in front of the server.
+const OF_ROUTER_FAR: &str = "link set lo up
+addr add 198.19.1.1/24 dev servers
+link set servers up
+route add 198.18.1.0/24 via 198.18.0.2
+route add 198.19.0.0/24 via 198.19.1.2
+";
+const OF_HOP: &str = "addr add 198.19.1.2/24 dev router
+link set router up
+route add default via 198.19.1.1
+";
+const ROUTES_OF_SERVER: &str = "link set lo up
+route add default via 198.19.0.1
+";
 /// What leads connections to whoever listens on the router, and the answers of their servers.
 const LEADING: &str = "route add local default dev lo table 100
 rule add iif clients ipproto tcp dport 8080 lookup 100
 rule add iif servers ipproto tcp sport 8080 lookup 100
+";
+/// The same where nftables marks what is to be led.
+const LEADING_MARKED: &str = "route add local default dev lo table 100
+rule add fwmark 1 lookup 100
+";
+/// Where it leads connections: no other port than the one that they are for would need it.
+const TPROXY_PORT: u16 = 1234;
+/// A chain at each hook; the one rule has the kernel track connections, and is for none.
+const HOOKS: &str = "table ip hooks {
+    chain prerouting { type filter hook prerouting priority filter; ct state untracked counter; }
+    chain input { type filter hook input priority filter; }
+    chain forward { type filter hook forward priority filter; }
+    chain output { type filter hook output priority filter; }
+    chain postrouting { type filter hook postrouting priority filter; }
+}
+";
+/// As docs/semantics.md §24 has it.
+const TPROXY: &str = "table ip weir {
+    chain prerouting {
+        type filter hook prerouting priority mangle;
+        meta l4proto { tcp, icmp } socket transparent 1 meta mark set 1 accept
+        iifname clients tcp dport 8080 tcp flags & (syn | ack) == syn tproxy to :1234 meta mark set 1 accept
+    }
+}
 ";
 
 /// One of the three.
@@ -61,6 +103,9 @@ pub(super) struct Row {
     clients: Namespace,
     router: Namespace,
     server: Namespace,
+    way: Way,
+    /// Carry packets as long as they are here.
+    links: Vec<Link>,
 }
 
 impl Row {
@@ -68,20 +113,51 @@ impl Row {
     ///
     /// # Errors
     /// Not root, or the kernel refuses.
-    pub(super) fn make(directory: &Path) -> io::Result<Row> {
-        let row = Row { clients: Namespace::create()?, router: Namespace::create()?, server: Namespace::create()? };
-        let pairs: String = [(INTERFACES[0], Place::Clients), (INTERFACES[1], Place::Server)]
-            .map(|(name, far)| format!("link add {name} type veth peer name router netns {}\n", row.entrance(far)))
-            .concat();
-        row.configure(Place::Router, &pairs, directory)?;
-        for (place, lines) in [(Place::Clients, OF_CLIENTS), (Place::Router, OF_ROUTER), (Place::Server, OF_SERVER)] {
-            row.configure(place, lines, directory)?;
+    pub(super) fn make(directory: &Path, way: Way) -> io::Result<Row> {
+        let [clients, router, server] = [Namespace::create()?, Namespace::create()?, Namespace::create()?];
+        let mut row = Row { clients, router, server, way, links: Vec::new() };
+        match way {
+            Way::Far => row.join_bylinks(directory)?,
+            _ => row.join(directory)?,
+        }
+        row.configure(Place::Clients, ROUTES_OF_CLIENTS, directory)?;
+        for place in [Place::Clients, Place::Router, Place::Server] {
             row.set(place, "ipv4/ip_local_port_range", "1024 65535")?;
         }
         row.set(Place::Router, "ipv4/ip_forward", "1")?;
         // Where there is no IPv6 none of it has to pass.
         let _ = row.set(Place::Router, "ipv6/conf/all/forwarding", "1");
+        if way == Way::Hooks {
+            row.filter(HOOKS, directory)?;
+            // Connections come sooner than their entries would go.
+            row.set(Place::Router, "netfilter/nf_conntrack_tcp_timeout_time_wait", "1")?;
+        }
         Ok(row)
+    }
+
+    fn join(&self, directory: &Path) -> io::Result<()> {
+        let pairs: String = [(INTERFACES[0], Place::Clients), (INTERFACES[1], Place::Server)]
+            .map(|(name, far)| format!("link add {name} type veth peer name router netns {}\n", self.entrance(far)))
+            .concat();
+        self.configure(Place::Router, &pairs, directory)?;
+        let lines = [(Place::Clients, OF_CLIENTS), (Place::Router, OF_ROUTER), (Place::Server, OF_SERVER)];
+        lines.into_iter().try_for_each(|(place, lines)| self.configure(place, lines, directory))
+    }
+
+    /// The router's side of servers has to be Ethernet, so that the long way begins behind one.
+    fn join_bylinks(&mut self, directory: &Path) -> io::Result<()> {
+        let hop = Namespace::create()?;
+        let pair = format!("link add servers type veth peer name router netns {}\n", entrance(&hop));
+        self.configure(Place::Router, &pair, directory)?;
+        let near = [(&self.router, "clients", "198.18.0.1"), (&self.clients, "router", "198.18.0.2")];
+        let far = [(&hop, "server", "198.19.0.1"), (&self.server, "router", "198.19.0.2")];
+        let links = [link(near, FAR_CLIENTS_MS)?, link(far, FAR_SERVER_MS)?];
+        self.links.extend(links);
+        self.configure(Place::Router, OF_ROUTER_FAR, directory)?;
+        self.configure(Place::Server, ROUTES_OF_SERVER, directory)?;
+        run_in(&hop, "ip", ["-batch"], OF_HOP, directory)?;
+        let set = hop.enter(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?;
+        set
     }
 
     /// Leads connections to whoever listens on the router.
@@ -89,7 +165,21 @@ impl Row {
     /// # Errors
     /// The kernel refuses.
     pub(super) fn lead(&self, directory: &Path) -> io::Result<()> {
+        if self.way == Way::Tproxy {
+            self.filter(TPROXY, directory)?;
+            return self.configure(Place::Router, LEADING_MARKED, directory);
+        }
         self.configure(Place::Router, LEADING, directory)
+    }
+
+    /// The port that whoever is led there listens on.
+    pub(super) fn port(&self) -> u16 {
+        if self.way == Way::Tproxy { TPROXY_PORT } else { SERVER.port() }
+    }
+
+    /// Gives the router's nftables these tables.
+    fn filter(&self, tables: &str, directory: &Path) -> io::Result<()> {
+        run_in(&self.router, "nft", ["-f"], tables, directory)
     }
 
     fn namespace(&self, place: Place) -> &Namespace {
@@ -102,7 +192,7 @@ impl Row {
 
     /// A path to it.
     fn entrance(&self, place: Place) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.namespace(place).as_fd().as_raw_fd())
+        entrance(self.namespace(place))
     }
 
     /// The words that run a program there.
@@ -121,24 +211,20 @@ impl Row {
         Process::start(Path::new("nsenter"), &words, log)
     }
 
-    /// Waits until a process there listens on the server's port. Nothing connects for that: who continues connections where they were going would be led in a circle.
+    /// Waits until a process there listens on this port. Nothing connects for that: who continues connections where they were going would be led in a circle.
     ///
     /// # Errors
     /// As [`Process::await_that`].
-    pub(super) fn await_listening(&self, place: Place, process: &mut Process) -> io::Result<()> {
+    pub(super) fn await_listening(&self, place: Place, port: u16, process: &mut Process) -> io::Result<()> {
         let namespace = self.namespace(place);
         let look = || namespace.enter(|| fs::read_to_string("/proc/thread-self/net/tcp")).ok()?.ok();
-        process.await_that(&format!("listen on port {}", SERVER.port()), || {
-            look().is_some_and(|sockets| is_listening(&sockets, SERVER.port()))
-        })
+        let is_there = || look().is_some_and(|sockets| is_listening(&sockets, port));
+        process.await_that(&format!("listen on port {port}"), is_there)
     }
 
     /// Has ip(8) do all these lines there.
     fn configure(&self, place: Place, lines: &str, directory: &Path) -> io::Result<()> {
-        let file = directory.join("router.ip");
-        fs::write(&file, lines)?;
-        let words = ["-batch", &file.to_string_lossy()];
-        self.start(place, Path::new("ip"), &words, &directory.join("router-ip.log"))?.await_success()
+        run_in(self.namespace(place), "ip", ["-batch"], lines, directory)
     }
 
     fn set(&self, place: Place, name: &str, value: &str) -> io::Result<()> {
@@ -146,6 +232,42 @@ impl Row {
         let set = self.namespace(place).enter(|| fs::write(&path, value))?;
         set.map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
     }
+}
+
+/// A path to a namespace.
+fn entrance(namespace: &Namespace) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
+}
+
+/// Has a program do what these lines say, in a namespace; what it says goes to the directory.
+fn run_in(at: &Namespace, program: &str, word: [&str; 1], lines: &str, directory: &Path) -> io::Result<()> {
+    let file = directory.join(format!("router.{program}"));
+    fs::write(&file, lines)?;
+    let (place, file) = (format!("--net={}", entrance(at)), file.to_string_lossy());
+    let words = [&place, program, word[0], &file];
+    Process::start(Path::new("nsenter"), &words, &directory.join(format!("router-{program}.log")))?.await_success()
+}
+
+/// A link that takes so long there and back, between two namespaces: what its ends are called, and their addresses.
+fn link(ends: [(&Namespace, &str, &str); 2], rtt_ms: u32) -> io::Result<Link> {
+    let end = |(at, name, address): (&Namespace, &str, &str)| -> io::Result<End> {
+        let address = address.parse().map_err(io::Error::other)?;
+        let (path, name) = (entrance(at), name.to_owned());
+        Ok(End { name, place: link::Place::At(path.clone().into(), path), addresses: vec![(address, 24)] })
+    };
+    let way = Terms {
+        rate: None,
+        queue: QUEUE_DEFAULT,
+        loss: 0.0,
+        burst: None,
+        delay_ns: u64::from(rtt_ms) * 1_000_000 / 2,
+        jitter_ns: 0,
+        reorder: 0.0,
+        reorder_ns: 0,
+    };
+    let [a, b] = ends.map(end);
+    let options = LinkOptions { ends: [a?, b?], ways: [way; 2], seed: 0, mtu: 1500 };
+    Link::spawn(&options).map_err(|obstacle| io::Error::other(why(obstacle)))
 }
 
 /// Whether a line of /proc/net/tcp (proc_net(5)) is a listener of this port.
