@@ -30,6 +30,7 @@ pub use crate::action::{Action, MeasuredArm};
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
+use crate::client::cache::crowd;
 use crate::client::{Clients, accept, banned};
 pub use crate::client::{Door, MovedClient, Unwanted, Visit};
 use crate::context::Context;
@@ -161,7 +162,7 @@ impl Engine {
             banned::cut_off(&mut self.clients, &mut self.cx);
             self.pass_on();
         }
-        self.clients.answers().tell_crowds(&mut self.cx);
+        crowd::tell_crowds(self.clients.answers(), &mut self.cx);
         if self.flows.is_cutting() {
             let (flows, mut sides) = flows::parts(self);
             flows.cut_off(&mut sides);
@@ -192,7 +193,7 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.clients.conns().has_crowds()
+        if crowd::has_crowds(self.clients.conns())
             || self.clients.conns().has_to_parse()
             || banned::is_cutting(&self.clients)
             || self.flows.is_cutting()

@@ -16,7 +16,7 @@
 
 mod change;
 mod consult;
-mod crowd;
+pub(crate) mod crowd;
 pub(crate) mod fetch;
 pub(crate) mod fetched;
 pub mod outlook;

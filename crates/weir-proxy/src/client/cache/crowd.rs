@@ -250,22 +250,18 @@ fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
     }
 }
 
-impl Connections {
-    /// Whether some requests get something of a fetch in the next turn.
-    #[inline]
-    pub(crate) fn has_crowds(&self) -> bool {
-        !self.caches.crowds.waiting.is_empty()
-    }
+/// Whether some requests get something of a fetch in the next turn.
+#[inline]
+pub(crate) fn has_crowds(conns: &Connections) -> bool {
+    !conns.caches.crowds.waiting.is_empty()
 }
 
-impl Answers {
-    /// A turn ends: those get something for whom there was no place before, and the places of the next one are free.
-    #[inline]
-    pub(crate) fn tell_crowds(&mut self, cx: &mut Context) {
-        self.conns.caches.crowds.left = TOLD_MAX;
-        if self.conns.has_crowds() {
-            tell_some(self, cx);
-        }
+/// A turn ends: those get something for whom there was no place before, and the places of the next one are free.
+#[inline]
+pub(crate) fn tell_crowds(answers: &mut Answers, cx: &mut Context) {
+    answers.conns.caches.crowds.left = TOLD_MAX;
+    if has_crowds(&answers.conns) {
+        tell_some(answers, cx);
     }
 }
 
