@@ -48,6 +48,9 @@ use report::Counters;
 /// Largest objects that the least shard has room for: otherwise there are fewer shards.
 const OBJECTS_OF_SHARD_MIN: u64 = 2;
 
+/// Bytes that are freed at a time while a shard is locked.
+const FREED_AT_ONCE: u64 = 1 << 20;
+
 /// How much is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -181,7 +184,15 @@ impl Store {
         self.variants_max.store(limits.variants_max.max(1), Ordering::Relaxed);
         let capacity = limits.index_bytes() / self.shards.len() as u64;
         for shard in &self.shards {
-            self.write(shard).set_capacity(capacity);
+            // In steps, so that nobody waits for the lock while much is freed.
+            loop {
+                let mut index = self.write(shard);
+                let step = index.weight().saturating_sub(FREED_AT_ONCE).max(capacity);
+                index.set_capacity(step);
+                if step == capacity {
+                    break;
+                }
+            }
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) trait Index {
     fn iter(&self) -> impl Iterator<Item = (&[u8], &Bucket)>;
     /// How many keys there are.
     fn keys(&self) -> usize;
+    /// How many answers there are, of all keys.
+    fn objects(&self) -> u64;
     /// Bytes of all answers.
     fn weight(&self) -> u64;
     /// Lets go of what is above the new capacity.
@@ -116,8 +118,13 @@ impl Weighter<Key, Bucket> for Weights {
 }
 
 /// Collects what is evicted, so that it is dropped after the lock, and counts it.
-#[derive(Clone)]
-pub(crate) struct Evictions(Arc<AtomicU64>);
+#[derive(Clone, Default)]
+pub(crate) struct Evictions {
+    /// Keys that went.
+    keys: Arc<AtomicU64>,
+    /// Answers that are left.
+    objects: Arc<AtomicU64>,
+}
 
 impl Lifecycle<Key, Bucket> for Evictions {
     type RequestState = Gone;
@@ -125,7 +132,8 @@ impl Lifecycle<Key, Bucket> for Evictions {
     fn on_evict(&self, gone: &mut Gone, _: Key, bucket: Bucket) {
         // An empty one is what a changed bucket left in its place.
         if !bucket.is_empty() {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.keys.fetch_add(1, Ordering::Relaxed);
+            self.objects.fetch_sub(bucket.len() as u64, Ordering::Relaxed);
             gone.push(bucket);
         }
     }
@@ -135,7 +143,7 @@ impl Lifecycle<Key, Bucket> for Evictions {
 pub(crate) struct QuickIndex {
     cache: unsync::Cache<Key, Bucket, Weights, Hashed, Evictions>,
     capacity: u64,
-    evicted: Arc<AtomicU64>,
+    counts: Evictions,
 }
 
 impl std::fmt::Debug for QuickIndex {
@@ -144,20 +152,20 @@ impl std::fmt::Debug for QuickIndex {
     }
 }
 
-fn new_cache(capacity: u64, evicted: &Arc<AtomicU64>) -> unsync::Cache<Key, Bucket, Weights, Hashed, Evictions> {
+fn new_cache(capacity: u64, counts: &Evictions) -> unsync::Cache<Key, Bucket, Weights, Hashed, Evictions> {
     let options = OptionsBuilder::new()
         .shards(1)
         .estimated_items_capacity((capacity / OBJECT_BYTES_USUAL).max(64) as usize)
         .weight_capacity(capacity)
         .build();
     let options = options.unwrap_or_else(|_| unreachable!("both capacities are given"));
-    unsync::Cache::with_options(options, Weights, Hashed::default(), Evictions(Arc::clone(evicted)))
+    unsync::Cache::with_options(options, Weights, Hashed::default(), counts.clone())
 }
 
 impl Index for QuickIndex {
     fn new(capacity: u64) -> Self {
-        let evicted = Arc::default();
-        Self { cache: new_cache(capacity, &evicted), capacity, evicted }
+        let counts = Evictions::default();
+        Self { cache: new_cache(capacity, &counts), capacity, counts }
     }
 
     fn get(&self, hash: u64, key: &[u8]) -> Option<&Bucket> {
@@ -172,7 +180,11 @@ impl Index for QuickIndex {
         let asked = Asked { hash, text: key };
         // Taken out and put back, because only what is put in makes the queues let go of what is too much.
         let mut bucket = self.cache.peek_mut(&asked).map(|mut found| std::mem::take(&mut *found)).unwrap_or_default();
+        let before = bucket.len() as u64;
         let result = change(&mut bucket);
+        // Before anything goes for it.
+        self.counts.objects.fetch_add(bucket.len() as u64, Ordering::Relaxed);
+        self.counts.objects.fetch_sub(before, Ordering::Relaxed);
         if bucket.is_empty() {
             self.cache.remove(&asked);
         } else {
@@ -189,6 +201,10 @@ impl Index for QuickIndex {
         self.cache.len()
     }
 
+    fn objects(&self) -> u64 {
+        self.counts.objects.load(Ordering::Relaxed)
+    }
+
     fn weight(&self) -> u64 {
         self.cache.weight()
     }
@@ -201,11 +217,12 @@ impl Index for QuickIndex {
     }
 
     fn evicted(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
+        self.counts.keys.load(Ordering::Relaxed)
     }
 
     fn clear(&mut self) {
         // A new one: what a panic left of the old one is not looked at.
-        self.cache = new_cache(self.capacity, &self.evicted);
+        self.cache = new_cache(self.capacity, &self.counts);
+        self.counts.objects.store(0, Ordering::Relaxed);
     }
 }

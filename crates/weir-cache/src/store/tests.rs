@@ -282,6 +282,8 @@ fn limits_change_while_it_is_used() {
     store.set_limits(smaller);
     let report = store.report();
     assert!(report.live_bytes <= 1 << 20 && report.objects > 10, "{report:?}");
+    let there = (0..100).filter(|number| found(&store, &format!("{number}")).is_some()).count();
+    assert_eq!(report.objects, there as u64);
     assert_eq!(put(&store, draft(&key("x")), &[0; 20_000]).err(), Some(NotKept::TooLarge));
 }
 

@@ -144,6 +144,8 @@ proptest! {
             prop_assert!(report.live_bytes <= report.limit_bytes, "{report:?}");
             let known = report.stored_bytes + report.fill_bytes;
             prop_assert!(known <= report.live_bytes, "{report:?}");
+            let walk = |shard| store.read(shard).iter().map(|(_, bucket)| bucket.len() as u64).sum::<u64>();
+            prop_assert_eq!(report.objects, store.shards.iter().map(walk).sum::<u64>());
         }
         // Bans end when all that is older is gone or looked at; and no byte is left when all is gone.
         model.fetches.clear();
