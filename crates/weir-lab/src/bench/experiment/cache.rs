@@ -1,6 +1,6 @@
 //! The experiment `cache`: who stores answers, and what is asked of them besides hits.
 //!
-//! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs` and `run/cache_events.rs`.
+//! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs`, `run/cache_events.rs` and `run/cache_restart.rs`.
 
 /// A program that stores answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) enum CacheLoad {
     Stale(Stale),
     /// By the clock, beside clients that read the same large answer slowly.
     Slow(SlowReaders),
+    /// Everything once more after a restart.
+    Restart(Restart),
 }
 
 impl CacheLoad {
@@ -40,6 +42,7 @@ impl CacheLoad {
             CacheLoad::Purge(_) => Purge::CONNECTIONS + Purge::LOOKERS,
             CacheLoad::Stale(_) => Stale::CONNECTIONS,
             CacheLoad::Slow(slow) => SlowReaders::CONNECTIONS + slow.readers,
+            CacheLoad::Restart(_) => Restart::CONNECTIONS,
         }
     }
 }
@@ -105,6 +108,20 @@ impl SlowReaders {
     pub(crate) const CONNECTIONS: u32 = 64;
     /// Requests a second of these.
     pub(crate) const RATE: u32 = 1000;
+}
+
+/// Answers that are stored, and asked for once more after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Restart {
+    /// How many.
+    pub(crate) objects: u32,
+    /// Bytes of each.
+    pub(crate) body: u32,
+}
+
+impl Restart {
+    /// Client connections.
+    pub(crate) const CONNECTIONS: u32 = 64;
 }
 
 /// Clients that ask for more than there is room for, some of it often.

@@ -1,6 +1,6 @@
 //! The cells of the experiment `cache`, and the figures that have to be reached. Named by `catalogue.rs`.
 
-use super::cache::{CacheLoad, Herd, Purge, SlowReaders, Stale, Zipf};
+use super::cache::{CacheLoad, Herd, Purge, Restart, SlowReaders, Stale, Zipf};
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind};
 use super::contenders::BEFORE;
 use super::metric::{Compared, Metric};
@@ -76,7 +76,6 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     own("purge of 1,000,000 answers by tag: the last is gone after, ms", "purge", Metric::GoneMs, AtMost(10.0)),
     own("requests that fail while the origin is dead", "stale", Metric::Failures, AtMost(0.0)),
-    own("requests that reach the origin of 1,000 slow readers", "slow", Metric::Fetches, AtMost(1.0)),
 ];
 
 const HERD: Herd = Herd { clients: 1000, answer_ms: 500, is_private: false };
@@ -87,6 +86,8 @@ const PURGE: Purge = Purge { objects: 1_000_000, room_mib: 2048 };
 const PURGE_QUICK: Purge = Purge { objects: 100_000, room_mib: 256 };
 const STALE: Stale = Stale { keys: 100, lifetime_s: 1 };
 const SLOW: SlowReaders = SlowReaders { readers: 1000, body: 1 << 20, answer_ms: 300 };
+
+const RESTART: Restart = Restart { objects: 10_000, body: 4096 };
 
 /// All of them.
 pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
@@ -125,6 +126,8 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     cells.push(own("stale", title, CacheLoad::Stale(STALE)));
     let title = "1,000 clients read 1 MB slowly that nobody had, beside 1,000 requests a second that go to the origin";
     cells.push(own("slow", title, CacheLoad::Slow(SLOW)));
+    let title = "10,000 answers of 4 KB that were stored before a restart";
+    cells.push(own("restart", title, CacheLoad::Restart(RESTART)));
     let load = Load::Closed(Closed { connections: 64, body: 16, kind: RequestKind::Minimal });
     let title =
         "16 B from the origin through a weir without a cache, against an earlier weir (--program weir-before=PATH)";

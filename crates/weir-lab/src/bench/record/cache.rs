@@ -28,6 +28,8 @@ pub(crate) struct Cached {
     pub(crate) same_lru_percent: f64,
     /// How long a client who is not slow waited for the whole of an answer that others read slowly, microseconds; 0: nobody asked.
     pub(crate) whole_us: u64,
+    /// From the order to end to when it listened again, microseconds; 0: it was not ended.
+    pub(crate) down_us: u64,
 }
 
 impl Cached {

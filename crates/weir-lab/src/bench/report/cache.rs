@@ -20,7 +20,8 @@ that always has the most wanted ones, `LRU` that of one that forgets what was as
 cache was told that it has: nginx's manager looks after its room every 10 s only as long as there was enough at its last look, so that in a run of seconds it keeps nearly all, and its hits mean nothing.
 In `purge` the answers are stored, the first half of the time is undisturbed, and then all with a tag are purged: weir by its admin socket, Varnish by a ban (`obj.http.Surrogate-Key ==`) that a method of its file orders. Two connections look at one of them after the other; an old one is
 known by its Age. `gone` is from the order to the last old one. `meanwhile` are the two seconds from the order on. nginx can't purge by tags. In `stale` answers are fresh for a second, and stale ones may be served while they are fetched, or the origin fails
-(`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In `slow` other clients' requests, which nobody may store, go to the origin all the while; `whole` is how long somebody who reads at once waits for what the slow ones read, of which the origin takes 300 ms.
+(`proxy_cache_use_stale`, grace, `stale-if-error`); it is killed in the middle. In `slow` other clients' requests, which nobody may store, go to the origin all the while; `whole` is how long somebody who reads at once waits for what the slow ones read, of which the origin takes 300 ms. In `restart` each answer is asked for once, the program is ended (SIGTERM) and started again, and each is
+asked for once more; `down` is from the one to the other. nginx has its files still.
 ";
 
 /// Columns behind the usual ones of a load.
@@ -49,6 +50,7 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
         CacheLoad::Slow(_) => {
             &["requests at the origin for it", "whole after, ms", "p99 before, ms", "p99 meanwhile", "max meanwhile"]
         }
+        CacheLoad::Restart(_) => &["requests at the origin", "hits", "down, ms"],
     }
 }
 
@@ -102,6 +104,10 @@ pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
         CacheLoad::Slow(_) => {
             vec![fetches, ms(cached(|cached| cached.whole_us as f64)), before_ms, after_ms, longest_ms]
         }
+        CacheLoad::Restart(_) => {
+            let hits = format!("{} %", number(cached(Cached::hit_percent), 1));
+            vec![fetches, hits, ms(cached(|cached| cached.down_us as f64))]
+        }
     }
 }
 
@@ -112,6 +118,11 @@ pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
     let p99 = format!("p99 {} ms, then {} ms", ms(halves.before.p99_us as f64), ms(halves.after.p99_us as f64));
     let fetches = cached.fetches;
     match load {
+        CacheLoad::Restart(_) => format!(
+            "{:.1} % hits after a restart of {} ms, {errors} errors",
+            cached.hit_percent(),
+            ms(cached.down_us as f64)
+        ),
         CacheLoad::Herd(_) | CacheLoad::Zipf(_) => format!(
             "{fetches:>6} of {} requests reached the origin ({:.1} % hits), p99 {} ms, {errors} errors",
             cached.requests,
@@ -136,7 +147,7 @@ pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::experiment::cache::{Herd, Purge, SlowReaders, Stale, Zipf};
+    use crate::bench::experiment::cache::{Herd, Purge, Restart, SlowReaders, Stale, Zipf};
     use crate::bench::record::outcome::Special;
 
     fn special() -> Special {
@@ -166,6 +177,7 @@ mod tests {
             CacheLoad::Purge(Purge { objects: 1, room_mib: 1 }),
             CacheLoad::Stale(Stale { keys: 1, lifetime_s: 1 }),
             CacheLoad::Slow(SlowReaders { readers: 1, body: 1, answer_ms: 1 }),
+            CacheLoad::Restart(Restart { objects: 1, body: 1 }),
         ];
         for load in all {
             assert_eq!(row(Load::Cache(load), &[&record]).len(), columns(Load::Cache(load)).len(), "{load:?}");

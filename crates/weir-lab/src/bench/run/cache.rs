@@ -33,21 +33,37 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    /// In front of these servers; weir answers questions at `admin`.
+    /// In front of this server; weir answers questions at `admin`.
     pub(super) fn start(
         stage: &Stage,
         contender: Contender,
         to: SocketAddr,
+        wishes: (Wishes, Option<&Path>),
+    ) -> io::Result<Fresh> {
+        Fresh::start_at(stage, contender, (free_address()?, to), wishes)
+    }
+
+    /// The same at this address.
+    pub(super) fn start_at(
+        stage: &Stage,
+        contender: Contender,
+        (listen, to): (SocketAddr, SocketAddr),
         (wishes, admin): (Wishes, Option<&Path>),
     ) -> io::Result<Fresh> {
         let What::Caching(cacher) = contender.what else {
             return Err(io::Error::other(format!("{} stores nothing", contender.name)));
         };
-        let (listen, place) = (free_address()?, (stage.directory(), stage.cores(), stage.descriptors()));
+        let place = (stage.directory(), stage.cores(), stage.descriptors());
         let text = cache_settings::text(cacher, place, (listen, &[to]), wishes)?;
         let running = stage.start_looked_at(contender, listen, &text, admin)?;
         let begin_bytes = own_bytes(&running.pids());
         Ok(Fresh { running, text, begin_bytes })
+    }
+
+    /// Ends it; how it was set.
+    pub(super) fn end(self) -> String {
+        drop(self.running);
+        self.text
     }
 
     /// What it has taken since then: memory, and files in memory. Bytes.

@@ -14,6 +14,7 @@ mod blocked;
 mod cache;
 mod cache_events;
 mod cache_looks;
+mod cache_restart;
 mod cache_settings;
 pub(super) mod circumstances;
 mod even_settings;

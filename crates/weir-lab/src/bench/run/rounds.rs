@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `cache_events.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `cache_events.rs`, `cache_restart.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
 use super::{
-    bans, block, cache, cache_events, failover, flood, handshakes, keepalive, ladder, memory, pep, reload, stalled,
-    taken, tunnel, wan,
+    bans, block, cache, cache_events, cache_restart, failover, flood, handshakes, keepalive, ladder, memory, pep,
+    reload, stalled, taken, tunnel, wan,
 };
 use crate::bench::experiment::cache::CacheLoad;
 use crate::bench::experiment::catalogue::Experiment;
@@ -375,6 +375,7 @@ fn of_cache(
         CacheLoad::Purge(purge) => cache_events::purge(stage, contender, purge, seconds(2)),
         CacheLoad::Stale(stale) => cache_events::stale(stage, contender, stale, seconds(2)),
         CacheLoad::Slow(slow) => cache_events::slow(stage, contender, slow, seconds(2)),
+        CacheLoad::Restart(restart) => cache_restart::restart(stage, contender, restart),
     }
 }
 
