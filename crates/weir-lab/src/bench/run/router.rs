@@ -156,8 +156,7 @@ impl Row {
         self.configure(Place::Router, OF_ROUTER_FAR, directory)?;
         self.configure(Place::Server, ROUTES_OF_SERVER, directory)?;
         run_in(&hop, "ip", ["-batch"], OF_HOP, directory)?;
-        let set = hop.enter(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?;
-        set
+        hop.enter(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?
     }
 
     /// Leads connections to whoever listens on the router.
