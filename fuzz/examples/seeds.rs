@@ -16,6 +16,7 @@ fn main() -> io::Result<()> {
     write("units", weir_config::fuzzing::unit_seeds().into_iter())?;
     write("proxy_header", weir_io::proxy_header_fuzzing::seeds().into_iter())?;
     write("cache", weir_cache::fuzzing::seeds().into_iter())?;
+    write("cache_snapshot", weir_cache::fuzzing::snapshot_seeds().into_iter())?;
     write("shield_by", weir_proxy::shield::by::fuzzing::seeds().into_iter())?;
     write("config", configurations()?.into_iter())
 }

@@ -9,6 +9,9 @@ use crate::{
     url_of,
 };
 
+/// A snapshot of the store, and its seeds.
+pub use crate::store::snapshot::fuzzing::{seeds as snapshot_seeds, snapshot};
+
 const NOW_S: u64 = 1_795_824_000;
 const TIMES: Times = Times { requested_us: 1_000_000, received_us: 2_000_000, received_s: NOW_S };
 

@@ -11,6 +11,7 @@
 //! room for two of the largest objects, at least an eighth, at most 5/16. A lock that a panic left behind costs the answers of its
 //! shard, never the process.
 
+mod changes;
 mod collector;
 mod fills;
 mod index;
@@ -19,6 +20,7 @@ mod missed;
 mod object;
 mod purge;
 mod report;
+pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -26,17 +28,20 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use changes::{Change, Noted};
 pub use collector::{Collector, NotKept};
 pub use fills::{Begun, Fill, FillName, MARKS_MAX, WORKERS_MAX, Workers};
 pub use missed::Missed;
 pub use object::{INLINE_MAX, Object};
-pub use report::{By, Report, Served, Top};
+pub use report::{By, Report, Served, SnapshotFigures, Top};
+pub use snapshot::{Changed, Flaw, Moment, PREFACE_BYTES, Preface, Records, Restored, Restoring, put_change};
 
 use crate::bans::{SourceMark, Verdict};
 use crate::key::url_of;
 use crate::request::Request;
 use crate::storable::Terms;
 use crate::vary::Selector;
+use changes::Changes;
 use fills::Fills;
 use index::{ENTRY_BYTES, Gone, Index, QuickIndex};
 use memory::{Account, allocated, part_of_fills};
@@ -149,6 +154,8 @@ pub struct Store {
     fills: Fills,
     counters: Counters,
     misses: Misses,
+    /// For whoever keeps a copy.
+    changes: Changes,
     /// The latest moment that it was told, microseconds of the monotonic clock.
     latest_us: AtomicU64,
     /// Where the next sweep goes on.
@@ -171,6 +178,7 @@ impl Store {
             fills: Fills::default(),
             counters: Counters::default(),
             misses: Misses::default(),
+            changes: Changes::default(),
             latest_us: AtomicU64::new(0),
             swept: Mutex::default(),
         }
@@ -199,6 +207,11 @@ impl Store {
     /// Bytes of the largest body that is stored.
     pub fn object_bytes_max(&self) -> u64 {
         self.object_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Most answers of one key.
+    fn variants_max(&self) -> usize {
+        self.variants_max.load(Ordering::Relaxed)
     }
 
     /// The newest answer of a key that was selected by what the request says, unless it was purged. It may be stale. `now_us` is of the

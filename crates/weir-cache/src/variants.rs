@@ -62,6 +62,17 @@ impl<T> Variants<T> {
         })
     }
 
+    /// Adds one behind all others, if there is none of the same selector and there are less than `max`; whether it is in.
+    pub fn insert_last(&mut self, selector: Selector, value: T, max: usize, now_us: u64) -> bool {
+        self.change(|list| {
+            let has_place = list.len() < max && list.iter().all(|other| other.selector != selector);
+            if has_place {
+                list.push(Variant { selector, used_us: AtomicU64::new(now_us), value });
+            }
+            has_place
+        })
+    }
+
     /// Takes out all for which `is_gone` says so.
     pub fn remove_if(&mut self, is_gone: impl Fn(&Selector, &T) -> bool) -> Vec<T> {
         self.change(|list| {

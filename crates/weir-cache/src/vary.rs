@@ -99,6 +99,22 @@ impl Selector {
         self.text.is_empty()
     }
 
+    /// As bytes.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Of bytes. None: no selector is so.
+    pub(crate) fn read(text: &[u8]) -> Option<Self> {
+        let selector = Self { text: text.into() };
+        let is_name = |name: &[u8]| is_token(name) && !name.iter().any(u8::is_ascii_uppercase);
+        let names: Vec<&[u8]> = selector.names().collect();
+        let lines = text.iter().filter(|byte| **byte == b'\n').count();
+        let are_names = names.iter().all(|name| is_name(name)) && names.is_sorted_by(|one, next| one < next);
+        let is_whole = text.last().is_none_or(|last| *last == b'\n') && lines == names.len();
+        (is_whole && are_names && lines <= NAMES_MAX).then_some(selector)
+    }
+
     /// Bytes in memory besides the type itself.
     pub fn bytes(&self) -> usize {
         self.text.len()

@@ -193,6 +193,8 @@ pub struct Experts<'a> {
     pub account: CheckAccount<'a>,
     /// The number of a group of this machine.
     pub group: FindGroup<'a>,
+    /// Whether whoever asks could keep a file there.
+    pub keeps: CheckPlace<'a>,
 }
 
 impl Experts<'static> {
@@ -203,6 +205,7 @@ impl Experts<'static> {
         names: &|_, _| Vec::new(),
         account: &|_| Ok(()),
         group: &|_| Ok(0),
+        keeps: &|_| Ok(()),
     };
 }
 
@@ -253,6 +256,9 @@ pub type CheckAccount<'a> = &'a dyn Fn(&UserChoice) -> Result<(), Account>;
 
 /// The number of a group that is named so.
 pub type FindGroup<'a> = &'a dyn Fn(&str) -> Result<u32, Account>;
+
+/// Says why no file can be kept at a path: its directory is not there, or not writable.
+pub type CheckPlace<'a> = &'a dyn Fn(&Path) -> Result<(), String>;
 
 /// What is wrong with an account.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -106,10 +106,15 @@ fn account(choice: &UserChoice) -> Result<(), Account> {
     }
 }
 
+/// Stands in for whoever knows the directories of the machine.
+fn keeps(path: &Path) -> Result<(), String> {
+    if path.starts_with("/nowhere") { Err("there is no directory /nowhere".to_owned()) } else { Ok(()) }
+}
+
 const WORLD: World<'static> = World {
     variables: &variables,
     read: &read,
-    experts: Experts { users: &users, tls: &tls, names: &names, account: &account, group: &group },
+    experts: Experts { users: &users, tls: &tls, names: &names, account: &account, group: &group, keeps: &keeps },
 };
 
 fn files(kind: &str) -> Vec<PathBuf> {
@@ -239,6 +244,7 @@ fn examples_of_the_pages_are_valid() {
                 names: &|_, _| Vec::new(),
                 account: &|_| Ok(()),
                 group: &|_| Ok(0),
+                keeps: &|_| Ok(()),
             },
         };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));

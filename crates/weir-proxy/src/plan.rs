@@ -34,7 +34,7 @@ use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use announcement::{Announcement, ProxyProtocol, Whose};
-pub use cache::{CachePlan, CacheRules, ToldTo};
+pub use cache::{CachePlan, CacheRules, SnapshotPlan, ToldTo};
 pub use congestion::{ARMS_MAX, Congestion, Side};
 pub use dial::{Dial, Source, Way};
 pub use discovery::{DiscoveryPlan, Family, Known, written_name};

@@ -3,7 +3,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::admin::cache::{Cache, CacheTop, CachedKey, Explained, Line, MissedKey, Purged};
+use crate::admin::cache::{Cache, CacheTop, CachedKey, Explained, Kept, Line, MissedKey, Purged};
 use crate::admin::cache_words::{authority, header, url};
 use crate::admin::document::Latency;
 use crate::client::{Client, value};
@@ -179,7 +179,26 @@ fn stats(cache: &Cache) -> String {
     if figures.purges > 0 {
         out += &format!("purges     {} that not everything has been looked at for\n", count(figures.purges));
     }
+    if let Some(kept) = &figures.snapshot {
+        out += &format!("snapshot   {}\n", snapshot(kept));
+    }
     out
+}
+
+fn snapshot(kept: &Kept) -> String {
+    let written = match kept.written {
+        0 => "not written yet".to_owned(),
+        _ => format!("{} answers, {}", count(kept.answers), bytes(kept.bytes)),
+    };
+    let restored = match (kept.restored, kept.left_out) {
+        (0, 0) => String::new(),
+        (restored, left_out) => {
+            format!("; at the start {} were stored again and {} left out", count(restored), count(left_out))
+        }
+    };
+    let problem =
+        if kept.problem.is_empty() { String::new() } else { format!("; {}", terminal::printable(&kept.problem)) };
+    written + &restored + &problem
 }
 
 fn top(list: &CacheTop, look: Look) -> String {
@@ -272,6 +291,10 @@ mod tests {
         let told = stats(&Cache { figures, ..Cache::default() });
         assert!(told.contains("hits take  40us, 99 of 100 up to 1.5ms, the longest 2.0ms\n"), "{told}");
         assert!(told.contains("requests   hit 3  miss 1\n") && told.contains("gone       -\n"), "{told}");
+        let kept = Kept { written: 1, answers: 3, bytes: 4096, restored: 2, left_out: 1, problem: "x".to_owned() };
+        let expected = "3 answers, 4096B; at the start 2 were stored again and 1 left out; x";
+        assert_eq!(snapshot(&kept), expected);
+        assert_eq!(snapshot(&Kept::default()), "not written yet");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use weir_config::{Config, Errors, Experts, find_path, load};
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::{certificates, discovery, privileges, side, terminal};
+use crate::{certificates, discovery, privileges, side, snapshot, terminal};
 
 /// Who looks into the files that a configuration names.
 const EXPERTS: Experts<'static> = Experts {
@@ -18,6 +18,7 @@ const EXPERTS: Experts<'static> = Experts {
     names: &discovery::check,
     account: &privileges::check,
     group: &privileges::group,
+    keeps: &snapshot::check,
 };
 
 /// Does the verb.

@@ -21,13 +21,13 @@ use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
 use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Admin, Doors, Facts};
-use crate::bans::Bans;
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::cores::Caretaker;
 use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
 use crate::intercept::Ahead;
 use crate::journal::Journal;
+use crate::lasting::Lasting;
 use crate::leaving::Leaving;
 use crate::notify;
 use crate::privileges::NewUser;
@@ -129,7 +129,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let (discovery, plan) = find(&config.plan, &heritage)?;
     let plan = Arc::new(heritage.weigh(plan));
     let certificates = certificates.with_servers(&plan)?;
-    let bans = Bans::open(&plan, heritage.predecessor.is_some());
+    let lasting = Lasting::open(&plan, heritage.predecessor.is_some());
     let setup = Setup {
         plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
@@ -150,8 +150,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
     let (board, names, seals) = (certificates.board(), discovery.board(), certificates.server_seals());
-    let facts =
-        Facts { certificates: board, names, bans: bans.clone(), spreading: spreading.clone(), ..Facts::of(&probe) };
+    let facts = Facts { certificates: board, names, spreading: spreading.clone(), ..lasting.facts(&probe) };
     let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
     let predecessor = heritage.predecessor;
@@ -162,23 +161,24 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
     let workers = workers.with_spreading(spreading.clone());
     let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
-    let reloads = reloader.start(written, fixed, source.again, workers, Some(Upgrader::new(program, lent)));
+    let upgrader = Upgrader::new(program, lent, lasting.snapshots.clone());
+    let reloads = reloader.start(written, fixed, source.again, workers, Some(upgrader));
     reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
-    let keeper = bans.start(&mut running, desk.clone()).map_err(|error| no_thread(&running, "bans", &error))?;
+    let keepers = lasting.start(&mut running, &desk).map_err(|error| no_thread(&running, "what is kept", &error))?;
     accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {
         // What is not this program's stays.
         running.handle().remove_files(|_| false);
     })?;
-    bans.enter();
+    lasting.enter();
     // Without it the proxy runs as well; its socket goes when this function ends.
     let admin = admin::start(doors, plan, running.handle(), facts, desk.clone());
     let admin = admin.unwrap_or_else(|error| without_admin(&error));
     if predecessor.is_none() {
         notify::ready();
     }
-    let eyes = (admin, &bans, config.pinning, &spreading);
+    let eyes = (admin, &lasting, config.pinning, &spreading);
     let ended = supervise(running, &signals, Journal::new(setup.plan), &desk, eyes);
-    keeper.finish();
+    keepers.finish(&signals);
     ended
 }
 
@@ -443,7 +443,7 @@ fn supervise(
     signals: &Receiver<i32>,
     mut journal: Journal,
     desk: &Desk,
-    (mut admin, bans, pinning, spreading): (Option<Admin>, &Bans, PinningChoice, &Spreading),
+    (mut admin, lasting, pinning, spreading): (Option<Admin>, &Lasting, PinningChoice, &Spreading),
 ) -> Result<(), Failure> {
     let mut reload: Option<u64> = None;
     // It is told to end.
@@ -471,7 +471,7 @@ fn supervise(
         if let Some((handed, done)) = desk.take_handed() {
             spreading.let_go();
             leaving.hand_over(&running, journal.plan(), &handed);
-            bans.leave();
+            lasting.leave();
             if let Some(admin) = &mut admin {
                 admin.hand_over(handed.admin, handed.metrics);
             }
@@ -493,7 +493,7 @@ fn supervise(
                 }
             }
             Ok(SIGUSR2) => begin_upgrade(desk),
-            Ok(_) => leaving.end(&running),
+            Ok(_) => lasting.end_at_once(&mut leaving, &running),
             // A timeout; the sender lives as long as the process.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }

@@ -185,6 +185,10 @@ impl Object {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn set_hits(&self, hits: u32) {
+        self.hits.store(hits, Ordering::Relaxed);
+    }
+
     /// Its bytes are of this account.
     pub(crate) fn is_of(&self, account: &Arc<Account>) -> bool {
         Arc::ptr_eq(self.charge.account(), account)

@@ -166,7 +166,11 @@ impl Store {
             }
             self.purges.retire(&self.account);
         }
-        self.purges.add(target, is_soft)
+        let added = self.purges.add(target.clone(), is_soft);
+        if added.is_ok() {
+            self.changes.note(|| target, is_soft);
+        }
+        added
     }
 
     /// Drops what came over a connection from this answer on, for it was out of step with its requests. Also what waits to be stored. If
@@ -177,6 +181,7 @@ impl Store {
             // Always works.
             let _ = self.purges.add(Target::All, false);
         }
+        self.changes.note(|| Target::Source(from), false);
     }
 
     /// What is stored for a URL, as keys have it, and what is being fetched for it, is not used any more: by a request that changed it
@@ -184,6 +189,7 @@ impl Store {
     pub fn invalidate(&self, url: &[u8]) {
         self.counters.invalidations.fetch_add(1, Ordering::Relaxed);
         self.purges.invalidate(self.hashes(url).url);
+        self.changes.note(|| Target::Url(url.to_vec()), false);
     }
 
     /// Looks at the next `keys` keys, so that bans end. Nothing to do while there are none.

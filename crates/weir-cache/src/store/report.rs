@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::Store;
 use super::collector::NotKept;
@@ -68,12 +69,31 @@ pub(super) struct Counters {
     pub(super) withdrawals: AtomicU64,
     pub(super) invalidations: AtomicU64,
     pub(super) poisoned: AtomicU64,
+    /// None: nobody keeps one.
+    snapshot: Mutex<Option<SnapshotFigures>>,
 }
 
 impl Counters {
     pub(super) fn not_kept(&self, why: NotKept) -> u64 {
         self.not_kept[why as usize].fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// What of the store outlives the process: by whoever writes and reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SnapshotFigures {
+    /// When the last one was written, Unix time in seconds; 0: none was yet.
+    pub written_s: u64,
+    /// Answers in it.
+    pub answers: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Answers that were stored again at the start.
+    pub restored: u64,
+    /// Answers that were not: stale, purged, without room, damaged.
+    pub left_out: u64,
+    /// Why there is none, or not all of it was used; empty: it is as it should be.
+    pub problem: String,
 }
 
 /// What is and what was. Bytes are those of memory, but for `served_bytes`.
@@ -119,6 +139,8 @@ pub struct Report {
     pub invalidations: u64,
     /// How often a panic cost the answers of a shard.
     pub poisoned: u64,
+    /// What outlives the process; None: nothing.
+    pub snapshot: Option<SnapshotFigures>,
 }
 
 /// By what [`Store::top`] sorts.
@@ -167,6 +189,11 @@ impl Store {
         self.counters.not_kept(why);
     }
 
+    /// Says what became of the snapshot; None: there is to be none.
+    pub fn tell_snapshot(&self, figures: Option<SnapshotFigures>) {
+        *self.counters.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
     /// What is and what was. Looks at each shard, however much is in it.
     pub fn report(&self) -> Report {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -185,6 +212,7 @@ impl Store {
             withdrawals: load(&counters.withdrawals),
             invalidations: load(&counters.invalidations),
             poisoned: load(&counters.poisoned),
+            snapshot: counters.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             ..Report::default()
         };
         for cell in &counters.cells {

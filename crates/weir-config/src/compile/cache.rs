@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_cache::{Directive, DirectiveSet, KeyRules, Options, RequestDirectivesMode, is_kept_from_fetches};
 use weir_http::FieldName;
-use weir_proxy::plan::{CachePlan, CacheRules, ToldTo, UpstreamPlan};
+use weir_proxy::plan::{CachePlan, CacheRules, SnapshotPlan, ToldTo, UpstreamPlan};
 use weir_proxy::request::rules::edits::FieldEdits;
 
 use super::{Compiler, narrow};
@@ -17,6 +17,9 @@ use crate::units::time_text;
 const SECOND_US: u64 = 1_000_000;
 /// How much of the store one answer may take: a quarter.
 const OBJECTS_MIN: u64 = 4;
+/// How much of the store a snapshot has where nothing is said: a quarter, and no more than a disk takes in a moment.
+const SNAPSHOTS_MIN: u64 = 4;
+const SNAPSHOT_BYTES_USUAL_MAX: u64 = 1 << 30;
 /// Directives whose absence lets somebody get what is another one's.
 const SECRETS: [Directive; 2] = [Directive::NoStore, Directive::Private];
 
@@ -33,6 +36,9 @@ pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Op
         let problem = problem.help("a larger `size`, or a smaller `object-limit`");
         compiler.push(problem.related(&block.place("size"), "this is the store"));
     }
+    if let Some(block) = block {
+        check_snapshot(compiler, block, &plan);
+    }
     let is_wanted = document.all("route").any(|route| route.all("cache").next().is_some());
     if let Some(block) = block.filter(|_| !is_wanted) {
         let message = "no route has `cache`: nothing is stored";
@@ -40,6 +46,30 @@ pub(super) fn cache_store(compiler: &mut Compiler<'_>, document: &Checked) -> Op
         compiler.warnings.push(problem.help("write `cache` in a route: route { proxy \"app\"; cache; }"));
     }
     is_wanted.then_some(plan)
+}
+
+/// What is wrong with how the store is kept over a restart.
+fn check_snapshot(compiler: &mut Compiler<'_>, block: &Checked, plan: &CachePlan) {
+    let Some(snapshot) = &plan.snapshot else {
+        for name in ["snapshot-size", "snapshot-interval"] {
+            if block.chosen(name).is_some_and(|chosen| chosen.span.is_some()) {
+                let message = format!("no `snapshot` says where: `{name}` does nothing");
+                let problem = Problem::new("no-effect", &block.place(name), message);
+                compiler.warnings.push(problem.help("add snapshot \"/var/lib/weir/cache.snapshot\""));
+            }
+        }
+        return;
+    };
+    if snapshot.bytes_max > plan.size_bytes {
+        let message = "the snapshot could be larger than the store";
+        let problem = Problem::new("conflict", &block.place("snapshot-size"), message).help("at most `size`");
+        compiler.push(problem.related(&block.place("size"), "this is the store"));
+    }
+    if let Err(why) = (compiler.world.experts.keeps)(&snapshot.path) {
+        let message = format!("nothing is kept over a restart: {why}");
+        let help = "a directory that exists and belongs to weir's user, such as /var/lib/weir";
+        compiler.warnings.push(Problem::new("unwritable", &block.place("snapshot"), message).help(help));
+    }
 }
 
 /// The rules of a route. `edits` is what it does with fields of requests.
@@ -227,8 +257,16 @@ fn store(block: Option<&Checked>) -> CachePlan {
         size_bytes,
         object_bytes_max: block.count_or_none("object-limit").unwrap_or(usual),
         variants_max: narrow(block.number("variants-max")),
+        snapshot: snapshot(block, size_bytes),
         store: None,
     }
+}
+
+fn snapshot(block: &Checked, size_bytes: u64) -> Option<SnapshotPlan> {
+    let path = Some(block.text("snapshot")).filter(|path| !path.is_empty())?;
+    let usual = (size_bytes / SNAPSHOTS_MIN).min(SNAPSHOT_BYTES_USUAL_MAX);
+    let bytes_max = block.count_or_none("snapshot-size").unwrap_or(usual);
+    Some(SnapshotPlan { path: path.into(), bytes_max, every_us: block.number("snapshot-interval") })
 }
 
 /// Why what clients say in a field does not reach servers; None: it does.

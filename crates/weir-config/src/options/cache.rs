@@ -31,6 +31,24 @@ pub(super) const STORE: Block = Block {
             Default::Is("16"),
             "Answers of one URL that differ by what their `Vary` names; the one that was used least recently makes room.",
         ),
+        row(
+            "snapshot",
+            Kind::Text("a path", texts::cache::snapshot),
+            Default::Absent,
+            "File that keeps what is stored over a restart, such as /var/lib/weir/cache.snapshot; written by weir as its user, with what is used most first.",
+        ),
+        row(
+            "snapshot-size",
+            Kind::Size(64 * KIB, 16 * TIB),
+            Default::Absent,
+            "Longest snapshot, at most `size`. Without this option a quarter of `size`, at most `1GiB`.",
+        ),
+        row(
+            "snapshot-interval",
+            Kind::Time(SECOND, DAY),
+            Default::Is("10m"),
+            "How often the snapshot is written, besides at the end: what a crash costs.",
+        ),
     ],
     repeats: true,
     ..BLOCK

@@ -61,6 +61,15 @@ pub(crate) fn strip(text: &str) -> Result<String, String> {
     Err(format!("`{text}` stays with the answer: {why}"))
 }
 
+/// The file of a snapshot.
+pub(crate) fn snapshot(text: &str) -> Result<String, String> {
+    let text = super::forward::file(text)?;
+    if !text.starts_with('/') || text.ends_with('/') {
+        return Err("a snapshot is a file with an absolute path, such as /var/lib/weir/cache.snapshot".to_owned());
+    }
+    Ok(text)
+}
+
 /// A parameter of a query, or the beginning of some.
 pub(crate) fn parameter(text: &str) -> Result<String, String> {
     let name = text.strip_suffix('*').unwrap_or(text);
@@ -85,6 +94,8 @@ mod tests {
         assert!(directive("x").unwrap_err().contains("stale-if-error"));
         assert_eq!(tag_field("XKEY"), Ok("xkey".to_owned()));
         assert!(tag_field("tag").is_err());
+        assert_eq!(snapshot("/var/lib/weir/cache"), Ok("/var/lib/weir/cache".to_owned()));
+        assert!(["", "cache", "/var/lib/", "/a\n"].iter().all(|bad| snapshot(bad).is_err()));
         assert_eq!(parameter("utm_*"), Ok("utm_*".to_owned()));
         for bad in ["", "*", "a*b", "a=b", "a&b", "a b"] {
             assert!(parameter(bad).is_err(), "{bad}");

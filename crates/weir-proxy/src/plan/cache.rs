@@ -1,5 +1,6 @@
 //! `cache`: how much is stored for all workers, and by which rules the answers of a route are.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_cache::{KeyRules, Limits, Options, Store, TagField, Target};
@@ -19,8 +20,21 @@ pub struct CachePlan {
     pub object_bytes_max: u64,
     /// Most answers under one key, by what their Vary names, 1-1,000; the one that was used least recently goes. Default 16.
     pub variants_max: u32,
+    /// What outlives the process, and where; None, the default: nothing.
+    pub snapshot: Option<SnapshotPlan>,
     /// What is stored, shared by all workers. To be made by whoever runs the plan; its successor keeps it. None: nowhere yet.
     pub store: Option<Arc<Store>>,
+}
+
+/// The file that keeps what is stored over a restart: `snapshot`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotPlan {
+    /// Its path, an absolute one.
+    pub path: PathBuf,
+    /// Its bytes at most, up to [`CachePlan::size_bytes`].
+    pub bytes_max: u64,
+    /// How often it is written, microseconds, 1 s-1 d. Default 10 min.
+    pub every_us: u64,
 }
 
 /// How the answers of a route are stored and served: `cache` of the route.
@@ -94,7 +108,7 @@ impl CachePlan {
 
 impl Default for CachePlan {
     fn default() -> CachePlan {
-        CachePlan { size_bytes: 256 << 20, object_bytes_max: 8 << 20, variants_max: 16, store: None }
+        CachePlan { size_bytes: 256 << 20, object_bytes_max: 8 << 20, variants_max: 16, snapshot: None, store: None }
     }
 }
 

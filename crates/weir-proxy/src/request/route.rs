@@ -201,6 +201,12 @@ impl RouteTable {
         self.all.is_empty() && self.of_scheme.iter().all(Hosts::is_empty)
     }
 
+    /// What is done with the requests of each route, in no order.
+    pub fn rules(&self) -> impl Iterator<Item = &RouteRules> {
+        let hosts = std::iter::once(&self.all).chain(&self.of_scheme);
+        hosts.flat_map(Hosts::groups).flat_map(|group| &group.entries).filter_map(|entry| entry.to.rules.as_deref())
+    }
+
     /// Replaces each upstream by what stands in its place in this list.
     pub fn retarget(&mut self, upstreams: &[usize]) {
         let renumber = |to: &mut Routed| match &mut to.target {
@@ -237,6 +243,10 @@ impl Hosts {
         self.exact.sort_by(|a, b| a.0.cmp(&b.0));
         self.suffixes.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         self.groups_mut().for_each(Group::compile);
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.exact.iter().chain(&self.suffixes).map(|(_, group)| group).chain([&self.any])
     }
 
     fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use weir_cache::{By, Missed, NotKept, NotStored, Report, Served, Store, Top, url_of};
+use weir_cache::{By, Missed, NotKept, NotStored, Report, Served, SnapshotFigures, Store, Top, url_of};
 use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::plan::Plan;
 
@@ -58,6 +58,24 @@ pub(crate) struct CacheFigures {
     pub(crate) withdrawals: u64,
     /// How long answers from the store took, since the start.
     pub(crate) hit_latency: Latency,
+    /// What is kept over a restart; None: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshot: Option<Kept>,
+}
+
+/// The snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Kept {
+    /// When the last one was written, Unix time in seconds; 0: none was yet.
+    pub(crate) written: u64,
+    pub(crate) answers: u64,
+    pub(crate) bytes: u64,
+    /// Answers that were stored again at the start, and those that were not.
+    pub(crate) restored: u64,
+    pub(crate) left_out: u64,
+    /// Why there is none, or not all of it was used; empty: it is as it should be.
+    pub(crate) problem: String,
 }
 
 /// `GET /v1/cache/top`.
@@ -158,7 +176,13 @@ pub(crate) fn figures(plan: &Plan, hits: &Snapshot) -> Option<CacheFigures> {
         invalidations: report.invalidations,
         withdrawals: report.withdrawals,
         hit_latency: latency(hits),
+        snapshot: report.snapshot.map(snapshot),
     })
+}
+
+fn snapshot(figures: SnapshotFigures) -> Kept {
+    let SnapshotFigures { written_s, answers, bytes, restored, left_out, problem } = figures;
+    Kept { written: written_s, answers, bytes, restored, left_out, problem }
 }
 
 fn by_word<const N: usize>(words: [&str; N], counts: [u64; N]) -> BTreeMap<String, u64> {
@@ -249,6 +273,21 @@ pub(crate) fn metrics(text: &mut Exposition, plan: &Plan, hits: &Snapshot) {
         ("cache_answers", "Answers that are stored.", cache.answers),
         ("cache_fetches", "Fetches for the store under way.", cache.fetches),
         ("cache_purges", "Purges that some stored answer has not been looked at for.", cache.purges),
+    ];
+    for (name, help, value) in gauges {
+        text.family(name, Type::Gauge, help);
+        text.sample(&[], value);
+    }
+    let Some(snapshot) = cache.snapshot else { return };
+    let gauges = [
+        (
+            "cache_snapshot_timestamp_seconds",
+            "When the last snapshot was written, seconds since 1970; 0: there is none.",
+            snapshot.written,
+        ),
+        ("cache_snapshot_bytes", "Bytes of the last snapshot.", snapshot.bytes),
+        ("cache_snapshot_answers", "Answers in the last snapshot.", snapshot.answers),
+        ("cache_restored_answers", "Answers of a snapshot that were stored again at the start.", snapshot.restored),
     ];
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);

@@ -22,6 +22,7 @@ use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
 use crate::discovery;
 use crate::reload::Told;
+use crate::snapshot::Snapshots;
 use crate::spreading::Spreading;
 
 use super::reading::{FreshNow, Lately, Now, Reading, ServerReading, WorkerReading};
@@ -47,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) bans: bans::Bans,
     /// Which worker gets a new connection.
     pub(crate) spreading: Spreading,
+    /// What keeps the store over a restart.
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Facts {

@@ -19,6 +19,7 @@ use super::wire::{Channel, DESCRIPTORS_MAX, Heard, ToNew, ToOld, VERSION};
 use super::{CHANNEL, Program, VARIABLE_START};
 use crate::admin::Lent as LentDoors;
 use crate::failure::Failure;
+use crate::snapshot::Snapshots;
 
 /// How long a new program that is ready may take to accept clients, or an old one to stop.
 pub(super) const GO_MAX: Duration = Duration::from_secs(10);
@@ -36,6 +37,7 @@ pub(crate) struct Upgrader {
     program: Program,
     /// Besides the workers' sockets.
     doors: LentDoors,
+    snapshots: Snapshots,
 }
 
 /// What a new program has taken over.
@@ -53,8 +55,8 @@ pub(crate) struct Handed {
 
 impl Upgrader {
     /// For a weir that was started so.
-    pub(crate) fn new(program: Program, doors: LentDoors) -> Upgrader {
-        Upgrader { program, doors }
+    pub(crate) fn new(program: Program, doors: LentDoors, snapshots: Snapshots) -> Upgrader {
+        Upgrader { program, doors, snapshots }
     }
 
     /// Has a new program take over. `may_commit` is asked when it is ready: not when this one ends meanwhile, which would do to the
@@ -75,6 +77,7 @@ impl Upgrader {
             let why = "it is process 1 of its container, which ends when this process does; start another container";
             return Err(failed(why));
         }
+        self.snapshots.write_before_upgrade();
         let timeout = Duration::from_micros(plan.upgrade.timeout_us);
         let end = Instant::now() + timeout;
         let orders = orders::read(plan, workers);

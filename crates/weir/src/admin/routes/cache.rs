@@ -46,6 +46,7 @@ impl Routes {
                         refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
                     })?;
                 }
+                self.facts.snapshots.settle();
                 Ok(json(StatusCode::OK, &Purged { version: VERSION, what, soft }))
             }),
             _ => Err(refusal(StatusCode::NOT_FOUND, "not-found", known(Door::Admin))),

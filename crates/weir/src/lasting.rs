@@ -1,0 +1,72 @@
+//! What outlives this process, each with a thread that keeps it in a file: who is banned, and what the cache has stored. Called by `run`, which says whose
+//! turn it is: at an upgrade both are the predecessor's first, and the successor's at last.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use weir_proxy::plan::Plan;
+use weir_worker::Running;
+
+use crate::admin::Facts;
+use crate::bans::{self, Bans};
+use crate::leaving::Leaving;
+use crate::reload::Desk;
+use crate::snapshot::{self, Snapshots};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    pub(crate) bans: Bans,
+    pub(crate) snapshots: Snapshots,
+}
+
+/// The threads.
+#[derive(Debug)]
+pub(crate) struct Keepers(bans::Keeper, snapshot::Keeper);
+
+impl Lasting {
+    /// For a plan. `waits`: another process has the files until [`Lasting::enter`].
+    pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Lasting {
+        Lasting { bans: Bans::open(plan, waits), snapshots: Snapshots::open(plan, waits) }
+    }
+
+    /// What is told of them.
+    pub(crate) fn facts(&self, probe: &weir_io::Probe) -> Facts {
+        Facts { bans: self.bans.clone(), snapshots: self.snapshots.clone(), ..Facts::of(probe) }
+    }
+
+    /// Starts the threads, before workers that have just been made accept anybody.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn start(&self, running: &mut Running, desk: &Desk) -> io::Result<Keepers> {
+        Ok(Keepers(self.bans.start(running, desk.clone())?, self.snapshots.start(desk.clone())?))
+    }
+
+    /// From now on the files are this process's.
+    pub(crate) fn enter(&self) {
+        self.bans.enter();
+        self.snapshots.enter();
+    }
+
+    /// Nobody waits any more, neither for clients nor for the snapshot.
+    pub(crate) fn end_at_once(&self, leaving: &mut Leaving, running: &Running) {
+        self.snapshots.hurry();
+        leaving.end(running);
+    }
+
+    /// From now on they are another process's.
+    pub(crate) fn leave(&self) {
+        self.bans.leave();
+        self.snapshots.leave();
+    }
+}
+
+impl Keepers {
+    /// Waits for the files: call it when all workers have ended. `signals` say that nobody wants to wait for the snapshot any more.
+    pub(crate) fn finish(self, signals: &Receiver<i32>) {
+        self.0.finish();
+        self.1.finish(signals);
+    }
+}

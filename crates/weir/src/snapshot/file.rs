@@ -1,0 +1,176 @@
+//! The file of a snapshot: who may have written it, and how another one takes its place. Called by the keeper (`snapshot`).
+//!
+//! A snapshot is written under another name beside the last one, and takes its name when it is whole and on the disk: a crash leaves the old one or
+//! the new one. Whoever can write the file says what clients get, so that it is used only if that is nobody but us.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface};
+
+/// Most bytes of changes behind the answers.
+pub(super) const CHANGES_BYTES_MAX: u64 = 4 << 20;
+
+/// Why a file is not used.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// It is not there.
+    Missing,
+    /// Why, for people.
+    Unusable(String),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        if error.kind() == io::ErrorKind::NotFound { Refused::Missing } else { Refused::Unusable(error.to_string()) }
+    }
+}
+
+impl From<Flaw> for Refused {
+    fn from(flaw: Flaw) -> Refused {
+        Refused::Unusable(flaw.to_string())
+    }
+}
+
+/// Opens what is there to be read and to be continued.
+pub(super) fn open(path: &Path) -> Result<File, Refused> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(|error| {
+        let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+        if is_link {
+            Refused::Unusable("it is a symbolic link, which is not followed".to_owned())
+        } else {
+            error.into()
+        }
+    })?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(Refused::Unusable("it is no file".to_owned()));
+    }
+    let us = rustix::process::geteuid().as_raw();
+    if about.uid() != us {
+        let text = format!(
+            "it belongs to user {}, and weir is user {us}: whoever writes it says what clients get",
+            about.uid()
+        );
+        return Err(Refused::Unusable(text));
+    }
+    if about.mode() & 0o022 != 0 {
+        let text = format!("others may write it (mode {:o}): chmod 600 it if nobody has", about.mode() & 0o777);
+        return Err(Refused::Unusable(text));
+    }
+    Ok(file)
+}
+
+/// What a file begins with.
+pub(super) fn preface(file: &mut File) -> Result<Preface, Refused> {
+    let mut bytes = [0; PREFACE_BYTES];
+    file.seek(SeekFrom::Start(0))?;
+    file.read_exact(&mut bytes).map_err(Flaw::from)?;
+    Ok(Preface::decode(&bytes)?)
+}
+
+/// What became invalid since, and how many bytes say so. The file is at its end then.
+pub(super) fn changes(file: &mut File, preface: &Preface) -> Result<(Changed, u64), Refused> {
+    let end = file.seek(SeekFrom::End(0))?;
+    let behind = end.checked_sub(preface.end).ok_or(Flaw::Cut)?;
+    if behind > CHANGES_BYTES_MAX {
+        return Err(Refused::Unusable("more became invalid since it was written than is ever kept".to_owned()));
+    }
+    file.seek(SeekFrom::Start(preface.end))?;
+    let mut bytes = Vec::new();
+    file.take(behind).read_to_end(&mut bytes)?;
+    Ok((Changed::read(&bytes)?, behind))
+}
+
+/// Where the next one is written.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Opens the next one, empty. What a crash has left there, or somebody else has put there, is not written to.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    let beside = beside(path);
+    remove(&beside)?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)
+}
+
+/// Gives it the name of the last one, for good.
+pub(super) fn take_its_place(path: &Path) -> io::Result<()> {
+    std::fs::rename(beside(path), path)?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+/// There is to be none.
+pub(super) fn give_up(path: &Path) {
+    // It is not whole, and nobody reads it.
+    let _ = remove(&beside(path));
+}
+
+/// Removes a file that may not be there.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Why no snapshot can be kept at a path, for `weir check`.
+pub(crate) fn check(path: &Path) -> Result<(), String> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let shown = directory.display();
+    if !directory.is_dir() {
+        return Err(format!("there is no directory {shown}"));
+    }
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(directory, access).map_err(|error| format!("this user can't write in {shown}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a file that others may have written is refused with the reason, and a link is not followed. How: files in a directory of its own.
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn whom_it_belongs_to() {
+        let directory = std::env::temp_dir().join(format!("weir-snapshot-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("cache");
+        let why = |path: &Path| match open(path) {
+            Ok(_) => String::new(),
+            Err(Refused::Missing) => "missing".to_owned(),
+            Err(Refused::Unusable(why)) => why,
+        };
+        assert_eq!(why(&path), "missing");
+        drop(create(&path).unwrap());
+        assert_eq!(why(&path), "missing", "it is not whole yet");
+        take_its_place(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(why(&path), "");
+        assert!(
+            matches!(preface(&mut open(&path).unwrap()), Err(Refused::Unusable(why)) if why.contains("in the middle"))
+        );
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
+        assert!(why(&path).starts_with("others may write it (mode 620)"), "{}", why(&path));
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(why(&link).contains("symbolic link"), "{}", why(&link));
+        assert_eq!(why(&directory), std::io::Error::from_raw_os_error(21).to_string(), "a directory is not written");
+        if rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(why(&path).starts_with("it belongs to user 65534"), "{}", why(&path));
+        }
+        assert_eq!(check(&path), Ok(()));
+        assert!(check(Path::new("/nowhere/cache")).unwrap_err().contains("no directory /nowhere"));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! By which rules answers were stored: a mark that a snapshot has, so that none is used under others. Called by the keeper (`snapshot`). Pure.
+//!
+//! In it is what decides which answer is stored under which key, with which fields, and for how long: `cache` of each route, and what is made of
+//! its requests before a server gets them. Not in it: servers, which change all the time, and what is decided when an answer is used.
+
+use weir_proxy::plan::{CacheRules, Plan};
+use weir_proxy::request::rules::RouteRules;
+
+/// The mark. Which order the routes are in makes no difference.
+pub(super) fn mark(plan: &Plan) -> u64 {
+    let mut texts: Vec<String> = plan.routes.rules().filter_map(text).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    fnv(texts.join("\n").as_bytes())
+}
+
+fn text(rules: &RouteRules) -> Option<String> {
+    let CacheRules { options, keys, tags, .. } = &**rules.cache.as_ref()?;
+    let stored = (&options.targets, options.heuristic, &options.lifetimes, &options.forced_lifetimes);
+    let windows =
+        (options.error_lifetime_max_s, options.stale_while_revalidate_s, options.stale_if_error_s, options.ignored);
+    let kept = (options.stores_set_cookie, &options.strip, &options.bypass_cookies, keys, tags);
+    let asked = (&rules.path, &rules.host, &rules.request);
+    Some(format!("{stored:?} {windows:?} {kept:?} {asked:?}"))
+}
+
+/// FNV-1a: the same in each build, which the standard library's hashes don't promise. Nobody gains by two that are alike.
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: the mark is another one when what is stored would be, and only then. How: configurations.
+
+    use super::*;
+
+    fn of(routes: &str) -> u64 {
+        let text = format!("listen \"127.0.0.1:8080\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; }}\n{routes}");
+        let config = weir_config::parse(&text, "(test)").unwrap_or_else(|errors| panic!("{errors}"));
+        mark(&config.plan)
+    }
+
+    #[test]
+    fn what_makes_a_difference() {
+        let plain = of("route { proxy \"app\"; cache; }");
+        let other = "route path=\"/b\" { proxy \"app\"; cache { ttl \"1h\"; }; }\n";
+        let all = "route { proxy \"app\"; cache; }\n";
+        assert_eq!(of(&format!("{all}{other}")), of(&format!("{other}{all}")));
+        for same in [
+            "cache { cache-status on; }",
+            "cache { max-stale \"5s\"; hit-for-miss \"1s\"; }",
+            "cache; methods \"GET\";",
+        ] {
+            assert_eq!(of(&format!("route {{ proxy \"app\"; {same} }}")), plain, "{same}");
+        }
+        for changed in [
+            "cache { strip \"Set-Cookie\"; }",
+            "cache { set-cookie store; }",
+            "cache { key cookie=\"lang\"; }",
+            "cache { bypass cookie=\"session\"; }",
+            "cache { tags \"xkey\"; }",
+            "cache { error-ttl \"1m\"; }",
+            "cache; request { remove \"Cookie\"; }",
+        ] {
+            assert_ne!(of(&format!("route {{ proxy \"app\"; {changed} }}")), plain, "{changed}");
+        }
+    }
+}
