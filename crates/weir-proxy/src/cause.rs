@@ -110,6 +110,8 @@ causes! {
     AuthorizationWrong: "authorization-wrong", 401, Weir, Queue, "";
     /// It wants nothing but what is stored, and nothing is that may be used (RFC 9111 §5.2.1.7).
     OnlyIfCached: "only-if-cached", 504, Weir, Queue, "";
+    /// It would have something purged, and its route does not let this client.
+    PurgeDenied: "purge-denied", 403, Weir, Queue, "";
     /// The body is longer than `body-limit`.
     BodyTooLarge: "body-too-large", 413, Weir, Body, "";
     /// The client ended its side within the body.

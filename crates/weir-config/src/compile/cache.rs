@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use weir_cache::{Directive, DirectiveSet, KeyRules, Options, RequestDirectivesMode, is_kept_from_fetches};
 use weir_http::FieldName;
-use weir_proxy::plan::{CachePlan, CacheRules, SnapshotPlan, ToldTo, UpstreamPlan};
+use weir_proxy::plan::{CachePlan, CacheRules, Network, SnapshotPlan, ToldTo, UpstreamPlan};
 use weir_proxy::request::rules::edits::FieldEdits;
 
-use super::{Compiler, narrow};
+use super::{Compiler, narrow, network};
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 use crate::texts::cache::tag_field_of;
@@ -125,6 +125,7 @@ pub(super) fn cache(
             _ => ToldTo::Nobody,
         },
         hit_for_miss_us: block.number("hit-for-miss"),
+        purge_from: purge_from(compiler, block, route),
         ..CacheRules::default()
     };
     let mut tags = Vec::new();
@@ -137,6 +138,23 @@ pub(super) fn cache(
         rules.tags = tags;
     }
     Some(Arc::new(rules))
+}
+
+/// Who may purge.
+fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked) -> Vec<Network> {
+    let texts = block.texts("purge-from");
+    if texts.iter().any(|text| text.ends_with("/0")) {
+        let message = "anybody can have all that is stored fetched again, as often as he likes";
+        let problem = Problem::new("exposed", &block.place("purge-from"), message);
+        compiler.warnings.push(problem.help("the addresses of those who change what is stored, such as 127.0.0.1"));
+    }
+    let methods = route.texts("methods");
+    if !texts.is_empty() && !methods.is_empty() && !methods.contains(&"PURGE") {
+        let message = "no PURGE comes here: `methods` does not have it";
+        let problem = Problem::new("no-effect", &block.place("purge-from"), message);
+        compiler.warnings.push(problem.related(&route.place("methods"), "these are the route's"));
+    }
+    texts.into_iter().filter_map(network).collect()
 }
 
 /// Upstreams of which nothing is for all: what a route stores of one client would be another one's.

@@ -125,6 +125,12 @@ pub(super) const CACHE: Block = Block {
             "Fields of answers with the tags by which `weir cache purge --tag` finds them. Without this option `Cache-Groups`.",
         ),
         row(
+            "purge-from",
+            Kind::List("an address, a range such as 10.0.0.0/8, or `unix:`", texts::peers),
+            Default::Absent,
+            "Clients whose `PURGE` has all answers of its URL gone, such as 127.0.0.1; others get 403. Without this option `PURGE` is forwarded as any method.",
+        ),
+        row(
             "hit-for-miss",
             Kind::Time(0, HOUR),
             Default::Is("2m"),

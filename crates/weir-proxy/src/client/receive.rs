@@ -6,7 +6,7 @@ use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHea
 
 use super::ask::leads_home;
 use super::banned::is_barred;
-use super::cache::{consult, look_up_again};
+use super::cache::{consult, look_up_again, purge};
 use super::guard::is_over_limit;
 use super::ruling::Ruling;
 use super::unsent::may_ask;
@@ -519,6 +519,11 @@ pub(super) fn go_on(
         clients.asks.open_tunnel(&mut clients.answers, exchange, upstream, to, cx);
         clients.answers.conns.arm(index, cx);
         return;
+    }
+    if head.method == Method::Other
+        && let Some(local) = purge(&clients.answers, exchange, upstream, (head, fields, bytes), cx)
+    {
+        return clients.answer_locally(index, exchange, head, here, local, cx);
     }
     let is_done = consult(clients, exchange, upstream, head, fields, bytes, to, cx);
     if is_done {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Network;
 use weir_cache::{KeyRules, Limits, Options, Store, TagField, Target};
 
 /// Locks of the store for each worker, so that two rarely want the same one.
@@ -48,6 +49,8 @@ pub struct CacheRules {
     pub told: ToldTo,
     /// Fields of answers in which their tags are, each once. Default: Cache-Groups.
     pub tags: Vec<TagField>,
+    /// Clients who may have answers purged by PURGE. Default: nobody, and PURGE is forwarded as any method.
+    pub purge_from: Vec<Network>,
     /// For how long the requests for what turned out not to be for the store are forwarded each by itself, microseconds, up to 1 h. Default
     /// 120 s; 0: they are never.
     pub hit_for_miss_us: u64,
@@ -119,6 +122,7 @@ impl Default for CacheRules {
             keys: KeyRules::default(),
             told: ToldTo::default(),
             tags: vec![TagField::CacheGroups],
+            purge_from: Vec::new(),
             hit_for_miss_us: 120 * super::SECOND_US,
         }
     }

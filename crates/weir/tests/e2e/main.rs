@@ -14,6 +14,7 @@ mod bans_xdp;
 mod bomb_http2;
 mod cache;
 mod cache_hostile;
+mod cache_purge;
 mod cache_restart;
 mod cache_verbs;
 mod chaos;

@@ -112,7 +112,7 @@ pub(in crate::client) fn consult(
 }
 
 /// Where a request goes.
-fn place_of<'a>(
+pub(super) fn place_of<'a>(
     answers: &'a Answers,
     slot: ExchangeKey,
     upstream: usize,

@@ -1,0 +1,55 @@
+//! PURGE over HTTP: whoever may has the answers of a URL gone (stage cache). Called where a request would be forwarded. docs/semantics.md §26.
+//!
+//! It is a method that no RFC has and all caches know. Only where a route says who may (`purge-from`); elsewhere it is a method like any other.
+//! The client is who limits see: of a trusted proxy the one for whom it speaks, so that nobody may because his proxy would. What is purged holds
+//! for all workers and for what is being fetched when the answer is made.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_cache::{Place, Request, key, url};
+use weir_http::{Fields, RequestHead};
+
+use super::consult::place_of;
+use crate::base::keys::ExchangeKey;
+use crate::cause::{Cause, Local};
+use crate::client::answer::Answers;
+use crate::context::Context;
+use crate::request::client_address::client_address;
+use crate::request::own_answer::Fixed;
+use crate::request::rules::Ruled;
+
+/// The method. Methods are case-sensitive (RFC 9110 §9.1).
+const PURGE: &[u8] = b"PURGE";
+
+/// Does what PURGE asks for; what the client is told of it. None: the request is none, or this route knows no such method.
+pub(in crate::client) fn purge(
+    answers: &Answers,
+    slot: ExchangeKey,
+    upstream: usize,
+    came: (&RequestHead, &Fields, &[u8]),
+    cx: &Context,
+) -> Option<Local> {
+    let (head, fields, bytes) = came;
+    let exchange = answers.conns.exchange(slot);
+    let rules = exchange.ruled.as_deref().and_then(Ruled::cache).filter(|rules| !rules.purge_from.is_empty())?;
+    if head.method_span.of(bytes) != PURGE {
+        return None;
+    }
+    let store = cx.cache.as_ref()?;
+    let client = client_address(answers.conns.at(exchange.conn).peer, fields, bytes, &cx.plan.client);
+    if !rules.purge_from.iter().any(|network| network.has_client(client)) {
+        return Some(Cause::PurgeDenied.into());
+    }
+    let (place, _) = place_of(answers, slot, upstream, came, &cx.plan);
+    let mut count = 0;
+    // Who purges from within often does so without TLS, and means the page.
+    for scheme in [&b"http"[..], b"https"] {
+        let place = Place { scheme, ..place };
+        count += store.variants(&key(place, &rules.keys, Request { input: bytes, head, fields }), cx.now_us).len();
+        store.invalidate(&url(place, &rules.keys));
+    }
+    let noun = if count == 1 { "answer" } else { "answers" };
+    let content = Bytes::from(format!("purged {count} {noun}\n"));
+    Some(Local::Fixed(Arc::new(Fixed { status: 200, media_type: Some((*b"text/plain").into()), content })))
+}
