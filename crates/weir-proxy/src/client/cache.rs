@@ -272,12 +272,26 @@ pub(super) fn goes_on_waiting(answers: &mut Answers, slot: ExchangeKey, cx: &mut
     }
     let reader = answers.conns.exchange_id(slot, cx);
     if !consult::has_stale(answers, reader, cx) {
-        return false;
+        return goes_alone(answers, reader, cx);
     }
     consult::failed_elsewhere(answers, reader, Cause::ForwardTimeout, cx);
     if let Some(by) = by {
         fetch::left(answers, by, reader, true, cx);
     }
+    true
+}
+
+/// A request has waited for as long as it may for what another worker fetches, whose server may be slow, but not silent: once it is asked for by
+/// itself, as if it had come now.
+fn goes_alone(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bool {
+    let is_elsewhere = |waits: &Waits| waits.by.is_none() && waits.parked.is_some() && !waits.goes_alone;
+    let Some(waits) = readers::take_waits(answers, reader) else { return false };
+    if !is_elsewhere(&waits) {
+        readers::put_back(answers, reader, waits);
+        return false;
+    }
+    answers.conns.exchange_mut(reader.index).await_more(cx.now_us);
+    readers::look_again(answers, reader, waits, true);
     true
 }
 
@@ -368,7 +382,6 @@ impl Lesson {
 /// Counts what a request got, of which so many bytes of body came from the store, and says so in its line of the access log.
 fn count_served(answers: &mut Answers, slot: ExchangeKey, served: Served, body_bytes: u64, cx: &Context) {
     answers.records.served(slot, served);
-    answers.conns.exchange_mut(slot).is_hit = matches!(served, Served::Hit | Served::Stale);
     if let Some(store) = &cx.cache {
         store.count_served(served, body_bytes, cx.worker.into());
     }

@@ -284,10 +284,11 @@ impl Ruled {
             return then(*parts);
         }
         let mut removed = self.rules.answer.removed();
-        removed.extend(parts.removed);
         let stays = |name: &[u8]| !removed.iter().any(|removed| removed.eq_ignore_ascii_case(name));
         let added = parts.added.iter().copied().filter(|(name, _)| stays(name));
         let added: Vec<_> = added.chain(self.rules.answer.lines(&self.answer)).collect();
+        // Of these names what was received is gone, and not what weir has put in its place.
+        removed.extend(parts.removed);
         then(parts.without(&removed).with(&added))
     }
 }

@@ -78,7 +78,9 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
     } else if directives.no_store {
         Verdict::Pass { why, detail: Some("request-no-store"), stored: None }
     } else if request.head.method == Method::Head {
-        Verdict::Pass { why, detail: None, stored: stale }
+        // What whoever has credentials gets may be for him alone.
+        let stored = stale.filter(|_| !request.has(FieldName::Authorization));
+        Verdict::Pass { why, detail: None, stored }
     } else if stale.is_none() && request.has(FieldName::Range) {
         Verdict::Pass { why, detail: None, stored: None }
     } else {
@@ -244,6 +246,7 @@ fn use_stored(
 ) {
     let is_head = request.head.method == Method::Head;
     let bytes = if is_head { 0 } else { object.body_bytes() };
+    answers.conns.exchange_mut(slot).is_hit = true;
     count_served(answers, slot, if is_stale { Served::Stale } else { Served::Hit }, bytes, cx);
     serve::serve(answers, slot, object, request, telling, cx);
 }

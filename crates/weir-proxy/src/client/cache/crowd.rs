@@ -56,6 +56,8 @@ impl Readers {
     /// Adds one to those of a fetch.
     pub(super) fn push(&mut self, reader: ExchangeId) {
         self.list.push(reader);
+        // Whoever comes while the others are looked at takes nobody's place.
+        self.unseen += usize::from(self.unseen > 0);
     }
 
     /// There are as many as when it was last looked for those that are gone, and again as many.
@@ -130,37 +132,35 @@ pub(super) enum Told {
 }
 
 impl Told {
-    fn tell(&self, answers: &mut Answers, reader: ExchangeId, cx: &mut Context) {
+    /// The fetch that is over, if it was one of this worker.
+    fn by(&self) -> Option<ExchangeId> {
         match self {
-            Told::Fetched { by, object, selector } => {
-                if !is_reader(&answers.conns, reader, *by) {
-                    return;
-                }
+            Told::Fetched { by, .. } | Told::Stored { by, .. } | Told::Failed { by, .. } => Some(*by),
+            Told::FailedElsewhere { .. } => None,
+        }
+    }
+
+    fn tell(&self, answers: &mut Answers, reader: ExchangeId, cx: &mut Context) {
+        let is_gone = self.by().is_some_and(|by| !is_reader(&answers.conns, reader, by));
+        if is_gone || readers::end_if_given_up(answers, reader, cx) {
+            return;
+        }
+        match self {
+            Told::Fetched { object, selector, .. } => {
                 if answers.conns.is_in(reader, Phase::Answering) {
                     go_on_from(answers, reader.index, object, cx);
                 } else if let Some(waits) = readers::take_waits(answers, reader) {
                     readers::serve_fetched(answers, reader, waits, object, selector, cx);
                 }
             }
-            Told::Stored { by, object, selector, own_lines, failed } => {
-                if is_reader(&answers.conns, reader, *by) {
-                    readers::give_stored(answers, reader, (object, own_lines), Some(selector.as_ref()), *failed, cx);
-                }
+            Told::Stored { object, selector, own_lines, failed, .. } => {
+                readers::give_stored(answers, reader, (object, own_lines), Some(selector.as_ref()), *failed, cx);
             }
-            Told::Failed { by, cause, retry_after_s, stale } => {
-                if !is_reader(&answers.conns, reader, *by) {
-                    return;
-                }
-                if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
-                    answers.conns.exchange_mut(reader.index).caching = None;
-                    return answers.end_given_up(reader.index, cx);
-                }
-                match stale {
-                    Some((stale, selector)) if answers.conns.is_in(reader, Phase::Waiting) => {
-                        readers::give_stored(answers, reader, (stale, &[]), Some(selector.as_ref()), Some(None), cx);
-                    }
-                    _ => readers::fail_reader(answers, reader, *cause, *retry_after_s, cx),
-                }
+            Told::Failed { stale: Some((stale, selector)), .. } if answers.conns.is_in(reader, Phase::Waiting) => {
+                readers::give_stored(answers, reader, (stale, &[]), Some(selector.as_ref()), Some(None), cx);
+            }
+            Told::Failed { cause, retry_after_s, .. } => {
+                readers::fail_reader(answers, reader, *cause, *retry_after_s, cx);
             }
             Told::FailedElsewhere { cause } => consult::failed_elsewhere(answers, reader, *cause, cx),
         }
@@ -242,7 +242,8 @@ fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
             // It waits for another one by now, which was selected for it.
             continue;
         }
-        if answers.conns.is_in(reader, Phase::Waiting) {
+        if readers::end_if_given_up(answers, reader, cx) {
+        } else if answers.conns.is_in(reader, Phase::Waiting) {
             readers::share(answers, by.index, reader, cx);
         } else if answers.conns.is_in(reader, Phase::Answering) {
             serve::pump(answers, reader.index, cx);

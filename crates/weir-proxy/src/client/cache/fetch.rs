@@ -12,6 +12,7 @@ use weir_cache::{
     Collector, Fill, FillName, Object, Pending, Selector, SourceMark, Store, Terms, accept_encoding, asked_path,
     is_kept_from_fetches,
 };
+use weir_http::FieldName;
 
 use super::crowd::{self, Readers, is_reader};
 use super::seen::Asked;
@@ -41,6 +42,13 @@ pub(super) struct Wanted {
     pub(super) rules: Arc<CacheRules>,
     /// What is validated.
     pub(super) stale: Option<Arc<Object>>,
+}
+
+impl Wanted {
+    /// It is asked with credentials: what comes of it may be for one alone, and says nothing of the answers to others.
+    pub(super) fn is_personal(&self) -> bool {
+        self.asked.request().has(FieldName::Authorization)
+    }
 }
 
 /// Something that is fetched.
@@ -208,10 +216,13 @@ pub(super) fn retire(answers: &mut Answers, name: FillName, key: &[u8], store: &
     false
 }
 
-/// A request goes to another upstream than that of its route: what fetches for the store brings something that is not stored under this key.
+/// A request goes to another upstream than that of its route: what fetches for the store brings something that is not stored under this key, and
+/// what comes says nothing of what is.
 pub(in crate::client) fn note_elsewhere(conns: &mut Connections, slot: ExchangeKey) {
-    if let Some(Caching::Fetches(fetch)) = &mut conns.exchange_mut(slot).caching {
-        fetch.is_elsewhere = true;
+    match &mut conns.exchange_mut(slot).caching {
+        Some(Caching::Fetches(fetch)) => fetch.is_elsewhere = true,
+        Some(Caching::Passes(passes)) => passes.lesson = None,
+        _ => {}
     }
 }
 
@@ -236,7 +247,9 @@ pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &
     let conditions = fetch.wanted.stale.as_ref().map(|stale| serve::conditions(stale, cx)).unwrap_or_default();
     let is_conditional = !conditions.is_empty();
     added.extend(conditions);
-    let path = ruled.path().unwrap_or_else(|| request.head.path.of(request.input));
+    // As it came: what the cache sees of it may have no path.
+    let kept = &fetch.wanted.asked.kept;
+    let path = ruled.path().unwrap_or_else(|| kept.head.path.of(&kept.bytes));
     let path = asked_path(path, &fetch.wanted.rules.keys);
     let ruled = ruled.fetching(Fetching { removed, added, is_conditional, path });
     let KeptRequest { head, fields, bytes, upstream } = fetch.wanted.asked.kept.clone();

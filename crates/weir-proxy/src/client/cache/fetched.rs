@@ -157,9 +157,8 @@ fn pass_on(
 ) {
     let by = answers.conns.exchange_id(slot, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
-    let is_personal = fetch.wanted.asked.request().has(weir_http::FieldName::Authorization);
     let mark_us = fetch.wanted.rules.hit_for_miss_us;
-    let is_ours = !is_personal && !fetch.is_elsewhere;
+    let is_ours = !fetch.wanted.is_personal() && !fetch.is_elsewhere;
     if is_ours && fetch.wanted.stale.is_some() && head.parts.status < 500 {
         // It is not that any more.
         store.invalidate(url_of(&fetch.wanted.key));
@@ -212,7 +211,9 @@ fn not_modified(
     let fields = || fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
     let fetch = fetch::of(&mut answers.conns, slot);
     if !is_confirmed(&stale.validators(now_s), true, &Validators::of(fields(), now_s)) {
-        store.invalidate(url_of(&fetch.wanted.key));
+        if !fetch.wanted.is_personal() {
+            store.invalidate(url_of(&fetch.wanted.key));
+        }
         fetch.stage = Stage::Ends(After::Anew);
         return;
     }
@@ -228,9 +229,8 @@ fn not_modified(
     let judged = may_store(request, &answer, ReplyBody::Length(stale.body_bytes()), options, &times);
     let (Ok(terms), Vary::Names(names)) = (judged, &answer.vary) else {
         // From now on it may not be stored, and serves this once; what is in the way of that with one client is not with others.
-        let is_personal =
-            matches!(judged, Err(NotStored::Authorization | NotStored::RequestNoStore | NotStored::Method));
-        if !is_personal {
+        let is_of_request = matches!(judged, Err(NotStored::RequestNoStore | NotStored::Method));
+        if !is_of_request && !fetch.wanted.is_personal() {
             store.invalidate(url_of(&fetch.wanted.key));
         }
         fetch.stage = Stage::Ends(After::Use(Arc::clone(stale)));
@@ -315,7 +315,7 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
         store.count_not_kept(why);
         let fetch = fetch::of(&mut answers.conns, slot);
         let mark_us = fetch.wanted.rules.hit_for_miss_us;
-        if why == NotKept::TooLarge && mark_us > 0 {
+        if why == NotKept::TooLarge && mark_us > 0 && !fetch.wanted.is_personal() {
             store.mark_hit_for_miss(&fetch.wanted.key, cx.now_us.saturating_add(mark_us));
         }
     }
@@ -446,7 +446,8 @@ fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx:
     for reader in fetch::close(answers, slot, None, cx).readers.take() {
         if !is_reader(&answers.conns, reader, by) {
         } else if let Some(waits) = readers::take_waits(answers, reader) {
-            readers::look_again(answers, reader, waits, true);
+            // Together: what was purged meanwhile, or found no room, is no less for all.
+            readers::look_again(answers, reader, waits, false);
         } else if answers.conns.is_in(reader, Phase::Answering)
             && let Some(Caching::Sends(sends)) = answers.conns.exchange_mut(reader.index).caching.take()
         {
@@ -505,9 +506,7 @@ pub(in crate::client) fn withdrawn(answers: &mut Answers, slot: ExchangeKey, cx:
         if !is_reader(&answers.conns, reader, by) {
             continue;
         }
-        if answers.conns.at(answers.conns.exchange(reader.index).conn).is_given_up() {
-            answers.conns.exchange_mut(reader.index).caching = None;
-            answers.end_given_up(reader.index, cx);
+        if readers::end_if_given_up(answers, reader, cx) {
         } else if let Some(waits) = readers::take_waits(answers, reader) {
             readers::look_again(answers, reader, waits, false);
         }

@@ -27,10 +27,22 @@ pub(super) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Co
     };
     let Some(Caching::Fetches(fetch)) = &answers.conns.exchange(slot).caching else { return };
     let gone: Vec<ExchangeId> = fetch.readers.iter().filter(is_gone).collect();
-    for reader in gone {
-        answers.conns.exchange_mut(reader.index).caching = None;
-        answers.end_given_up(reader.index, cx);
+    gone.into_iter().for_each(|reader| _ = end_if_given_up(answers, reader, cx));
+}
+
+/// A request that waits and whose client has given it up ends. Whether it was one.
+pub(super) fn end_if_given_up(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bool {
+    let conns = &mut answers.conns;
+    if !conns.is_in(reader, Phase::Waiting) || !conns.at(conns.exchange(reader.index).conn).is_given_up() {
+        return false;
     }
+    if !matches!(conns.exchange(reader.index).caching, Some(Caching::Waits(_))) {
+        // A server has it by now.
+        return false;
+    }
+    conns.exchange_mut(reader.index).caching = None;
+    answers.end_given_up(reader.index, cx);
+    true
 }
 
 /// A request has begun to wait for a fetch whose answer may be there already.
@@ -215,8 +227,12 @@ pub(super) fn fail_reader(
         count(answers, reader, &waits, Served::Miss, cx);
         answers.fail_exchange_for(reader.index, cause, retry_after_s, cx);
     } else if answers.conns.is_in(reader, Phase::Answering) {
-        answers.conns.exchange_mut(reader.index).caching = None;
-        answers.answer_failed(reader.index, cause, cx);
+        let exchange = answers.conns.exchange_mut(reader.index);
+        // Else it is getting an answer of its own by now.
+        if matches!(exchange.caching, Some(Caching::Sends(_) | Caching::Follows(_))) {
+            exchange.caching = None;
+            answers.answer_failed(reader.index, cause, cx);
+        }
     }
 }
 
