@@ -39,7 +39,9 @@ impl World {
         let local = match from {
             None => self.new_local(Ipv4Addr::new(10, 2, 0, driver as u8)),
             Some(from) if from.port() == 0 => self.new_local(from.ip()),
-            Some(from) if self.is_taken(from, to) => return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)),
+            Some(from) if self.ends.has_ours(from, to) || self.rng.chance(self.settings.faults.port_taken) => {
+                return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+            }
             Some(from) => from,
         };
         let end = self.ends.insert(End::new(Owner::Backlog, local, to));
@@ -49,14 +51,6 @@ impl World {
         }
         self.start_connect(end, to, true);
         Ok(socket)
-    }
-
-    /// Whether a driver has a connection between these, or it is to look so. One of an actor is on another machine.
-    fn is_taken(&mut self, from: SocketAddr, to: SocketAddr) -> bool {
-        let is_it = |end: &End| {
-            (end.local, end.remote) == (from, to) && matches!(end.owner, Owner::Driver { .. } | Owner::Backlog)
-        };
-        self.ends.all().any(is_it) || self.rng.chance(self.settings.faults.port_taken)
     }
 
     pub(super) fn driver_receive(&mut self, driver: usize, socket: Socket, how: Receive) {

@@ -136,9 +136,12 @@ impl Ends {
         slot.1.take()
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = &End> {
-        self.slots.iter().filter_map(|(_, end)| end.as_ref())
+    /// Whether a driver has a connection between these, or it looks so. One of an actor is on another machine.
+    pub(super) fn has_ours(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let is_it = |end: &End| {
+            (end.local, end.remote) == (from, to) && matches!(end.owner, Owner::Driver { .. } | Owner::Backlog)
+        };
+        self.slots.iter().filter_map(|(_, end)| end.as_ref()).any(is_it)
     }
 
     /// Ends in use.
