@@ -1,11 +1,11 @@
-//! Bugs of the cache, one for each of what `cached.rs` of the simulation looks at (C1-C7, and a server out of step).
+//! Bugs of the cache, one for each of what `cached.rs` of the simulation looks at (invariants 1 to 7 of docs/simulation.md, and a server out of step).
 
 use super::Bug;
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "shared-with-all",
-        story: "C1: who waits gets an answer that was selected by what another one said",
+        story: "invariant 1: who waits gets an answer that was selected by what another one said",
         file: "weir-proxy/src/client/cache/readers.rs",
         right: "let fate = match is_first {",
         wrong: "let fate = match is_first || $ {",
@@ -14,7 +14,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "served-stale",
-        story: "C2: what is stale is served though nothing allows it",
+        story: "invariant 2: what is stale is served though nothing allows it",
         file: "weir-cache/src/usage.rs",
         right: "if is_within(stale_us, terms.stale_while_revalidate_s) {",
         wrong: "if $ || is_within(stale_us, terms.stale_while_revalidate_s) {",
@@ -23,7 +23,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "asked-for-each",
-        story: "C3: nobody sees that somebody fetches the same",
+        story: "invariant 3: nobody sees that somebody fetches the same",
         file: "weir-cache/src/store/fills.rs",
         right: "if let Some(entry) = place.fills.get_mut(&name) {",
         wrong: "if let Some(entry) = place.fills.get_mut(&name).filter(|_| !$) {",
@@ -32,7 +32,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "joined-after-purge",
-        story: "C4: who asks after a purge waits for what was asked before it",
+        story: "invariant 4: who asks after a purge waits for what was asked before it",
         file: "weir-cache/src/store/fills.rs",
         right: "!self.purges.is_invalid(self.hashes(key).url, fill.began) &&",
         wrong: "$ || !self.purges.is_invalid(self.hashes(key).url, fill.began) &&",
@@ -41,7 +41,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "no-room-needed",
-        story: "C5: what is fetched is taken in whether there is room or not",
+        story: "invariant 5: what is fetched is taken in whether there is room or not",
         file: "weir-cache/src/store/memory.rs",
         right: "let fits = fills <= part_of_fills(limit) && live <= limit;",
         wrong: "let fits = $ || fills <= part_of_fills(limit) && live <= limit;",
@@ -50,7 +50,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "nobody-told",
-        story: "C6: workers whose clients wait for a fetch do not hear of its end",
+        story: "invariant 6: workers whose clients wait for a fetch do not hear of its end",
         file: "weir-proxy/src/client/cache/fetch.rs",
         right: "for worker in fill.end().iter() {",
         wrong: "for worker in fill.end().iter().filter(|_| !$) {",
@@ -59,7 +59,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "first-of-its-connection",
-        story: "C7: what was fetched goes to whoever is first on its connection",
+        story: "invariant 7: what was fetched goes to whoever is first on its connection",
         file: "weir-proxy/src/client/cache/readers.rs",
         right: "serve::begin(answers, reader.index, (&lines",
         wrong: "serve::begin(answers, if $ { answers.conns.at(answers.conns.exchange(reader.index).conn).codec.current().unwrap_or(reader.index) } else { reader.index }, (&lines",

@@ -1,13 +1,13 @@
 //! The cache, in random worlds: readers of a few keys, an origin that puts key and version into each body, purges, and everything that goes
 //! wrong elsewhere. docs/simulation.md.
 //!
-//! - C1: nobody gets a body of another key, of other selecting fields, or for somebody else alone.
-//! - C2: nothing stale is served but with a licence: a window that its answer opened, and for stale-if-error a failure.
-//! - C3: a key is asked for once at a time, over all workers; once more for each worker that was born again.
-//! - C4: who asks after a purge or a change gets nothing that was fetched before.
-//! - C5: what lives is within `size`, and nothing is left when all is purged and sent.
-//! - C6: everybody who stays is answered, or cut off, whatever becomes of fetches, connections and workers.
-//! - C7: the answers of a connection are in the order of its requests.
+//! - invariant 1: nobody gets a body of another key, of other selecting fields, or for somebody else alone.
+//! - invariant 2: nothing stale is served but with a licence: a window that its answer opened, and for stale-if-error a failure.
+//! - invariant 3: a key is asked for once at a time, over all workers; once more for each worker that was born again.
+//! - invariant 4: who asks after a purge or a change gets nothing that was fetched before.
+//! - invariant 5: what lives is within `size`, and nothing is left when all is purged and sent.
+//! - invariant 6: everybody who stays is answered, or cut off, whatever becomes of fetches, connections and workers.
+//! - invariant 7: the answers of a connection are in the order of its requests.
 //!
 //! And a server that shifts its answers by one: once that is known nobody is served what it brought before.
 
@@ -60,7 +60,7 @@ fn scenario(name: &'static str, kind: Kind, seed: u64, workers: u16, faults: Fau
     let plan = scenario.plan_mut();
     plan.upstreams[0].echo = None;
     plan.upstreams[0].queue_size = 10_000;
-    let mut cache = CachePlan { size_bytes, object_bytes_max, variants_max: 4, store: None };
+    let mut cache = CachePlan { size_bytes, object_bytes_max, variants_max: 4, store: None, snapshot: None };
     cache.open([seed, 7], usize::from(workers));
     plan.cache = Some(cache);
     let rules = RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
@@ -170,7 +170,7 @@ impl World {
         assert_eq!(
             (report.live_bytes, report.fill_bytes, report.fills, report.objects),
             (0, 0, 0, 0),
-            "C5: {report:?}"
+            "invariant 5: {report:?}"
         );
         counts
     }
@@ -255,7 +255,7 @@ fn ways(rng: &mut Rng) -> Ways {
     }
 }
 
-/// C1, C2, C4, C5, C7, and C6 in the strongest sense: where nothing breaks nobody gets an error.
+/// All invariants but 3, and 6 in the strongest sense: where nothing breaks nobody gets an error.
 #[test]
 fn where_nothing_breaks_everybody_gets_what_may_be_served() {
     for workers in [1, 2, 3] {
@@ -318,7 +318,7 @@ fn workers_that_begin_anew_keep_what_is_stored_and_nobody_waiting() {
     }
 }
 
-/// C3. Everybody asks for the same key in the same moment, again and again: it is asked for once, whoever asks, and also when it is to be
+/// Invariant 3. Everybody asks for the same key in the same moment, again and again: it is asked for once, whoever asks, and also when it is to be
 /// validated. A worker that is born again, or the end of whose fetch nobody has heard of, makes it one more.
 #[test]
 fn a_herd_is_one_request_over_all_workers() {
@@ -356,7 +356,7 @@ fn a_herd_is_one_request_over_all_workers() {
             let lives = world.run.count(|counters| counters.rebirths.get());
             let open_max = u64::from(world.memory.borrow().open_max);
             if open_max > 1 + lives {
-                world.run.fail(&format!("C3: {open_max} requests for one key at a time, {lives} lives lost"));
+                world.run.fail(&format!("invariant 3: {open_max} requests for one key at a time, {lives} lives lost"));
             }
             let counts = world.finish();
             assert!(panics > 0 || counts.shared > counts.own, "seed {seed}: {counts:?}");
@@ -364,13 +364,14 @@ fn a_herd_is_one_request_over_all_workers() {
     }
 }
 
-/// C5. Many large answers at a time, of which few fit, to readers who take them slowly.
+/// Invariant 5. Many large answers at a time, of which few fit, to readers who take them slowly.
 #[test]
 fn what_lives_is_bounded_by_the_size() {
     each_seed(seeds_of(20), |seed| {
         let mut scenario = scenario("full", Kind::Hostile, seed, 1 + (seed % 2) as u16, Faults::harmless(seed));
         let workers = usize::from(scenario.workers);
-        let mut cache = CachePlan { size_bytes: 1 << 20, object_bytes_max: 200_000, variants_max: 4, store: None };
+        let mut cache =
+            CachePlan { size_bytes: 1 << 20, object_bytes_max: 200_000, variants_max: 4, store: None, snapshot: None };
         cache.open([seed, 7], workers);
         scenario.plan_mut().cache = Some(cache);
         let one = Resource { max_age_s: 20, bytes_min: 100_000, bytes_max: 220_000, ..Resource::default() };

@@ -242,11 +242,11 @@ impl Memory {
         self.open.entry((key, way)).and_modify(|open| *open -= 1);
     }
 
-    /// C5: what lives is within the bound, but for what is sent of answers that have found no room, each of which has a client.
+    /// invariant 5: what lives is within the bound, but for what is sent of answers that have found no room, each of which has a client.
     pub fn look_at_bytes(&mut self, clients: usize) {
         let live = self.store.report().live_bytes;
         if live > self.bytes_max + clients as u64 * OWN_BYTES_MAX {
-            self.violation(format!("C5: {live} bytes live, {} are allowed", self.bytes_max));
+            self.violation(format!("invariant 5: {live} bytes live, {} are allowed", self.bytes_max));
         }
     }
 
@@ -274,14 +274,22 @@ impl Memory {
         if reply.status == 503 {
             self.counts.failed += 1;
             // What a server says to one who asks is for nobody else.
-            return if is_own || self.collects_astray { Ok(()) } else { Err(format!("C1: the failure of {by}")) };
+            return if is_own || self.collects_astray {
+                Ok(())
+            } else {
+                Err(format!("invariant 1: the failure of {by}"))
+            };
         }
         if asked.method == "DELETE" {
             self.counts.own += 1;
             if let (200, Some(of_us)) = (reply.status, self.changes_us.get(&asked.nonce)) {
                 self.purges.push(Purge { at_us: now_us, of_us: *of_us, whose: Whose::Key(asked.key), is_soft: false });
             }
-            return if is_own || self.collects_astray { Ok(()) } else { Err(format!("C1: the answer to {by}")) };
+            return if is_own || self.collects_astray {
+                Ok(())
+            } else {
+                Err(format!("invariant 1: the answer to {by}"))
+            };
         }
         if is_own && reply.status == 304 && asked.is_conditional() {
             // It has asked on conditions of its own.
@@ -307,7 +315,7 @@ impl Memory {
         self.judge_age(asked_us, number)
     }
 
-    /// C4: who asks after a purge gets nothing that was fetched before.
+    /// invariant 4: who asks after a purge gets nothing that was fetched before.
     fn judge_purges(&mut self, asked_us: u64, number: usize) -> Result<(), String> {
         let Memory { purges, versions, resources, counts, .. } = self;
         let version = &versions[number];
@@ -320,14 +328,14 @@ impl Memory {
             };
             let may_be_stale = purge.is_soft && resource.renewed_s + resource.on_error_s > 0;
             if !is_newer && !may_be_stale {
-                return Err(format!("C4: version {number} of {:?}, after {purge:?}", version.asked_us));
+                return Err(format!("invariant 4: version {number} of {:?}, after {purge:?}", version.asked_us));
             }
             counts.purged += u64::from(is_newer);
         }
         Ok(())
     }
 
-    /// C2: what is stale is served only with licence.
+    /// invariant 2: what is stale is served only with licence.
     fn judge_age(&mut self, asked_us: u64, number: usize) -> Result<(), String> {
         let version = &self.versions[number];
         let resource = &self.resources[version.key];
@@ -349,7 +357,7 @@ impl Memory {
         if may_be && (is_within(resource.renewed_s) || is_within(resource.on_error_s) && fails()) {
             return Ok(());
         }
-        Err(format!("C2: version {number} is stale for {over_us} us: {resource:?}"))
+        Err(format!("invariant 2: version {number} is stale for {over_us} us: {resource:?}"))
     }
 }
 
@@ -370,14 +378,14 @@ fn judge_own_error(asked: &Question, reply: &Reply) -> Result<(), String> {
     }
 }
 
-/// C1: a reply is of the key that was asked for, all of it, or the part that was asked for.
+/// invariant 1: a reply is of the key that was asked for, all of it, or the part that was asked for.
 fn judge_body(asked: &Question, number: usize, version: &Version, reply: &Reply, is_own: bool) -> Result<(), String> {
     let Version { key, way, .. } = version;
     if *key != asked.key || way.is_some() && *way != asked.way {
-        return Err(format!("C1: version {number} of key {key} by {way:?}"));
+        return Err(format!("invariant 1: version {number} of key {key} by {way:?}"));
     }
     if version.owner.as_ref().is_some_and(|owner| *owner != asked.nonce) {
-        return Err(format!("C1: version {number}, which is for {:?} alone", version.owner));
+        return Err(format!("invariant 1: version {number}, which is for {:?} alone", version.owner));
     }
     let whole = version.body(number);
     let expected = match (reply.status, asked.range) {
@@ -392,7 +400,10 @@ fn judge_body(asked: &Question, number: usize, version: &Version, reply: &Reply,
         true => Ok(()),
         false => {
             let (length, begin) = (reply.body.length, reply.body.text().chars().take(30).collect::<String>());
-            Err(format!("C1: {length} bytes that begin with {begin:?} instead of {}, own: {is_own}", expected.length))
+            Err(format!(
+                "invariant 1: {length} bytes that begin with {begin:?} instead of {}, own: {is_own}",
+                expected.length
+            ))
         }
     }
 }

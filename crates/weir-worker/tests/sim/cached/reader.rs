@@ -118,9 +118,9 @@ impl Reader {
         memory.counts.failed += 1;
         if self.must_be_answered {
             let asked: Vec<&str> = self.asked.iter().map(|(question, _)| question.nonce.as_str()).collect();
-            memory.violation(format!("C6: cut off while {asked:?} were not answered"));
+            memory.violation(format!("invariant 6: cut off while {asked:?} were not answered"));
         }
-        // C1 also of what was cut off: it is the beginning of what was asked for.
+        // invariant 1 also of what was cut off: it is the beginning of what was asked for.
         if let (End::Truncated(Some(reply)), Some((question, _))) = (&end, self.asked.front())
             && reply.status == 200
             && !memory.collects_astray
@@ -129,7 +129,7 @@ impl Reader {
             let version = &memory.versions[number];
             let is_of_key = version.key == question.key && (version.way.is_none() || version.way == question.way);
             if !is_of_key || !version.body(number).starts_with(&reply.body.bytes) {
-                let text = format!("C1: {} got the beginning of something else", question.nonce);
+                let text = format!("invariant 1: {} got the beginning of something else", question.nonce);
                 memory.violation(text);
             }
         }
@@ -145,7 +145,7 @@ impl Reader {
             };
             let is_refusal = reply.status >= 500 && !question.lines.contains("only-if-cached");
             if is_refusal && self.must_be_answered {
-                memory.violation(format!("C6: {} got {} at {now_us}", question.nonce, reply.status));
+                memory.violation(format!("invariant 6: {} got {} at {now_us}", question.nonce, reply.status));
             }
             memory.replied(&question, asked_us, &reply, now_us);
         }
