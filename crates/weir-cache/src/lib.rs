@@ -59,7 +59,7 @@ pub use storable::{FIELD_BYTES_MAX, NotStored, Terms, may_store};
 pub use store::{
     Begun, By, Change, Changed, Collector, Draft, Fill, FillName, Flaw, Found, INLINE_MAX, Limits, MARKS_MAX, Missed,
     Moment, NotKept, Noted, OBJECT_BYTES, Object, PREFACE_BYTES, Pending, Preface, Records, Report, Restored,
-    Restoring, Served, SnapshotFigures, Store, Top, WORKERS_MAX, Workers, put_change,
+    Restoring, SNAPSHOT_MAGIC, Served, SnapshotFigures, Store, Top, WORKERS_MAX, Workers, put_change,
 };
 pub use structured::{Invalid, Value, parse_dictionary, parse_list};
 pub use tags::{TAG_BYTES_MAX, TAGS_MAX, TagField, TooManyTags, groups, read_tags};

@@ -34,7 +34,9 @@ pub use fills::{Begun, Fill, FillName, MARKS_MAX, WORKERS_MAX, Workers};
 pub use missed::Missed;
 pub use object::{INLINE_MAX, Object};
 pub use report::{By, Report, Served, SnapshotFigures, Top};
-pub use snapshot::{Changed, Flaw, Moment, PREFACE_BYTES, Preface, Records, Restored, Restoring, put_change};
+pub use snapshot::{
+    Changed, Flaw, Moment, PREFACE_BYTES, Preface, Records, Restored, Restoring, SNAPSHOT_MAGIC, put_change,
+};
 
 use crate::bans::{SourceMark, Verdict};
 use crate::key::url_of;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use weir_http::{FieldName, Fields, Limits as HeadLimits, ReplyContext, is_token, parse_reply};
 
-pub use format::{Flaw, PREFACE_BYTES, Preface, put_change};
+pub use format::{Flaw, MAGIC as SNAPSHOT_MAGIC, PREFACE_BYTES, Preface, put_change};
 
 use super::changes::Change;
 use super::collector::Collector;
@@ -271,12 +271,12 @@ impl Store {
             // Only what may be among them is kept while others are looked at.
             all.sort_unstable_by(|one, other| (Reverse(one.0), &one.2).cmp(&(Reverse(other.0), &other.2)));
             let mut sum: u64 = 0;
-            let fit = all.iter().take_while(|(_, bytes, _)| {
-                sum = sum.saturating_add(*bytes);
-                sum <= bytes_max
+            // What does not fit makes way for what is asked for less and does.
+            all.retain(|(_, bytes, _)| {
+                let fits = sum.saturating_add(*bytes) <= bytes_max;
+                sum += if fits { *bytes } else { 0 };
+                fits
             });
-            let fit = fit.count();
-            all.truncate(fit);
         }
         all.into_iter().map(|(.., key)| key).collect()
     }

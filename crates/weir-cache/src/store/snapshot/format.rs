@@ -30,7 +30,8 @@ pub(super) const KEY_BYTES_MAX: usize = 256 << 10;
 const CHANGE_BYTES_MAX: usize = 256 << 10;
 const TAGS_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2);
 
-const MAGIC: &[u8; 8] = b"weirsnap";
+/// What each snapshot begins with, whatever its version.
+pub const MAGIC: &[u8; 8] = b"weirsnap";
 /// Other versions are other formats.
 const VERSION: u32 = 1;
 

@@ -45,6 +45,16 @@ fn all(store: &Store) -> All {
 }
 
 #[test]
+fn a_large_one_does_not_keep_out_the_others() {
+    let store = named(&["small"]);
+    put(&store, draft(&key("large")), &[b'x'; 20_000]).expect("room");
+    assert!(found(&store, "large").is_some(), "it is the hottest");
+    let small = key("small").to_vec();
+    assert_eq!(store.hottest(10_000), [small]);
+    assert_eq!(store.hottest(u64::MAX).len(), 2);
+}
+
+#[test]
 fn ages_go_on_while_weir_is_away() {
     let bytes = snapshot_of(&named(&["a"]), WRITTEN, &[]);
     for (away_s, expected) in
