@@ -14,11 +14,12 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use weir_cache::{Changed, Moment, PREFACE_BYTES, Preface, Records, Restored, SnapshotFigures, Store};
 use weir_proxy::plan::{Plan, SnapshotPlan};
 use weir_worker::wall_offset_us;
@@ -32,12 +33,16 @@ use tail::Tail;
 
 /// How often the plan is looked at, and what was put behind a snapshot is had on the disk.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often is looked for signals while the last snapshot is written.
+/// How often is looked for signals while the last snapshot is written, and for what becomes invalid while any is.
 const HURRY_EVERY: Duration = Duration::from_millis(50);
 /// How long somebody who wants another program to take over waits for the snapshot; then that one has an older one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Answers between two looks at what has become invalid.
+/// Answers that are read between two looks at what has become invalid.
 const LOOK_AFTER: usize = 64;
+/// Bytes of a snapshot that are had on the disk at a time.
+const SYNC_BYTES: u64 = 8 << 20;
+/// When another snapshot is written instead of one that had to be removed.
+const ANEW_AFTER: Duration = Duration::from_secs(60);
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The snapshot, for all who have to do with it.
@@ -219,6 +224,7 @@ impl Snapshots {
             let is_due = {
                 let mut book = self.lock();
                 book.flush();
+                book.sync_in_time();
                 book.is_due(Instant::now())
             };
             if is_due && !self.hurries() {
@@ -233,9 +239,8 @@ impl Snapshots {
                 return;
             }
             drop(book);
-            if rung.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                self.lock().sync();
-            }
+            // Rung or not: what became invalid may have to be had on the disk.
+            let _ = rung.recv_timeout(LOOK_EVERY);
         }
     }
 
@@ -263,14 +268,25 @@ impl Snapshots {
         let stored = store.report().stored;
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, file::create(&plan.path)?);
         out.write_all(&[0; PREFACE_BYTES])?;
-        let (mut answers, mut bytes) = (0, PREFACE_BYTES as u64);
-        for (at, key) in store.hottest(plan.bytes_max).iter().enumerate() {
+        let (mut answers, mut bytes, mut synced) = (0, PREFACE_BYTES as u64, 0);
+        let mut looked = Instant::now();
+        for key in &store.hottest(plan.bytes_max) {
             let (more, more_bytes) = store.put_records(key, began, plan.bytes_max.saturating_sub(bytes), &mut out)?;
             (answers, bytes) = (answers + more, bytes + more_bytes);
-            if at.is_multiple_of(LOOK_AFTER) {
-                self.lock().flush();
+            if bytes - synced >= SYNC_BYTES {
+                // So that the last one does not take long.
+                out.get_ref().sync_data()?;
+                synced = bytes;
             }
-            if self.hurries() {
+            let mut is_others = false;
+            if looked.elapsed() >= HURRY_EVERY {
+                looked = Instant::now();
+                let mut book = self.lock();
+                book.flush();
+                book.sync_in_time();
+                is_others = book.turn != Turn::Now;
+            }
+            if is_others || self.hurries() {
                 file::give_up(&plan.path);
                 return Ok(false);
             }
@@ -281,6 +297,7 @@ impl Snapshots {
         let mut book = self.lock();
         book.flush();
         if book.turn != Turn::Now {
+            file::give_up(&plan.path);
             return Ok(false);
         }
         let Some(changes) = book.next.take() else {
@@ -290,7 +307,12 @@ impl Snapshots {
         file.write_all_at(&preface.encode(), 0)?;
         let last = changes.behind(file)?;
         file::take_its_place(&plan.path)?;
+        // Whatever becomes of the directory, this is the file by that name now.
         (book.last, book.stored) = (Some(last), stored);
+        if let Err(error) = file::sync_directory(&plan.path) {
+            book.drop_last(&error);
+            return Ok(false);
+        }
         let figures = &mut book.figures;
         (figures.written_s, figures.answers, figures.bytes) = (began.wall_us / 1_000_000, answers, bytes);
         Ok(true)
@@ -317,7 +339,8 @@ impl Snapshots {
             Err(Refused::Unusable(why)) => {
                 // What becomes invalid is not said there, so that it is not to be read later either.
                 book.write_at = Some(Instant::now());
-                book.told(&wish, Some(format!("the snapshot {path} is not used: {why}")));
+                let left = file::remove_last(&wish.plan.path).err().map(|error| format!("; {error}"));
+                book.told(&wish, Some(format!("the snapshot {path} is not used: {why}{}", left.unwrap_or_default())));
                 return;
             }
         };
@@ -387,7 +410,8 @@ impl Keeper {
         snapshots.ring();
         let mut patience = Duration::from_millis(1);
         while !thread.is_finished() {
-            if signals.recv_timeout(patience).is_ok() {
+            // Others mean logs and configurations.
+            if matches!(signals.recv_timeout(patience), Ok(SIGINT | SIGTERM | SIGQUIT)) {
                 snapshots.hurry();
             }
             patience = (patience * 2).min(HURRY_EVERY);
@@ -409,7 +433,7 @@ impl Book {
             // What becomes invalid from now on would not hold for it.
             self.last = None;
             if self.turn == Turn::Now
-                && let Err(error) = file::remove(&before.plan.path)
+                && let Err(error) = file::remove_last(&before.plan.path)
             {
                 warn(format_args!("{} is to be removed: {error}", before.plan.path.display()));
             }
@@ -431,6 +455,13 @@ impl Book {
             wish.store.tell_snapshot(Some(self.figures.clone()));
             // At the start there may be one to be read.
             self.write_at = self.is_read.then(Instant::now);
+            // What was purged while nobody kept it does not hold for it.
+            if self.is_read
+                && self.turn == Turn::Now
+                && let Err(error) = file::remove_last(&wish.plan.path)
+            {
+                warn(format_args!("{}: {error}", wish.plan.path.display()));
+            }
         }
     }
 
@@ -470,6 +501,13 @@ impl Book {
         self.drop_last(&error);
     }
 
+    /// Has on the disk what has waited for that long enough.
+    fn sync_in_time(&mut self) {
+        if self.last.as_ref().is_some_and(|last| last.is_unsynced_for(LOOK_EVERY)) {
+            self.sync();
+        }
+    }
+
     /// Has it on the disk.
     fn sync(&mut self) {
         if let Some(Err(error)) = self.last.as_mut().map(Tail::sync) {
@@ -480,9 +518,11 @@ impl Book {
     /// What became invalid does not hold for the last snapshot.
     fn drop_last(&mut self, error: &io::Error) {
         self.last = None;
+        let soon = Instant::now() + ANEW_AFTER;
+        self.write_at = self.write_at.map(|at| at.min(soon));
         let Some(wish) = self.wish.clone() else { return };
         let path = &wish.plan.path;
-        let removed = match file::remove(path) {
+        let removed = match file::remove_last(path) {
             Ok(()) => "it is removed".to_owned(),
             Err(error) => format!("remove it, or what was purged comes back at the next start: {error}"),
         };

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface};
+use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface, SNAPSHOT_MAGIC};
 
 /// Most bytes of changes behind the answers.
 pub(super) const CHANGES_BYTES_MAX: u64 = 4 << 20;
@@ -95,15 +95,54 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Opens the next one, empty. What a crash has left there, or somebody else has put there, is not written to.
 pub(super) fn create(path: &Path) -> io::Result<File> {
+    ours(path)?;
     let beside = beside(path);
     remove(&beside)?;
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)
 }
 
-/// Gives it the name of the last one, for good.
+/// Gives it the name of the last one; for good when the directory is on the disk.
 pub(super) fn take_its_place(path: &Path) -> io::Result<()> {
-    std::fs::rename(beside(path), path)?;
+    ours(path)?;
+    std::fs::rename(beside(path), path)
+}
+
+/// Has the names in the directory of a file on the disk.
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+/// Opens what is there, to be read or written, if it is a snapshot of ours or empty. None: nothing is there.
+fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut file = match options.read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let about = file.metadata()?;
+    let mut begin = [0; SNAPSHOT_MAGIC.len()];
+    let is_snapshot = about.len() == 0 || (file.read_exact(&mut begin).is_ok() && begin == *SNAPSHOT_MAGIC);
+    if about.is_file() && about.uid() == rustix::process::geteuid().as_raw() && is_snapshot {
+        return Ok(Some(file));
+    }
+    let why = "there is something else, no snapshot of this user, which is left alone: name another file, or remove it";
+    Err(io::Error::other(why))
+}
+
+/// An error if there is something that must neither be removed nor be written over.
+fn ours(path: &Path) -> io::Result<()> {
+    opened(path, &mut OpenOptions::new()).map(drop)
+}
+
+/// The last snapshot is to be none, also if the machine stops in the next moment. Only what is one is touched.
+pub(super) fn remove_last(path: &Path) -> io::Result<()> {
+    let Some(file) = opened(path, OpenOptions::new().write(true))? else { return Ok(()) };
+    if remove(path).and_then(|()| sync_directory(path)).is_ok() {
+        return Ok(());
+    }
+    // The name may be there again after a crash, but nothing in it.
+    file.set_len(0)?;
+    file.sync_data()
 }
 
 /// There is to be none.
@@ -127,8 +166,8 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     if !directory.is_dir() {
         return Err(format!("there is no directory {shown}"));
     }
-    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    rustix::fs::access(directory, access).map_err(|error| format!("this user can't write in {shown}: {error}"))
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(directory, access).map_err(|error| format!("this user can't read and write in {shown}: {error}"))
 }
 
 #[cfg(test)]
@@ -170,6 +209,15 @@ mod tests {
             assert!(why(&path).starts_with("it belongs to user 65534"), "{}", why(&path));
         }
         assert_eq!(check(&path), Ok(()));
+        let other = directory.join("weir.kdl");
+        std::fs::write(&other, "listen \":80\"").unwrap();
+        assert!(create(&other).unwrap_err().to_string().contains("left alone"));
+        assert!(take_its_place(&other).is_err() && remove_last(&other).is_err());
+        assert_eq!(std::fs::read(&other).unwrap(), b"listen \":80\"");
+        std::fs::write(&other, [&SNAPSHOT_MAGIC[..], b"of another version"].concat()).unwrap();
+        remove_last(&other).unwrap();
+        assert!(!other.exists());
+        remove_last(&other).unwrap();
         assert!(check(Path::new("/nowhere/cache")).unwrap_err().contains("no directory /nowhere"));
         std::fs::remove_dir_all(directory).unwrap();
     }

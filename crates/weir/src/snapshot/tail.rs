@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use weir_cache::{Noted, put_change};
 
@@ -16,13 +17,14 @@ pub(super) struct Tail<W> {
     bytes: u64,
     /// All of them, for a URL that is posted to a thousand times a second is one.
     said: BTreeSet<Vec<u8>>,
-    is_unsynced: bool,
+    /// Since when something is not on the disk.
+    unsynced_since: Option<Instant>,
 }
 
 impl<W: Write> Tail<W> {
     /// Behind so many bytes of changes that are there.
     pub(super) fn after(out: W, bytes: u64) -> Tail<W> {
-        Tail { out, bytes, said: BTreeSet::new(), is_unsynced: false }
+        Tail { out, bytes, said: BTreeSet::new(), unsynced_since: None }
     }
 
     /// Adds what was noted.
@@ -43,7 +45,9 @@ impl<W: Write> Tail<W> {
         if !fits || self.bytes > CHANGES_BYTES_MAX {
             return Err(io::Error::other("too much has become invalid since it was written"));
         }
-        self.is_unsynced |= !bytes.is_empty();
+        if !bytes.is_empty() {
+            self.unsynced_since.get_or_insert_with(Instant::now);
+        }
         self.out.write_all(&bytes)
     }
 }
@@ -51,7 +55,12 @@ impl<W: Write> Tail<W> {
 impl Tail<File> {
     /// Has it on the disk.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.is_unsynced) { self.out.sync_data() } else { Ok(()) }
+        if self.unsynced_since.take().is_some() { self.out.sync_data() } else { Ok(()) }
+    }
+
+    /// Something has not been on the disk for so long.
+    pub(super) fn is_unsynced_for(&self, time: Duration) -> bool {
+        self.unsynced_since.is_some_and(|since| since.elapsed() >= time)
     }
 }
 
@@ -60,7 +69,7 @@ impl Tail<Vec<u8>> {
     pub(super) fn behind(self, mut file: File) -> io::Result<Tail<File>> {
         file.write_all(&self.out)?;
         file.sync_data()?;
-        Ok(Tail { out: file, bytes: self.bytes, said: self.said, is_unsynced: false })
+        Ok(Tail { out: file, bytes: self.bytes, said: self.said, unsynced_since: None })
     }
 }
 

@@ -244,6 +244,8 @@ fn a_damaged_one_is_used_up_to_the_damage(io: Io) {
         says(&weir, "is not used: it is ");
         store(&weir, &["/a"]);
         weir.stop();
+        let is_ours = junk.starts_with(b"weirsnap");
+        assert_eq!(fs::read(world.path()).expect("a file") == junk, !is_ours, "what is no snapshot is left alone");
     }
     world.server.finish();
 }
