@@ -119,7 +119,7 @@ impl Flow {
         self.done = true;
     }
 
-    /// Moves bytes until a socket has to be waited for or `share` bytes were moved (one chunk more at most).
+    /// Moves bytes until a socket has to be waited for or `share` bytes were moved (one chunk more at most, and what is held when the source has ended).
     pub(super) fn advance(
         &mut self,
         source: &mut Side,
@@ -130,7 +130,8 @@ impl Flow {
     ) -> Halt {
         let target = self.moved.saturating_add(share);
         let halt = loop {
-            if self.moved >= target {
+            // After the end little is left to do, and last bytes may wait in the kernel for it (`MSG_MORE`).
+            if self.moved >= target && !self.over {
                 break Halt::Again;
             }
             match self.step(source, sink, tools, nonblocking) {

@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use super::flow::{Flow, Halt, Side, Tools};
+use super::pipe::Pipes;
 use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, RelayEnd, Relayed, Socket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -190,8 +192,8 @@ fn a_pipe_that_holds_little_is_not_used() {
     assert_eq!(stats.join().expect("bytes arrive").relay_spliced, 0);
 }
 
-/// Segments that a connection has received (TCP_INFO, tcp(7)).
-fn segments_in(stream: &TcpStream) -> u32 {
+/// What the kernel knows of a connection (TCP_INFO, tcp(7)).
+fn info(stream: &TcpStream) -> libc::tcp_info {
     // SAFETY: all zeroes is a value of this type.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -200,7 +202,17 @@ fn segments_in(stream: &TcpStream) -> u32 {
         libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len)
     };
     assert_eq!(result, 0);
-    info.tcpi_segs_in
+    info
+}
+
+/// Waits until the other end of a connection has its end (FIN-WAIT-2: it is acknowledged).
+fn end_has_arrived(stream: &TcpStream) {
+    const FIN_WAIT_2: u8 = 5;
+    let begin = Instant::now();
+    while info(stream).tcpi_state != FIN_WAIT_2 {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain");
+        std::thread::yield_now();
+    }
 }
 
 /// A short answer whose server closes at once reaches the client in one segment, with the end.
@@ -212,9 +224,10 @@ fn the_end_goes_with_the_last_bytes() {
     // Nothing is there yet: from now on its sockets are waited for.
     let mut completions = Vec::new();
     bench.driver.turn(Some(0), &mut completions).expect("a turn");
-    let before = segments_in(&bench.far[0]);
+    let before = info(&bench.far[0]).tcpi_segs_in;
     bench.far[1].write_all(&[7; 8192]).expect("room");
     bench.far[1].shutdown(std::net::Shutdown::Write).expect("a connection");
+    end_has_arrived(&bench.far[1]);
     let mut got = Vec::new();
     let mut reader = bench.far[0].try_clone().expect("a descriptor");
     std::thread::scope(|scope| {
@@ -227,6 +240,33 @@ fn the_end_goes_with_the_last_bytes() {
         }
         assert_eq!(reader.join().expect("no panic"), [7; 8192]);
     });
-    assert_eq!(segments_in(&bench.far[0]) - before, 1);
+    assert_eq!(info(&bench.far[0]).tcpi_segs_in - before, 1);
     assert!(completions.is_empty(), "the other direction goes on: {completions:?}");
+}
+
+/// Last bytes that wait for the end go out with it, however small the share of their direction is.
+#[test]
+fn a_share_does_not_part_last_bytes_from_the_end() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let [(mut far, near), (_reader, to)] = [(); 2].map(|()| {
+        let far = TcpStream::connect(address).expect("it listens");
+        (far, listener.accept().expect("it comes").0)
+    });
+    far.write_all(&[7; 100]).expect("room");
+    far.shutdown(std::net::Shutdown::Write).expect("a connection");
+    end_has_arrived(&far);
+    let [mut source, mut sink] = [&near, &to].map(|stream| Side {
+        fd: stream.as_raw_fd(),
+        readable: true,
+        stops_short: true,
+        writable: true,
+        receiving: false,
+        sending: false,
+    });
+    let pipes = Pipes::new(0, 0);
+    let mut tools = Tools { pipes, scratch: Vec::new(), pipe_bytes: 0, syscalls: 0, copied: 0, spliced: 0 };
+    let mut flow = Flow::new(false);
+    let halt = flow.advance(&mut source, &mut sink, &mut tools, &mut false, 1);
+    assert!(matches!(halt, Halt::Done) && flow.moved == 100, "{halt:?}");
 }
