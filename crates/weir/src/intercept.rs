@@ -91,7 +91,7 @@ enum Action {
 enum Connect {
     /// When the client was accepted: one whose server refuses is reset
     Accept,
-    /// While the client is accepted, from its first packet on: sooner by its round trip
+    /// While the client is accepted, from its first packet on: sooner by the shorter of both round trips
     Syn,
     /// Before the client is accepted: a refusal is one, and silence is silence
     First,
