@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{connect, sockopt};
 
@@ -119,13 +120,28 @@ impl AsFd for Attempt {
     }
 }
 
+/// A socket that can [begin](begin_connect) to connect to this server.
+///
+/// # Errors
+/// As socket(2), bind(2). EADDRINUSE: what `way` says is taken.
+pub fn unconnected(way: Outbound<'_>, to: SocketAddr) -> io::Result<OwnedFd> {
+    way.socket(to, true)
+}
+
 /// Begins a connect whose outcome is whoever's that takes the socket over ([`Driver::adopt`](crate::Driver::adopt)).
 ///
 /// # Errors
-/// As [`Attempt::begin`].
-pub fn begin_connect(way: Outbound<'_>, to: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = way.socket(to, true)?;
+/// As connect(2). EADDRNOTAVAIL: its address and port are taken for this server.
+pub fn begin_connect(socket: OwnedFd, to: SocketAddr) -> io::Result<OwnedFd> {
     start(&socket, to).map(|()| socket)
+}
+
+/// Whether a connection is over, or its connect has failed: an error waits, or the other side has ended its direction (poll(2): POLLERR, POLLHUP,
+/// POLLRDHUP). One that is under way is not. Nothing is waited for, and what waits in the socket stays there.
+pub fn is_over(socket: &impl AsFd) -> bool {
+    let mut one = [PollFd::new(socket, PollFlags::RDHUP)];
+    let over = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP;
+    poll(&mut one, Some(&Timespec::default())).is_ok() && one[0].revents().intersects(over)
 }
 
 fn start(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
@@ -152,11 +168,10 @@ fn read(data: &[u8]) -> Option<Report> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: who takes a connect and who refuses it is told, of both families; what is reported is read as it is laid out. How: loopback, examples.
+    //! Proves: who takes a connect and who refuses it is told, of both families, and whether a connection is over; what is reported is read as it is laid
+    //! out. How: loopback, examples.
 
     use std::net::TcpListener;
-
-    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
 
@@ -175,6 +190,23 @@ mod tests {
             drop(listener);
             assert!(matches!(outcome(to), Outcome::Refused), "{host}");
         }
+    }
+
+    #[test]
+    fn what_is_over_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let to = listener.local_addr().expect("bound");
+        let begin = || begin_connect(unconnected(Outbound::default(), to)?, to);
+        let socket = begin().expect("it begins");
+        let (server, _) = listener.accept().expect("it comes");
+        assert!(!is_over(&socket));
+        drop(server);
+        let ends = || poll(&mut [PollFd::new(&socket, PollFlags::RDHUP)], None).expect("it ends");
+        assert!(ends() == 1 && is_over(&socket));
+        drop(listener);
+        let refused = begin().expect("it begins");
+        poll(&mut [PollFd::new(&refused, PollFlags::OUT)], None).expect("it ends");
+        assert!(is_over(&refused));
     }
 
     #[test]

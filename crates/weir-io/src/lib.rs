@@ -46,7 +46,7 @@ mod wake;
 mod way;
 
 pub use announced::{Announced, Balancers, HEADER_US};
-pub use attempt::{Attempt, Outcome, Report, begin_connect};
+pub use attempt::{Attempt, Outcome, Report, begin_connect, is_over, unconnected};
 pub use board::Board;
 pub use buffer::RecvBuf;
 pub use courtesy::Courtesy;

@@ -45,7 +45,7 @@ pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use opening::{Inherited, Opened, Opening};
 pub use pinning::{Change, Pinning, Place};
 pub use ports::{Port, Sharing};
-pub use prepared::{Pair, Prepared};
+pub use prepared::{Begun, Pair, Prepared};
 pub use presence::Times;
 pub use scheduling::Scheduling;
 pub use shedder::Shedder;

@@ -2,7 +2,8 @@
 //! and `syn`, docs/semantics.md §24).
 //!
 //! Who makes them puts them here; a worker that is to connect a client to where it wanted to asks here first. A lock is held for a look into a table; where
-//! clients are accepted meanwhile for as long as it takes to begin a connect, so that a client is connected once.
+//! clients are accepted meanwhile for a connect(2) that doesn't wait, so that a client is connected once. (With a mark instead of the lock a worker that
+//! comes meanwhile would find its client's port taken.) There are many locks, so that hardly a worker waits for that of another client.
 //! Bound: the maker's, who counts what waits here among what it has; none waits for longer than it says.
 
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_io::Outbound;
+use weir_io::{Outbound, is_over};
 use weir_proxy::ending::Held;
 use weir_proxy::observe::counters::Counters;
 
@@ -47,30 +48,54 @@ impl Pair {
 }
 
 /// How many locks there are: whoever begins a connect has one of them meanwhile.
-const SHARDS: usize = 16;
+const SHARDS: usize = 256;
 /// How many clients are remembered that were accepted before their first packet was seen, by lock.
-const PASSED_MAX: usize = 256;
+const PASSED_MAX: usize = 32;
 /// For how long.
 const PASSED: Duration = Duration::from_secs(3);
+/// How old a connection is at least that is not joined any more when it is over. Before, its end is what the server says to this client: it refuses, or
+/// has said all that it had to say. A first packet comes again after that time (RFC 6298 section 2), so none that comes again finds one that is younger.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What waits for its client.
+#[derive(Debug)]
+struct Ready {
+    since: Instant,
+    until: Instant,
+    socket: OwnedFd,
+}
+
+/// What came of a first packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// A connection was begun.
+    Now,
+    /// There was nothing to do: one waits, or a worker has connected the client.
+    Before,
+    /// None could be begun.
+    Not,
+}
 
 /// Whose connections are by one of the locks.
 #[derive(Debug, Default)]
 struct Shard {
-    ready: HashMap<Pair, (Instant, OwnedFd)>,
+    ready: HashMap<Pair, Ready>,
     /// Whose client is connected by a worker, for nothing was here: until then nothing is begun for the first packet that is on its way here.
     passed: HashMap<Pair, Instant>,
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Prepared {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: Box<[Mutex<Shard>]>,
     /// Which lock is whose.
     hashes: RandomState,
     /// All that wait.
     waiting: AtomicUsize,
     /// Connections may be under way when they are put here, and clients come before them.
     is_early: bool,
+    /// First packets go to the listener alone: nothing is begun for them.
+    lets_through: AtomicBool,
     /// No client is accepted any more.
     is_over: AtomicBool,
     /// First packets that are held.
@@ -81,37 +106,71 @@ pub struct Prepared {
     changed_ports: AtomicU64,
 }
 
+impl Default for Prepared {
+    fn default() -> Prepared {
+        Prepared {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hashes: RandomState::default(),
+            waiting: AtomicUsize::default(),
+            is_early: false,
+            lets_through: AtomicBool::default(),
+            is_over: AtomicBool::default(),
+            holding: AtomicU64::default(),
+            ends: Default::default(),
+            changed_ports: AtomicU64::default(),
+        }
+    }
+}
+
 impl Prepared {
     /// For connections that are [begun](Prepared::begin) while clients are accepted.
     pub fn early() -> Prepared {
         Prepared { is_early: true, ..Prepared::default() }
     }
 
-    /// A connection is there, which is reset when nobody has wanted it until then.
-    pub fn put(&self, pair: Pair, socket: OwnedFd, until: Instant) {
-        let before = self.shard(&pair).ready.insert(pair, (until, socket));
-        if before.is_none() {
+    /// A connection is there since `since`, which is reset when nobody has wanted it until `until`.
+    pub fn put(&self, pair: Pair, socket: OwnedFd, (since, until): (Instant, Instant)) {
+        let mut shard = self.shard(&pair);
+        if shard.ready.insert(pair, Ready { since, until, socket }).is_none() {
             self.waiting.fetch_add(1, Relaxed);
         }
     }
 
-    /// Begins a connection, unless one waits between these, or a worker has connected them: a worker that comes at the same time finds it. It is reset when
-    /// nobody has wanted it until `until`. False: there is none.
+    /// Begins a connection, unless one waits between these that is not over, or a worker has connected them: a worker that comes at the same time finds it.
+    /// It is reset when nobody has wanted it until `until`. `make` makes a socket, without a lock; `connect` has it connect, and doesn't wait.
     pub fn begin(
         &self,
         pair: Pair,
         (now, until): (Instant, Instant),
-        connect: impl FnOnce() -> io::Result<OwnedFd>,
-    ) -> bool {
-        let mut shard = self.shard(&pair);
-        let has_passed = shard.passed.remove(&pair).is_some_and(|until| now < until);
-        if has_passed || shard.ready.contains_key(&pair) {
-            return !has_passed;
+        make: impl FnOnce() -> io::Result<OwnedFd>,
+        connect: impl FnOnce(OwnedFd) -> io::Result<OwnedFd>,
+    ) -> Begun {
+        if self.is_done(&mut self.shard(&pair), &pair, now) {
+            return Begun::Before;
         }
-        let Ok(socket) = connect() else { return false };
-        shard.ready.insert(pair, (until, socket));
+        let made = make();
+        let mut shard = self.shard(&pair);
+        // A worker may have come meanwhile.
+        if self.is_done(&mut shard, &pair, now) {
+            return Begun::Before;
+        }
+        let Ok(socket) = made.and_then(connect) else { return Begun::Not };
+        shard.ready.insert(pair, Ready { since: now, until, socket });
         self.waiting.fetch_add(1, Relaxed);
-        true
+        Begun::Now
+    }
+
+    /// Whether one waits between these, or a worker has connected them. One that is over waits no more, and leaves its port.
+    fn is_done(&self, shard: &mut Shard, pair: &Pair, now: Instant) -> bool {
+        if let Some(ready) = shard.ready.get(pair) {
+            if !is_over(&ready.socket) {
+                return true;
+            }
+            shard.ready.remove(pair);
+            self.waiting.fetch_sub(1, Relaxed);
+            self.count(Held::Abandoned);
+        }
+        shard.passed.remove(pair).is_some_and(|until| now < until)
     }
 
     /// Whether one waits between these.
@@ -119,16 +178,19 @@ impl Prepared {
         self.shard(pair).ready.contains_key(pair)
     }
 
-    /// The one between these, if it waits.
-    pub fn take(&self, pair: &Pair) -> Option<OwnedFd> {
+    /// The one between these, if it waits. One that was begun is left out if it was over some time ago.
+    pub fn take(&self, pair: &Pair, now: Instant) -> Option<OwnedFd> {
         let mut shard = self.shard(pair);
-        let ready = shard.ready.remove(pair).map(|(_, socket)| socket);
+        let ready = shard.ready.remove(pair);
         if ready.is_some() {
             self.waiting.fetch_sub(1, Relaxed);
-        } else if self.is_early && shard.passed.len() < PASSED_MAX {
-            shard.passed.insert(*pair, Instant::now() + PASSED);
+        } else if self.is_early && !self.lets_through.load(Relaxed) && shard.passed.len() < PASSED_MAX {
+            shard.passed.insert(*pair, now + PASSED);
         }
-        ready
+        drop(shard);
+        let is_current =
+            |ready: &Ready| !self.is_early || now.duration_since(ready.since) < FRESH || !is_over(&ready.socket);
+        ready.filter(is_current).map(|ready| ready.socket)
     }
 
     /// How many wait.
@@ -141,13 +203,18 @@ impl Prepared {
         let mut over = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            if shard.ready.values().any(|(until, _)| *until <= now) {
-                over.extend(shard.ready.extract_if(|_, (until, _)| *until <= now));
+            if shard.ready.values().any(|ready| ready.until <= now) {
+                over.extend(shard.ready.extract_if(|_, ready| ready.until <= now));
             }
             shard.passed.retain(|_, until| now < *until);
         }
         self.waiting.fetch_sub(over.len(), Relaxed);
         over.iter().for_each(|_| self.count(Held::Abandoned));
+    }
+
+    /// Whether first packets go to the listener alone from now on, so that none comes after its client.
+    pub fn set_lets_through(&self, on: bool) {
+        self.lets_through.store(on, Relaxed);
     }
 
     /// No worker accepts clients any more: whoever makes connections has to stop.
@@ -227,7 +294,7 @@ impl Dialing {
         let prepared = self.prepared.as_ref().filter(|_| way.transparent)?;
         // From any port is one that was tried from that of its client.
         let client = way.from.filter(|from| from.port() != 0)?;
-        let ready = prepared.take(&Pair::new(client, to));
+        let ready = prepared.take(&Pair::new(client, to), Instant::now());
         match ready {
             Some(_) if prepared.is_early => prepared.count(Held::Early),
             Some(_) => {}
@@ -239,8 +306,8 @@ impl Dialing {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a connection is found by both of its ends alone, once, and not after its time; what happened is counted once, by whoever comes first.
-    //! How: with any descriptors.
+    //! Proves: a connection is found by both of its ends alone, once, and not after its time, nor when it was over; what happened is counted once, by
+    //! whoever comes first. How: with any descriptors.
 
     use super::*;
 
@@ -258,7 +325,7 @@ mod tests {
         let dialing = Dialing { prepared: Some(Arc::clone(&prepared)), ..Dialing::default() };
         let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
         let way = |from| Outbound { from: Some(from), transparent: true, ..Outbound::default() };
-        prepared.put(Pair::new(client, server), any(), now + Duration::from_secs(10));
+        prepared.put(Pair::new(client, server), any(), (now, now + Duration::from_secs(10)));
         for (from, to) in [(at("198.18.1.2:4001"), server), (client, at("198.18.2.2:81")), (at("198.18.1.2:0"), server)]
         {
             assert!(dialing.ready(way(from), to).is_none(), "{from} {to}");
@@ -278,7 +345,7 @@ mod tests {
         let (prepared, now) = (Prepared::default(), Instant::now());
         let pair = |port| Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
         for port in 1..=10 {
-            prepared.put(pair(port), any(), now + Duration::from_secs(port.into()));
+            prepared.put(pair(port), any(), (now, now + Duration::from_secs(port.into())));
         }
         prepared.expire(now);
         assert_eq!(prepared.waiting(), 10);
@@ -298,38 +365,88 @@ mod tests {
         assert_eq!(counters.each_ref().map(|counters| counters.tcp_ports_changed.get()), [1, 0]);
         assert_eq!(counters.each_ref().map(|counters| counters.tcp_holding.get()), [7, 0]);
     }
+
+    /// A first packet has come; `begins`: it is the first that anybody knows of.
+    fn begin(prepared: &Prepared, pair: Pair, times: (Instant, Instant), begins: bool) -> Begun {
+        let make = || if begins { Ok(any()) } else { panic!("it is there, or was") };
+        prepared.begin(pair, times, make, Ok)
+    }
+
     #[test]
     fn a_client_is_connected_once() {
         let (prepared, now) = (Arc::new(Prepared::early()), Instant::now());
         let dialing = Dialing { prepared: Some(Arc::clone(&prepared)), ..Dialing::default() };
         let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
-        let (pair, until) = (Pair::new(client, server), now + Duration::from_secs(10));
+        let (pair, times) = (Pair::new(client, server), (now, now + Duration::from_secs(10)));
         let take = || dialing.ready(Outbound { from: Some(client), transparent: true, ..Outbound::default() }, server);
-        let never = || panic!("it is there, or was");
+        let begin = |begins| begin(&prepared, pair, times, begins);
         // The first packet is first.
-        assert!(prepared.begin(pair, (now, until), || Ok(any())) && prepared.begin(pair, (now, until), never));
+        assert_eq!([begin(true), begin(false)], [Begun::Now, Begun::Before]);
         assert!(take().is_some() && prepared.waiting() == 0);
         // It comes late, once; one that comes after it is another client's.
         assert!(take().is_none());
-        assert!(!prepared.begin(pair, (now, until), never));
-        assert!(!prepared.begin(pair, (now, until), || Err(io::ErrorKind::AddrNotAvailable.into())));
-        assert!(prepared.waiting() == 0 && prepared.begin(pair, (now, until), || Ok(any())));
+        assert_eq!(begin(false), Begun::Before);
+        let taken = || Err(io::ErrorKind::AddrNotAvailable.into());
+        assert_eq!(prepared.begin(pair, times, taken, Ok), Begun::Not);
+        assert_eq!(prepared.begin(pair, times, || Ok(any()), |_| taken()), Begun::Not);
+        assert!(prepared.waiting() == 0 && begin(true) == Begun::Now);
         assert!(take().is_some() && take().is_none());
         // It was lost.
         prepared.expire(Instant::now() + PASSED);
-        assert!(prepared.begin(pair, (now, until), || Ok(any())) && prepared.waiting() == 1);
-        prepared.expire(until);
+        assert!(begin(true) == Begun::Now && prepared.waiting() == 1);
+        prepared.expire(times.1);
+        // A worker comes while a socket is made.
+        let made = || Ok(any()).inspect(|_| assert!(take().is_none()));
+        assert_eq!(prepared.begin(pair, times, made, |_| panic!("a worker has it")), Begun::Before);
         let counters = Counters::default();
         prepared.tell(&counters, 1);
         let told = ["early", "let-through", "abandoned", "connected"].map(|word| counters.tcp_held.get(word));
-        assert_eq!((told, prepared.waiting()), ([2, 2, 1, 0], 0));
+        assert_eq!((told, prepared.waiting()), ([2, 3, 1, 0], 0));
+    }
+
+    /// A connection that is over.
+    fn over() -> OwnedFd {
+        std::os::unix::net::UnixStream::pair().expect("two sockets").0.into()
+    }
+
+    #[test]
+    fn what_is_over_is_begun_anew() {
+        let (prepared, now) = (Prepared::early(), Instant::now());
+        let pair = Pair::new(at("198.18.1.2:4000"), at("198.18.2.2:80"));
+        let times = (now, now + Duration::from_secs(10));
+        let begin_over = || prepared.begin(pair, times, || Ok(over()), Ok);
+        assert_eq!([begin_over(), begin_over(), begin(&prepared, pair, times, true)], [Begun::Now; 3]);
+        assert_eq!((begin(&prepared, pair, times, false), prepared.waiting()), (Begun::Before, 1));
+        assert!(prepared.take(&pair, now + FRESH).is_some(), "it is not over");
+        // An end that is new is the server's answer, an old one is not.
+        assert_eq!(begin_over(), Begun::Now);
+        assert!(prepared.take(&pair, now + FRESH - Duration::from_millis(1)).is_some());
+        assert_eq!(begin_over(), Begun::Now);
+        assert!(prepared.take(&pair, now + FRESH).is_none() && prepared.waiting() == 0);
+        // Where a client hears what its server says, whatever that is.
+        let first = Prepared::default();
+        first.put(pair, over(), times);
+        assert!(first.take(&pair, now + FRESH).is_some());
+    }
+
+    #[test]
+    fn who_is_let_through_is_not_remembered() {
+        let (prepared, now) = (Prepared::early(), Instant::now());
+        let pair = Pair::new(at("198.18.1.2:4000"), at("198.18.2.2:80"));
+        for (lets_through, begun) in [(true, Begun::Now), (false, Begun::Before)] {
+            prepared.set_lets_through(lets_through);
+            assert!(prepared.take(&pair, now).is_none());
+            assert_eq!(begin(&prepared, pair, (now, now + PASSED), lets_through), begun);
+            prepared.expire(now + PASSED);
+        }
     }
 
     #[test]
     fn there_is_an_end_to_what_is_remembered() {
         let prepared = Prepared::early();
         for port in 0..=u16::MAX {
-            prepared.take(&Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80")));
+            let pair = Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
+            prepared.take(&pair, Instant::now());
         }
         let most = prepared.shards.iter().map(|shard| lock(shard).passed.len()).max();
         assert_eq!(most, Some(PASSED_MAX));

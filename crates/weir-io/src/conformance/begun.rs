@@ -9,12 +9,13 @@ use std::time::Duration;
 use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{Class, Driver as _, Outbound, Receive, begin_connect};
+use crate::{Class, Driver as _, Outbound, Receive, begin_connect, unconnected};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn begin(to: SocketAddr) -> OwnedFd {
-    begin_connect(Outbound { resets: true, ..Outbound::default() }, to).expect("it begins")
+    let socket = unconnected(Outbound { resets: true, ..Outbound::default() }, to).expect("a socket");
+    begin_connect(socket, to).expect("it begins")
 }
 
 /// A listener with room for one, whose queue is full: whoever comes next is not answered until there is room.

@@ -69,9 +69,15 @@ impl Means {
 
     /// Whether first packets go to the listener alone from now on.
     pub(super) fn let_through(&mut self, on: bool) {
-        if on != self.lets_through && self.device.hold.let_through(on).is_ok() {
+        if on == self.lets_through {
+            return;
+        }
+        // As long as it is not so for sure, packets may come after their clients.
+        self.prepared.set_lets_through(false);
+        if self.device.hold.let_through(on).is_ok() {
             self.lets_through = on;
         }
+        self.prepared.set_lets_through(self.lets_through);
     }
 }
 
@@ -134,8 +140,13 @@ impl Ahead {
         let of_workers = Arc::clone(&prepared);
         let ask = move || {
             if let Err(error) = weir_io::forgo_network().and_then(|()| run(&stop)) {
-                warn(format_args!("clients are told \"connected\" before their servers are asked: {error}"));
+                let instead = match connect {
+                    Connect::Syn => "servers are asked when their clients are accepted, and no sooner",
+                    _ => "clients are told \"connected\" before their servers are asked",
+                };
+                warn(format_args!("{instead}: {error}"));
             }
+            prepared.set_lets_through(true);
             // All that wait for something wait no more.
             prepared.expire(Instant::now() + CLIENT_PATIENCE);
             prepared.set_holding(0);

@@ -6,7 +6,7 @@
 //! that worker, which has other ports where the client's is taken.
 //!
 //! Bounds: [`Limits`]; [`CLIENT_PATIENCE`] for a client that is not accepted: what was begun for it is reset then. A packet that comes again finds what is
-//! there.
+//! there, unless that is over.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use weir_io::begin_connect;
+use weir_io::{begin_connect, unconnected};
+use weir_worker::{Begun, Pair};
 
 use super::ahead::{CLIENT_PATIENCE, Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
 use super::first::First;
@@ -64,17 +65,19 @@ impl Early {
             if !self.may_begin(now) {
                 // Until times are looked at again nobody is asked, and nothing is copied.
                 self.means.let_through(true);
-            } else if self.begin(pair, now) {
+            } else if self.begin(pair, now) != Begun::Before {
+                // One that fails at once costs as much here.
                 self.limits.begun();
             }
         }
         Ok(())
     }
 
-    /// True: its server is asked.
-    fn begin(&self, pair: weir_worker::Pair, now: Instant) -> bool {
-        let connect = || begin_connect(self.means.way(pair.client()), pair.server());
-        self.means.prepared.begin(pair, (now, now + CLIENT_PATIENCE), connect)
+    /// Its server is asked, if nobody has asked it.
+    fn begin(&self, pair: Pair, now: Instant) -> Begun {
+        let make = || unconnected(self.means.way(pair.client()), pair.server());
+        let connect = |socket| begin_connect(socket, pair.server());
+        self.means.prepared.begin(pair, (now, now + CLIENT_PATIENCE), make, connect)
     }
 
     fn may_begin(&mut self, now: Instant) -> bool {

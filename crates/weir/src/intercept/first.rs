@@ -137,7 +137,7 @@ impl Holder {
         let first = First::read(&packet);
         let (what, answer) = match attempt.outcome() {
             Outcome::Connected(socket) => {
-                self.means.prepared.put(pair, socket, now + CLIENT_PATIENCE);
+                self.means.prepared.put(pair, socket, (now, now + CLIENT_PATIENCE));
                 (Held::Connected, Some(packet))
             }
             Outcome::Refused => (Held::Refused, first.map(|first| first.reset())),
