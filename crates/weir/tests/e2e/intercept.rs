@@ -123,10 +123,7 @@ fn connections_are_taken(io: Io) {
     in_network("connections_are_taken", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        // Neighbours of IPv6 find each other when interfaces have addresses of their own, and then only.
-        for (from, to) in CLIENT.into_iter().zip(SERVER) {
-            between.ask(from, 3999, to, 8080).expect("nobody is between");
-        }
+        between.meet();
         let weir = Intercept::start(io, &["--client-congestion", "reno"]);
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
@@ -353,9 +350,7 @@ fn each_side_is_as_asked(io: Io) {
     in_network("each_side_is_as_asked", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        for (from, to) in CLIENT.into_iter().zip(SERVER) {
-            between.ask(from, 3999, to, 8080).expect("nobody is between");
-        }
+        between.meet();
         let clients = ["--client-congestion", "reno", "--client-initcwnd", "40", "--client-max-rate", "20Mbit/s"];
         let servers = ["--server-congestion", "reno", "--server-initcwnd", "20", "--server-mss", "1000"];
         let weir = Intercept::start(io, &[&clients[..], &servers].concat());

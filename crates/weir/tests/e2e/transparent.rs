@@ -52,6 +52,14 @@ impl Between {
         between
     }
 
+    /// Waits until clients reach the servers, which answer at 8080 already: neighbours of IPv6 find each other when interfaces have addresses of their own,
+    /// and then only.
+    pub(crate) fn meet(&self) {
+        for (from, to) in CLIENT.into_iter().zip(SERVER) {
+            eventually("clients reach their servers", || self.ask(from, 3999, to, 8080).is_ok());
+        }
+    }
+
     /// A server that says from where a client has come, then what it says.
     pub(crate) fn serve(&self, host: &str, port: u16) {
         let at = SocketAddr::new(host.parse().expect("an address"), port);
