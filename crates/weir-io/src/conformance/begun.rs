@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 
 use super::{Bench, Subject, pattern, suite};
@@ -26,6 +27,10 @@ fn full() -> (TcpListener, SocketAddr, OwnedFd) {
     let listener = TcpListener::from(socket);
     let to = listener.local_addr().expect("bound");
     let first = begin(to);
+    // Before it is in the queue there is room for another one.
+    let mut one = [PollFd::new(&listener, PollFlags::IN)];
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    assert_eq!(poll(&mut one, Some(&patience)).ok(), Some(1), "the first one is in the queue");
     (listener, to, first)
 }
 

@@ -28,7 +28,7 @@ on_both_drivers!(
     sigterm_answers_those_who_had_connected,
     it_needs_nobody_who_reads_what_it_says,
     e19_a_killer_request_is_refused_and_its_neighbours_are_answered,
-    a_revived_server_has_requests_within_a_second,
+    a_revived_server_has_requests,
     e18_a_server_that_cannot_pipeline_is_found,
 );
 
@@ -318,7 +318,7 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
 }
 
 /// Down for long enough that the back-off of its connections is many seconds.
-fn a_revived_server_has_requests_within_a_second(io: Io) {
+fn a_revived_server_has_requests(io: Io) {
     let port = free_port();
     let server = Server::start(Honest);
     let text = format!(
@@ -327,17 +327,14 @@ fn a_revived_server_has_requests_within_a_second(io: Io) {
     );
     let weir = Weir::start(io, 2, &text);
     server.wait("the other one is up", |log| log.open == 4);
-    // The back-off tries at most 1, 11, 111, 361, 861 ms after the first time, then 1, 2, 4, 8 s after the last one, less a quarter.
+    // For long enough that tries have become rare. How soon it is found all the same, tests of the machine say, whose clock no other program keeps.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(8_200) {
         assert_eq!(status(&weir), 200);
     }
     let revived = Server::start_at(([127, 0, 0, 1], port).into(), Honest, Rules::default());
-    let back = Instant::now();
     eventually("it has requests", || status(&weir) == 200 && !revived.log().requests.is_empty());
     eventually("all its connections are made", || status(&weir) == 200 && revived.log().open == 4);
-    // By the back-off the next try would have been 3.7 s later at the earliest; this leaves room for a busy machine.
-    assert!(back.elapsed() < Duration::from_secs(3), "{:?}", back.elapsed());
     weir.stop();
     server.finish();
     revived.finish();
