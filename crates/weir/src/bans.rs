@@ -25,6 +25,7 @@ use weir_proxy::plan::{BanPlan, Plan};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
 use weir_worker::{Command, Handle, Running, wall_offset_us};
 
+use crate::lasting::Turn;
 use crate::reload::Desk;
 use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
@@ -71,18 +72,6 @@ struct Shared {
 /// The thread. It ends when all workers have.
 #[derive(Debug)]
 pub(crate) struct Keeper(JoinHandle<()>);
-
-/// Which process keeps the list, and its file and table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Turn {
-    /// The one before, still.
-    Before,
-    /// This one.
-    #[default]
-    Now,
-    /// The next one, by now.
-    After,
-}
 
 /// What is said of a client whose requests say for whom they are: anybody may write that, so it changes nothing.
 const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is a load balancer of yours, it belongs in `trusted-proxies`";

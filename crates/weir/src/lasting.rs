@@ -21,6 +21,18 @@ pub(crate) struct Lasting {
     pub(crate) snapshots: Snapshots,
 }
 
+/// Which process has the files, and whatever goes with them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The one before, still.
+    Before,
+    /// This one.
+    #[default]
+    Now,
+    /// The next one, by now.
+    After,
+}
+
 /// The threads.
 #[derive(Debug)]
 pub(crate) struct Keepers(bans::Keeper, snapshot::Keeper);

@@ -25,6 +25,7 @@ use weir_proxy::plan::{Plan, SnapshotPlan};
 use weir_worker::wall_offset_us;
 
 use crate::bans::wall_us;
+use crate::lasting::Turn;
 use crate::reload::Desk;
 use crate::terminal::{tell, warn};
 use file::Refused;
@@ -69,18 +70,6 @@ impl Default for Shared {
 /// The thread.
 #[derive(Debug)]
 pub(crate) struct Keeper(Snapshots, JoinHandle<()>);
-
-/// Which process has the file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Turn {
-    /// The one before, still.
-    Before,
-    /// This one.
-    #[default]
-    Now,
-    /// The next one, by now.
-    After,
-}
 
 /// What is to be kept, and where.
 #[derive(Debug, Clone)]

@@ -36,8 +36,8 @@ use crate::usage::{is_error, is_fresh, staleness_us};
 use crate::validators::Validators;
 use crate::vary::Selector;
 use format::{
-    FORBIDS_STALE, HAS_VALIDATOR, HEAD_BYTES, Head, IMMUTABLE, KEY_BYTES_MAX, NO_CACHE, Summed, decode_tags,
-    encode_tags, read_changes, source_number, source_of,
+    FORBIDS_STALE, HEAD_BYTES, Head, IMMUTABLE, KEY_BYTES_MAX, NO_CACHE, Summed, decode_tags, encode_tags,
+    read_changes, source_number, source_of,
 };
 
 const SECOND_US: u64 = 1_000_000;
@@ -382,12 +382,7 @@ fn head_of(
         return None;
     }
     let length = |text: &[u8]| u32::try_from(text.len()).ok();
-    let flags = [
-        (terms.no_cache, NO_CACHE),
-        (terms.forbids_stale, FORBIDS_STALE),
-        (terms.immutable, IMMUTABLE),
-        (terms.has_validator, HAS_VALIDATOR),
-    ];
+    let flags = [(terms.no_cache, NO_CACHE), (terms.forbids_stale, FORBIDS_STALE), (terms.immutable, IMMUTABLE)];
     Some(Head {
         texts: [length(key)?, length(selector.text())?, length(object.lines())?, length(tags)?],
         body_bytes: object.body_bytes(),

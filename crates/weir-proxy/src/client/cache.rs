@@ -94,7 +94,7 @@ pub(super) struct Waits {
 pub(super) struct Sends {
     body: Body,
     /// Where its next byte was found last, if it is complete.
-    place: Place,
+    place: PiecePlace,
     /// Position of the next byte.
     at: u64,
     /// Position behind the last byte; None: where it ends is not known yet.
@@ -103,7 +103,7 @@ pub(super) struct Sends {
 
 /// A piece of a stored body.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct PiecePlace {
     /// By number.
     piece: usize,
     /// Position of its first byte in the body.

@@ -215,13 +215,9 @@ pub(crate) fn missed(store: &Store, most: usize) -> Vec<MissedKey> {
 
 /// The keys that have most.
 pub(crate) fn top(store: &Store, by: By, most: usize) -> Vec<CachedKey> {
-    let row = |top: Top| CachedKey {
-        url: parts_of(&top.key).0,
-        upstream: parts_of(&top.key).1,
-        status: top.status,
-        answers: top.variants as u64,
-        hits: top.hits,
-        bytes: top.bytes,
+    let row = |Top { key, variants, hits, bytes, status }: Top| {
+        let (url, upstream) = parts_of(&key);
+        CachedKey { url, upstream, status, answers: variants as u64, hits, bytes }
     };
     store.top(by, most).into_iter().map(row).collect()
 }

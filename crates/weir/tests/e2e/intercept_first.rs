@@ -195,27 +195,35 @@ fn a_packet_that_comes_again_changes_nothing(io: Io) {
     });
 }
 
+/// Many clients of both families at a time, each with a server that is told from where he has come. How many.
+pub(crate) fn ask_many(between: &Between) -> u64 {
+    const THREADS: usize = 16;
+    const EACH: u64 = 20;
+    let together = &Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                together.wait();
+                let at = thread % 2;
+                let open = (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
+                let open: Vec<(TcpStream, String)> = open.collect();
+                open.into_iter().for_each(|(mut stream, told)| {
+                    // Each by itself.
+                    let own = stream.local_addr().expect("bound");
+                    assert!(told.starts_with(&format!("{own} to ")), "{told}");
+                    echoes(&mut stream);
+                });
+            });
+        }
+    });
+    THREADS as u64 * EACH
+}
+
 fn many_at_once(io: Io) {
     in_network("many_at_once", io, || {
-        const THREADS: usize = 16;
-        const EACH: u64 = 20;
         let between = between();
         let weir = Intercept::start(io, &FIRST);
-        let together = Barrier::new(THREADS);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (between, together) = (&between, &together);
-                scope.spawn(move || {
-                    together.wait();
-                    let at = thread % 2;
-                    let open =
-                        (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
-                    let open: Vec<(TcpStream, String)> = open.collect();
-                    open.into_iter().for_each(|(mut stream, _)| echoes(&mut stream));
-                });
-            }
-        });
-        let all = THREADS as u64 * EACH;
+        let all = ask_many(&between);
         assert_eq!((weir.held("connected"), weir.total("tcp_connections")), (all, all));
         assert_eq!((weir.held("let-through"), weir.total("tcp_holding")), (0, 0));
         weir.end("-TERM");

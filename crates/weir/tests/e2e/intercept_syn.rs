@@ -6,14 +6,13 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::Barrier;
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 use weir_io::Namespace;
 
 use crate::intercept::{Intercept, echoes, surroundings, takes_programs};
-use crate::intercept_first::{DROPPED, begin, between, has_ended, make_networks, sent_again};
+use crate::intercept_first::{DROPPED, ask_many, begin, between, has_ended, make_networks, sent_again};
 use crate::kit::{DEADLINE, Io, eventually, in_own_network_as_root, ip, on_both_drivers};
 use crate::transparent::{Between, CLIENT, SERVER};
 
@@ -154,30 +153,9 @@ fn a_client_that_is_late_is_joined(io: Io) {
 
 fn many_at_once(io: Io) {
     in_network("many_at_once", io, || {
-        const THREADS: usize = 16;
-        const EACH: u64 = 20;
         let between = between();
         let weir = Intercept::start(io, &SYN);
-        let together = Barrier::new(THREADS);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (between, together) = (&between, &together);
-                scope.spawn(move || {
-                    together.wait();
-                    let at = thread % 2;
-                    let open =
-                        (0..EACH).map(|_| between.ask(CLIENT[at], 0, SERVER[at], 8080).expect("it gets through"));
-                    let open: Vec<(TcpStream, String)> = open.collect();
-                    open.into_iter().for_each(|(mut stream, told)| {
-                        // Each by itself.
-                        let own = stream.local_addr().expect("bound");
-                        assert!(told.starts_with(&format!("{own} to ")), "{told}");
-                        echoes(&mut stream);
-                    });
-                });
-            }
-        });
-        let all = THREADS as u64 * EACH;
+        let all = ask_many(&between);
         assert_eq!((weir.held("early") + weir.held("let-through"), weir.total("tcp_connections")), (all, all));
         assert_eq!((weir.total("tcp_holding"), weir.total("tcp_ports_changed")), (0, 0));
         weir.end("-TERM");

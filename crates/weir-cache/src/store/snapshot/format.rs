@@ -144,8 +144,7 @@ pub(super) struct Head {
 pub(super) const NO_CACHE: u8 = 1;
 pub(super) const FORBIDS_STALE: u8 = 2;
 pub(super) const IMMUTABLE: u8 = 4;
-pub(super) const HAS_VALIDATOR: u8 = 8;
-const FLAGS: u8 = NO_CACHE | FORBIDS_STALE | IMMUTABLE | HAS_VALIDATOR;
+const FLAGS: u8 = NO_CACHE | FORBIDS_STALE | IMMUTABLE;
 
 const SOURCES: [LifetimeSource; 7] = [
     LifetimeSource::None,

@@ -137,10 +137,10 @@ enum Looked {
     /// It goes to a server by itself.
     Passed { telling: Telling, change: Option<Change> },
     /// It has more to do with what is stored.
-    Judged { verdict: Verdict, rules: Arc<CacheRules> },
+    Judged { verdict: Verdict, key: Arc<[u8]>, rules: Arc<CacheRules> },
 }
 
-/// Looks at a request and at what is stored for it, whose key is left in an empty text.
+/// Looks at a request and at what is stored for it; `key` is memory for its key, and empty.
 fn look(
     answers: &Answers,
     slot: ExchangeKey,
@@ -173,7 +173,7 @@ fn look(
         Verdict::Use { object, is_stale, is_renewed: false } => {
             Looked::Used { object, is_stale, telling: telling(CacheStatus::hit()) }
         }
-        verdict => Looked::Judged { verdict, rules: Arc::clone(rules) },
+        verdict => Looked::Judged { verdict, key: key.as_slice().into(), rules: Arc::clone(rules) },
     }
 }
 
@@ -194,26 +194,26 @@ fn look_up(
     let mut key = std::mem::take(&mut answers.conns.caches.key);
     let looked =
         look(answers, slot, upstream, came, seen.as_ref().map(Option::as_deref).map_err(|why| *why), &mut key, cx);
-    let (verdict, rules) = match looked {
-        Looked::Judged { verdict, rules } => (verdict, rules),
+    if key.capacity() <= KEY_BYTES_KEPT {
+        key.clear();
+        answers.conns.caches.key = key;
+    }
+    let (verdict, key, rules) = match looked {
+        Looked::Judged { verdict, key, rules } => (verdict, key, rules),
         Looked::Used { object, is_stale, telling } => {
             let seen = seen.ok().flatten();
             let request = seen.as_deref().map_or(Request { input: bytes, head, fields }, Seen::request);
             use_stored(answers, slot, &object, is_stale, request, &telling, cx);
-            put_back(&mut answers.conns.caches.key, key);
             return true;
         }
-        Looked::Passed { telling, change } => {
-            put_back(&mut answers.conns.caches.key, key);
-            return pass(answers, slot, telling, change, Served::Bypass, cx);
-        }
+        Looked::Passed { telling, change } => return pass(answers, slot, telling, change, Served::Bypass, cx),
     };
     let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
     let asked = Arc::new(Asked { kept, seen: seen.ok().flatten() });
     let waits = Waits {
         by: None,
         parked: None,
-        key: key.as_slice().into(),
+        key,
         asked,
         rules,
         why: Forward::UriMiss,
@@ -221,17 +221,8 @@ fn look_up(
         turns: 0,
         goes_alone: false,
     };
-    put_back(&mut answers.conns.caches.key, key);
     let Some(store) = cx.cache.clone() else { return false };
     do_as_judged(clients, slot, verdict, waits, &store, to, cx)
-}
-
-/// Gives back the memory of a key, unless it was a long one.
-fn put_back(memory: &mut Vec<u8>, mut key: Vec<u8>) {
-    if key.capacity() <= KEY_BYTES_KEPT {
-        key.clear();
-        *memory = key;
-    }
 }
 
 /// A request is answered by what is stored.

@@ -10,7 +10,7 @@ use weir_cache::{CacheStatus, Fate, FillName, Object, Selector, Served, Vary, fa
 use super::crowd::{self, Told};
 use super::fetch::{self, Stage};
 use super::seen::Asked;
-use super::serve::From;
+use super::serve::Content;
 use super::{Caching, Telling, Waits, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
@@ -94,8 +94,8 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
             let (lines, length) = (Arc::clone(&collected.lines), collected.length);
             count(answers, reader, &waits, Served::Miss, cx);
             let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
-            let from = From::Fetched(by);
-            serve::begin(answers, reader.index, (&lines, &terms), length, from, request, &telling, cx);
+            let content = Content::Fetched(by);
+            serve::begin(answers, reader.index, (&lines, &terms), length, content, request, &telling, cx);
         }
         (Fate::Shares, Stage::Proves(pending)) => {
             let object = Arc::clone(pending.object());
@@ -201,7 +201,7 @@ pub(super) fn give_stored(
     }
     let all = [object.lines(), own_lines].concat();
     let (terms, length) = (object.terms(), Some(object.body_bytes()));
-    serve::begin(answers, reader.index, (&all, &terms), length, From::Stored(object), request, &telling, cx);
+    serve::begin(answers, reader.index, (&all, &terms), length, Content::Stored(object), request, &telling, cx);
 }
 
 /// By what a request that a stored answer was found for selects it; None: by anything.

@@ -11,7 +11,7 @@ use weir_cache::{
 };
 use weir_http::{Method, ReplyBody, ReplyParts, Trailers, Version};
 
-use super::{Body, Caching, Place, Sends, Telling, fetch, status_text, wall_s};
+use super::{Body, Caching, PiecePlace, Sends, Telling, fetch, status_text, wall_s};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::client::answer::Answers;
@@ -60,7 +60,7 @@ fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>,
 
 /// Where the body of an answer is that begins.
 #[derive(Clone, Copy)]
-pub(super) enum From<'a> {
+pub(super) enum Content<'a> {
     /// It is being fetched.
     Fetched(ExchangeId),
     /// It is complete.
@@ -77,7 +77,7 @@ pub(super) fn serve(
     cx: &mut Context,
 ) {
     let (terms, length) = (object.terms(), Some(object.body_bytes()));
-    begin(answers, slot, (object.lines(), &terms), length, From::Stored(object), request, telling, cx);
+    begin(answers, slot, (object.lines(), &terms), length, Content::Stored(object), request, telling, cx);
 }
 
 /// The same for an answer of these lines whose body may be under way; `length` of it, if that is known.
@@ -86,7 +86,7 @@ pub(super) fn begin(
     slot: ExchangeKey,
     (lines, terms): (&[u8], &Terms),
     length: Option<u64>,
-    from: From<'_>,
+    content: Content<'_>,
     request: Request<'_>,
     telling: &Telling,
     cx: &mut Context,
@@ -130,7 +130,7 @@ pub(super) fn begin(
     if !has_body || end == Some(at) {
         return answers.answer_end(slot, Trailers::default(), cx);
     }
-    send_body(answers, slot, from, at, end, cx);
+    send_body(answers, slot, content, at, end, cx);
 }
 
 impl Sent {
@@ -155,11 +155,18 @@ impl Sent {
 }
 
 /// The body of an answer that has begun, from a position up to another: all of it if it is small, else as much as the client takes.
-fn send_body(answers: &mut Answers, slot: ExchangeKey, from: From<'_>, at: u64, end: Option<u64>, cx: &mut Context) {
-    if let (From::Stored(object), Some(end)) = (from, end)
+fn send_body(
+    answers: &mut Answers,
+    slot: ExchangeKey,
+    content: Content<'_>,
+    at: u64,
+    end: Option<u64>,
+    cx: &mut Context,
+) {
+    if let (Content::Stored(object), Some(end)) = (content, end)
         && end - at <= AT_ONCE_BYTES
     {
-        let (mut at, mut place) = (at, Place::default());
+        let (mut at, mut place) = (at, PiecePlace::default());
         while at < end {
             let Some(piece) = piece_of(object, &mut place, at, end) else { break };
             at += piece.len() as u64;
@@ -167,17 +174,17 @@ fn send_body(answers: &mut Answers, slot: ExchangeKey, from: From<'_>, at: u64, 
         }
         return answers.answer_end(slot, Trailers::default(), cx);
     }
-    let body = match from {
-        From::Fetched(id) => Body::Fetched(id),
-        From::Stored(object) => Body::Stored(Arc::clone(object)),
+    let body = match content {
+        Content::Fetched(id) => Body::Fetched(id),
+        Content::Stored(object) => Body::Stored(Arc::clone(object)),
     };
     answers.conns.exchange_mut(slot).caching =
-        Some(Caching::Sends(Box::new(Sends { body, place: Place::default(), at, end })));
+        Some(Caching::Sends(Box::new(Sends { body, place: PiecePlace::default(), at, end })));
     pump(answers, slot, cx);
 }
 
 /// What lies in one piece of a body from a position on, up to another; `place` is where it was found last, which only goes on.
-fn piece_of<'a>(object: &'a Object, place: &mut Place, at: u64, end: u64) -> Option<Piece<'a>> {
+fn piece_of<'a>(object: &'a Object, place: &mut PiecePlace, at: u64, end: u64) -> Option<Piece<'a>> {
     if let Some(small) = object.small_body() {
         return Some(Piece::Borrowed(small.get(at as usize..end as usize)?));
     }
@@ -187,7 +194,7 @@ fn piece_of<'a>(object: &'a Object, place: &mut Place, at: u64, end: u64) -> Opt
             let last = (end.min(behind) - place.begin) as usize;
             return Some(Piece::Kept(piece.slice((at - place.begin) as usize..last)));
         }
-        *place = Place { piece: place.piece + 1, begin: behind };
+        *place = PiecePlace { piece: place.piece + 1, begin: behind };
     }
     None
 }
