@@ -3,6 +3,7 @@
 //! accepted as usual; nothing is left of what was held. How: the real binary between two networks of the test, and the same without it. Needs root.
 //! docs/semantics.md §24.
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -124,6 +125,7 @@ fn the_network_says_what_it_would(io: Io) {
         for (family, name) in ["ipv4", "ipv6"].into_iter().flat_map(|family| SOON.map(|name| (family, name))) {
             std::fs::write(format!("/proc/sys/net/{family}/neigh/ps/{name}"), "1").expect("root may");
         }
+        let asked = Cell::new(0u64);
         let ask = || {
             let pairs = all.iter().flat_map(|hosts| CLIENT.into_iter().zip(*hosts));
             let said = pairs.map(|(from, to)| {
@@ -132,17 +134,24 @@ fn the_network_says_what_it_would(io: Io) {
                     run("ip", &["neigh", "del", to, "dev", "ps"]);
                     ip(&format!("neigh replace {to} lladdr 02:00:00:00:00:77 dev ps nud stale"));
                 }
-                let error = between.ask(from, 0, to, 8080).expect_err("nobody is there");
-                Errno::from_io_error(&error).unwrap_or_else(|| panic!("{to}: {error}"))
+                // The kernel says once in hundreds of times that a connect is over and not why, on a busy machine.
+                let mut why = (0..3).filter_map(|_| {
+                    let error = between.ask(from, 0, to, 8080).expect_err("nobody is there");
+                    asked.set(asked.get() + 1);
+                    Errno::from_io_error(&error)
+                });
+                why.next().unwrap_or_else(|| panic!("{to}: no reason"))
             });
             said.collect::<Vec<_>>()
         };
         let without = ask();
+        asked.set(0);
         assert!(without.contains(&Errno::HOSTUNREACH) && without.contains(&Errno::ACCESS), "{without:?}");
         let weir = Intercept::start(io, &FIRST);
         assert_eq!(ask(), without);
         let held = weir.totals()["tcp_held"].take();
-        assert_eq!((held["unreachable"].as_u64(), weir.total("tcp_connections")), (Some(6), 0), "{held} {without:?}");
+        let expected = (Some(asked.get()), 0);
+        assert_eq!((held["unreachable"].as_u64(), weir.total("tcp_connections")), expected, "{held} {without:?}");
         weir.end("-TERM");
     });
 }
