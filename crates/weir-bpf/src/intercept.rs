@@ -62,6 +62,11 @@ pub struct Taken {
 pub struct Intercept {
     settings: Array<MapData, Settings>,
     counts: PerCpuArray<MapData, u64>,
+    /// Goes before the others, also when the process is killed: the kernel closes descriptors then in the order of their numbers, the last first
+    /// (`task_work_run`, kernel/task_work.c). What is sent after that is received by this machine, which knows where it belongs.
+    leaves: Option<FdLink>,
+    /// While it is open no descriptor before theirs is free for that one.
+    _ports: Array<MapData, u64>,
     /// The programs stay in their places while they are open.
     _links: Vec<FdLink>,
 }
@@ -161,9 +166,11 @@ fn words_of([a, b, c, d, e, f]: [u8; 6]) -> [u32; 2] {
 }
 
 /// `struct settings` of the program, in its order.
-type Settings = [u32; 9];
+type Settings = [u32; 10];
 /// The word of it that says that new connections are left alone.
 const PASS_BY: usize = 6;
+/// The word of it that names the interface whose packets leave by that of servers.
+const BESIDE: usize = 9;
 
 impl fmt::Debug for Intercept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,26 +192,35 @@ impl Intercept {
     /// # Errors
     /// See [`BpfError`]. Then nothing is changed.
     pub fn open(
-        programs: Programs,
+        programs: &mut Programs,
         client: &Side,
         server: &Side,
         inside: Inside<'_>,
         ports: &[u16],
     ) -> Result<Intercept, BpfError> {
-        let Programs { mut object, holds } = programs;
+        let Programs { object, holds } = programs;
         let mut words = vec![0u64; 1 << 10];
         ports.iter().for_each(|port| words[usize::from(port / 64)] |= 1 << (port % 64));
-        let mut bits: Array<_, u64> = map(&mut object, "ports")?;
+        let mut bits: Array<_, u64> = map(object, "ports")?;
         for (at, word) in (0u32..).zip(words).filter(|(_, word)| *word != 0) {
             bits.set(at, word, 0).map_err(of_map)?;
         }
         let [hardware, rest] = words_of(inside.hardware);
-        let headers = [client.header_bytes, server.header_bytes];
-        let mut settings: Array<_, Settings> = map(&mut object, "settings")?;
-        let known =
-            [inside.namespace, inside.index, client.index, server.index, headers[0], headers[1], 0, hardware, rest];
+        let mut settings: Array<_, Settings> = map(object, "settings")?;
+        let known = [
+            inside.namespace,
+            inside.index,
+            client.index,
+            server.index,
+            client.header_bytes,
+            server.header_bytes,
+            0,
+            hardware,
+            rest,
+            0,
+        ];
         settings.set(0, known, 0).map_err(of_map)?;
-        let counts = map(&mut object, "counts")?;
+        let counts = map(object, "counts")?;
         // New connections last: they find all the others in their places.
         let reported = holds.then_some(("to_clients", &*client.name, TcAttachType::Egress));
         let places = [
@@ -214,9 +230,22 @@ impl Intercept {
             ("to_servers", &*server.name, TcAttachType::Egress),
         ];
         let places = reported.into_iter().chain(places);
-        let links = places.map(|(name, interface, kind)| attach(&mut object, name, interface, kind));
+        let links = places.map(|(name, interface, kind)| attach(object, name, interface, kind));
         let links = links.collect::<Result<_, _>>()?;
-        Ok(Intercept { settings, counts, _links: links })
+        Ok(Intercept { settings, counts, leaves: None, _ports: bits, _links: links })
+    }
+
+    /// What is sent by the interface of this name inside is not received at its other end, but leaves by the interface with this number, whose packets
+    /// are sent by that of servers (macvlan). For a thread in the namespace that connections are led to.
+    ///
+    /// # Errors
+    /// See [`BpfError`].
+    pub fn leave(&mut self, programs: &mut Programs, out: &str, beside: u32) -> Result<(), BpfError> {
+        let mut known = self.settings.get(&0, 0).map_err(of_map)?;
+        known[BESIDE] = beside;
+        self.settings.set(0, known, 0).map_err(of_map)?;
+        self.leaves = Some(attach(&mut programs.object, "leave", out, TcAttachType::Egress)?);
+        Ok(())
     }
 
     /// Whether new connections are left alone.
@@ -253,7 +282,7 @@ fn load() -> Result<Ebpf, BpfError> {
     loader.map_max_entries("begun", BEGUN_MAX);
     let mut object = loader.load(OBJECT).map_err(of_object)?;
     // Before any map is let go: they name them by their descriptors.
-    for name in ["from_outside", "to_servers", "from_inside", "to_clients", "hold", "release"] {
+    for name in ["from_outside", "to_servers", "from_inside", "to_clients", "leave", "hold", "release"] {
         program(&mut object, name)?.load().map_err(of_program)?;
     }
     Ok(object)

@@ -63,6 +63,8 @@ pub struct Link {
     pub hardware: Option<[u8; 6]>,
     /// The namespace of its peer, as this one calls it; None: that is this one, or it has none.
     pub namespace: Option<u32>,
+    /// It is one of macvlan or macvtap, which lie side by side on another interface and not on each other.
+    pub is_macvlan: bool,
 }
 
 impl Link {
@@ -178,6 +180,27 @@ impl Interfaces {
         })
     }
 
+    /// Makes an interface in the other namespace whose packets leave by one of this namespace (macvlan, ip-link(8)), as they are. What comes by that one
+    /// is not for it, unless it has its address. It goes with either.
+    ///
+    /// # Errors
+    /// EBUSY, EINVAL: what comes by that interface is somebody else's, such as a bridge's; EOPNOTSUPP: the kernel has no such interfaces.
+    pub fn make_macvlan(&mut self, name: &str, lower: u32, there: &Namespace) -> io::Result<()> {
+        self.change(NEW_LINK, CREATE | EXCLUSIVE, &[0; LINK_HEADER_BYTES], |message| {
+            // IFLA_IFNAME, IFLA_LINK, IFLA_NET_NS_FD.
+            message.text(3, name);
+            message.bytes(5, &lower.to_ne_bytes());
+            message.bytes(28, &there.as_fd().as_raw_fd().to_ne_bytes());
+            // IFLA_BROADCAST: it has no copies of what is for all.
+            message.bytes(2, &[0; 6]);
+            // IFLA_LINKINFO with IFLA_INFO_KIND and IFLA_INFO_DATA; IFLA_MACVLAN_MODE: private.
+            message.nest(18, |info| {
+                info.text(1, "macvlan");
+                info.nest(2, |data| data.bytes(1, &1u32.to_ne_bytes()));
+            });
+        })
+    }
+
     /// What is known of an interface.
     ///
     /// # Errors
@@ -200,6 +223,10 @@ impl Interfaces {
                     mtu: number(4)?,
                     hardware: find(attributes, 1).and_then(|address| address.try_into().ok()),
                     namespace: number(37),
+                    // IFLA_LINKINFO, IFLA_INFO_KIND.
+                    is_macvlan: find(attributes, 18)
+                        .and_then(|info| find(info, 1))
+                        .is_some_and(|kind| kind.starts_with(b"macv")),
                 })
             },
         )?;

@@ -18,6 +18,8 @@ use crate::terminal::tell;
 
 /// What the pair is called inside.
 const INSIDE: &str = "outside";
+/// What the interface inside is called whose packets leave by that of servers, where there can be one.
+const BESIDE: &str = "beside";
 /// What the device is called that first packets come out of, and how many may wait there.
 const HELD: &str = "held";
 const HELD_PACKETS: u32 = 4096;
@@ -56,6 +58,7 @@ pub(super) fn shown(route: &Route) -> String {
     let mut text = String::from("# In a network namespace without a name, NS, which goes with weir:\n");
     let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
     let _ = writeln!(text, "# ip link set {outer} up");
+    let _ = writeln!(text, "# ip link add link {server} name {BESIDE} netns NS type macvlan mode private");
     for family in ["-4", "-6"] {
         let _ = writeln!(text, "# ip -n NS {family} route add local default dev lo table 100");
         let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
@@ -79,7 +82,9 @@ pub(super) fn shown(route: &Route) -> String {
     let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
-    let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
+    let _ = writeln!(text, "#   NS {INSIDE}, out: packets of weir go to {BESIDE}, whose packets leave by {server}");
+    let _ = writeln!(text, "#   {server}, out: packets of weir go to their server, and those to clients to {client}");
+    let _ = writeln!(text, "#   {outer}, in: the same, where there is no {BESIDE}");
     if holds {
         let _ = writeln!(
             text,
@@ -130,13 +135,50 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let number =
         outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
     let inside = Inside { namespace: number, name: &outer, index, hardware };
-    let intercept =
-        Intercept::open(programs, &client.0, &server.0, inside, &route.ports).map_err(|error| refused(&error))?;
+    let beside = beside(&mut here, &server, &namespace, mtu)?;
+    let mut intercept =
+        Intercept::open(&mut programs, &client.0, &server.0, inside, &route.ports).map_err(|error| refused(&error))?;
+    match beside {
+        Ok(index) => {
+            // The last of all programs: it is to go first.
+            let leave = || intercept.leave(&mut programs, INSIDE, index).map_err(|error| refused(&error));
+            namespace.enter(leave).map_err(kernel("can't enter the namespace"))??;
+        }
+        Err(why) => {
+            tell(format_args!("{}: {why}; what weir sends is received once more before it leaves", route.server))
+        }
+    }
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
     tell(format_args!("takes new TCP connections from {from} to {to}, {plural} {ports}; without weir they pass by"));
     Ok((Place { namespace }, Way { intercept, interfaces: here, index }, device))
+}
+
+/// Makes an interface inside whose packets leave by that of servers, so that nobody receives them on their way: its number there, or why there can be none.
+fn beside(
+    here: &mut Interfaces,
+    (side, link): &(Side, Link),
+    namespace: &Namespace,
+    mtu: u32,
+) -> Result<Result<u32, String>, Failure> {
+    if link.is_macvlan {
+        // One beside it would be at the interface below, past the programs of this one.
+        return Ok(Err("it is a macvlan itself".into()));
+    }
+    if let Err(error) = here.make_macvlan(BESIDE, side.index, namespace) {
+        return Ok(Err(format!("no macvlan can be made there: {error}")));
+    }
+    let set_up = || {
+        let mut interfaces = Interfaces::here()?;
+        let index = interfaces.index(BESIDE)?.ok_or(io::ErrorKind::NotFound)?;
+        // Not both families may be there.
+        let _ = interfaces.keep_silent(index);
+        interfaces.set_limits(index, mtu, PACKETS)?;
+        interfaces.set_up(index)?;
+        Ok(index)
+    };
+    namespace.enter(set_up).and_then(|done| done).map(Ok).map_err(|error| failed("the macvlan", &error))
 }
 
 /// Why the kernel does not take programs.

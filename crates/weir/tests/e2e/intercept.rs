@@ -21,6 +21,7 @@ on_both_drivers!(
     a_narrow_place_is_found_out,
     without_room_connections_pass_by,
     each_side_is_as_asked,
+    the_way_out_is_short_where_it_can_be,
     nothing_is_left,
 );
 
@@ -374,6 +375,48 @@ fn each_side_is_as_asked(io: Io) {
         }
         weir.end("-TERM");
     });
+}
+
+/// What weir sends is received by this machine once more only where the server side can have no interface beside it.
+fn the_way_out_is_short_where_it_can_be(io: Io) {
+    in_network("the_way_out_is_short_where_it_can_be", io, || {
+        let between = Between::new();
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        for is_short in [true, false] {
+            if !is_short {
+                for line in [
+                    "set ps down",
+                    "set ps name below",
+                    "set below up",
+                    "add link below name ps type macvlan mode bridge",
+                ] {
+                    ip(&format!("link {line}"));
+                }
+                ip("addr flush dev below");
+                ip("addr add 198.18.2.1/24 dev ps");
+                ip("addr add fd00:2::1/64 dev ps nodad");
+                ip("link set ps up");
+            }
+            between.meet();
+            let weir = Intercept::start(io, &["--client-congestion", "reno"]);
+            for (from, to) in CLIENT.into_iter().zip(SERVER) {
+                let (mut stream, _) = between.ask(from, 0, to, 8080).expect("it gets through");
+                echoes(&mut stream);
+            }
+            assert_eq!(weir.total("tcp_connections"), 2);
+            let received = received(&format!("weir{}", weir.process()));
+            let said = weir.end("-TERM");
+            assert_eq!((received == 0, said.contains("ps: it is a macvlan itself")), (is_short, !is_short), "{said}");
+        }
+    });
+}
+
+/// Packets that an interface of this machine has received.
+fn received(name: &str) -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/net/dev").expect("a file");
+    let mut lines = counts.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+    let packets = lines.next().and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    packets.expect("it is there")
 }
 
 #[test]
