@@ -63,7 +63,7 @@ impl Target {
 }
 
 /// The authority in a key.
-fn host_of(key: &[u8]) -> &[u8] {
+pub(crate) fn host_of(key: &[u8]) -> &[u8] {
     let url = url_of(key);
     let at = url.windows(3).position(|window| window == b"://").map_or(0, |at| at + 3);
     url[at..].split(|byte| matches!(byte, b'/' | b'*')).next().unwrap_or_default()

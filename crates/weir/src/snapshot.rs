@@ -259,7 +259,7 @@ impl Snapshots {
         out.write_all(&[0; PREFACE_BYTES])?;
         let (mut answers, mut bytes, mut synced) = (0, PREFACE_BYTES as u64, 0);
         let mut looked = Instant::now();
-        for key in &store.hottest(plan.bytes_max) {
+        for key in &store.hottest(plan.bytes_max, || self.lock().flush()) {
             let (more, more_bytes) = store.put_records(key, began, plan.bytes_max.saturating_sub(bytes), &mut out)?;
             (answers, bytes) = (answers + more, bytes + more_bytes);
             if bytes - synced >= SYNC_BYTES {

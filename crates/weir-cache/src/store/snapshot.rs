@@ -6,6 +6,7 @@
 //! says is believed only as far as it could have been said by this program ([`format`](self::format)), and takes no more memory than an
 //! answer that is fetched. Times: ages go on by the clock on the wall.
 
+mod changed;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -13,21 +14,20 @@ pub(crate) mod fuzzing;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use weir_http::{FieldName, Fields, Limits as HeadLimits, ReplyContext, is_token, parse_reply};
 
+pub use changed::Changed;
 pub use format::{Flaw, MAGIC as SNAPSHOT_MAGIC, PREFACE_BYTES, Preface, put_change};
 
-use super::changes::Change;
 use super::collector::Collector;
 use super::fills::Fill;
 use super::index::Index;
 use super::object::Object;
 use super::{Draft, Hashes, Limits, Store, let_go};
-use crate::bans::{SourceMark, Target, Verdict};
+use crate::bans::{SourceMark, Verdict};
 use crate::key::url_of;
 use crate::lines::stored_fields;
 use crate::list::DELTA_MAX;
@@ -37,7 +37,7 @@ use crate::validators::Validators;
 use crate::vary::Selector;
 use format::{
     FORBIDS_STALE, HEAD_BYTES, Head, IMMUTABLE, KEY_BYTES_MAX, NO_CACHE, Summed, decode_tags, encode_tags,
-    read_changes, source_number, source_of,
+    source_number, source_of,
 };
 
 const SECOND_US: u64 = 1_000_000;
@@ -77,40 +77,6 @@ pub enum Restored {
 pub struct Restoring {
     /// What is restored is as old as a fetch that began before the first one was read.
     fill: Fill,
-}
-
-/// What became invalid since a snapshot was written.
-#[derive(Debug, Default)]
-pub struct Changed {
-    urls: BTreeMap<Vec<u8>, Verdict>,
-    others: Vec<(Target, Verdict)>,
-}
-
-impl Changed {
-    /// Of the bytes behind the records.
-    ///
-    /// # Errors
-    /// They are damaged: nothing of the snapshot is to be used.
-    pub fn read(bytes: &[u8]) -> Result<Self, Flaw> {
-        let mut changed = Self::default();
-        for Change { target, is_soft } in read_changes(bytes)? {
-            let verdict = if is_soft { Verdict::Stale } else { Verdict::Gone };
-            match target {
-                Target::Url(url) => {
-                    let before = changed.urls.entry(url).or_insert(verdict);
-                    *before = verdict.max(*before);
-                }
-                target => changed.others.push((target, verdict)),
-            }
-        }
-        Ok(changed)
-    }
-
-    fn judge(&self, key: &[u8], tags: &[Vec<u8>], source: SourceMark) -> Verdict {
-        let of_url = self.urls.get(url_of(key)).copied();
-        let met = self.others.iter().filter(|(target, _)| target.is_met(key, tags, source));
-        met.map(|(_, verdict)| *verdict).chain(of_url).max().unwrap_or(Verdict::Stays)
-    }
 }
 
 /// An answer as it was read, but for its body.
@@ -258,8 +224,9 @@ fn is_licensed(terms: &Terms, now_us: u64) -> bool {
 }
 
 impl Store {
-    /// The keys whose answers were found most, first the most, as many as have `bytes_max` bytes in memory. Looks at all that is stored.
-    pub fn hottest(&self, bytes_max: u64) -> Vec<Vec<u8>> {
+    /// The keys whose answers were found most, first the most, as many as have `bytes_max` bytes in memory. Looks at all that is stored,
+    /// which may take a while: `between` is called between its parts, when nothing is locked.
+    pub fn hottest(&self, bytes_max: u64, mut between: impl FnMut()) -> Vec<Vec<u8>> {
         let mut all: Vec<(u64, u64, Vec<u8>)> = Vec::new();
         for shard in &self.shards {
             let shard = self.read(shard);
@@ -268,6 +235,7 @@ impl Store {
                 (sum(|object| u64::from(object.hits())), sum(Object::weight), key.to_vec())
             }));
             drop(shard);
+            between();
             // Only what may be among them is kept while others are looked at.
             all.sort_unstable_by(|one, other| (Reverse(one.0), &one.2).cmp(&(Reverse(other.0), &other.2)));
             let mut sum: u64 = 0;
@@ -277,6 +245,7 @@ impl Store {
                 sum += if fits { *bytes } else { 0 };
                 fits
             });
+            between();
         }
         all.into_iter().map(|(.., key)| key).collect()
     }

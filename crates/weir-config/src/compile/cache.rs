@@ -125,7 +125,7 @@ pub(super) fn cache(
             _ => ToldTo::Nobody,
         },
         hit_for_miss_us: block.number("hit-for-miss"),
-        purge_from: purge_from(compiler, block, route),
+        purge_from: purge_from(compiler, block, (route, document)),
         ..CacheRules::default()
     };
     let mut tags = Vec::new();
@@ -141,9 +141,10 @@ pub(super) fn cache(
 }
 
 /// Who may purge.
-fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked) -> Vec<Network> {
+fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, (route, document): (&Checked, &Checked)) -> Vec<Network> {
     let texts = block.texts("purge-from");
-    if texts.iter().any(|text| text.ends_with("/0")) {
+    let is_for_all = texts.iter().any(|text| text.ends_with("/0"));
+    if is_for_all {
         let message = "anybody can have all that is stored fetched again, as often as he likes";
         let problem = Problem::new("exposed", &block.place("purge-from"), message);
         compiler.warnings.push(problem.help("the addresses of those who change what is stored, such as 127.0.0.1"));
@@ -154,7 +155,22 @@ fn purge_from(compiler: &mut Compiler<'_>, block: &Checked, route: &Checked) -> 
         let problem = Problem::new("no-effect", &block.place("purge-from"), message);
         compiler.warnings.push(problem.related(&route.place("methods"), "these are the route's"));
     }
-    texts.into_iter().filter_map(network).collect()
+    let networks: Vec<Network> = texts.into_iter().filter_map(network).collect();
+    if !is_for_all {
+        warn_of_proxies(compiler, block, document, &networks);
+    }
+    networks
+}
+
+/// A proxy that names nobody may speak for anybody, so that it purges nothing itself.
+fn warn_of_proxies(compiler: &mut Compiler<'_>, block: &Checked, document: &Checked, networks: &[Network]) {
+    let Some(client) = document.all("client").next() else { return };
+    let is_both = |text: &&str| network(text).is_some_and(|proxy| networks.iter().any(|one| one.overlaps(&proxy)));
+    let Some(proxy) = client.texts("trusted-proxies").into_iter().find(is_both) else { return };
+    let message = format!("a PURGE of `{proxy}` itself gets 403: it is a trusted proxy, and may speak for anybody");
+    let problem = Problem::new("conflict", &block.place("purge-from"), message);
+    let problem = problem.help("clients behind it are known by their own addresses: name those of them who may");
+    compiler.warnings.push(problem.related(&client.place("trusted-proxies"), "these speak for others"));
 }
 
 /// Upstreams of which nothing is for all: what a route stores of one client would be another one's.

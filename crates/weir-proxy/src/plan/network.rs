@@ -70,4 +70,38 @@ impl Network {
             _ => false,
         }
     }
+
+    /// Whether some client is in both.
+    pub fn overlaps(&self, other: &Network) -> bool {
+        if *self == Network::LOCAL || *other == Network::LOCAL {
+            return self == other;
+        }
+        self.contains(other.address) || other.contains(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_have_a_client_in_common() {
+        let network = |address: &str, prefix_bits| Network { address: address.parse().expect("one"), prefix_bits };
+        let (all, some, one) = (network("10.0.0.0", 8), network("10.1.0.0", 16), network("10.1.2.3", 32));
+        for (first, second, overlap) in [
+            (all, some, true),
+            (some, one, true),
+            (one, network("10.1.2.4", 32), false),
+            (some, network("10.2.0.0", 16), false),
+            (one, network("::ffff:10.1.0.0", 112), true),
+            (network("2001:db8::", 32), network("2001:db8:1::", 48), true),
+            (network("2001:db8::", 32), all, false),
+            (Network::LOCAL, Network::LOCAL, true),
+            (Network::LOCAL, network("::", 0), false),
+            (Network::LOCAL, network("0.0.0.0", 0), false),
+        ] {
+            assert_eq!(first.overlaps(&second), overlap, "{first:?} {second:?}");
+            assert_eq!(second.overlaps(&first), overlap, "{second:?} {first:?}");
+        }
+    }
 }

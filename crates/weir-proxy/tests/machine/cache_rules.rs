@@ -9,6 +9,8 @@ use weir_cache::TagField;
 use weir_proxy::plan::{CachePlan, CacheRules, Plan, ToldTo};
 use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::request::rules::RouteRules;
+use weir_proxy::request::rules::edits::{Edit, FieldEdits};
+use weir_proxy::request::rules::text::Text;
 
 use crate::world::{Do, World, plan};
 
@@ -200,5 +202,108 @@ fn age_is_for_what_was_made_before() {
         ask(&mut world, client, "GET", target, "");
         assert_eq!(field(&world, client, "age"), second);
     }
+    world.finish();
+}
+
+/// What a route does with fields of answers takes nothing from what weir says where a field that was stored is left out.
+#[test]
+fn edits_leave_what_the_store_says() {
+    let cache = Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() });
+    let mut answer = FieldEdits::default();
+    answer.push("X-Set", Edit::Set(Text::compile("here").expect("a text")));
+    let rules = RouteRules { cache: Some(cache), answer, ..RouteRules::default() };
+    let route = Route { rules: Some(Arc::new(rules)), ..Route::default() };
+    let mut world = World::started(Plan { routes: RouteTable::new(vec![route]), ..cached(1, |_| {}) }, 1, 1);
+    world.serve(|seen| {
+        let lines = "Cache-Control: max-age=60\r\nContent-Range: bytes 7-8/9\r\n";
+        seen.complete.then(|| vec![Do::Answer(reply(200, lines, "body"))])
+    });
+    let client = world.client();
+    ask(&mut world, client, "GET", "/a", "");
+    let (status, body, _) = ask(&mut world, client, "GET", "/a", "Range: bytes=0-1\r\n");
+    assert_eq!((status, body.as_str()), (206, "bo"));
+    assert_eq!(field(&world, client, "content-range"), ["bytes 0-1/4"]);
+    assert_eq!((field(&world, client, "x-set"), field(&world, client, "age")), (vec!["here".into()], vec!["0".into()]));
+    world.finish();
+}
+
+const AUTHORIZATION: &str = "Authorization: Basic YTpi\r\n";
+
+/// What a server says to one who has shown who he is says nothing of what is stored for all: not to HEAD, nor by a 304 for something else.
+#[test]
+fn answers_to_credentials_end_nothing() {
+    for (method, lines, after_us) in [("HEAD", "Cache-Control: no-cache\r\n", 2_000_000), ("GET", "", 61_000_000)] {
+        let mut world = World::started(cached(1, |_| {}), 1, 1);
+        world.serve(|seen| {
+            seen.complete.then(|| {
+                let (is_personal, is_head) = (seen.request.fields.has("authorization"), seen.request.method == "HEAD");
+                let is_asked = seen.request.fields.has("if-none-match");
+                let etag = if is_personal { "\"b\"" } else { "\"a\"" };
+                let lines = format!("Cache-Control: max-age=60\r\nETag: {etag}\r\n");
+                vec![Do::Answer(match (is_asked, is_head) {
+                    (true, _) => format!("HTTP/1.1 304 X\r\n{lines}\r\n").into_bytes(),
+                    (false, true) => format!("HTTP/1.1 200 X\r\n{lines}Content-Length: 8\r\n\r\n").into_bytes(),
+                    (false, false) => reply(200, &lines, if is_personal { "personal" } else { "body" }),
+                })]
+            })
+        });
+        let client = world.client();
+        ask(&mut world, client, "GET", "/a", "");
+        world.run_for(after_us);
+        let (status, body, _) = ask(&mut world, client, method, "/a", &format!("{lines}{AUTHORIZATION}"));
+        assert_eq!((status, body.as_str()), (200, if method == "HEAD" { "" } else { "personal" }));
+        let (_, body, told) = ask(&mut world, client, "GET", "/a", "");
+        // It is there as before, fresh or to be validated.
+        let is_there = told.starts_with("weir; hit") || told.contains("fwd=stale; fwd-status=304");
+        assert!(is_there && body == "body", "{method}: {told}");
+        world.finish();
+    }
+}
+
+/// Nor that it is too large: that is his page, and nobody else goes past the store for it.
+#[test]
+fn what_is_too_large_for_one_marks_nothing() {
+    for (lines, expected) in
+        [(AUTHORIZATION, "weir; fwd=uri-miss; ttl=60; stored"), ("", "weir; fwd=uri-miss; detail=hit-for-miss")]
+    {
+        let store = CachePlan { object_bytes_max: 4096, ..CachePlan::default() };
+        let mut world = World::started(Plan { cache: Some(store), ..cached(1, |_| {}) }, 1, 1);
+        let count = Cell::new(0);
+        world.serve(move |seen| {
+            seen.complete.then(|| {
+                count.set(count.get() + 1);
+                let head = "HTTP/1.1 200 X\r\nCache-Control: public, max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n";
+                let chunk = |bytes: usize| format!("{bytes:x}\r\n{}\r\n", "x".repeat(bytes));
+                let body = if count.get() == 1 { chunk(1000).repeat(8) } else { chunk(1000) };
+                vec![Do::Answer(format!("{head}{body}0\r\n\r\n").into_bytes())]
+            })
+        });
+        let client = world.client();
+        assert_eq!(ask(&mut world, client, "GET", "/a", lines).1.len(), 8000);
+        assert_eq!(ask(&mut world, client, "GET", "/a", "").2, expected, "{lines}");
+        world.finish();
+    }
+}
+
+/// RFC 9111 §4.4: also what goes by a route that stores nothing ends what another one has stored of its URL.
+#[test]
+fn a_change_by_another_route() {
+    let stores = RouteRules { cache: Some(Arc::new(CacheRules::default())), ..RouteRules::default() };
+    let routes = vec![
+        Route { methods: Some(vec!["GET".to_owned()]), rules: Some(Arc::new(stores)), ..Route::default() },
+        Route::default(),
+    ];
+    let mut world = World::started(Plan { routes: RouteTable::new(routes), ..cached(1, |_| {}) }, 1, 1);
+    let count = Cell::new(0);
+    world.serve(move |seen| {
+        seen.complete.then(|| {
+            count.set(count.get() + 1);
+            vec![Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", &count.get().to_string()))]
+        })
+    });
+    let client = world.client();
+    let bodies: Vec<String> =
+        ["GET", "GET", "DELETE", "GET"].map(|method| ask(&mut world, client, method, "/a", "").1).into();
+    assert_eq!(bodies, ["1", "1", "2", "3"]);
     world.finish();
 }

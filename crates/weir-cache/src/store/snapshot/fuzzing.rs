@@ -2,6 +2,7 @@
 
 use super::format::{HEAD_BYTES, Head, put_change};
 use super::*;
+use crate::bans::Target;
 use crate::store::changes::Change;
 
 const BYTES: u64 = 1 << 20;
@@ -18,7 +19,7 @@ pub(crate) fn store() -> Store {
 pub(crate) fn snapshot_of(store: &Store, moment: Moment, changes: &[Change]) -> Vec<u8> {
     let mut bytes = vec![0; PREFACE_BYTES];
     let mut answers = 0;
-    for key in store.hottest(u64::MAX) {
+    for key in store.hottest(u64::MAX, || ()) {
         answers += store.put_records(&key, moment, u64::MAX, &mut bytes).expect("memory takes all").0;
     }
     let preface = Preface { rules: 1, written_us: moment.wall_us, end: bytes.len() as u64, answers };

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::fuzzing::{mend, restore_all, seeds, snapshot, snapshot_of};
 use super::*;
+use crate::bans::Target;
 use crate::store::NotKept;
+use crate::store::changes::Change;
 use crate::store::tests::{SOURCE as FROM, body, complete, draft, found, key, put, store, terms};
 
 const WRITTEN: Moment = Moment { wall_us: 1_795_824_010_000_000, now_us: 10_000_000 };
@@ -32,7 +34,7 @@ fn named(names: &[&str]) -> Store {
 type All = Vec<(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<Vec<u8>>)>;
 
 fn all(store: &Store) -> All {
-    let mut keys = store.hottest(u64::MAX);
+    let mut keys = store.hottest(u64::MAX, || ());
     keys.sort();
     let of_key = |key: Vec<u8>| {
         let variants = store.variants(&key, 0).into_iter();
@@ -50,8 +52,8 @@ fn a_large_one_does_not_keep_out_the_others() {
     put(&store, draft(&key("large")), &[b'x'; 20_000]).expect("room");
     assert!(found(&store, "large").is_some(), "it is the hottest");
     let small = key("small").to_vec();
-    assert_eq!(store.hottest(10_000), [small]);
-    assert_eq!(store.hottest(u64::MAX).len(), 2);
+    assert_eq!(store.hottest(10_000, || ()), [small]);
+    assert_eq!(store.hottest(u64::MAX, || ()).len(), 2);
 }
 
 #[test]
@@ -176,7 +178,7 @@ fn the_most_used_come_first_and_the_size_is_bounded() {
     for (name, times) in [("b", 5), ("c", 2)] {
         (0..times).for_each(|_| assert!(found(&full, name).is_some()));
     }
-    let names = |bytes_max| full.hottest(bytes_max).iter().map(|key| key[9]).collect::<Vec<u8>>();
+    let names = |bytes_max| full.hottest(bytes_max, || ()).iter().map(|key| key[9]).collect::<Vec<u8>>();
     assert_eq!(names(u64::MAX), b"bca");
     let weight = full.variants(&key("b"), 0)[0].1.weight();
     assert_eq!(names(weight * 2), b"bc");

@@ -97,7 +97,10 @@ pub(super) enum After {
     /// They get what is stored, which was confirmed.
     Use(Arc<Object>),
     /// They are looked up again.
-    Anew,
+    Anew {
+        /// The one in whose name it was asked does so by himself.
+        alone: bool,
+    },
     /// It was no answer to what was asked.
     Bad,
 }

@@ -59,7 +59,7 @@ pub(in crate::client) fn on_head(
     let stale = fetch.wanted.stale.clone().filter(|stale| store.is_valid(&fetch.wanted.key, stale));
     if status == 304 && fetch.wanted.stale.is_some() && stale.is_none() {
         // What it confirms was purged meanwhile.
-        fetch.stage = Stage::Ends(After::Anew);
+        fetch.stage = Stage::Ends(After::Anew { alone: false });
         return;
     }
     if let Some(stale) = stale {
@@ -211,10 +211,12 @@ fn not_modified(
     let fields = || fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
     let fetch = fetch::of(&mut answers.conns, slot);
     if !is_confirmed(&stale.validators(now_s), true, &Validators::of(fields(), now_s)) {
-        if !fetch.wanted.is_personal() {
+        let is_personal = fetch.wanted.is_personal();
+        if !is_personal {
             store.invalidate(url_of(&fetch.wanted.key));
         }
-        fetch.stage = Stage::Ends(After::Anew);
+        // What is stored stays then, and would be asked about again, with the same answer.
+        fetch.stage = Stage::Ends(After::Anew { alone: is_personal });
         return;
     }
     stale.check(cx.now_us, 0);
@@ -398,12 +400,13 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
             let selector = readers::selector_of(&object, &wanted.asked);
             crowd::tell(answers, readers.take(), Told::Stored { by, object, selector, own_lines, failed: None }, cx);
         }
-        Stage::Ends(After::Anew) => {
+        Stage::Ends(After::Anew { alone }) => {
             for reader in fetch::close(answers, slot, None, cx).readers.take() {
                 if is_reader(&answers.conns, reader, by)
                     && let Some(waits) = readers::take_waits(answers, reader)
                 {
-                    readers::look_again(answers, reader, waits, false);
+                    let alone = alone && !waits.collapsed;
+                    readers::look_again(answers, reader, waits, alone);
                 }
             }
         }
