@@ -235,6 +235,12 @@ impl Intercept {
         Ok(Intercept { settings, counts, leaves: None, _ports: bits, _links: links })
     }
 
+    /// Whether [`Intercept::leave`] is safe on this kernel: one that is older loses memory there, since `bpf_redirect_neigh` forgets what a packet that was
+    /// sent has with it (CVE-2025-40183, <https://git.kernel.org/linus/23f3770e1a53>; fixed in those here).
+    pub fn may_leave() -> bool {
+        KernelVersion::current().is_ok_and(forgets_nothing)
+    }
+
     /// What is sent by the interface of this name inside is not received at its other end, but leaves by the interface with this number, whose packets
     /// are sent by that of servers (macvlan). For a thread in the namespace that connections are led to.
     ///
@@ -271,6 +277,14 @@ impl Intercept {
     }
 }
 
+fn forgets_nothing(version: KernelVersion) -> bool {
+    let branches = [(6, 113), (12, 54), (17, 4)].map(|(branch, patch)| {
+        let since = KernelVersion::new(6, branch, patch);
+        (since..KernelVersion::new(6, branch + 1, 0)).contains(&version)
+    });
+    branches.contains(&true) || version >= KernelVersion::new(6, 18, 0)
+}
+
 /// The programs in the kernel, in no place yet.
 fn load() -> Result<Ebpf, BpfError> {
     if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(6, 6, 0)) {
@@ -299,4 +313,17 @@ fn attach(object: &mut Ebpf, name: &str, interface: &str, kind: TcAttachType) ->
     let id = program.attach_with_options(interface, kind, TcAttachOptions::TcxOrder(LinkOrder::first()));
     let link = program.take_link(id.map_err(of_program)?).map_err(of_program)?;
     FdLink::try_from(link).map_err(|_| kernel(&format!("{interface}: its link would outlive this process")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_is_for_kernels_that_forget_nothing() {
+        let of = |(minor, patch)| forgets_nothing(KernelVersion::new(6, minor, patch));
+        assert!([(6, 113), (6, 200), (12, 54), (17, 4), (18, 0), (19, 3)].into_iter().all(of));
+        assert!(![(6, 112), (7, 200), (11, 0), (12, 53), (13, 99), (17, 3)].into_iter().any(of));
+        assert!(forgets_nothing(KernelVersion::new(7, 0, 0)));
+    }
 }

@@ -166,6 +166,9 @@ fn beside(
         // One beside it would be at the interface below, past the programs of this one.
         return Ok(Err("it is a macvlan itself".into()));
     }
+    if !Intercept::may_leave() {
+        return Ok(Err("this kernel would lose memory with it (CVE-2025-40183), those from 6.6.113, 6.12.54, 6.17.4 and 6.18 on do not".into()));
+    }
     if let Err(error) = here.make_macvlan(BESIDE, side.index, namespace) {
         return Ok(Err(format!("no macvlan can be made there: {error}")));
     }
