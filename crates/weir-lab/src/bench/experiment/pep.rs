@@ -27,6 +27,8 @@ pub(crate) enum Way {
     Hooks,
     /// nftables leads connections to another port (TPROXY).
     Tproxy,
+    /// As short, in IPv6.
+    Ipv6,
     /// Clients are [`FAR_CLIENTS_MS`] away, and the server [`FAR_SERVER_MS`], there and back.
     Far,
 }

@@ -27,6 +27,8 @@ const MANY: &[&str] = &[
 ];
 /// The same where the router has tables of nftables, which rules lead connections by, or not.
 const FILTERED: &[&str] = &[ROUTED, RIVAL, "weir-through"];
+/// The same in the other family.
+const OTHER_FAMILY: &[&str] = &[ROUTED, RIVAL, "weir-through", "weir-intercept"];
 /// The same where it matters when a server is asked.
 const DISTANT: &[&str] = &[ROUTED, RIVAL, "weir-intercept", "weir-intercept-syn", "weir-intercept-first"];
 
@@ -129,6 +131,7 @@ pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
         of(8 << 10, true, Way::Plain),
         of(8 << 10, false, Way::Hooks),
         of(8 << 10, false, Way::Tproxy),
+        of(8 << 10, false, Way::Ipv6),
     ];
     let far = Pep { bytes: 8 << 10, pace: Pace::Seldom, reads: false, way: Way::Far };
     all.into_iter().flatten().chain([cell(far)]).collect()
@@ -145,6 +148,7 @@ fn name(Pep { bytes, pace, reads, way }: Pep) -> String {
         Way::Plain => "",
         Way::Hooks => "hooks-",
         Way::Tproxy => "tproxy-",
+        Way::Ipv6 => "v6-",
         Way::Far => "far-",
     };
     format!("{way}{}{pace}{size}", if reads { "http-" } else { "" })
@@ -163,6 +167,7 @@ fn cell(pep: Pep) -> Cell {
         (Way::Plain, false, false) => (String::new(), ALL),
         (Way::Hooks, ..) => (" that tracks connections".to_owned(), FILTERED),
         (Way::Tproxy, ..) => (" whose nftables leads them (TPROXY)".to_owned(), FILTERED),
+        (Way::Ipv6, ..) => (" in IPv6".to_owned(), OTHER_FAMILY),
         (Way::Far, ..) => {
             (format!(" {FAR_CLIENTS_MS} ms from clients and {FAR_SERVER_MS} ms from the server"), DISTANT)
         }
@@ -180,8 +185,8 @@ mod tests {
         let cells = cells(&Axes::default());
         let names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
         let plain = ["closed-8k", "half-8k", "closed-1m", "half-1m", "http-closed-8k", "http-half-8k"];
-        let others = ["hooks-closed-8k", "hooks-half-8k", "tproxy-closed-8k", "tproxy-half-8k", "far-8k"];
-        assert_eq!(names, [&plain[..], &others].concat());
+        let others = ["hooks-closed-8k", "hooks-half-8k", "tproxy-closed-8k", "tproxy-half-8k"];
+        assert_eq!(names, [&plain[..], &others, &["v6-closed-8k", "v6-half-8k", "far-8k"]].concat());
         for (at, cell) in cells.iter().enumerate() {
             let Load::Pep(pep) = cell.load else { panic!("{cell:?}") };
             let (before, closed) = closed(pep);

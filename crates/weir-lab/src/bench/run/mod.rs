@@ -36,6 +36,7 @@ pub(super) mod programs;
 mod reload;
 pub(super) mod rounds;
 mod router;
+mod router_addresses;
 mod servers;
 mod settings;
 mod slow_link;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::load::{self, Bound, Readings, Times, pause};
 use super::process::{self, Machine, Process, bound_command};
-use super::router::{INTERFACES, Place, Row, SERVER, SOURCES};
+use super::router::{INTERFACES, Place, Row};
+use super::router_addresses::Addresses;
 use super::settings;
 use super::stage::{Running, Stage};
 use crate::bench::experiment::cells::{Cell, Load};
@@ -47,7 +48,7 @@ pub(super) fn run(
     let out = stage.scratch("bomb.jsonl");
     let words = row.words(Place::Clients, stage.weir());
     let mut command = bound_command(Path::new(&words[0]));
-    command.args(&words[1..]).args(bomb_words(pep, rate, times)).arg("--out").arg(&out);
+    command.args(&words[1..]).args(bomb_words(row.addresses(), pep, rate, times)).arg("--out").arg(&out);
     let mut bomb = Bound::start(&mut command)?;
     pause(Duration::from_secs_f64(times.warm_up))?;
     let (before, machine) = (Readings::take(stage, &running), Machine::now());
@@ -87,10 +88,11 @@ pub(super) fn compare(record: &mut Record, routed: Option<&Record>) {
 
 /// The server, and whoever stands in the middle, when they listen.
 fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> io::Result<Running> {
-    let words = ["origin", "--listen", &SERVER.to_string(), "--threads", "1"];
+    let server = row.addresses().server;
+    let words = ["origin", "--listen", &server.to_string(), "--threads", "1"];
     let mut origin = row.start(Place::Server, stage.weir(), &words, &stage.scratch("pep-origin.log"))?;
-    row.await_listening(Place::Server, SERVER.port(), &mut origin)?;
-    let origin = (origin, SERVER);
+    row.await_listening(Place::Server, server.port(), &mut origin)?;
+    let origin = (origin, server);
     let name = contender.name;
     let log = stage.scratch(&format!("{name}.log"));
     let begin = |program: &Path, words: &[&str]| row.start(Place::Router, program, words, &log);
@@ -104,38 +106,39 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
         Middle::Forwards => return Ok(Running::origin_alone(origin)),
         Middle::Haproxy { splices, reads } => {
             let pipes = if splices { TcpPipes::Large } else { TcpPipes::None };
-            let text = settings::haproxy_through(row.port(), stage.cores(), stage.descriptors(), (pipes, reads));
+            let text = settings::haproxy_through(row.any(), stage.cores(), stage.descriptors(), (pipes, reads));
             let missing = || io::Error::new(io::ErrorKind::NotFound, "haproxy is not installed");
             let program = stage.programs().path("haproxy").ok_or_else(missing)?;
             begin(&program, &["-db", "-f", &configured("conf", text)?])?
         }
         Middle::Weir(io) => {
-            let file = configured("kdl", settings::weir_through(row.port(), stage.cores(), io))?;
+            let file = configured("kdl", settings::weir_through(row.any(), stage.cores(), io))?;
             begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
         }
         Middle::WeirHttp => {
-            let file = configured("kdl", settings::weir_through_http(row.port(), stage.cores()))?;
+            let file = configured("kdl", settings::weir_through_http(row.any(), stage.cores()))?;
             begin(stage.weir(), &["run", "--admin", "off", "-c", &file])?
         }
         Middle::Intercept(connect) => {
-            let port = SERVER.port().to_string();
+            let port = server.port().to_string();
             let words = ["intercept", "--client-side", INTERFACES[0], "--server-side", INTERFACES[1], "--ports", &port];
             let more = ["--connect", connect, "--admin", "off"];
             let mut process = begin(stage.weir(), &[&words[..], &more].concat())?;
             // It is in a namespace of its own, which nobody else can look into.
             let is_there = || fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on "));
             process.await_that("listen", is_there)?;
-            return Ok(Running::of((process, SERVER), origin));
+            return Ok(Running::of((process, server), origin));
         }
     };
-    row.await_listening(Place::Router, row.port(), &mut process)?;
-    Ok(Running::of((process, SERVER), origin))
+    row.await_listening(Place::Router, row.any().port(), &mut process)?;
+    Ok(Running::of((process, server), origin))
 }
 
 /// What the generator is told.
-fn bomb_words(pep: Pep, rate: f64, times: Times) -> Vec<String> {
-    let mut words = vec!["bomb".to_owned(), format!("http://{SERVER}/?size={}", pep.bytes), "--yes".to_owned()];
-    words.extend([format!("-c{}", pep.connections()), "--close-every=1".to_owned(), format!("--source={SOURCES}")]);
+fn bomb_words(addresses: &Addresses, pep: Pep, rate: f64, times: Times) -> Vec<String> {
+    let Addresses { server, sources, .. } = addresses;
+    let mut words = vec!["bomb".to_owned(), format!("http://{server}/?size={}", pep.bytes), "--yes".to_owned()];
+    words.extend([format!("-c{}", pep.connections()), "--close-every=1".to_owned(), format!("--source={sources}")]);
     words.extend(["--timeout=10s".to_owned(), "--late=10s".to_owned()]);
     words.push(format!("-d{}ms", (times.seconds * 1e3) as u64));
     words.push(format!("--warm-up={}ms", (times.warm_up * 1e3) as u64));

@@ -1,47 +1,27 @@
 //! Three network namespaces in a row: clients, a router, and a server.
 //!
 //! Called by `pep.rs`. They have no names, belong to this process alone, and are gone with it and the programs in them. Nothing of the machine's own network is
-//! touched. Addresses are those that RFC 2544 §C.2.2 leaves to benchmarks. Needs root.
+//! touched. Who is where says `router_addresses.rs`. Needs root.
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use weir_io::Namespace;
 
 use super::process::Process;
+use super::router_addresses::{Addresses, IPV4, IPV6};
 use super::slow_link::why;
 use crate::bench::experiment::pep::{FAR_CLIENTS_MS, FAR_SERVER_MS, Way};
 use crate::link::{self, End, Link, LinkOptions, QUEUE_DEFAULT, Terms};
 
-/// Where the server listens, and whoever stands in the middle: routes change no port.
-pub(super) const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 19, 0, 2)), 8080);
-/// Addresses of clients.
-pub(super) const SOURCES: &str = "198.18.1.0/26";
 /// The router's interfaces, towards clients and towards the server.
 pub(super) const INTERFACES: [&str; 2] = ["clients", "servers"];
 
-const OF_CLIENTS: &str = "link set lo up
-addr add 198.18.0.2/24 dev router
-link set router up
-";
-const ROUTES_OF_CLIENTS: &str = "route add local 198.18.1.0/24 dev lo
-route add default via 198.18.0.1
-";
-const OF_ROUTER: &str = "link set lo up
-addr add 198.18.0.1/24 dev clients
-addr add 198.19.0.1/24 dev servers
-link set clients up
-link set servers up
-route add 198.18.1.0/24 via 198.18.0.2
-";
-const OF_SERVER: &str = "link set lo up
-addr add 198.19.0.2/24 dev router
-link set router up
-route add default via 198.19.0.1
-";
 /// Where the ways are long, links have addresses already, and somebody more stands in front of the server.
 const OF_ROUTER_FAR: &str = "link set lo up
 addr add 198.19.1.1/24 dev servers
@@ -56,12 +36,7 @@ route add default via 198.19.1.1
 const ROUTES_OF_SERVER: &str = "link set lo up
 route add default via 198.19.0.1
 ";
-/// What leads connections to whoever listens on the router, and the answers of their servers.
-const LEADING: &str = "route add local default dev lo table 100
-rule add iif clients ipproto tcp dport 8080 lookup 100
-rule add iif servers ipproto tcp sport 8080 lookup 100
-";
-/// The same where nftables marks what is to be led.
+/// What leads connections to whoever listens on the router where nftables marks what is to be led.
 const LEADING_MARKED: &str = "route add local default dev lo table 100
 rule add fwmark 1 lookup 100
 ";
@@ -85,6 +60,10 @@ const TPROXY: &str = "table ip weir {
     }
 }
 ";
+
+/// How long a new link may take to be ready, and how long it is left alone between two tries.
+const PATH_PATIENCE: Duration = Duration::from_secs(20);
+const PATH_PAUSE: Duration = Duration::from_millis(20);
 
 /// One of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,15 +91,18 @@ impl Row {
     /// Makes them, with forwarding; what ip(8) says goes to the directory.
     ///
     /// # Errors
-    /// Not root, or the kernel refuses.
+    /// Not root, or the kernel refuses, or has no IPv6 where that is the way.
     pub(super) fn make(directory: &Path, way: Way) -> io::Result<Row> {
         let [clients, router, server] = [Namespace::create()?, Namespace::create()?, Namespace::create()?];
         let mut row = Row { clients, router, server, way, links: Vec::new() };
+        if way == Way::Ipv6 {
+            row.have_ipv6()?;
+        }
         match way {
             Way::Far => row.join_bylinks(directory)?,
             _ => row.join(directory)?,
         }
-        row.configure(Place::Clients, ROUTES_OF_CLIENTS, directory)?;
+        row.configure(Place::Clients, row.addresses().routes_of_clients, directory)?;
         for place in [Place::Clients, Place::Router, Place::Server] {
             row.set(place, "ipv4/ip_local_port_range", "1024 65535")?;
         }
@@ -132,7 +114,44 @@ impl Row {
             // Connections come sooner than their entries would go.
             row.set(Place::Router, "netfilter/nf_conntrack_tcp_timeout_time_wait", "1")?;
         }
+        if way == Way::Ipv6 {
+            row.await_path()?;
+        }
         Ok(row)
+    }
+
+    /// Who is where.
+    pub(super) fn addresses(&self) -> &'static Addresses {
+        if self.way == Way::Ipv6 { &IPV6 } else { &IPV4 }
+    }
+
+    /// What IPv6 needs before there are links: routers ask for nobody else's address first, and clients may have any that is local.
+    fn have_ipv6(&self) -> io::Result<()> {
+        if !Path::new("/proc/sys/net/ipv6").exists() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no IPv6 (ipv6.disable=0)"));
+        }
+        for place in [Place::Clients, Place::Router, Place::Server] {
+            self.set(place, "ipv6/conf/default/accept_dad", "0")?;
+        }
+        self.set(Place::Router, "ipv6/conf/all/forwarding", "1")?;
+        self.set(Place::Clients, "ipv6/ip_nonlocal_bind", "1")
+    }
+
+    /// Waits until packets go from clients to the server and back: a link of IPv6 is ready some time after it is up. Nobody listens yet, so that a connection
+    /// is refused.
+    fn await_path(&self) -> io::Result<()> {
+        let (server, end) = (self.addresses().server, Instant::now() + PATH_PATIENCE);
+        loop {
+            let tried = self.clients.enter(|| TcpStream::connect_timeout(&server, PATH_PATIENCE))?;
+            match tried.err() {
+                Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+                Some(error) if Instant::now() >= end => {
+                    let why = format!("the router leads nobody to {server}: {error}");
+                    return Err(io::Error::new(error.kind(), why));
+                }
+                _ => thread::sleep(PATH_PAUSE),
+            }
+        }
     }
 
     fn join(&self, directory: &Path) -> io::Result<()> {
@@ -140,7 +159,8 @@ impl Row {
             .map(|(name, far)| format!("link add {name} type veth peer name router netns {}\n", self.entrance(far)))
             .concat();
         self.configure(Place::Router, &pairs, directory)?;
-        let lines = [(Place::Clients, OF_CLIENTS), (Place::Router, OF_ROUTER), (Place::Server, OF_SERVER)];
+        let Addresses { of_clients, of_router, of_server, .. } = *self.addresses();
+        let lines = [(Place::Clients, of_clients), (Place::Router, of_router), (Place::Server, of_server)];
         lines.into_iter().try_for_each(|(place, lines)| self.configure(place, lines, directory))
     }
 
@@ -155,7 +175,7 @@ impl Row {
         self.links.extend(links);
         self.configure(Place::Router, OF_ROUTER_FAR, directory)?;
         self.configure(Place::Server, ROUTES_OF_SERVER, directory)?;
-        run_in(&hop, "ip", ["-batch"], OF_HOP, directory)?;
+        run_in(&hop, "ip", &["-batch"], OF_HOP, directory)?;
         hop.enter(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?
     }
 
@@ -168,17 +188,21 @@ impl Row {
             self.filter(TPROXY, directory)?;
             return self.configure(Place::Router, LEADING_MARKED, directory);
         }
-        self.configure(Place::Router, LEADING, directory)
+        self.configure(Place::Router, self.addresses().leading, directory)
     }
 
-    /// The port that whoever is led there listens on.
-    pub(super) fn port(&self) -> u16 {
-        if self.way == Way::Tproxy { TPROXY_PORT } else { SERVER.port() }
+    /// Where whoever is led there listens.
+    pub(super) fn any(&self) -> SocketAddr {
+        SocketAddr::new(self.addresses().any, self.port())
+    }
+
+    fn port(&self) -> u16 {
+        if self.way == Way::Tproxy { TPROXY_PORT } else { self.addresses().server.port() }
     }
 
     /// Gives the router's nftables these tables.
     fn filter(&self, tables: &str, directory: &Path) -> io::Result<()> {
-        run_in(&self.router, "nft", ["-f"], tables, directory)
+        run_in(&self.router, "nft", &["-f"], tables, directory)
     }
 
     fn namespace(&self, place: Place) -> &Namespace {
@@ -216,14 +240,15 @@ impl Row {
     /// As [`Process::await_that`].
     pub(super) fn await_listening(&self, place: Place, port: u16, process: &mut Process) -> io::Result<()> {
         let namespace = self.namespace(place);
-        let look = || namespace.enter(|| fs::read_to_string("/proc/thread-self/net/tcp")).ok()?.ok();
+        let sockets = self.addresses().sockets;
+        let look = || namespace.enter(|| fs::read_to_string(sockets)).ok()?.ok();
         let is_there = || look().is_some_and(|sockets| is_listening(&sockets, port));
         process.await_that(&format!("listen on port {port}"), is_there)
     }
 
     /// Has ip(8) do all these lines there.
     fn configure(&self, place: Place, lines: &str, directory: &Path) -> io::Result<()> {
-        run_in(self.namespace(place), "ip", ["-batch"], lines, directory)
+        run_in(self.namespace(place), "ip", &[self.addresses().family, "-batch"], lines, directory)
     }
 
     fn set(&self, place: Place, name: &str, value: &str) -> io::Result<()> {
@@ -239,11 +264,11 @@ fn entrance(namespace: &Namespace) -> String {
 }
 
 /// Has a program do what these lines say, in a namespace; what it says goes to the directory.
-fn run_in(at: &Namespace, program: &str, word: [&str; 1], lines: &str, directory: &Path) -> io::Result<()> {
+fn run_in(at: &Namespace, program: &str, options: &[&str], lines: &str, directory: &Path) -> io::Result<()> {
     let file = directory.join(format!("router.{program}"));
     fs::write(&file, lines)?;
     let (place, file) = (format!("--net={}", entrance(at)), file.to_string_lossy());
-    let words = [&place, program, word[0], &file];
+    let words = [&[place.as_str(), program], options, &[&file]].concat();
     Process::start(Path::new("nsenter"), &words, &directory.join(format!("router-{program}.log")))?.await_success()
 }
 
@@ -269,7 +294,7 @@ fn link(ends: [(&Namespace, &str, &str); 2], rtt_ms: u32) -> io::Result<Link> {
     Link::spawn(&options).map_err(|obstacle| io::Error::other(why(obstacle)))
 }
 
-/// Whether a line of /proc/net/tcp (proc_net(5)) is a listener of this port.
+/// Whether a line of /proc/net/tcp or tcp6 (proc_net(5)) is a listener of this port.
 fn is_listening(sockets: &str, port: u16) -> bool {
     let is_it = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -294,10 +319,5 @@ mod tests {
         assert!(is_listening(&line(8080, "0A"), 8080));
         assert!(!is_listening(&line(8080, "01"), 8080) && !is_listening(&line(8081, "0A"), 8080));
         assert!(!is_listening(head, 8080));
-    }
-
-    #[test]
-    fn sources_are_as_many_as_reports_say() {
-        assert_eq!(crate::bomb::Sources::parse(SOURCES).unwrap().count(), crate::bench::experiment::pep::SOURCES);
     }
 }

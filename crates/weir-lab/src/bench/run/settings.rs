@@ -317,23 +317,28 @@ upstream \"app\" {{
 
 /// HAProxy between clients and wherever they were going, from the addresses of the clients: in TCP mode, or where it reads in that of HTTP, in which no
 /// client has the connection of another.
-pub(super) fn haproxy_through(port: u16, cores: usize, descriptors: u64, (pipes, reads): (TcpPipes, bool)) -> String {
-    let any = SocketAddr::from(([0, 0, 0, 0], port));
+pub(super) fn haproxy_through(
+    any: SocketAddr,
+    cores: usize,
+    descriptors: u64,
+    (pipes, reads): (TcpPipes, bool),
+) -> String {
+    let source = if any.is_ipv4() { any.ip().to_string() } else { format!("[{}]", any.ip()) };
     let mode =
         if reads { "    mode http\n    timeout http-request 1h\n    http-reuse never\n" } else { "    mode tcp\n" };
     haproxy_tcp(any, any, cores, descriptors, pipes)
         .replace("    mode tcp\n", mode)
         .replace(&format!("bind {any}"), &format!("bind {any} transparent"))
-        .replace(&format!("    server s0 {any}"), "    source 0.0.0.0 usesrc clientip\n    server s *")
+        .replace(&format!("    server s0 {any}"), &format!("    source {source} usesrc clientip\n    server s *"))
 }
 
 /// weir in TCP mode between clients and wherever they were going, from the addresses and ports of the clients.
-pub(super) fn weir_through(port: u16, workers: usize, io: &str) -> String {
+pub(super) fn weir_through(any: SocketAddr, workers: usize, io: &str) -> String {
     format!(
         "workers {workers}
 io \"{io}\"
 tcp {{
-    listen \"0.0.0.0:{port}\" transparent=#true
+    listen \"{any}\" transparent=#true
     proxy \"through\"
 }}
 upstream \"through\" {{
@@ -345,10 +350,10 @@ upstream \"through\" {{
 }
 
 /// weir where requests are read, in the same place.
-pub(super) fn weir_through_http(port: u16, workers: usize) -> String {
+pub(super) fn weir_through_http(any: SocketAddr, workers: usize) -> String {
     format!(
         "workers {workers}
-listen \"0.0.0.0:{port}\" transparent=#true
+listen \"{any}\" transparent=#true
 route {{ proxy \"through\"; }}
 upstream \"through\" {{
     server \"original-destination\"
@@ -405,8 +410,11 @@ mod tests {
 
     #[test]
     fn who_stands_in_the_middle_has_no_address_of_his_own() {
-        let text = haproxy_through(8080, 2, 20_000, (TcpPipes::None, false));
-        let http = haproxy_through(8080, 2, 20_000, (TcpPipes::Large, true));
+        let any = SocketAddr::from(([0, 0, 0, 0], 8080));
+        let text = haproxy_through(any, 2, 20_000, (TcpPipes::None, false));
+        let http = haproxy_through(any, 2, 20_000, (TcpPipes::Large, true));
+        let six = haproxy_through("[::]:8080".parse().unwrap(), 2, 20_000, (TcpPipes::None, false));
+        assert!(six.contains("bind [::]:8080 transparent") && six.contains("source [::] usesrc"), "{six}");
         assert!(text.contains("mode tcp") && http.contains("mode http") && !http.contains("mode tcp"), "{http}");
         assert!(http.contains("option splice-response") && http.contains("usesrc clientip\n    server s *"), "{http}");
         let lines =
