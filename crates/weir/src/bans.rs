@@ -25,7 +25,7 @@ use weir_proxy::plan::{BanPlan, Plan};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
 use weir_worker::{Command, Handle, Running, wall_offset_us};
 
-use crate::lasting::Turn;
+use crate::lasting::{Claim, Taken, Turn};
 use crate::reload::Desk;
 use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
@@ -112,6 +112,9 @@ struct List {
     kernel_waits: bool,
     kernel_at: Option<Instant>,
     turn: Turn,
+    claim: Claim,
+    /// What is in the list was the one before's.
+    is_borrowed: bool,
     total: u64,
     voice: Voice,
 }
@@ -150,6 +153,7 @@ impl Bans {
         machine.look();
         bans.with(|list| {
             (list.turn, list.machine) = (if waits { Turn::Before } else { Turn::Now }, machine);
+            list.is_borrowed = waits;
             list.adopt(Arc::clone(plan));
         });
         bans
@@ -158,10 +162,9 @@ impl Bans {
     /// From now on the list is this process's, as the one before has left it.
     pub(crate) fn enter(&self) {
         self.with(|list| {
-            if std::mem::take(&mut list.turn) == Turn::Before && list.file.is_some() {
-                list.ledger.forgive(None, now_s());
-                list.read();
-                (list.is_news, list.kernel_waits) = (true, true);
+            if std::mem::take(&mut list.turn) == Turn::Before {
+                list.is_borrowed = list.file.is_some();
+                list.take_file();
                 list.publish(Instant::now());
             }
         });
@@ -224,6 +227,7 @@ impl Bans {
             }
             self.save(is_over);
             if is_over {
+                self.lock().claim.let_go();
                 return;
             }
         }
@@ -265,7 +269,7 @@ impl Bans {
 
     /// Writes the file if it is not what it should be, and it is time or to be done at once.
     fn save(&self, at_once: bool) {
-        let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing();
         let Some(path) = self.lock().take_unsaved(Instant::now(), at_once) else { return };
         // Others get the list in between: what changes then is written the next time.
         let mut last = None;
@@ -281,7 +285,14 @@ impl Bans {
     /// From now on the list, and its file, are another process's, which begins with what this one has.
     pub(crate) fn leave(&self) {
         self.save(true);
-        self.lock().turn = Turn::After;
+        let _writing = self.writing();
+        let mut list = self.lock();
+        list.turn = Turn::After;
+        list.claim.let_go();
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.0.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with the list, and prints what there is to tell when others may have it again.
@@ -319,12 +330,53 @@ impl List {
         self.plan = plan;
         self.look_whom_to_spare();
         if place != self.file {
+            self.claim.let_go();
+            self.claim.want(place.as_deref());
             self.file = place;
-            // What is there stays, beside what there is here.
-            self.read();
-            self.is_unsaved |= self.ledger.len() > 0;
-            (self.is_news, self.kernel_waits) = (true, true);
+            self.is_borrowed &= self.turn == Turn::Before;
+            match self.turn {
+                Turn::Now => self.take_file(),
+                // To begin with, as it is.
+                Turn::Before => self.read(),
+                Turn::After => {}
+            }
         }
+    }
+
+    /// Has the file, and what is in it, if it is this process's turn and no other program has it.
+    fn take_file(&mut self) {
+        if self.turn != Turn::Now || self.file.is_none() {
+            return;
+        }
+        match self.claim.take() {
+            Taken::Before => {}
+            Taken::Now(note) => {
+                note.into_iter().for_each(|note| self.voice.warn(note));
+                self.problem = None;
+                if std::mem::take(&mut self.is_borrowed) {
+                    self.ledger.forgive(None, now_s());
+                }
+                // What is there stays, beside what there is here.
+                self.read();
+                self.is_unsaved |= self.ledger.len() > 0;
+            }
+            Taken::Others(who) => self.is_kept_by(&who),
+        }
+    }
+
+    /// Another program has the file. It is tried again: the other one may end.
+    fn is_kept_by(&mut self, who: &str) {
+        if self.problem.as_deref() != Some(who) {
+            self.voice.warn(format!(
+                "bans are neither read nor kept: {who}: name another file in `state`, or end that program"
+            ));
+            self.problem = Some(who.to_owned());
+        }
+    }
+
+    /// The file is this process's.
+    fn has_file(&self) -> bool {
+        self.turn == Turn::Now && self.file.is_some() && self.claim.is_ours()
     }
 
     /// Whom no ban may meet may be others than before.
@@ -349,6 +401,7 @@ impl List {
     /// What was kept.
     fn read(&mut self) {
         let Some(path) = self.file.clone() else { return };
+        (self.is_news, self.kernel_waits) = (true, true);
         let (terms, now_s) = (terms(&self.plan), now_s());
         let mut saved = Vec::new();
         match file::read(&path, |block, ban| saved.push((block, ban))) {
@@ -365,6 +418,7 @@ impl List {
                 // It is not replaced by one with less in it.
                 self.voice.warn(format!("bans are neither read nor kept: {}: {error}", path.display()));
                 (self.file, self.problem) = (None, Some(error.to_string()));
+                self.claim.let_go();
             }
         }
     }
@@ -392,6 +446,7 @@ impl List {
 
     /// Time has passed.
     fn look(&mut self) {
+        self.take_file();
         let now_s = now_s();
         let before = self.ledger.len();
         let terms = terms(&self.plan);
@@ -409,7 +464,7 @@ impl List {
     /// When something is to be done next.
     fn patience(&self, now: Instant, look_at: Instant) -> Duration {
         let due = |is_wanted: bool, at: Option<Instant>| is_wanted.then(|| at.unwrap_or(now));
-        let saves = self.is_unsaved && self.file.is_some() && self.turn == Turn::Now;
+        let saves = self.is_unsaved && self.has_file();
         let kernel = due(self.kernel_waits, self.kernel_at);
         let next = [Some(look_at), due(self.is_news, self.publish_at), kernel, due(saves, self.save_at)];
         let next = next.into_iter().flatten().min().unwrap_or(look_at);
@@ -465,7 +520,7 @@ impl List {
     /// Where it is to be written, if it is time, or in any case.
     fn take_unsaved(&mut self, now: Instant, at_once: bool) -> Option<PathBuf> {
         let is_time = at_once || self.save_at.is_none_or(|at| now >= at);
-        let path = self.file.clone().filter(|_| self.is_unsaved && self.turn == Turn::Now && is_time)?;
+        let path = self.file.clone().filter(|_| self.is_unsaved && self.has_file() && is_time)?;
         self.is_unsaved = false;
         self.save_at = Some(now + SAVE_EVERY);
         Some(path)

@@ -1,5 +1,8 @@
 //! What outlives this process, each with a thread that keeps it in a file: who is banned, and what the cache has stored. Called by `run`, which says whose
-//! turn it is: at an upgrade both are the predecessor's first, and the successor's at last.
+//! turn it is: at an upgrade both are the predecessor's first, and the successor's at last. No other program has the same files meanwhile ([`Claim`]).
+
+mod claim;
+mod next;
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +16,8 @@ use crate::bans::{self, Bans};
 use crate::leaving::Leaving;
 use crate::reload::Desk;
 use crate::snapshot::{self, Snapshots};
+pub(crate) use claim::{Claim, Taken};
+pub(crate) use next::{Next, remove, remove_rest};
 
 /// See the module.
 #[derive(Debug)]
@@ -80,5 +85,42 @@ impl Keepers {
     pub(crate) fn finish(self, signals: &Receiver<i32>) {
         self.0.finish();
         self.1.finish(signals);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::{Path, PathBuf};
+
+    /// A directory of a test's own, which goes with this.
+    pub(crate) struct Directory(PathBuf);
+
+    impl Directory {
+        /// `name` is no other test's.
+        pub(crate) fn new(name: &str) -> Directory {
+            let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+
+        pub(crate) fn path(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        /// What is in it, sorted.
+        pub(crate) fn names(&self) -> Vec<String> {
+            let all = std::fs::read_dir(Path::new(&self.0)).unwrap();
+            let mut names: Vec<String> =
+                all.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }

@@ -1,17 +1,16 @@
 //! The file that keeps bans over a restart: a line of JSON each, for people and programs.
 //!
-//! Written as a whole into a file beside it that then takes its name, so that a crash leaves the old one or the new one. Called by the
-//! keeper (`bans`). Bound: [`FILE_BYTES_MAX`]; a line that can't be read is left out and reported by its number.
+//! Written as a whole beside the last one, whose place it takes then ([`Next`]). Called by the keeper (`bans`). Bound: [`FILE_BYTES_MAX`]; a line that can't be read is left out and reported by its number.
 
-use std::fs::{File, OpenOptions, rename};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use weir_proxy::shield::bans::Block;
 
 use super::ledger::Ban;
+use crate::lasting::Next;
 
 /// More is no file of ours: a million bans with long reasons.
 const FILE_BYTES_MAX: u64 = 512 << 20;
@@ -90,14 +89,7 @@ pub(super) fn append(text: &mut Vec<u8>, block: Block, ban: &Ban) {
 
 /// Puts a text in the place of what is there: part after part, until one is empty.
 pub(super) fn write(path: &Path, mut parts: impl FnMut(&mut Vec<u8>)) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    // What a crash has left, or somebody else has put there, is not written to.
-    match std::fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let next = Next::create(path)?;
     let mut text = Vec::new();
     loop {
         text.clear();
@@ -105,10 +97,10 @@ pub(super) fn write(path: &Path, mut parts: impl FnMut(&mut Vec<u8>)) -> io::Res
         if text.is_empty() {
             break;
         }
-        file.write_all(&text)?;
+        next.file().write_all(&text)?;
     }
-    file.sync_data()?;
-    rename(&beside, path)
+    next.file().sync_data()?;
+    next.take_its_place()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use weir_proxy::shield::limit::Verdict;
 use weir_proxy::shield::table::Charged;
 
 use super::*;
+use crate::lasting::tests::Directory;
 
 fn plan(ban: &str) -> Arc<Plan> {
     let text = format!(
@@ -101,6 +102,7 @@ fn a_restart_keeps_them() {
     offer(&first, "247.0.2.1");
     first.add(client("247.0.2.2"), 1000, "by hand", None, false).unwrap();
     first.save(true);
+    first.lock().claim.let_go();
     let second = bans(&ban);
     assert_eq!(second.list(None, false), first.list(None, false));
     second.leave();
@@ -111,12 +113,14 @@ fn a_restart_keeps_them() {
     let third = Bans::open(&plan(&ban), true);
     third.remove(None);
     third.save(true);
+    first.lock().take_file();
     first.add(client("247.0.2.40"), 1000, "late", None, false).unwrap();
     first.leave();
     third.enter();
     assert_eq!(third.list(None, false), first.list(None, false));
     third.remove(bans(&ban).block("247.0.2.40"));
     third.save(true);
+    drop(third);
     let first = bans(&ban);
     assert_eq!(listed(&first).len(), 2);
     for last in 3..30 {
@@ -126,6 +130,41 @@ fn a_restart_keeps_them() {
     std::fs::remove_dir_all(&directory).unwrap();
     first.save(true);
     assert!(first.figures().problem.is_some());
+}
+
+/// Each of them would write over what the other one has banned.
+#[test]
+fn two_do_not_have_the_same_file() {
+    let directory = Directory::new("keeper-two");
+    let ban = format!("state=\"{}\"", directory.path("bans").display());
+    let first = bans(&ban);
+    first.add(client("247.0.2.1"), 1000, "", None, false).unwrap();
+    first.save(true);
+    let second = bans(&ban);
+    second.add(client("247.0.2.2"), 1000, "", None, false).unwrap();
+    second.save(true);
+    assert_eq!(listed(&second), ["247.0.2.2"]);
+    let said = second.lock().problem.clone();
+    assert!(said.as_ref().is_some_and(|why| why.contains("bans is kept by weir itself")), "{said:?}");
+    second.lock().look();
+    assert!(second.lock().voice.take_said().is_empty(), "it is told once");
+    // The other one ends.
+    first.save(true);
+    drop(first);
+    second.lock().look();
+    assert_eq!((listed(&second), second.figures().problem), (vec!["247.0.2.1".into(), "247.0.2.2".into()], None));
+    second.save(true);
+    drop(second);
+    assert_eq!(listed(&bans(&ban)).len(), 2);
+    assert_eq!(directory.names(), ["bans"]);
+    // Who has another one lets this one go, and keeps its own.
+    let moved = bans(&ban);
+    let other = format!("state=\"{}\"", directory.path("other").display());
+    moved.with(|list| list.adopt(plan(&other)));
+    let third = bans(&ban);
+    assert_eq!((listed(&moved).len(), listed(&third).len(), third.figures().problem), (2, 2, None));
+    moved.save(true);
+    assert!(directory.path("other").exists());
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! The file of a snapshot: who may have written it, and how another one takes its place. Called by the keeper (`snapshot`).
 //!
-//! A snapshot is written under another name beside the last one, and takes its name when it is whole and on the disk: a crash leaves the old one or
-//! the new one. Whoever can write the file says what clients get, so that it is used only if that is nobody but us.
+//! A snapshot is written beside the last one, and takes its name when it is whole and on the disk ([`Next`]). Whoever can write the file says what clients get, so that it is used only if that is nobody but us.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface, SNAPSHOT_MAGIC};
+
+use crate::lasting::{Next, remove};
 
 /// Most bytes of changes behind the answers.
 pub(super) const CHANGES_BYTES_MAX: u64 = 4 << 20;
@@ -86,25 +87,16 @@ pub(super) fn changes(file: &mut File, preface: &Preface) -> Result<(Changed, u6
     Ok((Changed::read(&bytes)?, behind))
 }
 
-/// Where the next one is written.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
-}
-
-/// Opens the next one, empty. What a crash has left there, or somebody else has put there, is not written to.
-pub(super) fn create(path: &Path) -> io::Result<File> {
+/// Begins the next one, empty.
+pub(super) fn create(path: &Path) -> io::Result<Next> {
     ours(path)?;
-    let beside = beside(path);
-    remove(&beside)?;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)
+    Next::create(path)
 }
 
 /// Gives it the name of the last one; for good when the directory is on the disk.
-pub(super) fn take_its_place(path: &Path) -> io::Result<()> {
+pub(super) fn take_its_place(next: Next, path: &Path) -> io::Result<()> {
     ours(path)?;
-    std::fs::rename(beside(path), path)
+    next.take_its_place()
 }
 
 /// Has the names in the directory of a file on the disk.
@@ -145,20 +137,6 @@ pub(super) fn remove_last(path: &Path) -> io::Result<()> {
     file.sync_data()
 }
 
-/// There is to be none.
-pub(super) fn give_up(path: &Path) {
-    // It is not whole, and nobody reads it.
-    let _ = remove(&beside(path));
-}
-
-/// Removes a file that may not be there.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
-}
-
 /// Why no snapshot can be kept at a path, for `weir check`.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new("/"));
@@ -189,9 +167,9 @@ mod tests {
             Err(Refused::Unusable(why)) => why,
         };
         assert_eq!(why(&path), "missing");
-        drop(create(&path).unwrap());
+        let next = create(&path).unwrap();
         assert_eq!(why(&path), "missing", "it is not whole yet");
-        take_its_place(&path).unwrap();
+        take_its_place(next, &path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(why(&path), "");
         assert!(
@@ -212,7 +190,9 @@ mod tests {
         let other = directory.join("weir.kdl");
         std::fs::write(&other, "listen \":80\"").unwrap();
         assert!(create(&other).unwrap_err().to_string().contains("left alone"));
-        assert!(take_its_place(&other).is_err() && remove_last(&other).is_err());
+        assert!(
+            take_its_place(create(&directory.join("new")).unwrap(), &other).is_err() && remove_last(&other).is_err()
+        );
         assert_eq!(std::fs::read(&other).unwrap(), b"listen \":80\"");
         std::fs::write(&other, [&SNAPSHOT_MAGIC[..], b"of another version"].concat()).unwrap();
         remove_last(&other).unwrap();

@@ -1,12 +1,14 @@
-//! What became invalid since a snapshot was written, or is being written: behind its answers, each once. Called by the keeper (`snapshot`). Bound:
-//! [`CHANGES_BYTES_MAX`], in the file and in memory.
+//! What became invalid since a snapshot was written, or is being written: behind its answers, each once, and no URL of which it has none: most requests
+//! that change something are for such. Called by the keeper (`snapshot`). Bounds: [`CHANGES_BYTES_MAX`], in the file and in memory, and 8 bytes for
+//! each key of the snapshot.
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use weir_cache::{Noted, put_change};
+use weir_cache::{Noted, Target, put_change};
 
 use super::file::CHANGES_BYTES_MAX;
 
@@ -17,6 +19,8 @@ pub(super) struct Tail<W> {
     bytes: u64,
     /// All of them, for a URL that is posted to a thousand times a second is one.
     said: BTreeSet<Vec<u8>>,
+    /// Hashes of the URLs of its answers, sorted. None: it is not known which they are.
+    urls: Option<Box<[u64]>>,
     /// Since when something is not on the disk.
     unsynced_since: Option<Instant>,
 }
@@ -24,7 +28,20 @@ pub(super) struct Tail<W> {
 impl<W: Write> Tail<W> {
     /// Behind so many bytes of changes that are there.
     pub(super) fn after(out: W, bytes: u64) -> Tail<W> {
-        Tail { out, bytes, said: BTreeSet::new(), unsynced_since: None }
+        Tail { out, bytes, said: BTreeSet::new(), urls: None, unsynced_since: None }
+    }
+
+    /// From now on it is known which URLs there are answers of.
+    pub(super) fn concern<'a>(&mut self, urls: impl Iterator<Item = &'a [u8]>) {
+        let mut hashes: Vec<u64> = urls.map(hash).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        self.urls = Some(hashes.into());
+    }
+
+    /// Soon no more fits: time for another snapshot.
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes > CHANGES_BYTES_MAX / 2
     }
 
     /// Adds what was noted.
@@ -34,7 +51,7 @@ impl<W: Write> Tail<W> {
     pub(super) fn add(&mut self, noted: &Noted) -> io::Result<()> {
         let mut fits = !noted.has_more;
         let mut bytes = Vec::new();
-        for change in &noted.list {
+        for change in noted.list.iter().filter(|change| is_concerned(self.urls.as_deref(), &change.target)) {
             let from = bytes.len();
             fits &= put_change(&mut bytes, change);
             if !self.said.insert(bytes[from..].to_vec()) {
@@ -50,6 +67,19 @@ impl<W: Write> Tail<W> {
         }
         self.out.write_all(&bytes)
     }
+}
+
+/// Whether there may be an answer that this is about, among those of these URLs.
+fn is_concerned(urls: Option<&[u64]>, target: &Target) -> bool {
+    match (target, urls) {
+        (Target::Url(url), Some(urls)) => urls.binary_search(&hash(url)).is_ok(),
+        _ => true,
+    }
+}
+
+/// Two that are alike cost a few bytes that say nothing.
+fn hash(url: &[u8]) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(url)
 }
 
 impl Tail<File> {
@@ -69,7 +99,7 @@ impl Tail<Vec<u8>> {
     pub(super) fn behind(self, mut file: File) -> io::Result<Tail<File>> {
         file.write_all(&self.out)?;
         file.sync_data()?;
-        Ok(Tail { out: file, bytes: self.bytes, said: self.said, unsynced_since: None })
+        Ok(Tail { out: file, bytes: self.bytes, said: self.said, urls: self.urls, unsynced_since: None })
     }
 }
 
@@ -77,7 +107,7 @@ impl Tail<Vec<u8>> {
 mod tests {
     //! Proves: each change is said once, and what is too much is an error. How: a tail in memory.
 
-    use weir_cache::{Change, Changed, Target};
+    use weir_cache::{Change, Changed};
 
     use super::*;
 
@@ -98,6 +128,37 @@ mod tests {
         assert!(tail.add(&Noted { has_more: true, ..Noted::default() }).is_err());
         let mut tail = Tail::<Vec<u8>>::default();
         let many = CHANGES_BYTES_MAX as usize / 1000;
-        assert!(tail.add(&noted(many / 2, 1000)).is_ok() && tail.add(&noted(many, 1000)).is_err());
+        assert!(tail.add(&noted(many / 3, 1000)).is_ok() && !tail.is_long());
+        assert!(tail.add(&noted(many * 2 / 3, 1000)).is_ok() && tail.is_long());
+        assert!(tail.add(&noted(many, 1000)).is_err());
+    }
+
+    /// Else changes that come without a pause are never had on the disk.
+    #[test]
+    fn what_comes_later_puts_off_nothing() {
+        let mut tail = Tail::<Vec<u8>>::default();
+        tail.add(&noted(1, 1)).unwrap();
+        let since = tail.unsynced_since;
+        assert!(since.is_some());
+        while Instant::now() <= since.unwrap() {}
+        tail.add(&noted(2, 1)).unwrap();
+        assert_eq!(tail.unsynced_since, since);
+    }
+
+    /// However many they are.
+    #[test]
+    fn what_it_has_no_answers_of_is_not_said() {
+        let mut tail = Tail::<Vec<u8>>::default();
+        tail.concern([&b"http://a/1000"[..], b"http://a/1", b"http://a/1"].into_iter());
+        let many = noted(CHANGES_BYTES_MAX as usize / 8, 1);
+        tail.add(&many).unwrap();
+        let mut expected = Vec::new();
+        [1, 1000].into_iter().for_each(|at| assert!(put_change(&mut expected, &many.list[at])));
+        assert_eq!(tail.out, expected);
+        // What is not about one URL always is.
+        let host = Change { target: Target::Host(b"b".to_vec()), is_soft: true };
+        tail.add(&Noted { list: vec![host.clone()], has_more: false }).unwrap();
+        assert!(put_change(&mut expected, &host));
+        assert_eq!(tail.out, expected);
     }
 }

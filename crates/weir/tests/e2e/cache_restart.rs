@@ -28,13 +28,13 @@ on_both_drivers!(
 );
 
 /// A server, and where the snapshot is.
-struct World {
-    server: Server,
-    scratch: Scratch,
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) scratch: Scratch,
 }
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         let server = Server::start(|link: &mut Link, request: &Request| {
             let control = if request.target.contains("brief") { "max-age=60" } else { "max-age=6000" };
             let body = if request.target.contains("large") { "x".repeat(300_000) } else { request.target.clone() };
@@ -45,11 +45,11 @@ impl World {
         World { server, scratch: Scratch::new() }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.scratch.path("cache.snapshot")
     }
 
-    fn text(&self, store: &str, route: &str) -> String {
+    pub(crate) fn text(&self, store: &str, route: &str) -> String {
         let (path, address) = (self.path(), self.server.address);
         format!(
             "cache {{ snapshot \"{}\"; {store} }}\nupstream \"app\" {{ server \"{address}\"; }}\nroute {{ proxy \"app\"; cache {{ cache-status on; {route} }} }}\n",
@@ -57,7 +57,7 @@ impl World {
         )
     }
 
-    fn start(&self, io: Io, store: &str) -> Weir {
+    pub(crate) fn start(&self, io: Io, store: &str) -> Weir {
         Weir::start(io, 2, &self.text(store, ""))
     }
 
@@ -66,7 +66,7 @@ impl World {
         self.server.log().requests.iter().filter(|(_, request)| request.target == target).count()
     }
 
-    fn preface(&self) -> Preface {
+    pub(crate) fn preface(&self) -> Preface {
         Preface::decode(fs::read(self.path()).expect("a file").first_chunk().expect("a preface")).expect("whole")
     }
 
@@ -81,7 +81,7 @@ impl World {
 }
 
 /// What is stored of this: its content and its Age. None: nothing that may be used.
-fn stored(weir: &Weir, target: &str) -> Option<(Vec<u8>, u64)> {
+pub(crate) fn stored(weir: &Weir, target: &str) -> Option<(Vec<u8>, u64)> {
     let mut client = Client::connect(weir.address);
     client.request("GET", target, "Cache-Control: only-if-cached\r\n", b"");
     let reply = client.reply();
@@ -90,7 +90,7 @@ fn stored(weir: &Weir, target: &str) -> Option<(Vec<u8>, u64)> {
 }
 
 /// Has these stored.
-fn store(weir: &Weir, targets: &[&str]) {
+pub(crate) fn store(weir: &Weir, targets: &[&str]) {
     for target in targets {
         let mut client = Client::connect(weir.address);
         client.get(target);
@@ -99,22 +99,22 @@ fn store(weir: &Weir, targets: &[&str]) {
     }
 }
 
-fn snapshot(weir: &Weir) -> Value {
+pub(crate) fn snapshot(weir: &Weir) -> Value {
     let stats: Value = serde_json::from_str(&weir.answer(&["cache", "stats", "--json"])).expect("JSON");
     stats["snapshot"].clone()
 }
 
 /// Waits until all of a snapshot has been looked at.
-fn restored(weir: &Weir, count: u64) {
+pub(crate) fn restored(weir: &Weir, count: u64) {
     eventually("it is read", || snapshot(weir)["restored"] == count);
 }
 
 /// Waits until it says this.
-fn says(weir: &Weir, what: &str) {
+pub(crate) fn says(weir: &Weir, what: &str) {
     eventually(what, || weir.said().contains(what));
 }
 
-fn kill(mut weir: Weir) {
+pub(crate) fn kill(mut weir: Weir) {
     weir.signal("KILL");
     weir.wait();
 }

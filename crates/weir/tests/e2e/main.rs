@@ -36,6 +36,7 @@ mod intercept;
 mod intercept_first;
 mod intercept_syn;
 mod lab_link;
+mod lasting;
 mod limits;
 mod log;
 mod moves;

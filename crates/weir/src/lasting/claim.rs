@@ -1,0 +1,235 @@
+//! One process at a time has a file that outlives it: two would undo each other's words, and what was purged from one came back by the other.
+//!
+//! Called by those who keep files, bans (`bans`) and the snapshot (`snapshot`), when it is this process's turn. Who has a file has the lock (flock(2))
+//! of an empty file beside it, `.lock`, for the file itself is another one each time that it is written. The kernel ends the lock with the process,
+//! however that ends; who ends in peace removes the file of the lock, too. In it is the number of the process, for people.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+/// How often a lock is tried whose file was removed by the one who had it.
+const TRIES_MAX: usize = 16;
+
+/// A file that is to be this process's alone.
+#[derive(Debug, Default)]
+pub(crate) struct Claim {
+    /// None: none is wanted.
+    path: Option<PathBuf>,
+    state: State,
+    /// Why there is no lock, as it was said last.
+    said: Option<String>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// It is not this process's, as far as is known.
+    #[default]
+    Open,
+    Held(#[expect(dead_code, reason = "it ends with this")] Lock),
+    /// It is used without, for where it is there are no locks.
+    Unlocked,
+}
+
+/// What became of a claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It was this process's before, or none is wanted.
+    Before,
+    /// It is from now on. If no lock can be had there, a word for the operator, once.
+    Now(Option<String>),
+    /// Another program has it: who, for people.
+    Others(String),
+}
+
+/// Held until it is dropped.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    /// Of the file of the lock.
+    path: PathBuf,
+}
+
+impl Claim {
+    /// This one is wanted from now on, or none; another one is let go.
+    pub(crate) fn want(&mut self, path: Option<&Path>) {
+        if self.path.as_deref() != path {
+            *self = Claim { path: path.map(Path::to_owned), ..Claim::default() };
+        }
+    }
+
+    /// Takes it, if nobody else has it. Never waits: who is told that others have it may try again.
+    pub(crate) fn take(&mut self) -> Taken {
+        let Some(path) = self.path.as_deref().filter(|_| !matches!(self.state, State::Held(_))) else {
+            return Taken::Before;
+        };
+        let was_ours = self.is_ours();
+        let problem = match Lock::of(path) {
+            Ok(Ok(lock)) => {
+                self.state = State::Held(lock);
+                None
+            }
+            Ok(Err(other)) => {
+                self.state = State::Open;
+                return Taken::Others(format!("{} is kept by {other}", path.display()));
+            }
+            Err(error) => {
+                self.state = State::Unlocked;
+                // Where there is no directory there is nothing to be kept either, which is said by who tries to.
+                (error.kind() != io::ErrorKind::NotFound).then(|| error.to_string())
+            }
+        };
+        let note = problem.filter(|problem| self.said.as_ref() != Some(problem)).map(|problem| {
+            let note =
+                format!("{}: no lock can be had ({problem}): no other program may be told to keep it", path.display());
+            self.said = Some(problem);
+            note
+        });
+        if was_ours { Taken::Before } else { Taken::Now(note) }
+    }
+
+    /// It is this process's, as far as that can be known.
+    pub(crate) fn is_ours(&self) -> bool {
+        !matches!(self.state, State::Open)
+    }
+
+    /// From now on it is whoever's takes it.
+    pub(crate) fn let_go(&mut self) {
+        self.state = State::Open;
+    }
+}
+
+impl Lock {
+    /// The lock of a file, or who has it.
+    fn of(path: &Path) -> io::Result<Result<Lock, String>> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let path = PathBuf::from(name);
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        for _ in 0..TRIES_MAX {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+            let mut file = options.open(&path)?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::other("there is something else by the name of its lock"));
+            }
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file, &path))),
+                Err(error) => return Err(error.into()),
+            }
+            let lock = Lock { file, path: path.clone() };
+            // Whoever had it has removed it, perhaps, after it was opened here.
+            if is_at(&lock.file, &path) {
+                // For people alone: on a full disk nobody is told who.
+                let _ = lock.file.set_len(0).and_then(|()| writeln!(&lock.file, "{}", std::process::id()));
+                return Ok(Ok(lock));
+            }
+        }
+        Ok(Err("programs that come and go".to_owned()))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is held nobody puts another one in its place.
+        if is_at(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        // A process that is being started may have it open for a moment longer.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Who has a lock, for people.
+fn holder(file: &mut File, path: &Path) -> String {
+    let mut text = String::new();
+    let _ = file.take(16).read_to_string(&mut text);
+    let who = match text.trim_end().parse::<u32>() {
+        Ok(pid) if pid == std::process::id() => "weir itself, for something else".to_owned(),
+        Ok(pid) => format!("another program, process {pid}"),
+        Err(_) => "another program".to_owned(),
+    };
+    format!("{who} (it has locked {})", path.display())
+}
+
+/// Whether the file is what is at a path now.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let id = |about: &std::fs::Metadata| (about.dev(), about.ino());
+    let both = (file.metadata(), std::fs::symlink_metadata(path));
+    matches!(both, (Ok(one), Ok(other)) if id(&one) == id(&other))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: one has the file at a time, whoever lets it go; who can't lock it is told so once and goes on. How: files in a directory of its own.
+
+    use super::*;
+    use crate::lasting::tests::Directory;
+
+    fn claim(path: &Path) -> Claim {
+        let mut claim = Claim::default();
+        claim.want(Some(path));
+        claim
+    }
+
+    #[test]
+    fn one_at_a_time() {
+        let directory = Directory::new("claim");
+        let (path, lock) = (directory.path("cache"), directory.path("cache.lock"));
+        let (mut first, mut second) = (claim(&path), claim(&path));
+        assert_eq!(first.take(), Taken::Now(None));
+        assert_eq!((first.take(), first.is_ours(), second.is_ours()), (Taken::Before, true, false));
+        let told =
+            format!("{} is kept by weir itself, for something else (it has locked {})", path.display(), lock.display());
+        assert_eq!((second.take(), second.is_ours()), (Taken::Others(told), false));
+        // The same file again, and then another one.
+        first.want(Some(&path));
+        assert!(first.is_ours() && lock.exists());
+        first.want(Some(&directory.path("other")));
+        assert!(!first.is_ours() && !lock.exists());
+        assert_eq!(second.take(), Taken::Now(None));
+        second.let_go();
+        assert_eq!((second.is_ours(), lock.exists()), (false, false));
+        // What a crash has left is locked by nobody.
+        std::fs::write(&lock, "4711\n").unwrap();
+        let mut third = claim(&path);
+        assert_eq!(third.take(), Taken::Now(None));
+        assert_eq!(std::fs::read_to_string(&lock).unwrap(), format!("{}\n", std::process::id()));
+        assert!(matches!(second.take(), Taken::Others(_)));
+        drop(third);
+        assert_eq!((second.take(), Claim::default().take()), (Taken::Now(None), Taken::Before));
+    }
+
+    #[test]
+    fn a_lock_that_was_removed_is_none() {
+        let directory = Directory::new("claim-removed");
+        let path = directory.path("cache");
+        let mut first = claim(&path);
+        assert_eq!(first.take(), Taken::Now(None));
+        std::fs::remove_file(directory.path("cache.lock")).unwrap();
+        let mut second = claim(&path);
+        assert_eq!(second.take(), Taken::Now(None));
+        drop(first);
+        assert!(directory.path("cache.lock").exists(), "it is the other one's by now");
+    }
+
+    #[test]
+    fn where_none_can_be_had() {
+        let directory = Directory::new("claim-none");
+        let path = directory.path("cache");
+        std::fs::create_dir(directory.path("cache.lock")).unwrap();
+        let mut claim = claim(&path);
+        assert!(matches!(claim.take(), Taken::Now(Some(note)) if note.contains("no lock can be had (")));
+        assert_eq!((claim.take(), claim.is_ours()), (Taken::Before, true), "it is said once");
+        // It has to be shared no longer than it has to be.
+        std::fs::remove_dir(directory.path("cache.lock")).unwrap();
+        assert_eq!(claim.take(), Taken::Before);
+        assert!(matches!(self::claim(&path).take(), Taken::Others(_)));
+        let nowhere = directory.path("no/cache");
+        assert_eq!(self::claim(&nowhere).take(), Taken::Now(None), "who writes there says why not");
+    }
+}

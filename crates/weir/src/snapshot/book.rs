@@ -1,0 +1,200 @@
+//! What the keeper (`snapshot`) knows of the file and of what is to be put behind its answers, behind a lock that is had for moments.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use weir_cache::SnapshotFigures;
+
+use super::tail::Tail;
+use super::{LOOK_EVERY, Wish, file};
+use crate::lasting::{Claim, Taken, Turn, remove_rest};
+use crate::terminal::warn;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub(super) turn: Turn,
+    /// Of the file of `wish`.
+    pub(super) claim: Claim,
+    /// Of what is in force: see [`Desk::news`](crate::reload::Desk::news).
+    pub(super) number: u64,
+    pub(super) wish: Option<Wish>,
+    /// What was there at the start has been looked at: from then on changes are put behind the last snapshot.
+    pub(super) is_read: bool,
+    /// More is in the file than was read of it: it stays.
+    pub(super) is_partly_read: bool,
+    /// The last snapshot, if there is one.
+    pub(super) last: Option<Tail<File>>,
+    /// What became invalid since the one that is being written was begun.
+    pub(super) next: Option<Tail<Vec<u8>>>,
+    /// Answers that had been stored when the last one was written.
+    pub(super) stored: u64,
+    pub(super) write_at: Option<Instant>,
+    /// No other one is written before that, however much becomes invalid.
+    pub(super) spaced_until: Option<Instant>,
+    /// Who waits for a snapshot.
+    pub(super) asked: Vec<SyncSender<()>>,
+    pub(super) ends: bool,
+    pub(super) figures: SnapshotFigures,
+}
+
+impl Book {
+    /// Something else is to be kept, or elsewhere.
+    pub(super) fn adopt(&mut self, wish: Option<Wish>, bell: &SyncSender<()>) {
+        let before = std::mem::replace(&mut self.wish, wish);
+        let before_rules = before.as_ref().map(|before| before.rules);
+        let store = |wish: &Option<Wish>| wish.as_ref().map(|wish| Arc::as_ptr(&wish.store));
+        let path = |wish: &Option<Wish>| wish.as_ref().map(|wish| wish.plan.path.clone());
+        let (is_same_store, is_same_path) = (store(&before) == store(&self.wish), path(&before) == path(&self.wish));
+        if let Some(before) = before.filter(|_| !is_same_store || !is_same_path) {
+            // What becomes invalid from now on would not hold for it.
+            self.last = None;
+            let path = &before.plan.path;
+            if self.has_file()
+                && let Err(error) = file::remove_last(path).and_then(|()| remove_rest(path))
+            {
+                warn(format_args!("{} is to be removed: {error}", path.display()));
+            }
+            if !is_same_store || self.wish.is_none() {
+                before.store.forget_changes();
+                before.store.tell_snapshot(None);
+            }
+        }
+        self.claim.want(self.wish.as_ref().map(|wish| wish.plan.path.as_path()));
+        let Some(wish) = &self.wish else { return };
+        if before_rules != Some(wish.rules) && self.is_read {
+            // The last one would not be used any more.
+            (self.write_at, self.stored) = (Some(Instant::now()), u64::MAX);
+        }
+        if !is_same_store {
+            wish.store.note_changes(bell.clone());
+        }
+        if !is_same_store || !is_same_path {
+            self.figures = SnapshotFigures::default();
+            wish.store.tell_snapshot(Some(self.figures.clone()));
+            // At the start there may be one to be read.
+            self.write_at = self.is_read.then(Instant::now);
+        }
+    }
+
+    /// The file is this process's.
+    pub(super) fn has_file(&self) -> bool {
+        self.turn == Turn::Now && self.claim.is_ours()
+    }
+
+    /// Has the file, if it is this process's turn and no other program has it.
+    pub(super) fn take_file(&mut self) {
+        let Some(wish) = self.wish.clone().filter(|_| self.turn == Turn::Now) else { return };
+        match self.claim.take() {
+            Taken::Before => {}
+            Taken::Now(note) => {
+                note.into_iter().for_each(warn);
+                self.told(&wish, None);
+                // What was purged while nobody kept it does not hold for it.
+                if self.is_read
+                    && let Err(error) = file::remove_last(&wish.plan.path)
+                {
+                    warn(format_args!("{}: {error}", wish.plan.path.display()));
+                }
+            }
+            Taken::Others(who) => {
+                (self.last, self.next) = (None, None);
+                let way_out = "name another file in `snapshot`, or end that program";
+                self.told(&wish, Some(format!("no snapshot of the cache: {who}: {way_out}")));
+            }
+        }
+    }
+
+    /// From now on it is whoever's takes it; changes hold for it no more.
+    pub(super) fn let_go(&mut self) {
+        self.sync();
+        (self.last, self.next) = (None, None);
+        self.claim.let_go();
+    }
+
+    /// A snapshot is to be written; it is begun.
+    pub(super) fn begin(&mut self) -> Option<Wish> {
+        let wish = self.wish.clone().filter(|_| self.has_file() && self.is_read && !self.is_partly_read)?;
+        self.flush();
+        self.next = Some(Tail::default());
+        Some(wish)
+    }
+
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else { return false };
+        if self.ends || !self.asked.is_empty() {
+            return true;
+        }
+        let is_time = self.write_at.is_none_or(|at| now >= at);
+        let is_short = self.last.as_ref().is_some_and(|last| !last.is_long());
+        if is_time && is_short && wish.store.report().stored == self.stored {
+            // Nothing was stored since.
+            self.write_at = Some(now + Duration::from_micros(wish.plan.every_us));
+            return false;
+        }
+        is_time
+    }
+
+    /// Puts what became invalid behind the last snapshot, and into the next one.
+    pub(super) fn flush(&mut self) {
+        let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else { return };
+        let noted = wish.store.take_changes();
+        if noted.list.is_empty() && !noted.has_more {
+            return;
+        }
+        if self.next.as_mut().is_some_and(|next| next.add(&noted).is_err()) {
+            self.next = None;
+        }
+        match self.last.as_mut().map(|last| last.add(&noted).map(|()| last.is_long())) {
+            Some(Err(error)) => self.drop_last(&error),
+            Some(Ok(true)) => self.write_soon(),
+            Some(Ok(false)) | None => {}
+        }
+    }
+
+    /// Another snapshot is written before its time, as soon as may be.
+    pub(super) fn write_soon(&mut self) {
+        let soon = self.spaced_until.unwrap_or_else(Instant::now);
+        self.write_at = self.write_at.map(|at| at.min(soon));
+    }
+
+    /// Has on the disk what has waited for that long enough.
+    pub(super) fn sync_in_time(&mut self) {
+        if self.last.as_ref().is_some_and(|last| last.is_unsynced_for(LOOK_EVERY)) {
+            self.sync();
+        }
+    }
+
+    /// Has it on the disk.
+    pub(super) fn sync(&mut self) {
+        if let Some(Err(error)) = self.last.as_mut().map(Tail::sync) {
+            self.drop_last(&error);
+        }
+    }
+
+    /// What became invalid does not hold for the last snapshot.
+    pub(super) fn drop_last(&mut self, error: &io::Error) {
+        self.last = None;
+        self.write_soon();
+        let Some(wish) = self.wish.clone() else { return };
+        let path = &wish.plan.path;
+        let removed = match file::remove_last(path) {
+            Ok(()) => "it is removed".to_owned(),
+            Err(error) => format!("remove it, or what was purged comes back at the next start: {error}"),
+        };
+        self.told(&wish, Some(format!("the snapshot {} can't be kept up to date: {error}; {removed}", path.display())));
+    }
+
+    /// How it went; a problem is told once.
+    pub(super) fn told(&mut self, wish: &Wish, problem: Option<String>) {
+        let problem = problem.unwrap_or_default();
+        if problem != self.figures.problem && !problem.is_empty() {
+            warn(&problem);
+        }
+        self.figures.problem = problem;
+        wish.store.tell_snapshot(Some(self.figures.clone()));
+    }
+}
