@@ -4,6 +4,7 @@
 //! Who makes them puts them here; a worker that is to connect a client to where it wanted to asks here first. A lock is held for a look into a table; where
 //! clients are accepted meanwhile for a connect(2) that doesn't wait, so that a client is connected once. (With a mark instead of the lock a worker that
 //! comes meanwhile would find its client's port taken.) There are many locks, so that hardly a worker waits for that of another client.
+//! Times are microseconds of the clock of workers (`weir_io::clock_us`, but in the simulation).
 //! Bound: the maker's, who counts what waits here among what it has; none waits for longer than it says.
 
 use std::collections::HashMap;
@@ -13,13 +14,13 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use weir_io::{Outbound, is_over};
+use weir_io::{Driver, Outbound, is_over};
 use weir_proxy::ending::Held;
 use weir_proxy::observe::counters::Counters;
 
 use crate::start::{ServerSeals, Setup};
+use crate::worker::Worker;
 
 /// Between whom a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,17 +52,17 @@ impl Pair {
 const SHARDS: usize = 256;
 /// How many clients are remembered that were accepted before their first packet was seen, by lock.
 const PASSED_MAX: usize = 32;
-/// For how long.
-const PASSED: Duration = Duration::from_secs(3);
-/// How old a connection is at least that is not joined any more when it is over. Before, its end is what the server says to this client: it refuses, or
+/// For how long, microseconds.
+const PASSED_US: u64 = 3_000_000;
+/// How old a connection is at least, in microseconds, that is not joined any more when it is over. Before, its end is what the server says to this client: it refuses, or
 /// has said all that it had to say. A first packet comes again after that time (RFC 6298 section 2), so none that comes again finds one that is younger.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH_US: u64 = 1_000_000;
 
 /// What waits for its client.
 #[derive(Debug)]
 struct Ready {
-    since: Instant,
-    until: Instant,
+    since_us: u64,
+    until_us: u64,
     socket: OwnedFd,
 }
 
@@ -81,7 +82,7 @@ pub enum Begun {
 struct Shard {
     ready: HashMap<Pair, Ready>,
     /// Whose client is connected by a worker, for nothing was here: until then nothing is begun for the first packet that is on its way here.
-    passed: HashMap<Pair, Instant>,
+    passed: HashMap<Pair, u64>,
 }
 
 /// See the module.
@@ -128,40 +129,40 @@ impl Prepared {
         Prepared { is_early: true, ..Prepared::default() }
     }
 
-    /// A connection is there since `since`, which is reset when nobody has wanted it until `until`.
-    pub fn put(&self, pair: Pair, socket: OwnedFd, (since, until): (Instant, Instant)) {
+    /// A connection is there since `since_us`, which is reset when nobody has wanted it until `until_us`.
+    pub fn put(&self, pair: Pair, socket: OwnedFd, (since_us, until_us): (u64, u64)) {
         let mut shard = self.shard(&pair);
-        if shard.ready.insert(pair, Ready { since, until, socket }).is_none() {
+        if shard.ready.insert(pair, Ready { since_us, until_us, socket }).is_none() {
             self.waiting.fetch_add(1, Relaxed);
         }
     }
 
     /// Begins a connection, unless one waits between these that is not over, or a worker has connected them: a worker that comes at the same time finds it.
-    /// It is reset when nobody has wanted it until `until`. `make` makes a socket, without a lock; `connect` has it connect, and doesn't wait.
+    /// It is reset when nobody has wanted it until `until_us`. `make` makes a socket, without a lock; `connect` has it connect, and doesn't wait.
     pub fn begin(
         &self,
         pair: Pair,
-        (now, until): (Instant, Instant),
+        (now_us, until_us): (u64, u64),
         make: impl FnOnce() -> io::Result<OwnedFd>,
         connect: impl FnOnce(OwnedFd) -> io::Result<OwnedFd>,
     ) -> Begun {
-        if self.is_done(&mut self.shard(&pair), &pair, now) {
+        if self.is_done(&mut self.shard(&pair), &pair, now_us) {
             return Begun::Before;
         }
         let made = make();
         let mut shard = self.shard(&pair);
         // A worker may have come meanwhile.
-        if self.is_done(&mut shard, &pair, now) {
+        if self.is_done(&mut shard, &pair, now_us) {
             return Begun::Before;
         }
         let Ok(socket) = made.and_then(connect) else { return Begun::Not };
-        shard.ready.insert(pair, Ready { since: now, until, socket });
+        shard.ready.insert(pair, Ready { since_us: now_us, until_us, socket });
         self.waiting.fetch_add(1, Relaxed);
         Begun::Now
     }
 
     /// Whether one waits between these, or a worker has connected them. One that is over waits no more, and leaves its port.
-    fn is_done(&self, shard: &mut Shard, pair: &Pair, now: Instant) -> bool {
+    fn is_done(&self, shard: &mut Shard, pair: &Pair, now_us: u64) -> bool {
         if let Some(ready) = shard.ready.get(pair) {
             if !is_over(&ready.socket) {
                 return true;
@@ -170,7 +171,7 @@ impl Prepared {
             self.waiting.fetch_sub(1, Relaxed);
             self.count(Held::Abandoned);
         }
-        shard.passed.remove(pair).is_some_and(|until| now < until)
+        shard.passed.remove(pair).is_some_and(|until_us| now_us < until_us)
     }
 
     /// Whether one waits between these.
@@ -179,17 +180,18 @@ impl Prepared {
     }
 
     /// The one between these, if it waits. One that was begun is left out if it was over some time ago.
-    pub fn take(&self, pair: &Pair, now: Instant) -> Option<OwnedFd> {
+    pub fn take(&self, pair: &Pair, now_us: u64) -> Option<OwnedFd> {
         let mut shard = self.shard(pair);
         let ready = shard.ready.remove(pair);
         if ready.is_some() {
             self.waiting.fetch_sub(1, Relaxed);
         } else if self.is_early && !self.lets_through.load(Relaxed) && shard.passed.len() < PASSED_MAX {
-            shard.passed.insert(*pair, now + PASSED);
+            shard.passed.insert(*pair, now_us + PASSED_US);
         }
         drop(shard);
-        let is_current =
-            |ready: &Ready| !self.is_early || now.duration_since(ready.since) < FRESH || !is_over(&ready.socket);
+        let is_current = |ready: &Ready| {
+            !self.is_early || now_us.saturating_sub(ready.since_us) < FRESH_US || !is_over(&ready.socket)
+        };
         ready.filter(is_current).map(|ready| ready.socket)
     }
 
@@ -199,14 +201,14 @@ impl Prepared {
     }
 
     /// Resets those whose time is over.
-    pub fn expire(&self, now: Instant) {
+    pub fn expire(&self, now_us: u64) {
         let mut over = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            if shard.ready.values().any(|ready| ready.until <= now) {
-                over.extend(shard.ready.extract_if(|_, ready| ready.until <= now));
+            if shard.ready.values().any(|ready| ready.until_us <= now_us) {
+                over.extend(shard.ready.extract_if(|_, ready| ready.until_us <= now_us));
             }
-            shard.passed.retain(|_, until| now < *until);
+            shard.passed.retain(|_, until_us| now_us < *until_us);
         }
         self.waiting.fetch_sub(over.len(), Relaxed);
         over.iter().for_each(|_| self.count(Held::Abandoned));
@@ -243,7 +245,7 @@ impl Prepared {
     }
 
     /// Has a worker count what has happened since any has; the first one also says how many are held, or begun and wait.
-    pub(crate) fn tell(&self, counters: &Counters, worker: u16) {
+    pub fn tell(&self, counters: &Counters, worker: u16) {
         for (what, since) in Held::ALL.into_iter().zip(&self.ends) {
             match since.swap(0, Relaxed) {
                 0 => {}
@@ -290,11 +292,11 @@ impl Dialing {
     }
 
     /// A connection that was to be made in this way, if it is there already, or under way.
-    pub(crate) fn ready(&self, way: Outbound<'_>, to: SocketAddr) -> Option<OwnedFd> {
+    pub(crate) fn ready(&self, way: Outbound<'_>, to: SocketAddr, now_us: u64) -> Option<OwnedFd> {
         let prepared = self.prepared.as_ref().filter(|_| way.transparent)?;
         // From any port is one that was tried from that of its client.
         let client = way.from.filter(|from| from.port() != 0)?;
-        let ready = prepared.take(&Pair::new(client, to), Instant::now());
+        let ready = prepared.take(&Pair::new(client, to), now_us);
         match ready {
             Some(_) if prepared.is_early => prepared.count(Held::Early),
             Some(_) => {}
@@ -304,12 +306,23 @@ impl Dialing {
     }
 }
 
+impl<D: Driver> Worker<D> {
+    /// Sets where it finds connections to servers that somebody makes before their clients are accepted.
+    pub fn set_prepared(&mut self, prepared: Arc<Prepared>) {
+        self.dialing.prepared = Some(prepared);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! Proves: a connection is found by both of its ends alone, once, and not after its time, nor when it was over; what happened is counted once, by
     //! whoever comes first. How: with any descriptors.
 
     use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+    /// When tests begin.
+    const NOW_US: u64 = 1_000 * SECOND_US;
 
     fn at(text: &str) -> SocketAddr {
         text.parse().expect("an address")
@@ -321,20 +334,20 @@ mod tests {
 
     #[test]
     fn who_has_it_prepared_gets_it_once() {
-        let (prepared, now) = (Arc::new(Prepared::default()), Instant::now());
+        let (prepared, now) = (Arc::new(Prepared::default()), NOW_US);
         let dialing = Dialing { prepared: Some(Arc::clone(&prepared)), ..Dialing::default() };
         let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
         let way = |from| Outbound { from: Some(from), transparent: true, ..Outbound::default() };
-        prepared.put(Pair::new(client, server), any(), (now, now + Duration::from_secs(10)));
+        prepared.put(Pair::new(client, server), any(), (now, now + 10 * SECOND_US));
         for (from, to) in [(at("198.18.1.2:4001"), server), (client, at("198.18.2.2:81")), (at("198.18.1.2:0"), server)]
         {
-            assert!(dialing.ready(way(from), to).is_none(), "{from} {to}");
+            assert!(dialing.ready(way(from), to, NOW_US).is_none(), "{from} {to}");
         }
-        assert!(dialing.ready(Outbound { transparent: false, ..way(client) }, server).is_none());
-        assert!(Dialing::default().ready(way(client), server).is_none());
+        assert!(dialing.ready(Outbound { transparent: false, ..way(client) }, server, NOW_US).is_none());
+        assert!(Dialing::default().ready(way(client), server, NOW_US).is_none());
         assert!(prepared.has(&Pair::new(client, server)) && prepared.waiting() == 1);
-        assert!(dialing.ready(way(client), server).is_some());
-        assert!(dialing.ready(way(client), server).is_none() && prepared.waiting() == 0);
+        assert!(dialing.ready(way(client), server, NOW_US).is_some());
+        assert!(dialing.ready(way(client), server, NOW_US).is_none() && prepared.waiting() == 0);
         let counters = Counters::default();
         prepared.tell(&counters, 1);
         assert_eq!(counters.tcp_held.get("let-through"), 3, "two others, and the one that came twice");
@@ -342,14 +355,14 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_ever() {
-        let (prepared, now) = (Prepared::default(), Instant::now());
+        let (prepared, now) = (Prepared::default(), NOW_US);
         let pair = |port| Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
         for port in 1..=10 {
-            prepared.put(pair(port), any(), (now, now + Duration::from_secs(port.into())));
+            prepared.put(pair(port), any(), (now, now + SECOND_US * u64::from(port)));
         }
         prepared.expire(now);
         assert_eq!(prepared.waiting(), 10);
-        prepared.expire(now + Duration::from_secs(4));
+        prepared.expire(now + 4 * SECOND_US);
         assert_eq!(prepared.waiting(), 6);
         assert!(!prepared.has(&pair(4)) && prepared.has(&pair(5)));
         let counters = [Counters::default(), Counters::default()];
@@ -367,18 +380,19 @@ mod tests {
     }
 
     /// A first packet has come; `begins`: it is the first that anybody knows of.
-    fn begin(prepared: &Prepared, pair: Pair, times: (Instant, Instant), begins: bool) -> Begun {
+    fn begin(prepared: &Prepared, pair: Pair, times: (u64, u64), begins: bool) -> Begun {
         let make = || if begins { Ok(any()) } else { panic!("it is there, or was") };
         prepared.begin(pair, times, make, Ok)
     }
 
     #[test]
     fn a_client_is_connected_once() {
-        let (prepared, now) = (Arc::new(Prepared::early()), Instant::now());
+        let (prepared, now) = (Arc::new(Prepared::early()), NOW_US);
         let dialing = Dialing { prepared: Some(Arc::clone(&prepared)), ..Dialing::default() };
         let (client, server) = (at("198.18.1.2:4000"), at("198.18.2.2:80"));
-        let (pair, times) = (Pair::new(client, server), (now, now + Duration::from_secs(10)));
-        let take = || dialing.ready(Outbound { from: Some(client), transparent: true, ..Outbound::default() }, server);
+        let (pair, times) = (Pair::new(client, server), (now, now + 10 * SECOND_US));
+        let take =
+            || dialing.ready(Outbound { from: Some(client), transparent: true, ..Outbound::default() }, server, NOW_US);
         let begin = |begins| begin(&prepared, pair, times, begins);
         // The first packet is first.
         assert_eq!([begin(true), begin(false)], [Begun::Now, Begun::Before]);
@@ -392,7 +406,7 @@ mod tests {
         assert!(prepared.waiting() == 0 && begin(true) == Begun::Now);
         assert!(take().is_some() && take().is_none());
         // It was lost.
-        prepared.expire(Instant::now() + PASSED);
+        prepared.expire(NOW_US + PASSED_US);
         assert!(begin(true) == Begun::Now && prepared.waiting() == 1);
         prepared.expire(times.1);
         // A worker comes while a socket is made.
@@ -411,33 +425,33 @@ mod tests {
 
     #[test]
     fn what_is_over_is_begun_anew() {
-        let (prepared, now) = (Prepared::early(), Instant::now());
+        let (prepared, now) = (Prepared::early(), NOW_US);
         let pair = Pair::new(at("198.18.1.2:4000"), at("198.18.2.2:80"));
-        let times = (now, now + Duration::from_secs(10));
+        let times = (now, now + 10 * SECOND_US);
         let begin_over = || prepared.begin(pair, times, || Ok(over()), Ok);
         assert_eq!([begin_over(), begin_over(), begin(&prepared, pair, times, true)], [Begun::Now; 3]);
         assert_eq!((begin(&prepared, pair, times, false), prepared.waiting()), (Begun::Before, 1));
-        assert!(prepared.take(&pair, now + FRESH).is_some(), "it is not over");
+        assert!(prepared.take(&pair, now + FRESH_US).is_some(), "it is not over");
         // An end that is new is the server's answer, an old one is not.
         assert_eq!(begin_over(), Begun::Now);
-        assert!(prepared.take(&pair, now + FRESH - Duration::from_millis(1)).is_some());
+        assert!(prepared.take(&pair, now + FRESH_US - 1).is_some());
         assert_eq!(begin_over(), Begun::Now);
-        assert!(prepared.take(&pair, now + FRESH).is_none() && prepared.waiting() == 0);
+        assert!(prepared.take(&pair, now + FRESH_US).is_none() && prepared.waiting() == 0);
         // Where a client hears what its server says, whatever that is.
         let first = Prepared::default();
         first.put(pair, over(), times);
-        assert!(first.take(&pair, now + FRESH).is_some());
+        assert!(first.take(&pair, now + FRESH_US).is_some());
     }
 
     #[test]
     fn who_is_let_through_is_not_remembered() {
-        let (prepared, now) = (Prepared::early(), Instant::now());
+        let (prepared, now) = (Prepared::early(), NOW_US);
         let pair = Pair::new(at("198.18.1.2:4000"), at("198.18.2.2:80"));
         for (lets_through, begun) in [(true, Begun::Now), (false, Begun::Before)] {
             prepared.set_lets_through(lets_through);
             assert!(prepared.take(&pair, now).is_none());
-            assert_eq!(begin(&prepared, pair, (now, now + PASSED), lets_through), begun);
-            prepared.expire(now + PASSED);
+            assert_eq!(begin(&prepared, pair, (now, now + PASSED_US), lets_through), begun);
+            prepared.expire(now + PASSED_US);
         }
     }
 
@@ -446,7 +460,7 @@ mod tests {
         let prepared = Prepared::early();
         for port in 0..=u16::MAX {
             let pair = Pair::new(SocketAddr::new([198, 18, 1, 2].into(), port), at("[fd00:2::2]:80"));
-            prepared.take(&pair, Instant::now());
+            prepared.take(&pair, NOW_US);
         }
         let most = prepared.shards.iter().map(|shard| lock(shard).passed.len()).max();
         assert_eq!(most, Some(PASSED_MAX));

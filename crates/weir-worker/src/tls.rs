@@ -48,7 +48,7 @@ impl<D: Driver> Worker<D> {
         announcement: Option<Announcement>,
     ) -> io::Result<Socket> {
         let seal = self.dialing.seals.get(server as usize).and_then(Option::as_ref);
-        let resets = Token::is_flow(token);
+        let (now_us, resets) = (self.driver.now_us(), Token::is_flow(token));
         let usual = Outbound { resets, ..Outbound::default() };
         let way = way.map_or(usual, |Way { from, is_client, congestion, tuning: options, .. }| Outbound {
             from: *from,
@@ -58,7 +58,7 @@ impl<D: Driver> Worker<D> {
             resets,
         });
         let socket = match (address, seal) {
-            (Location::Network(address), None) => match self.dialing.ready(way, *address) {
+            (Location::Network(address), None) => match self.dialing.ready(way, *address, now_us) {
                 Some(connected) => self.driver.adopt(connected, token),
                 None => self.driver.connect_by(way, *address, token),
             },

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 use weir_bpf::Hold;
-use weir_io::{Outbound, Tun};
+use weir_io::{Outbound, Tun, clock_us};
 use weir_proxy::plan::{Dial, Side};
 use weir_worker::{Prepared, tuning};
 
@@ -29,7 +29,7 @@ use crate::terminal::warn;
 /// How often times are looked at.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How long a client may take to come for the connection that is there for it.
-pub(super) const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 /// Packets that are read before others have their turn.
 pub(super) const PACKETS_MAX: usize = 256;
 /// No packet is longer.
@@ -65,6 +65,17 @@ impl Means {
             tuning: tuning(self.dial.tuning.as_deref()),
             resets: true,
         }
+    }
+
+    /// Now, and until when a client has to come for what is there for it: microseconds of the clock of workers.
+    pub(super) fn times() -> (u64, u64) {
+        let now_us = clock_us();
+        (now_us, now_us + CLIENT_PATIENCE.as_micros() as u64)
+    }
+
+    /// Resets what was not wanted in time, or all where clients are accepted no more.
+    pub(super) fn expire(&self) {
+        self.prepared.expire(if self.prepared.is_over() { u64::MAX } else { clock_us() });
     }
 
     /// Whether first packets go to the listener alone from now on.
@@ -148,7 +159,7 @@ impl Ahead {
             }
             prepared.set_lets_through(true);
             // All that wait for something wait no more.
-            prepared.expire(Instant::now() + CLIENT_PATIENCE);
+            prepared.expire(u64::MAX);
             prepared.set_holding(0);
             drop((run, done));
         };

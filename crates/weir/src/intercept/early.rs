@@ -5,7 +5,7 @@
 //! for it ([`weir_worker::Prepared`]): the one that accepts the client waits for the connect as for one of its own. Whatever can't be begun here is left to
 //! that worker, which has other ports where the client's is taken.
 //!
-//! Bounds: [`Limits`]; [`CLIENT_PATIENCE`] for a client that is not accepted: what was begun for it is reset then. A packet that comes again finds what is
+//! Bounds: [`Limits`]; [`Means::times`] for a client that is not accepted: what was begun for it is reset then. A packet that comes again finds what is
 //! there, unless that is over.
 
 use std::io;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use weir_io::{begin_connect, unconnected};
 use weir_worker::{Begun, Pair};
 
-use super::ahead::{CLIENT_PATIENCE, Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
+use super::ahead::{Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
 use super::first::First;
 use super::limits::Limits;
 
@@ -65,7 +65,7 @@ impl Early {
             if !self.may_begin(now) {
                 // Until times are looked at again nobody is asked, and nothing is copied.
                 self.means.let_through(true);
-            } else if self.begin(pair, now) != Begun::Before {
+            } else if self.begin(pair) != Begun::Before {
                 // One that fails at once costs as much here.
                 self.limits.begun();
             }
@@ -74,10 +74,10 @@ impl Early {
     }
 
     /// Its server is asked, if nobody has asked it.
-    fn begin(&self, pair: Pair, now: Instant) -> Begun {
+    fn begin(&self, pair: Pair) -> Begun {
         let make = || unconnected(self.means.way(pair.client()), pair.server());
         let connect = |socket| begin_connect(socket, pair.server());
-        self.means.prepared.begin(pair, (now, now + CLIENT_PATIENCE), make, connect)
+        self.means.prepared.begin(pair, Means::times(), make, connect)
     }
 
     fn may_begin(&mut self, now: Instant) -> bool {
@@ -87,8 +87,7 @@ impl Early {
 
     /// Looks at times and at room.
     fn look(&mut self, now: Instant) {
-        // Where clients are accepted no more, nothing waits for them.
-        self.means.prepared.expire(if self.means.prepared.is_over() { now + CLIENT_PATIENCE } else { now });
+        self.means.expire();
         let lets_through = !self.may_begin(now);
         self.means.let_through(lets_through);
     }

@@ -5,7 +5,7 @@
 //! (`weir_worker::Prepared`), and the packet goes on to the listener. One that refuses, or of which somebody reports that it can't be reached: the client
 //! gets just that. Silence stays silence. What can't be held goes on to the listener at once, as without all this.
 //!
-//! Bounds: [`ledger`], [`CLIENT_PATIENCE`] for a client that does not come back.
+//! Bounds: [`ledger`], [`Means::times`] for a client that does not come back.
 
 mod ledger;
 mod packet;
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use weir_io::{Attempt, Outbound, Outcome};
 use weir_proxy::ending::Held;
 
-use super::ahead::{CLIENT_PATIENCE, Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
+use super::ahead::{Means, PACKET_BYTES_MAX, PACKETS_MAX, TICK};
 
 /// Connects that have ended at a time.
 const EVENTS_MAX: usize = 256;
@@ -72,7 +72,7 @@ impl Holder {
             for event in events.drain(..) {
                 match event.data.u64() {
                     DEVICE => self.read(now)?,
-                    name => self.ended(name, now),
+                    name => self.ended(name),
                 }
             }
             if now >= self.look_at {
@@ -130,14 +130,14 @@ impl Holder {
     }
 
     /// A connect has ended: its client is told how.
-    fn ended(&mut self, name: u64, now: Instant) {
+    fn ended(&mut self, name: u64) {
         let Some(Waiting { pair, packet, attempt }) = self.ledger.take(name) else { return };
         // Others may have it from now on, and then it stays in the poll.
         let _ = epoll::delete(&self.poll, &attempt);
         let first = First::read(&packet);
         let (what, answer) = match attempt.outcome() {
             Outcome::Connected(socket) => {
-                self.means.prepared.put(pair, socket, (now, now + CLIENT_PATIENCE));
+                self.means.prepared.put(pair, socket, Means::times());
                 (Held::Connected, Some(packet))
             }
             Outcome::Refused => (Held::Refused, first.map(|first| first.reset())),
@@ -167,7 +167,7 @@ impl Holder {
             let _ = epoll::delete(&self.poll, &attempt);
             self.means.prepared.count(Held::Silent);
         }
-        self.means.prepared.expire(now);
+        self.means.expire();
         let lets_through = is_over || !self.ledger.has_room(self.means.prepared.waiting());
         self.means.let_through(lets_through);
     }
