@@ -199,7 +199,7 @@ pub trait Driver {
     /// [`Event::Connected`], as a connect of this driver does.
     ///
     /// # Errors
-    /// The operating system's; the simulated network has no such sockets.
+    /// The operating system's; the simulated network has only what was begun in it ([`sim::Net::begin`](crate::sim::Net::begin)).
     fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket>;
 
     /// Lets a connection go, to another driver that takes it in ([`Driver::take_in`]). From now on its only event is [`Event::Released`], in

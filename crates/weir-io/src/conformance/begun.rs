@@ -1,5 +1,5 @@
-//! Connects that somebody else has begun: however they end, it is told as that of a connect of the driver. For real drivers: the simulated network has no
-//! descriptors.
+//! Connects that somebody else has begun: however they end, it is told as that of a connect of the driver. For real drivers: what is
+//! begun in the simulated network is looked at in its own tests.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};

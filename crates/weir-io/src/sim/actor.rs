@@ -5,7 +5,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
+use super::begun::{self, Watch};
 use super::end::EndId;
 use super::rng::Rng;
 use super::world::World;
@@ -49,10 +51,32 @@ pub trait Actor {
         let _ = (net, conn);
     }
 
+    /// The first packet of a client that is [led](super::SimWorld::lead), or a copy of it, has come ([`Net::watch_firsts`]): from the first of these addresses to
+    /// the second. The client's end is named by `first`.
+    fn on_first(&mut self, net: &mut Net<'_>, first: Conn, ends: (SocketAddr, SocketAddr)) {
+        let _ = (net, first, ends);
+    }
+
+    /// A connect of [`Net::begin`] of this name has ended before a driver took it over.
+    fn on_begun(&mut self, net: &mut Net<'_>, name: u64, result: io::Result<()>) {
+        let _ = (net, name, result);
+    }
+
     /// A timer of [`Net::timer`] is due. Timers can't be cancelled: ignore those that no longer matter.
     fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
         let _ = (net, id);
     }
+}
+
+/// How first packets come to who watches them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Firsts {
+    /// How long they take at most, microseconds.
+    pub late_us: u64,
+    /// Thousandths of packets that are lost behind their copies, and come again after a second, with another copy. Not of those that are held.
+    pub lost: u32,
+    /// They are no copies: the packets themselves go nowhere else.
+    pub held: bool,
 }
 
 /// What an actor can do, during a callback.
@@ -139,6 +163,31 @@ impl Net<'_> {
     /// Calls [`Actor::on_timer`] with `id`, `after_us` microseconds from now.
     pub fn timer(&mut self, after_us: u64, id: u64) {
         self.world.set_timer(self.actor, after_us, id);
+    }
+
+    /// From now on first packets of clients that are [led](super::SimWorld::lead) come to this actor ([`Actor::on_first`]), or to nobody.
+    pub fn watch_firsts(&mut self, how: Option<Firsts>) {
+        let actor = self.actor;
+        self.world.watch = how.map(|Firsts { late_us, lost, held }| Watch { actor, late_us, lost, held });
+    }
+
+    /// A first packet that was held goes to the listener that its client is led to.
+    pub fn pass_on(&mut self, first: Conn) {
+        begun::pass_on(self.world, first.0);
+    }
+
+    /// Whoever has sent a first packet that was held hears this error of connect(2).
+    pub fn refuse(&mut self, first: Conn, errno: i32) {
+        begun::refuse(self.world, first.0, errno);
+    }
+
+    /// Begins a connect, from this address, for whichever driver takes the descriptor over ([`crate::Driver::adopt`]). [`Faults`](super::Faults) are those of connects of
+    /// drivers. Closing the descriptor resets it.
+    ///
+    /// # Errors
+    /// The address is taken for this server, or there are no descriptors.
+    pub fn begin(&mut self, name: u64, from: SocketAddr, to: SocketAddr) -> io::Result<OwnedFd> {
+        begun::begin(self.world, (self.actor, name), from, to)
     }
 
     /// Own address of a connection.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::begun::local_of;
 use super::end::{End, EndId, Owner};
 use super::kernel::{Kind, Sending};
 use super::world::{Listener, Listening, World};
@@ -38,11 +39,7 @@ impl World {
         }
         let local = match from {
             None => self.new_local(Ipv4Addr::new(10, 2, 0, driver as u8)),
-            Some(from) if from.port() == 0 => self.new_local(from.ip()),
-            Some(from) if self.ends.has_ours(from, to) || self.rng.chance(self.settings.faults.port_taken) => {
-                return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
-            }
-            Some(from) => from,
+            Some(from) => local_of(self, from, to)?,
         };
         let end = self.ends.insert(End::new(Owner::Backlog, local, to));
         let socket = self.drivers[driver].insert(token, Kind::Stream { end, connected: false });

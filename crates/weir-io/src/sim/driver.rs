@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::kernel::{Kind, class_index};
-use super::release;
 use super::world::World;
+use super::{begun, release};
 use crate::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Loose, Outbound, Payload, Receive, RecvBuf, Relayed,
     Socket, Token, Waker,
@@ -134,8 +134,8 @@ impl Driver for SimDriver {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no files"))
     }
 
-    fn adopt(&mut self, _: OwnedFd, _: Token) -> io::Result<Socket> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "the simulated network has no descriptors"))
+    fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
+        self.command(|world, driver| begun::adopt(world, driver, begun, token))
     }
 
     fn release(&mut self, socket: Socket) -> bool {

@@ -26,6 +26,8 @@ pub(super) enum Owner {
     Backlog,
     /// A driver has let it go, and none has taken it in.
     Nobody,
+    /// An actor has begun it for a driver, and none has taken it over.
+    Begun,
     Driver {
         driver: usize,
         socket: Socket,
@@ -139,7 +141,8 @@ impl Ends {
     /// Whether a driver has a connection between these, or it looks so. One of an actor is on another machine.
     pub(super) fn has_ours(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let is_it = |end: &End| {
-            (end.local, end.remote) == (from, to) && matches!(end.owner, Owner::Driver { .. } | Owner::Backlog)
+            (end.local, end.remote) == (from, to)
+                && matches!(end.owner, Owner::Driver { .. } | Owner::Backlog | Owner::Begun)
         };
         self.slots.iter().filter_map(|(_, end)| end.as_ref()).any(is_it)
     }
@@ -166,6 +169,8 @@ pub(super) enum What {
     Drained { end: EndId },
     ReceiveAgain { driver: usize, socket: Socket },
     AcceptAgain { driver: usize, socket: Socket },
+    First { actor: usize, from: EndId, to: SocketAddr },
+    PassedOn { from: EndId, to: SocketAddr },
 }
 
 /// An entry of the event queue: earliest first, and among equals the one that was made first.

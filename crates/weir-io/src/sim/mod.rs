@@ -14,6 +14,7 @@
 //! reported once, closing with unread bytes resets. What it leaves out: retransmission, congestion, TIME_WAIT.
 
 mod actor;
+mod begun;
 mod commands;
 mod completions;
 mod driver;
@@ -34,7 +35,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::rc::Rc;
 
-pub use actor::{Actor, Conn, Net};
+pub use actor::{Actor, Conn, Firsts, Net};
 pub use driver::{Ledger, SimDriver};
 pub use faults::Faults;
 pub(crate) use release::LooseEnd;
@@ -206,6 +207,13 @@ impl SimWorld {
         self.world.borrow().ends.count()
     }
 
+    /// Connects that actors have begun, of which no driver has taken over any, and whose descriptors are open.
+    pub fn begun(&self) -> usize {
+        let world = &mut *self.world.borrow_mut();
+        begun::close(world);
+        world.begun.len()
+    }
+
     /// A hash of every event, its time and its bytes, and of every completion so far.
     pub fn trace_hash(&self) -> u64 {
         self.world.borrow().trace.hash()
@@ -236,6 +244,7 @@ const LATE_TURN_US_MAX: u64 = 20_000;
 impl World {
     fn step(&mut self, until_us: u64) -> Step {
         release::close_dropped(self);
+        begun::close(self);
         let event_us = self.next_event_us();
         if let Some(driver) = self.pick_runnable()
             && !self.event_goes_first(event_us)

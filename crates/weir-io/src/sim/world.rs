@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::Settings;
 use super::actor::{Actor, Conn};
+use super::begun::{self, Begun, Watch};
 use super::end::{End, EndId, Ends, Entry, Owner, What};
 use super::kernel::DriverState;
 use super::release::Dropped;
@@ -22,7 +23,7 @@ use crate::Socket;
 const CONNECT_GIVES_UP_US: u64 = 127_000_000;
 
 /// After this the first packet of a connection that was not answered is sent again.
-const SYN_AGAIN_US: u64 = 1_000_000;
+pub(super) const SYN_AGAIN_US: u64 = 1_000_000;
 
 /// The time at which a world begins, microseconds.
 pub const START_US: u64 = 1_000_000;
@@ -65,6 +66,10 @@ pub(super) struct World {
     pub(super) led: BTreeMap<SocketAddr, SocketAddr>,
     /// Ends that somebody has closed who had them from a driver.
     pub(super) dropped: Dropped,
+    /// Connects that no driver has yet, in the order in which they were begun.
+    pub(super) begun: Vec<Begun>,
+    /// Who gets copies of first packets.
+    pub(super) watch: Option<Watch>,
     queue: BinaryHeap<Entry>,
     sequence: u64,
     next_port: u16,
@@ -85,6 +90,8 @@ impl World {
             aliases: BTreeMap::new(),
             led: BTreeMap::new(),
             dropped: Dropped::default(),
+            begun: Vec::new(),
+            watch: None,
             queue: BinaryHeap::new(),
             sequence: 0,
             next_port: 1024,
@@ -130,7 +137,8 @@ impl World {
 
     fn happen(&mut self, what: What) {
         match what {
-            What::Syn { from, to } => self.on_syn(from, to),
+            What::Syn { from, to } if !begun::is_let_through(self, from, to) => {}
+            What::Syn { from, to } | What::PassedOn { from, to } => self.on_syn(from, to),
             What::SynAck { to, server } => self.on_syn_ack(to, server),
             What::ConnectFailed { to, errno } => self.on_connect_failed(to, errno),
             What::Data { to, from, bytes } => self.on_data(to, from, &bytes),
@@ -143,6 +151,7 @@ impl World {
             What::Drained { end } => self.on_drained(end),
             What::ReceiveAgain { driver, socket } => self.receive_again(driver, socket),
             What::AcceptAgain { driver, socket } => self.accept_again(driver, socket),
+            What::First { actor, from, to } => begun::first(self, actor, from, to),
         }
     }
 
@@ -208,6 +217,7 @@ impl World {
                 self.flush_actor(to);
             }
             Owner::Driver { driver, socket } => self.connected(driver, socket, Ok(())),
+            Owner::Begun => begun::ended(self, to, None),
             Owner::Backlog | Owner::Nobody => {}
         }
     }
@@ -218,6 +228,7 @@ impl World {
         match end.owner {
             Owner::Actor(actor) => self.call(actor, |actor, net| actor.on_connected(net, Conn(to), Err(error))),
             Owner::Driver { driver, socket } => self.connected(driver, socket, Err(error)),
+            Owner::Begun => begun::ended(self, to, Some(errno)),
             Owner::Backlog | Owner::Nobody => {}
         }
     }
@@ -343,7 +354,7 @@ impl World {
         match end.owner {
             Owner::Actor(_) => self.flush_actor(id),
             Owner::Driver { driver, socket } => self.writable(driver, socket),
-            Owner::Backlog | Owner::Nobody => {}
+            Owner::Backlog | Owner::Nobody | Owner::Begun => {}
         }
     }
 
@@ -364,7 +375,8 @@ impl World {
         match end.owner {
             Owner::Actor(actor) => self.read_actor(actor, id),
             Owner::Driver { driver, socket } => self.arrived(driver, socket),
-            Owner::Backlog | Owner::Nobody => {}
+            Owner::Begun if end.fin || end.reset => begun::over(self, id),
+            Owner::Backlog | Owner::Nobody | Owner::Begun => {}
         }
     }
 }
