@@ -21,6 +21,7 @@ mod direct;
 mod forward;
 mod hostile;
 mod http2;
+mod joins;
 mod limits;
 mod node;
 mod operator;

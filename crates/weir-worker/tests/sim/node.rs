@@ -139,7 +139,10 @@ impl Driver for Fused {
     }
 
     fn adopt(&mut self, begun: OwnedFd, token: Token) -> io::Result<Socket> {
-        self.inner.adopt(begun, token)
+        self.point();
+        let socket = self.inner.adopt(begun, token)?;
+        self.connected.insert(socket);
+        Ok(socket)
     }
 
     fn release(&mut self, socket: Socket) -> bool {
@@ -302,7 +305,7 @@ pub struct Node {
 
 /// The workers of a scenario, joined by mailboxes. Worker n uses driver n.
 pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
-    let &Scenario { ref plan, workers, posts_max, seed, sealed, .. } = scenario;
+    let &Scenario { ref plan, ref prepared, workers, posts_max, seed, sealed, .. } = scenario;
     let servers_count = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
     let hints = Arc::new(Hints::new(servers_count, usize::from(workers)));
     let make = |(number, mailbox)| {
@@ -338,6 +341,7 @@ pub fn nodes(world: &SimWorld, scenario: &Scenario) -> Vec<Node> {
         let mut worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
         let (sender, offences) = sync_channel(OFFENCES_MAX);
         worker.set_offences(sender);
+        prepared.iter().for_each(|prepared| worker.set_prepared(Arc::clone(prepared)));
         if sealed.clients {
             let seal = Arc::new(Papers(Rng::new(seed ^ 0xf118).index(5_000)));
             worker.seal_listeners(&[Some(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })]);

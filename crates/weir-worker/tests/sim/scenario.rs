@@ -8,6 +8,7 @@ use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::placement::balance::Method;
 use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan};
 use weir_proxy::request::route::{Route, RouteTable};
+use weir_worker::Prepared;
 
 use super::client::{ALL, Manners, SAFE};
 use super::dials::{self, Ordered};
@@ -61,6 +62,8 @@ pub struct Scenario {
     pub mischief: u32,
     /// Clients connect to servers, and are led to weir on their way.
     pub is_between: bool,
+    /// Where connections to servers wait that somebody begins before clients are accepted.
+    pub prepared: Option<Arc<Prepared>>,
 }
 
 /// Who speaks TLS with weir.
@@ -148,6 +151,7 @@ impl Scenario {
             sealed: Sealed::default(),
             mischief: 0,
             is_between: false,
+            prepared: None,
         };
         if kind != Kind::Hostile {
             scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));

@@ -54,7 +54,7 @@ impl Journeys {
 }
 
 /// Leads the clients of a world to weir on their way to its servers.
-fn lead(mut scenario: Scenario, pool: Pool) -> Scenario {
+pub fn lead(mut scenario: Scenario, pool: Pool) -> Scenario {
     (scenario.name, scenario.is_between) = ("through", true);
     let upstream = &mut scenario.plan_mut().upstreams[0];
     upstream.servers = vec![ServerPlan::read("original-destination").expect("a place")];
