@@ -111,12 +111,18 @@ struct List {
     part: Part,
     kernel_waits: bool,
     kernel_at: Option<Instant>,
+    hold: Hold,
+    total: u64,
+    voice: Voice,
+}
+
+/// Whose the file is.
+#[derive(Debug, Default)]
+struct Hold {
     turn: Turn,
     claim: Claim,
     /// What is in the list was the one before's.
     is_borrowed: bool,
-    total: u64,
-    voice: Voice,
 }
 
 /// Microseconds since 1970.
@@ -152,8 +158,8 @@ impl Bans {
         let mut machine = Machine::default();
         machine.look();
         bans.with(|list| {
-            (list.turn, list.machine) = (if waits { Turn::Before } else { Turn::Now }, machine);
-            list.is_borrowed = waits;
+            (list.hold.turn, list.machine) = (if waits { Turn::Before } else { Turn::Now }, machine);
+            list.hold.is_borrowed = waits;
             list.adopt(Arc::clone(plan));
         });
         bans
@@ -162,8 +168,8 @@ impl Bans {
     /// From now on the list is this process's, as the one before has left it.
     pub(crate) fn enter(&self) {
         self.with(|list| {
-            if std::mem::take(&mut list.turn) == Turn::Before {
-                list.is_borrowed = list.file.is_some();
+            if std::mem::take(&mut list.hold.turn) == Turn::Before {
+                list.hold.is_borrowed = list.file.is_some();
                 list.take_file();
                 list.publish(Instant::now());
             }
@@ -227,7 +233,7 @@ impl Bans {
             }
             self.save(is_over);
             if is_over {
-                self.lock().claim.let_go();
+                self.lock().hold.claim.let_go();
                 return;
             }
         }
@@ -287,8 +293,8 @@ impl Bans {
         self.save(true);
         let _writing = self.writing();
         let mut list = self.lock();
-        list.turn = Turn::After;
-        list.claim.let_go();
+        list.hold.turn = Turn::After;
+        list.hold.claim.let_go();
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -330,11 +336,11 @@ impl List {
         self.plan = plan;
         self.look_whom_to_spare();
         if place != self.file {
-            self.claim.let_go();
-            self.claim.want(place.as_deref());
+            self.hold.claim.let_go();
+            self.hold.claim.want(place.as_deref());
             self.file = place;
-            self.is_borrowed &= self.turn == Turn::Before;
-            match self.turn {
+            self.hold.is_borrowed &= self.hold.turn == Turn::Before;
+            match self.hold.turn {
                 Turn::Now => self.take_file(),
                 // To begin with, as it is.
                 Turn::Before => self.read(),
@@ -345,15 +351,15 @@ impl List {
 
     /// Has the file, and what is in it, if it is this process's turn and no other program has it.
     fn take_file(&mut self) {
-        if self.turn != Turn::Now || self.file.is_none() {
+        if self.hold.turn != Turn::Now || self.file.is_none() {
             return;
         }
-        match self.claim.take() {
+        match self.hold.claim.take() {
             Taken::Before => {}
             Taken::Now(note) => {
                 note.into_iter().for_each(|note| self.voice.warn(note));
                 self.problem = None;
-                if std::mem::take(&mut self.is_borrowed) {
+                if std::mem::take(&mut self.hold.is_borrowed) {
                     self.ledger.forgive(None, now_s());
                 }
                 // What is there stays, beside what there is here.
@@ -376,7 +382,7 @@ impl List {
 
     /// The file is this process's.
     fn has_file(&self) -> bool {
-        self.turn == Turn::Now && self.file.is_some() && self.claim.is_ours()
+        self.hold.turn == Turn::Now && self.file.is_some() && self.hold.claim.is_ours()
     }
 
     /// Whom no ban may meet may be others than before.
@@ -418,7 +424,7 @@ impl List {
                 // It is not replaced by one with less in it.
                 self.voice.warn(format!("bans are neither read nor kept: {}: {error}", path.display()));
                 (self.file, self.problem) = (None, Some(error.to_string()));
-                self.claim.let_go();
+                self.hold.claim.let_go();
             }
         }
     }
@@ -498,7 +504,7 @@ impl List {
             return None;
         }
         self.kernel_waits = false;
-        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.turn == Turn::Now);
+        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.hold.turn == Turn::Now);
         self.ledger.watch(has_table, now_s());
         let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
         let changed = self.ledger.take_changed(now_s());

@@ -102,7 +102,7 @@ fn a_restart_keeps_them() {
     offer(&first, "247.0.2.1");
     first.add(client("247.0.2.2"), 1000, "by hand", None, false).unwrap();
     first.save(true);
-    first.lock().claim.let_go();
+    first.lock().hold.claim.let_go();
     let second = bans(&ban);
     assert_eq!(second.list(None, false), first.list(None, false));
     second.leave();

@@ -60,6 +60,7 @@ fn the_other_one_has_it_when_that_ends(io: Io) {
     let world = World::new();
     let first = world.start(io, "");
     store(&first, &["/a", "/b", "/c"]);
+    eventually("it has the file", || world.path().exists());
     let second = world.start(io, "");
     says(&second, "is kept by another program");
     // It holds for what comes from the file later.
@@ -93,8 +94,8 @@ fn it_changes_hands(io: Io) {
     assert!(snapshot(&other)["problem"].as_str().is_some_and(|problem| problem.contains("is kept by")));
     weir.rewrite(&world.text("", "").replace("cache.snapshot", "moved"));
     weir.answer(&["reload"]);
-    eventually("it has the file", || world.path().exists() && world.preface().answers == 1);
-    eventually("and that one another", || world.scratch.path("moved").exists());
+    eventually("the other one has the file", || snapshot(&other)["answers"] == 1);
+    eventually("and this one another", || world.scratch.path("moved").exists());
     other.stop();
     weir.stop();
     assert_eq!(names(&world.scratch), ["cache.snapshot", "moved"]);
@@ -125,7 +126,11 @@ fn one_program_keeps_bans(io: Io) {
     let path = scratch.path("bans");
     let limits = "limit \"some\" count=\"requests\" rate=\"1000/s\"";
     let text = format!("shield {{ {limits}; ban state=\"{}\"; }}\n{}", path.display(), app(&server, 2, ""));
-    let (first, second) = (Weir::start(io, 1, &text), Weir::start(io, 1, &text));
+    let first = Weir::start(io, 1, &text);
+    // Clients are let in before that.
+    let (lock, pid) = (scratch.path("bans.lock"), format!("{}\n", first.pid()));
+    eventually("it has the file", || fs::read_to_string(&lock).is_ok_and(|text| text == pid));
+    let second = Weir::start(io, 1, &text);
     let who = format!(
         "bans are neither read nor kept: {} is kept by another program, process {} ",
         path.display(),
