@@ -8,10 +8,10 @@
 //   server interface, in:   packets of connections that are there -> inside
 //   from inside:            to servers by their interface, to clients by theirs
 //
-// What is sent inside need not be received here to be sent on. Where the servers' interface can have one beside it (macvlan), whose packets leave by it:
+// What is sent inside need not be received here to be sent on. Where an interface can have one beside it (macvlan), whose packets leave by it:
 //
-//   namespace, out:         all -> that one
-//   server interface, out:  what it sends -> to servers and clients, as above
+//   namespace, out:         to servers and to clients -> the one beside theirs
+//   either interface, out:  what comes of that -> to its neighbour
 //
 // Where clients are to hear what their server says (`src/intercept.rs`, `Hold`), two of them are in the namespace, and one more is here:
 //
@@ -63,8 +63,8 @@ struct settings {
     u32 pass_by;
     // The address of the interface inside, and two bytes of nothing.
     u8 hardware[8];
-    // The interface inside whose packets leave by that of servers; 0: there is none.
-    u32 beside;
+    // The interfaces inside whose packets leave by those of clients and of servers; 0: there is none.
+    u32 beside_client, beside_server;
 };
 struct map SECTION("maps") settings = {ARRAY, 4, sizeof(struct settings), 1, 0};
 // In the namespace: the device that first packets are read from, and the interface that leads out of it.
@@ -95,8 +95,6 @@ enum { ICMP = 1, ICMPV6 = 58 };
 enum { FRAGMENT = BE16(0x3fff) };
 // RFC 9293: flags in byte 13.
 enum { SYN = 2, ACK = 16 };
-// linux/if_packet.h: a packet for another machine, which an interface shows to whoever wants to see all.
-enum { OTHERS = 3 };
 // IANA, TCP option kinds.
 enum { END = 0, NOTHING = 1, MD5 = 19, AO = 29, MULTIPATH = 30 };
 // include/net/tcp_states.h.
@@ -237,7 +235,7 @@ INLINE int is_first(struct sk_buff *skb, const struct packet *packet) {
 int SECTION("classifier/from_outside") from_outside(struct sk_buff *skb) {
     struct settings *at = known();
     struct packet packet = {};
-    if (!at || skb->pkt_type == OTHERS)
+    if (!at)
         return NEXT;
     int is_client = skb->ifindex == at->client;
     if (!read(skb, is_client ? at->client_header : at->server_header, &packet))
@@ -285,20 +283,17 @@ INLINE int has_odd_options(struct sk_buff *skb, u32 at, u32 bytes) {
     return 0;
 }
 
-// What is sent inside goes on to servers or to clients.
-INLINE int send(struct sk_buff *skb, struct settings *at) {
-    struct packet packet = {};
-    if (!read(skb, 14, &packet))
-        return DROP;
-    // No connection is from one of the ports to another. What an error is about went the other way, and its ends are exchanged.
-    return redirect_neigh(is_port_ours(packet.four.destination_port) ? at->server : at->client, (void *)0, 0, 0);
+// Whether what is sent inside is for a server. No connection is from one of the ports to another. What an error is about went the other way, and its ends
+// are exchanged.
+INLINE int is_to_server(const struct packet *packet) {
+    return is_port_ours(packet->four.destination_port);
 }
 
-// Whether a packet was sent inside, and is about to leave as it is.
+// Whether a packet was sent inside, and is about to leave as it is: with the address of the pair, which no other interface has.
 INLINE int is_sent_inside(struct sk_buff *skb, struct settings *at) {
     u32 first = 0, first_of = 0;
     u16 last = 0, last_of = 0;
-    if (!at->beside || load_bytes(skb, 6, &first, sizeof first) || load_bytes(skb, 10, &last, sizeof last))
+    if (!(at->beside_client | at->beside_server) || load_bytes(skb, 6, &first, sizeof first) || load_bytes(skb, 10, &last, sizeof last))
         return 0;
     __builtin_memcpy(&first_of, at->hardware, sizeof first_of);
     __builtin_memcpy(&last_of, at->hardware + 4, sizeof last_of);
@@ -310,7 +305,7 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     struct packet packet = {};
     u8 words = 0;
     if (at && is_sent_inside(skb, at))
-        return send(skb, at);
+        return redirect_neigh(at->server, (void *)0, 0, 0);
     if (!at || skb->ingress_ifindex != at->client || !read(skb, at->server_header, &packet) || packet.is_error)
         return NEXT;
     if (!is_first(skb, &packet) || !is_port_ours(packet.four.destination_port) || is_port_ours(packet.four.source_port))
@@ -339,18 +334,30 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     return redirect(at->inside, 0);
 }
 
+int SECTION("classifier/onward") onward(struct sk_buff *skb) {
+    struct settings *at = known();
+    return at && is_sent_inside(skb, at) ? redirect_neigh(at->client, (void *)0, 0, 0) : NEXT;
+}
+
 int SECTION("classifier/from_inside") from_inside(struct sk_buff *skb) {
     struct settings *at = known();
-    return at ? send(skb, at) : DROP;
+    struct packet packet = {};
+    if (!at || !read(skb, 14, &packet))
+        return DROP;
+    return redirect_neigh(is_to_server(&packet) ? at->server : at->client, (void *)0, 0, 0);
 }
 
 int SECTION("classifier/leave") leave(struct sk_buff *skb) {
     struct settings *at = known();
-    if (!at || !at->beside)
+    struct packet packet = {};
+    if (!at || !read(skb, 14, &packet))
+        return NEXT;
+    u32 beside = is_to_server(&packet) ? at->beside_server : at->beside_client;
+    if (!beside)
         return NEXT;
     // Marks of the namespace mean nothing where it goes.
     skb->mark = 0;
-    return redirect(at->beside, 0);
+    return redirect(beside, 0);
 }
 
 // A machine that nobody finds on the link is this machine's to report, to the client as it believes: weir is to say it in its own words.

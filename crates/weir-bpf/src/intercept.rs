@@ -30,6 +30,8 @@ pub struct Side {
     pub index: u32,
     /// The header of its link, bytes: 14 of Ethernet, or none.
     pub header_bytes: u32,
+    /// The number of the interface inside whose packets leave by it (macvlan), for [`Intercept::leave`]; None: there is none.
+    pub beside: Option<u32>,
 }
 
 /// Where connections are led.
@@ -65,7 +67,7 @@ pub struct Intercept {
     /// Goes before the others, also when the process is killed: the kernel closes descriptors then in the order of their numbers, the last first
     /// (`task_work_run`, kernel/task_work.c). What is sent after that is received by this machine, which knows where it belongs.
     leaves: Option<FdLink>,
-    /// While it is open no descriptor before theirs is free for that one.
+    /// Kept open so that no lower descriptor than theirs becomes free, which that one would get.
     _ports: Array<MapData, u64>,
     /// The programs stay in their places while they are open.
     _links: Vec<FdLink>,
@@ -166,11 +168,9 @@ fn words_of([a, b, c, d, e, f]: [u8; 6]) -> [u32; 2] {
 }
 
 /// `struct settings` of the program, in its order.
-type Settings = [u32; 10];
+type Settings = [u32; 11];
 /// The word of it that says that new connections are left alone.
 const PASS_BY: usize = 6;
-/// The word of it that names the interface whose packets leave by that of servers.
-const BESIDE: usize = 9;
 
 impl fmt::Debug for Intercept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,39 +217,38 @@ impl Intercept {
             0,
             hardware,
             rest,
-            0,
+            client.beside.unwrap_or(0),
+            server.beside.unwrap_or(0),
         ];
         settings.set(0, known, 0).map_err(of_map)?;
         let counts = map(object, "counts")?;
         // New connections last: they find all the others in their places.
         let reported = holds.then_some(("to_clients", &*client.name, TcAttachType::Egress));
+        let onward = client.beside.map(|_| ("onward", &*client.name, TcAttachType::Egress));
         let places = [
             ("from_inside", inside.name, TcAttachType::Ingress),
             ("from_outside", &*client.name, TcAttachType::Ingress),
             ("from_outside", &*server.name, TcAttachType::Ingress),
             ("to_servers", &*server.name, TcAttachType::Egress),
         ];
-        let places = reported.into_iter().chain(places);
+        let places = reported.into_iter().chain(onward).chain(places);
         let links = places.map(|(name, interface, kind)| attach(object, name, interface, kind));
         let links = links.collect::<Result<_, _>>()?;
         Ok(Intercept { settings, counts, leaves: None, _ports: bits, _links: links })
     }
 
-    /// Whether [`Intercept::leave`] is safe on this kernel: one that is older loses memory there, since `bpf_redirect_neigh` forgets what a packet that was
-    /// sent has with it (CVE-2025-40183, <https://git.kernel.org/linus/23f3770e1a53>; fixed in those here).
+    /// Whether [`Intercept::leave`] is safe on this kernel. `bpf_redirect_neigh` leaked the route of a packet that had one (CVE-2025-40183,
+    /// <https://git.kernel.org/linus/23f3770e1a53>), until 6.6.113, 6.12.54, 6.17.4 and 6.18. Other versions count as not fixed.
     pub fn may_leave() -> bool {
-        KernelVersion::current().is_ok_and(forgets_nothing)
+        KernelVersion::current().is_ok_and(leaks_nothing)
     }
 
-    /// What is sent by the interface of this name inside is not received at its other end, but leaves by the interface with this number, whose packets
-    /// are sent by that of servers (macvlan). For a thread in the namespace that connections are led to.
+    /// What is sent by the interface of this name inside is not received at its other end, but leaves by the interfaces beside those of the sides, where
+    /// they have one. For a thread in the namespace that connections are led to. The last step: its program has to be the first to go.
     ///
     /// # Errors
-    /// See [`BpfError`].
-    pub fn leave(&mut self, programs: &mut Programs, out: &str, beside: u32) -> Result<(), BpfError> {
-        let mut known = self.settings.get(&0, 0).map_err(of_map)?;
-        known[BESIDE] = beside;
-        self.settings.set(0, known, 0).map_err(of_map)?;
+    /// See [`BpfError`]. All is as before then.
+    pub fn leave(&mut self, programs: &mut Programs, out: &str) -> Result<(), BpfError> {
         self.leaves = Some(attach(&mut programs.object, "leave", out, TcAttachType::Egress)?);
         Ok(())
     }
@@ -277,7 +276,7 @@ impl Intercept {
     }
 }
 
-fn forgets_nothing(version: KernelVersion) -> bool {
+fn leaks_nothing(version: KernelVersion) -> bool {
     let branches = [(6, 113), (12, 54), (17, 4)].map(|(branch, patch)| {
         let since = KernelVersion::new(6, branch, patch);
         (since..KernelVersion::new(6, branch + 1, 0)).contains(&version)
@@ -296,7 +295,7 @@ fn load() -> Result<Ebpf, BpfError> {
     loader.map_max_entries("begun", BEGUN_MAX);
     let mut object = loader.load(OBJECT).map_err(of_object)?;
     // Before any map is let go: they name them by their descriptors.
-    for name in ["from_outside", "to_servers", "from_inside", "to_clients", "leave", "hold", "release"] {
+    for name in ["from_outside", "to_servers", "from_inside", "to_clients", "onward", "leave", "hold", "release"] {
         program(&mut object, name)?.load().map_err(of_program)?;
     }
     Ok(object)
@@ -320,10 +319,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_way_is_for_kernels_that_forget_nothing() {
-        let of = |(minor, patch)| forgets_nothing(KernelVersion::new(6, minor, patch));
+    fn the_short_way_is_for_kernels_that_leak_nothing() {
+        let of = |(minor, patch)| leaks_nothing(KernelVersion::new(6, minor, patch));
         assert!([(6, 113), (6, 200), (12, 54), (17, 4), (18, 0), (19, 3)].into_iter().all(of));
         assert!(![(6, 112), (7, 200), (11, 0), (12, 53), (13, 99), (17, 3)].into_iter().any(of));
-        assert!(forgets_nothing(KernelVersion::new(7, 0, 0)));
+        assert!(leaks_nothing(KernelVersion::new(7, 0, 0)));
     }
 }

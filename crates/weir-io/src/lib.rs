@@ -69,7 +69,7 @@ pub use probe::{DriverKind, Probe, choose, probe};
 pub use proxy_header::fuzzing as proxy_header_fuzzing;
 pub use proxy_header::{NoProxyHeader, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyVersion, Whose};
 pub use released::{Loose, Released};
-pub use rtnetlink::{Interfaces, Link};
+pub use rtnetlink::{Interfaces, Layer, Link};
 pub use spread::{PLACES_MAX, spread_by_hash, spread_over};
 pub use thread::{Policy, available_cores, cpu_time_of, pin_to, policy_of, set_cores, set_policy};
 pub use tun::{INTERFACE_NAME_BYTES_MAX, TUN_DEVICE, Tun};

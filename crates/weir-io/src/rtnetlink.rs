@@ -63,14 +63,34 @@ pub struct Link {
     pub hardware: Option<[u8; 6]>,
     /// The namespace of its peer, as this one calls it; None: that is this one, or it has none.
     pub namespace: Option<u32>,
-    /// It is one of macvlan or macvtap, which lie side by side on another interface and not on each other.
-    pub is_macvlan: bool,
+    /// What it is to the kernel.
+    pub layer: Layer,
+}
+
+/// What an interface is to the kernel (`IFLA_INFO_KIND`), as far as that matters for others on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// A macvlan or macvtap: another one on it lies beside it, on the interface below.
+    Macvlan,
+    /// A bridge, which receives all that passes it once somebody else has an address on it.
+    Bridge,
+    /// Something else.
+    Other,
 }
 
 impl Link {
     /// Whether its packets begin with a header of Ethernet.
     pub fn is_ethernet(&self) -> bool {
         self.kind == libc::ARPHRD_ETHER
+    }
+}
+
+fn layer(attributes: &[u8]) -> Layer {
+    // IFLA_LINKINFO, IFLA_INFO_KIND.
+    match find(attributes, 18).and_then(|info| find(info, 1)) {
+        Some(kind) if kind.starts_with(b"macv") => Layer::Macvlan,
+        Some(kind) if kind.starts_with(b"bridge") => Layer::Bridge,
+        _ => Layer::Other,
     }
 }
 
@@ -124,7 +144,7 @@ impl Interfaces {
         })
     }
 
-    /// An interface gets no addresses of IPv6 but those that it is given, and so sends nothing of its own accord.
+    /// An interface gets no address of IPv6 for its link, and so sends nothing of its own accord before a router announces itself there.
     ///
     /// # Errors
     /// EAFNOSUPPORT and others where there is no IPv6.
@@ -184,7 +204,8 @@ impl Interfaces {
     /// is not for it, unless it has its address. It goes with either.
     ///
     /// # Errors
-    /// EBUSY, EINVAL: what comes by that interface is somebody else's, such as a bridge's; EOPNOTSUPP: the kernel has no such interfaces.
+    /// EBUSY, EINVAL: what comes by that interface is somebody else's, such as a bridge's, or it is no Ethernet; EOPNOTSUPP: the kernel has no such
+    /// interfaces.
     pub fn make_macvlan(&mut self, name: &str, lower: u32, there: &Namespace) -> io::Result<()> {
         self.change(NEW_LINK, CREATE | EXCLUSIVE, &[0; LINK_HEADER_BYTES], |message| {
             // IFLA_IFNAME, IFLA_LINK, IFLA_NET_NS_FD.
@@ -199,6 +220,14 @@ impl Interfaces {
                 info.nest(2, |data| data.bytes(1, &1u32.to_ne_bytes()));
             });
         })
+    }
+
+    /// Sets an interface up on which nobody is asked for the address of his link, and nobody answers (`IFF_NOARP`).
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn set_up_unasked(&mut self, index: u32) -> io::Result<()> {
+        self.change(NEW_LINK, 0, &link_header(index, UP | NO_ARP), |_| {})
     }
 
     /// What is known of an interface.
@@ -223,10 +252,7 @@ impl Interfaces {
                     mtu: number(4)?,
                     hardware: find(attributes, 1).and_then(|address| address.try_into().ok()),
                     namespace: number(37),
-                    // IFLA_LINKINFO, IFLA_INFO_KIND.
-                    is_macvlan: find(attributes, 18)
-                        .and_then(|info| find(info, 1))
-                        .is_some_and(|kind| kind.starts_with(b"macv")),
+                    layer: layer(attributes),
                 })
             },
         )?;
@@ -247,7 +273,7 @@ impl Interfaces {
         of: IpAddr,
         [marked, others]: [Option<u32>; 2],
     ) -> io::Result<()> {
-        self.change(NEW_LINK, 0, &link_header(index, UP | NO_ARP), |_| {})?;
+        self.set_up_unasked(index)?;
         // RT_TABLE, RTPROT_STATIC, RT_SCOPE_HOST, RTN_LOCAL; RTA_OIF.
         let local = [family(of), 0, 0, 0, TABLE, 4, 254, 2, 0, 0, 0, 0];
         self.change(NEW_ROUTE, CREATE | EXCLUSIVE, &local, |message| message.bytes(4, &loopback.to_ne_bytes()))?;

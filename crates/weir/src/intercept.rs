@@ -5,6 +5,7 @@
 //! (`intercept/obstacles.rs`). A thread stays outside and tells the programs when there is no room for more.
 
 mod ahead;
+mod beside;
 mod cores;
 mod early;
 mod first;

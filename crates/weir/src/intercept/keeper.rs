@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use weir_bpf::{Intercept, Taken};
 use weir_io::Interfaces;
 
+use super::beside::Beside;
 use super::place::failed;
 use crate::failure::Failure;
 use crate::terminal::{tell, warn};
@@ -32,6 +33,8 @@ pub(super) struct Way {
     pub(super) interfaces: Interfaces,
     /// The index of the one that leads inside.
     pub(super) index: u32,
+    /// Those inside that others lie under.
+    pub(super) beside: Beside,
 }
 
 /// See the module. Connections are led inside until this [ends](Keeper::end), or the process does.
@@ -60,7 +63,7 @@ pub(super) fn start(way: Way) -> Result<Keeper, Failure> {
 }
 
 fn keep(way: Way, ended: &Receiver<()>) {
-    let Way { mut intercept, mut interfaces, index } = way;
+    let Way { mut intercept, mut interfaces, index, beside } = way;
     let (mut is_full, mut look) = (false, LOOK);
     while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -86,6 +89,7 @@ fn keep(way: Way, ended: &Receiver<()>) {
         ));
     }
     drop(intercept);
+    beside.remove();
     // Without the right to it, of which a user has nothing, it goes with the namespace.
     let _ = interfaces.remove(index);
 }

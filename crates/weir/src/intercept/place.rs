@@ -11,6 +11,7 @@ use weir_bpf::{BpfError, Holding, Inside, Intercept, Programs, Side};
 use weir_io::{Interfaces, Link, Namespace, Tun};
 
 use super::ahead::Device;
+use super::beside::{self, Beside};
 use super::keeper::Way;
 use super::{Connect, Route};
 use crate::failure::Failure;
@@ -18,8 +19,6 @@ use crate::terminal::tell;
 
 /// What the pair is called inside.
 const INSIDE: &str = "outside";
-/// What the interface inside is called whose packets leave by that of servers, where there can be one.
-const BESIDE: &str = "beside";
 /// What the device is called that first packets come out of, and how many may wait there.
 const HELD: &str = "held";
 const HELD_PACKETS: u32 = 4096;
@@ -29,7 +28,7 @@ const ALL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr
 const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 /// Packets that wait in an interface at most.
-const PACKETS: u32 = 1000;
+pub(super) const PACKETS: u32 = 1000;
 
 /// A namespace that is ready. It lasts as long as somebody is in it.
 pub(super) struct Place {
@@ -58,7 +57,9 @@ pub(super) fn shown(route: &Route) -> String {
     let mut text = String::from("# In a network namespace without a name, NS, which goes with weir:\n");
     let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
     let _ = writeln!(text, "# ip link set {outer} up");
-    let _ = writeln!(text, "# ip link add link {server} name {BESIDE} netns NS type macvlan mode private");
+    text.push_str("# Where the kernel and the interface can do it:\n");
+    text.push_str(&beside::shown(route, false));
+    text.push_str("# In any case:\n");
     for family in ["-4", "-6"] {
         let _ = writeln!(text, "# ip -n NS {family} route add local default dev lo table 100");
         let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
@@ -82,9 +83,9 @@ pub(super) fn shown(route: &Route) -> String {
     let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
-    let _ = writeln!(text, "#   NS {INSIDE}, out: packets of weir go to {BESIDE}, whose packets leave by {server}");
-    let _ = writeln!(text, "#   {server}, out: packets of weir go to their server, and those to clients to {client}");
-    let _ = writeln!(text, "#   {outer}, in: the same, where there is no {BESIDE}");
+    let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
+    let _ = writeln!(text, "#   NS {INSIDE}, out: they go to an interface beside those, if there is one");
+    text.push_str(&beside::shown(route, true));
     if holds {
         let _ = writeln!(
             text,
@@ -109,7 +110,7 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let kernel = |what: &'static str| move |error: io::Error| failed(what, &error);
     let mut here = Interfaces::here().map_err(kernel("can't ask for interfaces"))?;
     let [client, server] = [&route.client, &route.server].map(|name| side(&mut here, name));
-    let (client, server) = (client?, server?);
+    let (mut client, mut server) = (client?, server?);
     let namespace = Namespace::create().map_err(kernel("no namespace can be made"))?;
     let outer = outer();
     here.make_pair(&outer, INSIDE, &namespace).map_err(kernel("no pair of interfaces can be made"))?;
@@ -135,53 +136,20 @@ pub(super) fn open(route: &Route) -> Result<(Place, Way, Option<Device>), Failur
     let number =
         outside.namespace.ok_or_else(|| failed("the namespace has no number", &io::ErrorKind::NotFound.into()))?;
     let inside = Inside { namespace: number, name: &outer, index, hardware };
-    let beside = beside(&mut here, &server, &namespace, mtu)?;
+    let beside = Beside::make(&mut here, [&mut client, &mut server], &namespace, mtu);
     let mut intercept =
         Intercept::open(&mut programs, &client.0, &server.0, inside, &route.ports).map_err(|error| refused(&error))?;
-    match beside {
-        Ok(index) => {
-            // The last of all programs: it is to go first.
-            let leave = || intercept.leave(&mut programs, INSIDE, index).map_err(|error| refused(&error));
-            namespace.enter(leave).map_err(kernel("can't enter the namespace"))??;
-        }
-        Err(why) => {
-            tell(format_args!("{}: {why}; what weir sends is received once more before it leaves", route.server))
+    if beside.is_any() {
+        let leave = || intercept.leave(&mut programs, INSIDE);
+        if let Err(why) = namespace.enter(leave).map_err(kernel("can't enter the namespace"))? {
+            tell(format_args!("what weir sends is received once more before it leaves: {why}"));
         }
     }
     let ports: Vec<String> = route.ports.iter().map(u16::to_string).collect();
     let plural = if ports.len() == 1 { "port" } else { "ports" };
     let (ports, from, to) = (ports.join(", "), &route.client, &route.server);
     tell(format_args!("takes new TCP connections from {from} to {to}, {plural} {ports}; without weir they pass by"));
-    Ok((Place { namespace }, Way { intercept, interfaces: here, index }, device))
-}
-
-/// Makes an interface inside whose packets leave by that of servers, so that nobody receives them on their way: its number there, or why there can be none.
-fn beside(
-    here: &mut Interfaces,
-    (side, link): &(Side, Link),
-    namespace: &Namespace,
-    mtu: u32,
-) -> Result<Result<u32, String>, Failure> {
-    if link.is_macvlan {
-        // One beside it would be at the interface below, past the programs of this one.
-        return Ok(Err("it is a macvlan itself".into()));
-    }
-    if !Intercept::may_leave() {
-        return Ok(Err("this kernel would lose memory with it (CVE-2025-40183), those from 6.6.113, 6.12.54, 6.17.4 and 6.18 on do not".into()));
-    }
-    if let Err(error) = here.make_macvlan(BESIDE, side.index, namespace) {
-        return Ok(Err(format!("no macvlan can be made there: {error}")));
-    }
-    let set_up = || {
-        let mut interfaces = Interfaces::here()?;
-        let index = interfaces.index(BESIDE)?.ok_or(io::ErrorKind::NotFound)?;
-        // Not both families may be there.
-        let _ = interfaces.keep_silent(index);
-        interfaces.set_limits(index, mtu, PACKETS)?;
-        interfaces.set_up(index)?;
-        Ok(index)
-    };
-    namespace.enter(set_up).and_then(|done| done).map(Ok).map_err(|error| failed("the macvlan", &error))
+    Ok((Place { namespace }, Way { intercept, interfaces: here, index, beside }, device))
 }
 
 /// Why the kernel does not take programs.
@@ -243,7 +211,7 @@ fn side(here: &mut Interfaces, name: &str) -> Result<(Side, Link), Failure> {
     let index = here.index(name).map_err(|error| failed(name, &error))?.ok_or_else(missing)?;
     let link = here.link(index).map_err(|error| failed(name, &error))?;
     let header_bytes = if link.is_ethernet() { 14 } else { 0 };
-    Ok((Side { name: name.to_owned(), index, header_bytes }, link))
+    Ok((Side { name: name.to_owned(), index, header_bytes, beside: None }, link))
 }
 
 /// Sets up the namespace, in it. Both ends of the pair have the same address: what is sent is for whoever gets it, also by a machine whose programs
