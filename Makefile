@@ -4,7 +4,7 @@
 #   make test             formatting, lints, all tests, licences
 #   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
 #   make bench            measures against nginx and HAProxy, as root also what blocking and interception cost, and what a slow link gains:
-#                         an hour and a half; QUICK=1 only the first, in under 5 minutes;
+#                         over two hours; QUICK=1 only the first, in under 5 minutes;
 #                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them; BENCH="--only NAME" picks in it
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
 #                         exchanged EXCHANGES times; weir is reloaded RELOADS and upgraded UPGRADES times

@@ -91,7 +91,7 @@ const FATES: Fates = &[
         &["option mysql-check", "option redis-check", "option pgsql-check", "option ldap-check", "option spop-check"],
         Fate::Lost("a probe of servers for `tcp` is a connect"),
     ),
-    (&["source"], Fate::Lost("weir connects to servers from the address that the system chooses")),
+    (&["source"], Fate::Lost("`source` of the upstream says from which address weir connects to its servers")),
 ];
 
 /// Says what has become of a line.

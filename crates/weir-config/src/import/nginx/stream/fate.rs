@@ -20,7 +20,7 @@ const FATES: Fates = &[
     ),
     (&["variables_hash_*", "map_hash_*", "limit_conn_log_level", "resolver_timeout"], Fate::Unneeded),
     (&["resolver"], Fate::Missing(Missing::Discovery)),
-    (&["proxy_bind"], Fate::Lost("weir connects to servers from the address that the system chooses")),
+    (&["proxy_bind"], Fate::Lost("`source` of the upstream says from which address weir connects to its servers")),
     (&["proxy_responses", "proxy_requests"], Fate::Lost("weir carries no UDP")),
     (&["proxy_upload_rate", "proxy_download_rate"], Fate::Lost("`tcp` moves bytes as fast as both sides take them")),
     (
