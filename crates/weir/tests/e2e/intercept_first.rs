@@ -41,7 +41,6 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
 pub(crate) fn between() -> Between {
     let between = Between::new();
     SERVER.iter().for_each(|host| between.serve(host, 8080));
-    between.meet();
     between
 }
 
@@ -54,7 +53,7 @@ impl Intercept {
 
 /// Networks behind the servers' machine: one that it drops all for, and such that it knows to be unreachable or forbidden.
 pub(crate) const DROPPED: [&str; 2] = ["198.18.7.1", "fd00:7::1"];
-const UNREACHABLE: [&str; 2] = ["198.18.8.1", "fd00:8::1"];
+pub(crate) const UNREACHABLE: [&str; 2] = ["198.18.8.1", "fd00:8::1"];
 const FORBIDDEN: [&str; 2] = ["198.18.9.1", "fd00:9::1"];
 
 /// Machines that were in the servers' network until now, and what has this machine find out that they are gone within seconds.

@@ -2,12 +2,14 @@
 //! their client, with a congestion control on each side; who means weir itself is not led in a circle; without the right to it weir does not start, and
 //! says why. How: the real binary between two networks of the test. Needs root. docs/semantics.md §24.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::intercept::echoes;
 use crate::kit::{
     DEADLINE, Io, Neighbour, Scratch, Weir, eventually, finish_without_rights, in_own_network_as_root, ip,
     on_both_drivers, run, status,
@@ -49,14 +51,18 @@ impl Between {
         for family in ["-4", "-6"] {
             ip(&format!("{family} route add local default dev lo table 100"));
         }
+        between.meet();
         between
     }
 
-    /// Waits until clients reach the servers, which answer at 8080 already: neighbours of IPv6 find each other when interfaces have addresses of their own,
-    /// and then only.
+    /// Waits until clients reach the servers' machine, which refuses what it does not serve: neighbours of IPv6 find each other when interfaces have
+    /// addresses of their own, and then only.
     pub(crate) fn meet(&self) {
+        const NOBODY: u16 = 9;
         for (from, to) in CLIENT.into_iter().zip(SERVER) {
-            eventually("clients reach their servers", || self.ask(from, 3999, to, 8080).is_ok());
+            let is_refused =
+                || self.ask(from, 0, to, NOBODY).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            eventually("clients reach their servers", is_refused);
         }
     }
 
@@ -107,6 +113,17 @@ impl Between {
             }
             Ok((stream, String::from_utf8_lossy(told.trim_ascii_end()).into_owned()))
         })
+    }
+
+    /// A client that would use several paths gets through, if this kernel has such.
+    pub(crate) fn ask_by_paths(&self, port: u16) {
+        match self.ask_by(Protocol::MPTCP, (CLIENT[0], port), (SERVER[0], 8080)) {
+            Ok((mut stream, _)) => echoes(&mut stream),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => {
+                eprintln!("not tested: this kernel has no Multipath TCP");
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Both families get through as themselves.
@@ -178,7 +195,7 @@ fn by_routes(io: Io) {
         drop(open);
         // A destination that refuses, and one that is this machine.
         let refused = between.ask(CLIENT[0], 0, "198.18.2.1", 8080).expect_err("it is weir's own address");
-        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let own = || status(&weir)["totals"]["tcp_closes"]["own-destination"].as_u64();
         eventually("it is counted", || own() >= Some(1));
         let lines = || std::fs::read_to_string(scratch.path("access.log")).unwrap_or_default();
@@ -203,6 +220,9 @@ fn by_tproxy(io: Io) {
                 chain prerouting {
                     type filter hook prerouting priority mangle;
                     meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 meta mark set 1 accept
+                    tcp option md5sig exists accept
+                    tcp option 29 exists accept
+                    tcp option mptcp exists accept
                     iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn meta nfproto ipv4 tproxy ip to :1234 meta mark set 1 accept
                     iifname pc tcp dport 8080 tcp flags & (syn | ack) == syn meta nfproto ipv6 tproxy ip6 to :1234 meta mark set 1 accept
                 }
@@ -214,9 +234,14 @@ fn by_tproxy(io: Io) {
         }
         SERVER.iter().for_each(|host| between.serve(host, 8080));
         // Without a listener packets go on as without rules.
-        between.ask(CLIENT[0], 3999, SERVER[0], 8080).expect("nobody is between");
+        let (mut before, _) = between.ask(CLIENT[0], 3999, SERVER[0], 8080).expect("nobody is between");
         let weir = Weir::start(io, 2, &passing(1234, &scratch));
         between.gets_through(&weir);
+        // Connections from before go on, and what a second connection could not keep passes by.
+        echoes(&mut before);
+        let taken = total(&weir, "tcp_connections");
+        between.ask_by_paths(3997);
+        assert_eq!(total(&weir, "tcp_connections"), taken);
         weir.stop();
         between.ask(CLIENT[0], 3998, SERVER[0], 8080).expect("nobody is between any more");
     });
@@ -292,7 +317,7 @@ fn who_reads_nothing_pins_little(io: Io) {
                     let from = sent % text.len();
                     match stream.write(&text[from..text.len().min(from + ALL - sent)]) {
                         Ok(bytes) => sent += bytes,
-                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => drop(stalls.send(sent)),
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => drop(stalls.send(sent)),
                         Err(error) => panic!("behind {sent}: {error}"),
                     }
                 }
