@@ -263,7 +263,7 @@ int SECTION("classifier/from_outside") from_outside(struct sk_buff *skb) {
 // Whether a first packet has options that a second connection could not keep.
 INLINE int has_odd_options(struct sk_buff *skb, u32 at, u32 bytes) {
 #pragma unroll
-    for (int options = 0; options < 16; options++) {
+    for (int options = 0; options < 40; options++) {
         u8 option[2] = {0, 0};
         if (bytes == 0 || load_bytes(skb, at, option, 1) || option[0] == END)
             return 0;

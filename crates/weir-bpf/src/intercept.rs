@@ -18,6 +18,8 @@ use crate::error::{BpfError, kernel, map, of_map, of_object, of_program};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/intercept.bpf.o");
 
+/// The program that takes new connections.
+const TAKES: &str = "to_servers";
 /// Connections of which is remembered that they were taken: with more, those that are over are told so later.
 const BEGUN_MAX: u32 = 1 << 16;
 
@@ -187,6 +189,12 @@ impl Intercept {
         load().map(drop)
     }
 
+    /// Whether another one takes new connections that leave by the interface of this name. A kernel or a process that may not say so says no.
+    pub fn is_at(server: &str) -> bool {
+        let there = SchedClassifier::query_tcx(server, TcAttachType::Egress);
+        there.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(TAKES)))
+    }
+
     /// Begins. `ports` are those that clients connect to.
     ///
     /// # Errors
@@ -229,7 +237,7 @@ impl Intercept {
             ("from_inside", inside.name, TcAttachType::Ingress),
             ("from_outside", &*client.name, TcAttachType::Ingress),
             ("from_outside", &*server.name, TcAttachType::Ingress),
-            ("to_servers", &*server.name, TcAttachType::Egress),
+            (TAKES, &*server.name, TcAttachType::Egress),
         ];
         let places = reported.into_iter().chain(onward).chain(places);
         let links = places.map(|(name, interface, kind)| attach(object, name, interface, kind));
@@ -295,7 +303,7 @@ fn load() -> Result<Ebpf, BpfError> {
     loader.map_max_entries("begun", BEGUN_MAX);
     let mut object = loader.load(OBJECT).map_err(of_object)?;
     // Before any map is let go: they name them by their descriptors.
-    for name in ["from_outside", "to_servers", "from_inside", "to_clients", "onward", "leave", "hold", "release"] {
+    for name in ["from_outside", TAKES, "from_inside", "to_clients", "onward", "leave", "hold", "release"] {
         program(&mut object, name)?.load().map_err(of_program)?;
     }
     Ok(object)

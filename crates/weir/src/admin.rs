@@ -10,6 +10,7 @@ pub(crate) mod cache_words;
 pub(crate) mod document;
 mod exposition;
 mod history;
+mod interception;
 mod live;
 mod metrics;
 mod page;

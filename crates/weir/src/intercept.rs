@@ -9,16 +9,19 @@ mod beside;
 mod cores;
 mod early;
 mod first;
+mod flood;
 mod keeper;
 mod limits;
 mod obstacles;
 mod place;
 mod sides;
+mod watch;
 
 use std::net::{Ipv6Addr, UdpSocket};
 
 pub(crate) use ahead::Ahead;
 use clap::{Args, ValueEnum};
+pub(crate) use watch::Watch;
 use weir_config::{Interception, parse_with};
 use weir_io::Interfaces;
 
@@ -184,11 +187,11 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
     }
     found.refuse()?;
     let (place, way, device) = place::open(&route)?;
-    let keeper = keeper::start(way)?;
+    let (keeper, watch) = keeper::start(way)?;
     place.enter()?;
     let dial = config.plan.upstreams.first().map(|upstream| upstream.dial.clone()).unwrap_or_default();
     let (ahead, ending) = device.map(|device| Ahead::new(connect, device, dial)).unzip();
-    let outcome = run::serve_ahead(config, heritage, ahead);
+    let outcome = run::serve_ahead(config, heritage, ahead, Some(watch));
     if let Some(ending) = ending {
         ending.end();
     }

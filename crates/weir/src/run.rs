@@ -25,7 +25,7 @@ use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::cores::Caretaker;
 use crate::discovery::{Discovery, START_PATIENCE};
 use crate::failure::Failure;
-use crate::intercept::Ahead;
+use crate::intercept::{Ahead, Watch};
 use crate::journal::Journal;
 use crate::lasting::Lasting;
 use crate::leaving::Leaving;
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure
     let engine = arguments.engine.clone();
     let file = path.clone();
     let again: Read = Box::new(move || read(&path, &engine));
-    serve_from(config, Source { file: Some(file), again: Some(again), ahead: None }, heritage)
+    serve_from(config, Source { file: Some(file), again: Some(again), ..Source::default() }, heritage)
 }
 
 /// The configuration as it is in its file now, with what the command line says over it.
@@ -89,15 +89,24 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
 /// # Errors
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
 pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
-    serve_ahead(config, heritage, None)
+    serve_ahead(config, heritage, None, None)
 }
 
 /// The same; `ahead` connects to servers before clients are accepted.
 ///
 /// # Errors
 /// As [`serve`].
-pub(crate) fn serve_ahead(config: Config, heritage: Heritage, ahead: Option<Ahead>) -> Result<(), Failure> {
-    serve_from(config, Source { ahead, ..Source::default() }, heritage)
+pub(crate) fn serve_ahead(
+    config: Config,
+    heritage: Heritage,
+    ahead: Option<Ahead>,
+    interception: Option<Watch>,
+) -> Result<(), Failure> {
+    serve_from(config, Source { ahead, interception, ..Source::default() }, heritage)
+}
+
+fn counted(workers: u32) -> String {
+    format!("{workers} {}", if workers == 1 { "worker" } else { "workers" })
 }
 
 /// What there is besides a configuration.
@@ -108,6 +117,8 @@ struct Source {
     again: Option<Read>,
     /// Connects to servers before clients are accepted.
     ahead: Option<Ahead>,
+    /// What `weir status` shows of an interception.
+    interception: Option<Watch>,
 }
 
 /// The same, with what comes with it.
@@ -144,13 +155,13 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     };
     let running = weir_worker::prepare(&setup, listeners).map_err(not_started);
     let mut running = running.map_err(|failure| user.explained(failure, &config))?;
-    let noun = if workers == 1 { "worker" } else { "workers" };
-    tell(format_args!("{probe}; {workers} {noun}; listening on {}{}", list(running.addresses()), user.suffix()));
+    tell(format_args!("{probe}; {}; listening on {}{}", counted(workers), list(running.addresses()), user.suffix()));
     let as_root = (source.again.is_some() && heritage.predecessor.is_none()).then(|| user.note()).flatten();
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
     let (board, names, seals) = (certificates.board(), discovery.board(), certificates.server_seals());
-    let facts = Facts { certificates: board, names, spreading: spreading.clone(), ..lasting.facts(&probe) };
+    let (spread, interception) = (spreading.clone(), source.interception);
+    let facts = Facts { certificates: board, names, spreading: spread, interception, ..lasting.facts(&probe) };
     let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
     let predecessor = heritage.predecessor;

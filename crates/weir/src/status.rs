@@ -5,6 +5,7 @@ pub(crate) mod arms;
 pub(crate) mod cache;
 pub(crate) mod detail;
 pub(crate) mod figures;
+mod interception;
 pub(crate) mod limits;
 pub(crate) mod overview;
 mod screen;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use super::accepting::Accepting;
 use super::cache::CacheFigures;
+pub(crate) use super::interception::Interception;
 pub(crate) use super::workers::Worker;
 
 /// Of the document. A reader refuses others.
@@ -67,6 +68,8 @@ pub(crate) struct Io {
     pub(crate) metrics: Option<String>,
     /// By listener: which worker gets a new connection.
     pub(crate) accepting: Vec<Accepting>,
+    /// What `weir intercept` does with new connections; None: this is none.
+    pub(crate) interception: Option<Interception>,
 }
 
 /// What connections of `tcp` came to by one of several congestion controls.

@@ -21,6 +21,7 @@ use super::document::{
 use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
 use crate::discovery;
+use crate::intercept::Watch;
 use crate::reload::Told;
 use crate::snapshot::Snapshots;
 use crate::spreading::Spreading;
@@ -50,6 +51,8 @@ pub(crate) struct Facts {
     pub(crate) spreading: Spreading,
     /// What keeps the store over a restart.
     pub(crate) snapshots: Snapshots,
+    /// What an interception does; None: this is none.
+    pub(crate) interception: Option<Watch>,
 }
 
 impl Facts {
@@ -98,8 +101,15 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
 
 fn io(facts: &Facts) -> Io {
     let accepting = facts.spreading.shown().into_iter().map(Accepting::from).collect();
+    let interception = facts.interception.as_ref().map(Watch::shown);
     let Facts { driver, driver_reason, metrics, .. } = facts;
-    Io { driver: driver.clone(), driver_reason: driver_reason.clone(), metrics: metrics.clone(), accepting }
+    Io {
+        driver: driver.clone(),
+        driver_reason: driver_reason.clone(),
+        metrics: metrics.clone(),
+        accepting,
+        interception,
+    }
 }
 
 fn overall(reading: &Reading) -> &'static str {

@@ -1,5 +1,5 @@
-//! A thread that stays outside of the namespace: it tells the programs that connections are to pass by when there are hardly descriptors for more, and
-//! takes all away at the end. It is made before the process enters the namespace, and gives up privileges with the others.
+//! A thread that stays outside of the namespace: it tells the programs that connections are to pass by when there are hardly descriptors for more, or more
+//! begin than come to something, and takes all away at the end. It is made before the process enters the namespace, and gives up privileges with the others.
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -11,7 +11,9 @@ use weir_bpf::{Intercept, Taken};
 use weir_io::Interfaces;
 
 use super::beside::Beside;
+use super::flood::{self, Flood};
 use super::place::failed;
+use super::watch::Watch;
 use crate::failure::Failure;
 use crate::terminal::{tell, warn};
 
@@ -37,6 +39,24 @@ pub(super) struct Way {
     pub(super) beside: Beside,
 }
 
+/// Why new connections pass by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// There are hardly descriptors.
+    Full,
+    /// More begin than come to something.
+    Flooded,
+}
+
+impl Why {
+    fn word(self) -> &'static str {
+        match self {
+            Why::Full => "descriptors are nearly used up",
+            Why::Flooded => "more begin than are completed and accepted",
+        }
+    }
+}
+
 /// See the module. Connections are led inside until this [ends](Keeper::end), or the process does.
 pub(super) struct Keeper {
     end: SyncSender<()>,
@@ -52,31 +72,46 @@ impl Keeper {
     }
 }
 
-/// Begins; the namespace of this thread is the one outside.
+/// Begins; the namespace of this thread is the one outside. And what is to be seen of it.
 ///
 /// # Errors
 /// No thread.
-pub(super) fn start(way: Way) -> Result<Keeper, Failure> {
+pub(super) fn start(way: Way) -> Result<(Keeper, Watch), Failure> {
     let (end, ended) = sync_channel(0);
-    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &ended));
-    Ok(Keeper { end, thread: thread.map_err(|error| failed("no thread", &error))? })
+    let watch = Watch::default();
+    let seen = watch.clone();
+    let thread = thread::Builder::new().name("intercept".to_owned()).spawn(move || keep(way, &seen, &ended));
+    let thread = thread.map_err(|error| failed("no thread", &error))?;
+    Ok((Keeper { end, thread }, watch))
 }
 
-fn keep(way: Way, ended: &Receiver<()>) {
+fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     let Way { mut intercept, mut interfaces, index, beside } = way;
-    let (mut is_full, mut look) = (false, LOOK);
+    let (mut is_full, mut is_flooded, mut passes, mut look) = (false, false, None, LOOK);
+    let (mut flood, mut seen) = (Flood::default(), Instant::now());
     while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let used = descriptors();
-        let was_full = is_full;
         is_full = is_used_up(used, most, is_full);
         look = if used > most / 2 { LOOK_CLOSELY } else { LOOK };
-        if is_full != was_full && intercept.pass_by(is_full).is_ok() {
-            if is_full {
-                warn(format_args!("new connections pass by: {most} descriptors are nearly used up"));
-            } else {
-                tell("new connections are taken again");
+        if seen.elapsed() >= LOOK {
+            seen = Instant::now();
+            is_flooded = flood.is_on(flood::dropped(), seen);
+            if let Ok(taken) = intercept.taken() {
+                watch.set(taken, passes.map(Why::word));
             }
+        }
+        let why = if is_full { Some(Why::Full) } else { is_flooded.then_some(Why::Flooded) };
+        if why == passes || intercept.pass_by(why.is_some()).is_err() {
+            continue;
+        }
+        passes = why;
+        match why {
+            Some(Why::Full) => warn(format_args!("new connections pass by: {most} {}", Why::Full.word())),
+            Some(Why::Flooded) => {
+                warn(format_args!("new connections pass by for a while: {} (ListenDrops)", Why::Flooded.word()));
+            }
+            None => tell("new connections are taken again"),
         }
     }
     let until = Instant::now() + LAST_PATIENCE;

@@ -89,7 +89,7 @@ pub(super) fn look(route: &Route) -> Found {
         found.is_forbidden = matches!(error, weir_bpf::BpfError::NotPermitted);
         found.obstacle(
             format!("the kernel does not take the programs that lead connections here: {error}"),
-            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF",
+            "run as root, on Linux 6.6 or later with CONFIG_NET_XGRESS and BPF; with another kernel rules of nftables lead connections to `weir run` (docs/semantics.md, section 24)",
         );
     }
     if route.client == route.server {
@@ -104,6 +104,18 @@ pub(super) fn look(route: &Route) -> Found {
             format!("{} is not Ethernet: packets can't be taken where they leave by it", route.server),
             "a tunnel or ppp can be the client side only",
         );
+    }
+    if let (Some(client), Some(server)) = (client, server)
+        && client.mtu != server.mtu
+    {
+        let (narrow, wide) = (client.mtu.min(server.mtu), client.mtu.max(server.mtu));
+        found.notes.push(format!("packets of up to {narrow} bytes are sent on both sides, although one takes {wide}"));
+    }
+    if weir_bpf::Intercept::is_at(&route.server) {
+        found.notes.push(format!(
+            "another `weir intercept` takes connections that leave by {}: of ports that both have the one that starts later takes them",
+            route.server
+        ));
     }
     if client.is_some() {
         forwarding(&mut found, &route.client);

@@ -104,6 +104,7 @@ fn head(status: &Status, look: Look) -> String {
     out.push('\n');
     out += &super::accepting::accepting(status);
     out += &super::tls::handshakes(status);
+    out += &super::interception::interception(status);
     out += &super::arms::cores(status);
     out += &bans(status);
     out += &super::cache::cache(status);

@@ -10,16 +10,19 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::intercept_first::{UNREACHABLE, begin, make_networks};
 use crate::kit::{DEADLINE, Io, Neighbour, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 use crate::transparent_http::{client, serve_http, told};
 
 on_both_drivers!(
     connections_are_taken,
+    who_is_not_there_is_a_reset,
     requests_are_read,
     what_is_not_for_it_passes_by,
     a_narrow_place_is_found_out,
     without_room_connections_pass_by,
+    under_a_flood_connections_pass_by,
     each_side_is_as_asked,
     the_way_out_is_short_where_it_can_be,
     nothing_is_left,
@@ -62,11 +65,15 @@ impl Intercept {
 
     /// All that is counted.
     pub(crate) fn totals(&self) -> serde_json::Value {
+        self.status()["totals"].take()
+    }
+
+    /// All that `weir status` knows.
+    fn status(&self) -> serde_json::Value {
         let admin = self.scratch.path("admin.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", admin));
-        let mut status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
-        status["totals"].take()
+        serde_json::from_slice(&told.stdout).expect("JSON")
     }
 
     /// Ends it by this signal; what it said.
@@ -120,11 +127,26 @@ pub(crate) fn echoes(stream: &mut TcpStream) {
     assert_eq!(&back, b"ping");
 }
 
+/// Who was accepted before it was known that nobody is there, is reset.
+fn who_is_not_there_is_a_reset(io: Io) {
+    in_network("who_is_not_there_is_a_reset", io, || {
+        let between = Between::new();
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        make_networks(&between);
+        let weir = Intercept::start(io, &[]);
+        for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(UNREACHABLE)) {
+            let told = between.ask(from, 0, to, 8080).expect_err("nobody is there");
+            assert_eq!(told.kind(), ErrorKind::ConnectionReset, "{to}");
+            eventually("it was taken", || weir.total("tcp_connections") == at);
+        }
+        weir.end("-TERM");
+    });
+}
+
 fn connections_are_taken(io: Io) {
     in_network("connections_are_taken", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        between.meet();
         let weir = Intercept::start(io, &["--client-congestion", "reno"]);
         for (at, (from, to)) in CLIENT.into_iter().zip(SERVER).enumerate() {
             let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
@@ -204,19 +226,22 @@ fn what_is_not_for_it_passes_by(io: Io) {
         echoes(&mut before);
         let (mut other, _) = between.ask(CLIENT[0], 4001, SERVER[0], 9000).expect("another port");
         echoes(&mut other);
+        let mut check = Command::new(env!("CARGO_BIN_EXE_weir"));
+        check.args(["intercept", "check", "--client-side", "pc", "--server-side", "ps", "--ports", "80"]);
+        let told = crate::kit::finish(check.env("WEIR_ADMIN", "off")).stdout;
+        assert!(String::from_utf8_lossy(&told).contains("another `weir intercept` takes connections that leave by ps"));
         // From one of the ports itself.
         let (mut odd, _) = between.ask(CLIENT[0], 8443, SERVER[0], 8080).expect("it passes by");
         echoes(&mut odd);
         // Options that would be lost.
-        match between.ask_by(Protocol::MPTCP, (CLIENT[0], 4003), (SERVER[0], 8080)) {
-            Ok((mut paths, _)) => {
-                echoes(&mut paths);
-            }
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTONOSUPPORT.raw_os_error()) => {
-                eprintln!("not tested: this kernel has no Multipath TCP");
-            }
-            Err(error) => panic!("{error}"),
+        between.ask_by_paths(4003);
+        // This machine's own.
+        let mut own = TcpStream::connect((SERVER[0], 8080)).expect("nobody is between");
+        let mut told = [0; 1];
+        while told != *b"\n" {
+            own.read_exact(&mut told).expect("a line");
         }
+        echoes(&mut own);
         assert_eq!(weir.total("tcp_connections"), 0);
         // What this machine translates, either end of it.
         let scratch = Scratch::new();
@@ -319,6 +344,39 @@ fn without_room_connections_pass_by(io: Io) {
     });
 }
 
+/// A client whose answers go astray begins more connections than may wait to be completed: others go by, and are taken again afterwards.
+fn under_a_flood_connections_pass_by(io: Io) {
+    in_network("under_a_flood_connections_pass_by", io, || {
+        const ASTRAY: &str = "198.18.1.50";
+        let between = Between::new();
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        between.clients.ip(&format!("addr add {ASTRAY}/24 dev c"));
+        ip(&format!("neigh replace {ASTRAY} lladdr 02:00:00:00:00:50 dev pc nud permanent"));
+        let weir = Intercept::start(io, &[]);
+        let may_wait = |count: u32| {
+            let write = format!("echo {count} > /proc/sys/net/ipv4/tcp_max_syn_backlog");
+            let process = weir.process().to_string();
+            assert!(run("nsenter", &["-t", &process, "-n", "sh", "-c", &write]).status.success());
+        };
+        may_wait(64);
+        let begun: Vec<_> = (0..200).map(|_| begin(&between, (ASTRAY, 0), (SERVER[0], 8080))).collect();
+        eventually("it is a flood", || weir.said().contains("more begin than are completed and accepted"));
+        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
+        echoes(&mut stream);
+        assert_eq!(weir.total("tcp_connections"), 0);
+        eventually("it is seen", || weir.status()["interception"]["passed_by"].as_u64() > Some(0));
+        assert_eq!(weir.status()["interception"]["passing"], "more begin than are completed and accepted");
+        drop(begun);
+        may_wait(65_535);
+        eventually("it is over", || weir.said().contains("new connections are taken again"));
+        eventually("others are taken", || {
+            between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+            weir.total("tcp_connections") > 0
+        });
+        weir.end("-INT");
+    });
+}
+
 fn nothing_is_left(io: Io) {
     in_network("nothing_is_left", io, || {
         let between = Between::new();
@@ -351,7 +409,6 @@ fn each_side_is_as_asked(io: Io) {
     in_network("each_side_is_as_asked", io, || {
         let between = Between::new();
         SERVER.iter().for_each(|host| between.serve(host, 8080));
-        between.meet();
         let clients = ["--client-congestion", "reno", "--client-initcwnd", "40", "--client-max-rate", "20Mbit/s"];
         let servers = ["--server-congestion", "reno", "--server-initcwnd", "20", "--server-mss", "1000"];
         let weir = Intercept::start(io, &[&clients[..], &servers].concat());

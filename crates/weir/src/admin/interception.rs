@@ -1,0 +1,19 @@
+//! What an interception does with new connections, in the document.
+
+use serde::{Deserialize, Serialize};
+
+/// First packets of connections to the ports, since the start, and what becomes of new ones now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Interception {
+    /// Led to weir.
+    pub(crate) taken: u64,
+    /// Left alone for want of room, or before weir listened.
+    pub(crate) passed_by: u64,
+    /// The same, for they have options that a second connection could not keep.
+    pub(crate) with_options: u64,
+    /// The same, for this machine has changed their addresses or ports.
+    pub(crate) translated: u64,
+    /// Why new ones pass by now; None: they are taken.
+    pub(crate) passing: Option<String>,
+}

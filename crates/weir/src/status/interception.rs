@@ -1,0 +1,31 @@
+//! What an interception does with new connections, for people. Pure: document -> text.
+
+use super::figures::count;
+use crate::admin::document::Status;
+
+/// A line of what was taken and what passed by, and why new ones do. Nothing without an interception.
+pub(super) fn interception(status: &Status) -> String {
+    let Some(of) = &status.io.interception else { return String::new() };
+    let (taken, room) = (count(of.taken), count(of.passed_by));
+    let (options, nat) = (count(of.with_options), count(of.translated));
+    let now = of.passing.as_ref().map_or_else(String::new, |why| format!("  new ones pass by: {why}"));
+    format!("taken    {taken}  passed by: no room {room}, options {options}, NAT {nat}{now}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::document::{Interception, Io};
+
+    #[test]
+    fn what_passes_by_is_seen() {
+        assert_eq!(interception(&Status::default()), "");
+        let of = Interception { taken: 12, passed_by: 3, with_options: 2, translated: 1, passing: None };
+        let said = |of: Interception| {
+            interception(&Status { io: Io { interception: Some(of), ..Io::default() }, ..Status::default() })
+        };
+        assert_eq!(said(of.clone()), "taken    12  passed by: no room 3, options 2, NAT 1\n");
+        let now = said(Interception { passing: Some("a flood".to_owned()), ..of });
+        assert_eq!(now, "taken    12  passed by: no room 3, options 2, NAT 1  new ones pass by: a flood\n");
+    }
+}
