@@ -25,7 +25,7 @@ use weir_proxy::plan::{BanPlan, Plan};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
 use weir_worker::{Command, Handle, Running, wall_offset_us};
 
-use crate::lasting::{Claim, Taken, Turn};
+use crate::lasting::{Hold, Taken, Turn};
 use crate::reload::Desk;
 use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
@@ -111,18 +111,10 @@ struct List {
     part: Part,
     kernel_waits: bool,
     kernel_at: Option<Instant>,
+    /// Of the file.
     hold: Hold,
     total: u64,
     voice: Voice,
-}
-
-/// Whose the file is.
-#[derive(Debug, Default)]
-struct Hold {
-    turn: Turn,
-    claim: Claim,
-    /// What is in the list was the one before's.
-    is_borrowed: bool,
 }
 
 /// Microseconds since 1970.
@@ -158,8 +150,7 @@ impl Bans {
         let mut machine = Machine::default();
         machine.look();
         bans.with(|list| {
-            (list.hold.turn, list.machine) = (if waits { Turn::Before } else { Turn::Now }, machine);
-            list.hold.is_borrowed = waits;
+            (list.hold, list.machine) = (Hold::new(waits), machine);
             list.adopt(Arc::clone(plan));
         });
         bans
@@ -168,9 +159,9 @@ impl Bans {
     /// From now on the list is this process's, as the one before has left it.
     pub(crate) fn enter(&self) {
         self.with(|list| {
-            if std::mem::take(&mut list.hold.turn) == Turn::Before {
-                list.hold.is_borrowed = list.file.is_some();
-                list.take_file();
+            if list.hold.enter() {
+                // If another program has the file, what is banned from now on is this one's own all the same.
+                list.take_file(true);
                 list.publish(Instant::now());
             }
         });
@@ -233,7 +224,7 @@ impl Bans {
             }
             self.save(is_over);
             if is_over {
-                self.lock().hold.claim.let_go();
+                self.lock().hold.let_go();
                 return;
             }
         }
@@ -292,9 +283,7 @@ impl Bans {
     pub(crate) fn leave(&self) {
         self.save(true);
         let _writing = self.writing();
-        let mut list = self.lock();
-        list.hold.turn = Turn::After;
-        list.hold.claim.let_go();
+        self.lock().hold.leave();
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -336,12 +325,11 @@ impl List {
         self.plan = plan;
         self.look_whom_to_spare();
         if place != self.file {
-            self.hold.claim.let_go();
-            self.hold.claim.want(place.as_deref());
+            self.hold.let_go();
+            self.hold.want(place.as_deref());
             self.file = place;
-            self.hold.is_borrowed &= self.hold.turn == Turn::Before;
-            match self.hold.turn {
-                Turn::Now => self.take_file(),
+            match self.hold.turn() {
+                Turn::Now => self.take_file(false),
                 // To begin with, as it is.
                 Turn::Before => self.read(),
                 Turn::After => {}
@@ -349,17 +337,18 @@ impl List {
         }
     }
 
-    /// Has the file, and what is in it, if it is this process's turn and no other program has it.
-    fn take_file(&mut self) {
-        if self.hold.turn != Turn::Now || self.file.is_none() {
+    /// Has the file, and what is in it, if it is this process's turn and no other program has it. `is_borrowed`: what is in the list is what the process
+    /// before had in the file once.
+    fn take_file(&mut self, is_borrowed: bool) {
+        if self.file.is_none() {
             return;
         }
-        match self.hold.claim.take() {
+        match self.hold.take() {
             Taken::Before => {}
             Taken::Now(note) => {
                 note.into_iter().for_each(|note| self.voice.warn(note));
                 self.problem = None;
-                if std::mem::take(&mut self.hold.is_borrowed) {
+                if is_borrowed {
                     self.ledger.forgive(None, now_s());
                 }
                 // What is there stays, beside what there is here.
@@ -382,7 +371,7 @@ impl List {
 
     /// The file is this process's.
     fn has_file(&self) -> bool {
-        self.hold.turn == Turn::Now && self.file.is_some() && self.hold.claim.is_ours()
+        self.file.is_some() && self.hold.is_ours()
     }
 
     /// Whom no ban may meet may be others than before.
@@ -424,7 +413,7 @@ impl List {
                 // It is not replaced by one with less in it.
                 self.voice.warn(format!("bans are neither read nor kept: {}: {error}", path.display()));
                 (self.file, self.problem) = (None, Some(error.to_string()));
-                self.hold.claim.let_go();
+                self.hold.let_go();
             }
         }
     }
@@ -452,7 +441,7 @@ impl List {
 
     /// Time has passed.
     fn look(&mut self) {
-        self.take_file();
+        self.take_file(false);
         let now_s = now_s();
         let before = self.ledger.len();
         let terms = terms(&self.plan);
@@ -504,7 +493,7 @@ impl List {
             return None;
         }
         self.kernel_waits = false;
-        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.hold.turn == Turn::Now);
+        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.hold.turn() == Turn::Now);
         self.ledger.watch(has_table, now_s());
         let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
         let changed = self.ledger.take_changed(now_s());

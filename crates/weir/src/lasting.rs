@@ -1,13 +1,15 @@
 //! What outlives this process, each with a thread that keeps it in a file: who is banned, and what the cache has stored. Called by `run`, which says whose
-//! turn it is: at an upgrade both are the predecessor's first, and the successor's at last. No other program has the same files meanwhile ([`Claim`]).
+//! turn it is: at an upgrade both are the predecessor's first, and the successor's at last ([`Hold`]).
 
 mod claim;
+mod hold;
 mod next;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use rustix::fs::OFlags;
 use weir_proxy::plan::Plan;
 use weir_worker::Running;
 
@@ -16,26 +18,18 @@ use crate::bans::{self, Bans};
 use crate::leaving::Leaving;
 use crate::reload::Desk;
 use crate::snapshot::{self, Snapshots};
-pub(crate) use claim::{Claim, Taken};
+pub(crate) use claim::Taken;
+pub(crate) use hold::{Hold, Turn};
 pub(crate) use next::{Next, remove, remove_rest};
+
+/// How files are opened that somebody else may have put there: no link is followed, and nothing is waited for.
+pub(crate) const WARY: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Lasting {
     pub(crate) bans: Bans,
     pub(crate) snapshots: Snapshots,
-}
-
-/// Which process has the files, and whatever goes with them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// The one before, still.
-    Before,
-    /// This one.
-    #[default]
-    Now,
-    /// The next one, by now.
-    After,
 }
 
 /// The threads.

@@ -4,7 +4,7 @@
 //! `snapshot-interval`, before another program takes over ([`Snapshots::write_before_upgrade`]), and at the end. A purge holds for the file as well,
 //! also if weir is killed a moment later: what becomes invalid is noted by the store and put behind the answers of the last snapshot, which is where
 //! the next process looks first. Where much does another snapshot is written before its time; if all that can't be done, the file is removed.
-//! Another program that has the same file keeps it ([`Claim`](crate::lasting::Claim)). Bounds: `snapshot-size`, and
+//! Another program that has the same file keeps it ([`Hold`]). Bounds: `snapshot-size`, and
 //! [`CHANGES_BYTES_MAX`](file::CHANGES_BYTES_MAX) behind it.
 
 mod book;
@@ -27,7 +27,7 @@ use weir_proxy::plan::{Plan, SnapshotPlan};
 use weir_worker::wall_offset_us;
 
 use crate::bans::wall_us;
-use crate::lasting::Turn;
+use crate::lasting::{Hold, Turn};
 use crate::reload::Desk;
 use book::Book;
 pub(crate) use file::check;
@@ -71,6 +71,17 @@ impl Default for Shared {
 #[derive(Debug)]
 pub(crate) struct Keeper(Snapshots, JoinHandle<()>);
 
+/// What became of a snapshot that was begun.
+#[derive(Debug)]
+enum Outcome {
+    /// It has taken the place of the last one.
+    Whole,
+    /// Somebody hurries, or the file is another process's.
+    GivenUp,
+    /// It was in its place, but not for good: there is none.
+    Dropped,
+}
+
 /// What is to be kept, and where.
 #[derive(Debug, Clone)]
 struct Wish {
@@ -96,7 +107,7 @@ impl Snapshots {
     pub(crate) fn open(plan: &Plan, waits: bool) -> Snapshots {
         let snapshots = Snapshots::default();
         let mut book = snapshots.lock();
-        book.turn = if waits { Turn::Before } else { Turn::Now };
+        book.hold = Hold::new(waits);
         book.adopt(wish(plan), &snapshots.0.bell);
         drop(book);
         snapshots
@@ -115,30 +126,27 @@ impl Snapshots {
 
     /// From now on the file is this process's.
     pub(crate) fn enter(&self) {
-        let mut book = self.lock();
-        if book.turn == Turn::Before {
-            book.turn = Turn::Now;
-        }
-        drop(book);
+        self.lock().enter();
         self.ring();
     }
 
     /// From now on it is another process's, which reads what there is.
     pub(crate) fn leave(&self) {
-        let mut book = self.lock();
-        book.flush();
-        book.let_go();
-        book.turn = Turn::After;
-        if let Some(wish) = &book.wish {
-            wish.store.forget_changes();
-        }
+        self.lock().leave();
     }
 
-    /// Returns when what became invalid before holds for the file as well, whatever becomes of this process and its machine.
-    pub(crate) fn settle(&self) {
+    /// Another process accepts clients beside this one from now on, and will have the file; false: it has come to nothing.
+    pub(crate) fn set_successor(&self, is_there: bool) {
+        self.lock().has_successor = is_there;
+    }
+
+    /// Returns when what became invalid before holds for the file as well, whatever becomes of this process and its machine. False: another process
+    /// takes over, or has; it may have stored what this one does not know of, and nobody tells it.
+    pub(crate) fn settle(&self) -> bool {
         let mut book = self.lock();
         book.flush();
         book.sync();
+        !book.has_successor
     }
 
     /// Another program will take over: it finds what is stored now. Returns after [`PATIENCE`] at the latest.
@@ -183,7 +191,7 @@ impl Snapshots {
                 }
                 book.take_file();
                 // Where nothing was to be kept at the start nothing is read later.
-                book.is_read |= book.wish.is_none() && book.turn == Turn::Now;
+                book.is_read |= book.wish.is_none() && book.hold.turn() == Turn::Now;
                 (book.has_file() && !book.is_read, book.ends)
             };
             if is_to_read && !ends {
@@ -224,8 +232,9 @@ impl Snapshots {
         // Else more became invalid than fits, or it was whole.
         let is_overrun = book.next.take().is_none();
         match outcome {
-            Ok(true) => book.told(&wish, None),
-            Ok(false) => {}
+            Ok(Outcome::Whole) => book.told(&wish, None),
+            Ok(Outcome::GivenUp) => {}
+            Ok(Outcome::Dropped) => book.write_soon(),
             Err(error) => {
                 if is_overrun {
                     book.write_soon();
@@ -235,8 +244,7 @@ impl Snapshots {
         }
     }
 
-    /// False: it was given up, for somebody hurries or the file is another process's.
-    fn write_all(&self, wish: &Wish) -> io::Result<bool> {
+    fn write_all(&self, wish: &Wish) -> io::Result<Outcome> {
         let Wish { plan, store, rules } = wish;
         let began = moment();
         let stored = store.report().stored;
@@ -260,10 +268,10 @@ impl Snapshots {
             let mut is_others = false;
             if looked.elapsed() >= HURRY_EVERY {
                 looked = Instant::now();
-                is_others = !self.look();
+                is_others = !self.look()?;
             }
             if is_others || self.hurries() {
-                return Ok(false);
+                return Ok(Outcome::GivenUp);
             }
         }
         out.flush()?;
@@ -273,11 +281,9 @@ impl Snapshots {
         let mut book = self.lock();
         book.flush();
         if !book.has_file() {
-            return Ok(false);
+            return Ok(Outcome::GivenUp);
         }
-        let Some(changes) = book.next.take() else {
-            return Err(io::Error::other("more becomes invalid while it is written than can be kept"));
-        };
+        let changes = book.next.take().ok_or_else(overrun)?;
         let preface = Preface { rules: *rules, written_us: began.wall_us, end: bytes, answers };
         next.file().write_all_at(&preface.encode(), 0)?;
         let last = changes.behind(next.file().try_clone()?)?;
@@ -286,20 +292,30 @@ impl Snapshots {
         (book.last, book.stored) = (Some(last), stored);
         if let Err(error) = file::sync_directory(&plan.path) {
             book.drop_last(&error);
-            return Ok(false);
+            return Ok(Outcome::Dropped);
         }
         let figures = &mut book.figures;
         (figures.written_s, figures.answers, figures.bytes) = (began.wall_us / 1_000_000, answers, bytes);
-        Ok(true)
+        Ok(Outcome::Whole)
     }
 
-    /// Has what became invalid in its place, while something else goes on. False: the file is another process's.
-    fn look(&self) -> bool {
+    /// Has what became invalid in its place, while another snapshot is written. False: the file is another process's.
+    ///
+    /// # Errors
+    /// More became invalid than fits behind that.
+    fn look(&self) -> io::Result<bool> {
         let mut book = self.lock();
         book.flush();
         book.sync_in_time();
-        book.has_file()
+        if book.has_file() && book.next.is_none() {
+            return Err(overrun());
+        }
+        Ok(book.has_file())
     }
+}
+
+fn overrun() -> io::Error {
+    io::Error::other("more becomes invalid while it is written than can be kept")
 }
 
 impl Keeper {
@@ -320,3 +336,6 @@ impl Keeper {
         let _ = thread.join();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,10 +94,10 @@ impl Store {
         self.changes.is_wanted.store(true, Ordering::Release);
     }
 
-    /// Nobody wants them any more.
-    pub fn forget_changes(&self) {
+    /// Nobody wants them any more. Returns what was noted until now since the last time.
+    pub fn end_changes(&self) -> Noted {
         self.changes.is_wanted.store(false, Ordering::Release);
-        *self.changes.queue() = Queue::default();
+        std::mem::take(&mut *self.changes.queue()).noted
     }
 
     /// What was noted since the last time.
@@ -136,7 +136,8 @@ mod tests {
         ];
         assert_eq!(store.take_changes(), Noted { list: expected.into(), has_more: false });
         assert_eq!(store.take_changes(), Noted::default());
-        store.forget_changes();
+        store.invalidate(b"http://a/");
+        assert_eq!(store.end_changes().list.len(), 1);
         store.invalidate(b"http://a/");
         assert_eq!(store.take_changes(), Noted::default());
     }

@@ -102,7 +102,7 @@ fn a_restart_keeps_them() {
     offer(&first, "247.0.2.1");
     first.add(client("247.0.2.2"), 1000, "by hand", None, false).unwrap();
     first.save(true);
-    first.lock().hold.claim.let_go();
+    first.lock().hold.let_go();
     let second = bans(&ban);
     assert_eq!(second.list(None, false), first.list(None, false));
     second.leave();
@@ -113,7 +113,7 @@ fn a_restart_keeps_them() {
     let third = Bans::open(&plan(&ban), true);
     third.remove(None);
     third.save(true);
-    first.lock().take_file();
+    first.lock().take_file(false);
     first.add(client("247.0.2.40"), 1000, "late", None, false).unwrap();
     first.leave();
     third.enter();
@@ -165,6 +165,27 @@ fn two_do_not_have_the_same_file() {
     assert_eq!((listed(&moved).len(), listed(&third).len(), third.figures().problem), (2, 2, None));
     moved.save(true);
     assert!(directory.path("other").exists());
+}
+
+/// Of an upgrade while a third program has the file: what is banned until that ends stays.
+#[test]
+fn who_takes_over_without_the_file_keeps_its_own() {
+    let directory = Directory::new("keeper-third");
+    let ban = format!("state=\"{}\"", directory.path("bans").display());
+    let other = bans(&ban);
+    other.add(client("247.0.2.1"), 1000, "", None, false).unwrap();
+    other.save(true);
+    let successor = Bans::open(&plan(&ban), true);
+    assert_eq!(listed(&successor), ["247.0.2.1"], "it begins with what there is");
+    successor.enter();
+    assert!(successor.figures().problem.is_some_and(|why| why.contains("is kept by")));
+    successor.add(client("247.0.2.2"), 1000, "", None, false).unwrap();
+    drop(other);
+    successor.lock().look();
+    assert_eq!((listed(&successor), successor.figures().problem), (vec!["247.0.2.1".into(), "247.0.2.2".into()], None));
+    successor.save(true);
+    drop(successor);
+    assert_eq!(listed(&bans(&ban)).len(), 2);
 }
 
 #[test]

@@ -1,18 +1,23 @@
 //! One process at a time has a file that outlives it: two would undo each other's words, and what was purged from one came back by the other.
 //!
-//! Called by those who keep files, bans (`bans`) and the snapshot (`snapshot`), when it is this process's turn. Who has a file has the lock (flock(2))
-//! of an empty file beside it, `.lock`, for the file itself is another one each time that it is written. The kernel ends the lock with the process,
-//! however that ends; who ends in peace removes the file of the lock, too. In it is the number of the process, for people.
+//! Called by `hold` when it is this process's turn. Who has a file has the lock (flock(2)) of another one beside it, `.lock`, for the file itself is
+//! another one each time that it is written. The kernel ends the lock with the process, however that ends; who ends in peace removes the file of the
+//! lock, too. In it is the number of the process, for people, and nothing else: what is something else by that name is left alone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+
+use super::WARY;
 
 /// How often a lock is tried whose file was removed by the one who had it.
 const TRIES_MAX: usize = 16;
+/// What is in the file of a lock: a number of 32 bits and the end of a line.
+const TEXT_BYTES_MAX: usize = 11;
 
 /// A file that is to be this process's alone.
 #[derive(Debug, Default)]
@@ -108,26 +113,34 @@ impl Lock {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let path = PathBuf::from(name);
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         for _ in 0..TRIES_MAX {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-            let mut file = options.open(&path)?;
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(WARY);
+            let mut file = match options.open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return foreign(&path).map_or(Err(error), |other| Ok(Err(other)));
+                }
+                opened => opened?,
+            };
+            let something_else = || io::Error::other("there is something else by the name of its lock, left alone");
             if !file.metadata()?.is_file() {
-                return Err(io::Error::other("there is something else by the name of its lock"));
+                return Err(something_else());
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file, &path))),
                 Err(error) => return Err(error.into()),
             }
-            let lock = Lock { file, path: path.clone() };
             // Whoever had it has removed it, perhaps, after it was opened here.
-            if is_at(&lock.file, &path) {
-                // For people alone: on a full disk nobody is told who.
-                let _ = lock.file.set_len(0).and_then(|()| writeln!(&lock.file, "{}", std::process::id()));
-                return Ok(Ok(lock));
+            if !is_at(&file, &path) {
+                continue;
             }
+            if !is_a_lock(&file)? {
+                return Err(something_else());
+            }
+            // For people alone: on a full disk nobody is told who.
+            let _ = file.set_len(0).and_then(|()| writeln!(&file, "{}", std::process::id()));
+            return Ok(Ok(Lock { file, path }));
         }
         Ok(Err("programs that come and go".to_owned()))
     }
@@ -144,12 +157,33 @@ impl Drop for Lock {
     }
 }
 
+/// Whether a file is one that may be written over and removed: this user's, by this name alone, with the number of a process in it or nothing.
+fn is_a_lock(file: &File) -> io::Result<bool> {
+    let (about, mut bytes) = (file.metadata()?, [0; TEXT_BYTES_MAX + 1]);
+    let count = file.read_at(&mut bytes, 0)?;
+    let text = &bytes[..count];
+    let is_number = text.strip_suffix(b"\n").unwrap_or(text).iter().all(u8::is_ascii_digit);
+    let is_short = text.len() <= TEXT_BYTES_MAX;
+    Ok(about.uid() == geteuid().as_raw() && about.nlink() == 1 && is_short && is_number)
+}
+
+/// Who has a lock that this user may not open, for people. None: it is his own, or there is none.
+fn foreign(path: &Path) -> Option<String> {
+    let uid = std::fs::symlink_metadata(path).ok()?.uid();
+    (uid != geteuid().as_raw()).then(|| {
+        format!("a program of another user, number {uid} (the lock is {}: remove it if none runs)", path.display())
+    })
+}
+
 /// Who has a lock, for people.
 fn holder(file: &mut File, path: &Path) -> String {
     let mut text = String::new();
     let _ = file.take(16).read_to_string(&mut text);
     let who = match text.trim_end().parse::<u32>() {
-        Ok(pid) if pid == std::process::id() => "weir itself, for something else".to_owned(),
+        // Containers count their processes for themselves.
+        Ok(pid) if pid == std::process::id() => {
+            format!("weir itself, for something else, or by process {pid} of another container")
+        }
         Ok(pid) => format!("another program, process {pid}"),
         Err(_) => "another program".to_owned(),
     };
@@ -183,8 +217,8 @@ mod tests {
         let (mut first, mut second) = (claim(&path), claim(&path));
         assert_eq!(first.take(), Taken::Now(None));
         assert_eq!((first.take(), first.is_ours(), second.is_ours()), (Taken::Before, true, false));
-        let told =
-            format!("{} is kept by weir itself, for something else (it has locked {})", path.display(), lock.display());
+        let who = format!("weir itself, for something else, or by process {} of another container", std::process::id());
+        let told = format!("{} is kept by {who} (it has locked {})", path.display(), lock.display());
         assert_eq!((second.take(), second.is_ours()), (Taken::Others(told), false));
         // The same file again, and then another one.
         first.want(Some(&path));
@@ -231,5 +265,40 @@ mod tests {
         assert!(matches!(self::claim(&path).take(), Taken::Others(_)));
         let nowhere = directory.path("no/cache");
         assert_eq!(self::claim(&nowhere).take(), Taken::Now(None), "who writes there says why not");
+    }
+
+    #[test]
+    fn what_is_no_lock_is_left_alone() {
+        let directory = Directory::new("claim-other");
+        let (path, lock) = (directory.path("cache"), directory.path("cache.lock"));
+        let is_refused = || {
+            let mut claim = claim(&path);
+            let taken = claim.take();
+            matches!(taken, Taken::Now(Some(note)) if note.contains("(there is something else by the name of its lock"))
+        };
+        for text in ["words", "4711\n4712\n", "123456789012"] {
+            std::fs::write(&lock, text).unwrap();
+            assert!(is_refused(), "{text}");
+            assert_eq!(std::fs::read_to_string(&lock).unwrap(), text);
+        }
+        // By another name it may be anything.
+        std::fs::write(&lock, "").unwrap();
+        std::fs::hard_link(&lock, directory.path("other")).unwrap();
+        assert!(is_refused() && lock.exists());
+        std::fs::remove_file(directory.path("other")).unwrap();
+        for text in ["", "4711", "4294967295\n"] {
+            std::fs::write(&lock, text).unwrap();
+            assert_eq!(claim(&path).take(), Taken::Now(None), "{text}");
+        }
+        assert!(!lock.exists());
+        if geteuid().is_root() {
+            std::fs::write(&lock, "").unwrap();
+            std::os::unix::fs::chown(&lock, Some(65_534), None).unwrap();
+            assert!(is_refused() && lock.exists());
+            assert!(foreign(&lock).is_some_and(|who| who.starts_with("a program of another user, number 65534 (")));
+            std::os::unix::fs::chown(&lock, Some(0), None).unwrap();
+        }
+        std::fs::write(&lock, "").unwrap();
+        assert_eq!((foreign(&lock), foreign(&path)), (None, None));
     }
 }

@@ -1,17 +1,22 @@
 //! A file that is written beside another one and takes its place when it is whole: a crash leaves the old one or the new one.
 //!
-//! Called by those who keep files (`bans`, `snapshot`). Where the file system can do it the new one has no name before that, so that nothing is left of
-//! one that was given up, whatever has ended it; elsewhere the name is the other one's with `.new`, which the next one takes as well.
+//! Called by those who keep files (`bans`, `snapshot`). Where the file system can do it the new one has no name until it is whole, so that nothing is left
+//! of one that was given up, however the process ended; then, and elsewhere from the beginning, the name is the other one's with `.new`. What a kill leaves
+//! by that name goes with the next one.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fd::AsRawFd as _;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 
 use super::claim::is_at;
+
+/// One without a name could be made, and not be given one: from then on they have one from the beginning.
+static MUST_BE_NAMED: AtomicBool = AtomicBool::new(false);
 
 /// See the module. Given up when it is dropped.
 #[derive(Debug)]
@@ -31,7 +36,8 @@ impl Next {
     pub(crate) fn create(path: &Path) -> io::Result<Next> {
         let beside = beside(path);
         remove(&beside)?;
-        if let Some(file) = nameless(path) {
+        let may_be_nameless = !MUST_BE_NAMED.load(Ordering::Relaxed);
+        if let Some(file) = may_be_nameless.then(|| nameless(path)).flatten() {
             return Ok(Next { file, path: path.to_owned(), is_named: false });
         }
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
@@ -46,13 +52,16 @@ impl Next {
     /// Gives it the name of the other one; for good when the directory is on the disk.
     ///
     /// # Errors
-    /// The operating system's: the other one is there as before.
+    /// The operating system's: the other one is there as before. If it may not be given a name (some rules of AppArmor and the like) the next one may.
     pub(crate) fn take_its_place(mut self) -> io::Result<()> {
         let beside = beside(&self.path);
         if !self.is_named {
             remove(&beside)?;
-            linkat(CWD, by_number(&self.file), CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
+            linkat(CWD, by_number(&self.file), CWD, &beside, AtFlags::SYMLINK_FOLLOW)
+                .inspect_err(|_| MUST_BE_NAMED.store(true, Ordering::Relaxed))?;
             self.is_named = true;
+            // What has no name is not in the log of btrfs: after a crash the name would be there, and nothing in it.
+            self.file.sync_all()?;
         }
         std::fs::rename(&beside, &self.path)?;
         self.is_named = false;
@@ -137,6 +146,25 @@ mod tests {
             assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"new".to_vec(), vec!["file".to_owned()]));
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn one_that_may_have_no_name_later_has_one_at_once() {
+        let directory = Directory::new("next-refused");
+        let path = directory.path("file");
+        std::fs::write(&path, "old").unwrap();
+        // As where it is refused: one that had a name can't be given another one.
+        let had = directory.path("had");
+        let next = Next { file: File::create(&had).unwrap(), path: path.clone(), is_named: false };
+        std::fs::remove_file(&had).unwrap();
+        assert!(next.take_its_place().is_err());
+        assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"old".to_vec(), vec!["file".to_owned()]));
+        let next = Next::create(&path).unwrap();
+        assert!(next.is_named);
+        next.file().write_all(b"new").unwrap();
+        next.take_its_place().unwrap();
+        assert_eq!((std::fs::read(&path).unwrap(), directory.names()), (b"new".to_vec(), vec!["file".to_owned()]));
+        MUST_BE_NAMED.store(false, Ordering::Relaxed);
     }
 
     #[test]

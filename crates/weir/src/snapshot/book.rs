@@ -6,19 +6,22 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use weir_cache::SnapshotFigures;
+use weir_cache::{Noted, SnapshotFigures};
 
 use super::tail::Tail;
 use super::{LOOK_EVERY, Wish, file};
-use crate::lasting::{Claim, Taken, Turn, remove_rest};
+use crate::lasting::{Hold, Taken, Turn, remove_rest};
 use crate::terminal::warn;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    pub(super) turn: Turn,
     /// Of the file of `wish`.
-    pub(super) claim: Claim,
+    pub(super) hold: Hold,
+    /// Another program has the file for now: this one does not look again before that.
+    pub(super) take_at: Option<Instant>,
+    /// Another process accepts clients in this one's place, or is about to: what is purged here may be stored there.
+    pub(super) has_successor: bool,
     /// Of what is in force: see [`Desk::news`](crate::reload::Desk::news).
     pub(super) number: u64,
     pub(super) wish: Option<Wish>,
@@ -59,11 +62,13 @@ impl Book {
                 warn(format_args!("{} is to be removed: {error}", path.display()));
             }
             if !is_same_store || self.wish.is_none() {
-                before.store.forget_changes();
+                // What they concern is not kept any more.
+                let _ = before.store.end_changes();
                 before.store.tell_snapshot(None);
             }
         }
-        self.claim.want(self.wish.as_ref().map(|wish| wish.plan.path.as_path()));
+        self.hold.want(self.wish.as_ref().map(|wish| wish.plan.path.as_path()));
+        self.take_at = None;
         let Some(wish) = &self.wish else { return };
         if before_rules != Some(wish.rules) && self.is_read {
             // The last one would not be used any more.
@@ -82,22 +87,47 @@ impl Book {
 
     /// The file is this process's.
     pub(super) fn has_file(&self) -> bool {
-        self.turn == Turn::Now && self.claim.is_ours()
+        self.hold.is_ours()
     }
 
-    /// Has the file, if it is this process's turn and no other program has it.
+    /// From now on it is this process's turn.
+    pub(super) fn enter(&mut self) {
+        self.hold.enter();
+        self.take_at = None;
+    }
+
+    /// From now on it is the next process's turn. What became invalid until now holds for the file, and nothing else does.
+    pub(super) fn leave(&mut self) {
+        // Most of it, for that takes a while; then what came meanwhile, of which nothing may be lost.
+        self.flush();
+        self.sync();
+        if let Some(noted) = self.wish.as_ref().map(|wish| wish.store.end_changes()) {
+            self.put(&noted);
+        }
+        self.sync();
+        (self.last, self.next, self.has_successor) = (None, None, true);
+        self.hold.leave();
+    }
+
+    /// Has the file, if it is this process's turn and no other program has it; of which it is looked every [`LOOK_EVERY`].
     pub(super) fn take_file(&mut self) {
-        let Some(wish) = self.wish.clone().filter(|_| self.turn == Turn::Now) else { return };
-        match self.claim.take() {
+        let Some(wish) = self.wish.clone().filter(|_| self.hold.turn() == Turn::Now) else { return };
+        let now = Instant::now();
+        if self.take_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.take_at = Some(now + LOOK_EVERY);
+        match self.hold.take() {
             Taken::Before => {}
             Taken::Now(note) => {
                 note.into_iter().for_each(warn);
                 self.told(&wish, None);
                 // What was purged while nobody kept it does not hold for it.
-                if self.is_read
-                    && let Err(error) = file::remove_last(&wish.plan.path)
-                {
-                    warn(format_args!("{}: {error}", wish.plan.path.display()));
+                if self.is_read {
+                    self.is_partly_read = false;
+                    if let Err(error) = file::remove_last(&wish.plan.path) {
+                        warn(format_args!("{}: {error}", wish.plan.path.display()));
+                    }
                 }
             }
             Taken::Others(who) => {
@@ -112,7 +142,7 @@ impl Book {
     pub(super) fn let_go(&mut self) {
         self.sync();
         (self.last, self.next) = (None, None);
-        self.claim.let_go();
+        self.hold.let_go();
     }
 
     /// A snapshot is to be written; it is begun.
@@ -142,13 +172,17 @@ impl Book {
     pub(super) fn flush(&mut self) {
         let Some(wish) = self.wish.as_ref().filter(|_| self.has_file() && self.is_read) else { return };
         let noted = wish.store.take_changes();
+        self.put(&noted);
+    }
+
+    fn put(&mut self, noted: &Noted) {
         if noted.list.is_empty() && !noted.has_more {
             return;
         }
-        if self.next.as_mut().is_some_and(|next| next.add(&noted).is_err()) {
+        if self.next.as_mut().is_some_and(|next| next.add(noted).is_err()) {
             self.next = None;
         }
-        match self.last.as_mut().map(|last| last.add(&noted).map(|()| last.is_long())) {
+        match self.last.as_mut().map(|last| last.add(noted).map(|()| last.is_long())) {
             Some(Err(error)) => self.drop_last(&error),
             Some(Ok(true)) => self.write_soon(),
             Some(Ok(false)) | None => {}

@@ -7,10 +7,9 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface, SNAPSHOT_MAGIC};
 
-use crate::lasting::{Next, remove};
+use crate::lasting::{Next, WARY, remove};
 
 /// Most bytes of changes behind the answers.
 pub(super) const CHANGES_BYTES_MAX: u64 = 4 << 20;
@@ -38,8 +37,7 @@ impl From<Flaw> for Refused {
 
 /// Opens what is there to be read and to be continued.
 pub(super) fn open(path: &Path) -> Result<File, Refused> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(|error| {
+    let file = OpenOptions::new().read(true).write(true).custom_flags(WARY).open(path).map_err(|error| {
         let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
         if is_link {
             Refused::Unusable("it is a symbolic link, which is not followed".to_owned())
@@ -106,8 +104,7 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
 
 /// Opens what is there, to be read or written, if it is a snapshot of ours or empty. None: nothing is there.
 fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut file = match options.read(true).custom_flags(flags).open(path) {
+    let mut file = match options.read(true).custom_flags(WARY).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -155,12 +152,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::lasting::tests::Directory;
 
     #[test]
     fn whom_it_belongs_to() {
-        let directory = std::env::temp_dir().join(format!("weir-snapshot-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("cache");
+        let directory = Directory::new("snapshot");
+        let path = directory.path("cache");
         let why = |path: &Path| match open(path) {
             Ok(_) => String::new(),
             Err(Refused::Missing) => "missing".to_owned(),
@@ -177,21 +174,22 @@ mod tests {
         );
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
         assert!(why(&path).starts_with("others may write it (mode 620)"), "{}", why(&path));
-        let link = directory.join("link");
+        let link = directory.path("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(why(&link).contains("symbolic link"), "{}", why(&link));
-        assert_eq!(why(&directory), std::io::Error::from_raw_os_error(21).to_string(), "a directory is not written");
+        let itself = directory.path("");
+        assert_eq!(why(&itself), std::io::Error::from_raw_os_error(21).to_string(), "a directory is not written");
         if rustix::process::geteuid().is_root() {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
             assert!(why(&path).starts_with("it belongs to user 65534"), "{}", why(&path));
         }
         assert_eq!(check(&path), Ok(()));
-        let other = directory.join("weir.kdl");
+        let other = directory.path("weir.kdl");
         std::fs::write(&other, "listen \":80\"").unwrap();
         assert!(create(&other).unwrap_err().to_string().contains("left alone"));
         assert!(
-            take_its_place(create(&directory.join("new")).unwrap(), &other).is_err() && remove_last(&other).is_err()
+            take_its_place(create(&directory.path("new")).unwrap(), &other).is_err() && remove_last(&other).is_err()
         );
         assert_eq!(std::fs::read(&other).unwrap(), b"listen \":80\"");
         std::fs::write(&other, [&SNAPSHOT_MAGIC[..], b"of another version"].concat()).unwrap();
@@ -199,6 +197,5 @@ mod tests {
         assert!(!other.exists());
         remove_last(&other).unwrap();
         assert!(check(Path::new("/nowhere/cache")).unwrap_err().contains("no directory /nowhere"));
-        std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -89,7 +89,8 @@ impl Upgrader {
         if !may_commit() {
             return Err(failed(TOLD_TO_END));
         }
-        newcomer.accept()?;
+        self.snapshots.set_successor(true);
+        newcomer.accept().inspect_err(|_| self.snapshots.set_successor(false))?;
         self.doors = LentDoors::default();
         hand_over(handed);
         newcomer.let_go();

@@ -46,7 +46,10 @@ impl Routes {
                         refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
                     })?;
                 }
-                self.facts.snapshots.settle();
+                if !self.facts.snapshots.settle() {
+                    let message = "another program takes over, or has: ask again, so that it hears of it";
+                    return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "taken-over", message));
+                }
                 Ok(json(StatusCode::OK, &Purged { version: VERSION, what, soft }))
             }),
             _ => Err(refusal(StatusCode::NOT_FOUND, "not-found", known(Door::Admin))),
