@@ -98,7 +98,7 @@ enum { SYN = 2, ACK = 16 };
 // IANA, TCP option kinds.
 enum { END = 0, NOTHING = 1, MD5 = 19, AO = 29, MULTIPATH = 30 };
 // include/net/tcp_states.h.
-enum { TIME_WAIT = 6, LISTEN = 10 };
+enum { TIME_WAIT = 6, LISTEN = 10, NEW_SYN_RECV = 12 };
 // BPF_F_CURRENT_NETNS.
 #define HERE ((u64)-1)
 
@@ -250,6 +250,9 @@ int SECTION("classifier/from_outside") from_outside(struct sk_buff *skb) {
         return NEXT;
     }
     u32 state = state_in(skb, &packet, at->netns);
+    // Of a handshake that is not over anybody can provoke an error, and each would count as a packet that was dropped (tcp_req_err, net/ipv4/tcp_ipv4.c).
+    if (packet.is_error && state == NEW_SYN_RECV)
+        return NEXT;
     if (state && state != LISTEN)
         return redirect_peer(at->inside, 0);
     if (packet.is_error)
@@ -321,7 +324,9 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
         count(WITH_OPTIONS);
         return NEXT;
     }
-    if (at->pass_by || !state_in(skb, &packet, at->netns)) {
+    // One that comes again, or whose ends had a connection a moment ago, belongs where its other packets go.
+    u32 state = state_in(skb, &packet, at->netns);
+    if (!state || (at->pass_by && state == LISTEN)) {
         count(PASSED_BY);
         return NEXT;
     }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Interception {
     /// Led to weir.
     pub(crate) taken: u64,
-    /// Left alone for want of room, or before weir listened.
+    /// Left alone: for want of room, under a flood, or while weir did not listen.
     pub(crate) passed_by: u64,
     /// The same, for they have options that a second connection could not keep.
     pub(crate) with_options: u64,
     /// The same, for this machine has changed their addresses or ports.
     pub(crate) translated: u64,
-    /// Why new ones pass by now; None: they are taken.
+    /// Why new ones pass by now; None: they are taken, as long as weir listens.
     pub(crate) passing: Option<String>,
 }

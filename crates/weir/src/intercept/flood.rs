@@ -6,23 +6,31 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long new ones pass by after first packets were dropped: then it is tried again.
+/// How long new ones pass by after first packets were dropped, at first and at most: then it is tried again, and if that was too early, after twice as long.
 const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Flood {
-    /// First packets that were dropped by then.
+    /// First packets that were dropped by the last look.
     dropped: u64,
     until: Option<Instant>,
+    pause: Duration,
 }
 
 impl Flood {
     /// Whether new ones are to pass by now, when so many first packets were dropped since the start.
     pub(super) fn is_on(&mut self, dropped: u64, now: Instant) -> bool {
         if dropped > self.dropped {
-            (self.dropped, self.until) = (dropped, Some(now + PAUSE));
+            self.pause = match self.until {
+                Some(until) if now < until => self.pause,
+                Some(until) if now < until + PAUSE => PAUSE_MAX.min(self.pause * 2),
+                _ => PAUSE,
+            };
+            self.until = Some(now + self.pause);
         }
+        self.dropped = dropped;
         self.until.is_some_and(|until| now < until)
     }
 }
@@ -58,7 +66,18 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         assert!(!flood.is_on(0, at(0)));
         assert!(flood.is_on(3, at(100)) && flood.is_on(3, at(5_099)) && !flood.is_on(3, at(5_100)));
-        assert!(flood.is_on(4, at(5_200)) && flood.is_on(5, at(9_000)) && flood.is_on(5, at(13_999)));
-        assert!(!flood.is_on(5, at(14_000)));
+        // Too early, and then after long.
+        assert!(flood.is_on(4, at(5_200)) && flood.is_on(5, at(9_000)) && flood.is_on(5, at(18_999)));
+        assert!(!flood.is_on(5, at(19_000)) && !flood.is_on(5, at(60_000)));
+        assert!(flood.is_on(6, at(60_100)) && flood.is_on(6, at(65_099)) && !flood.is_on(6, at(65_100)));
+        let mut now = 65_200;
+        for (seconds, dropped) in [10, 20, 40, 60, 60].into_iter().zip(7..) {
+            assert!(flood.is_on(dropped, at(now)) && flood.is_on(dropped, at(now + seconds * 1000 - 1)));
+            now += seconds * 1000;
+            assert!(!flood.is_on(dropped, at(now)));
+        }
+        // What was read before the process was in its namespace counts for nothing later.
+        let mut flood = Flood::default();
+        assert!(flood.is_on(50_000, at(0)) && !flood.is_on(0, at(6_000)) && flood.is_on(1, at(60_000)));
     }
 }

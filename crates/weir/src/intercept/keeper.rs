@@ -120,7 +120,7 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     }
     if let Ok(Taken { taken, passed_by, with_options, changed }) = intercept.taken() {
         tell(format_args!(
-            "{taken} connections were taken; {passed_by} passed by for want of room, {with_options} for their options, {changed} for NAT"
+            "{taken} connections were taken; {passed_by} passed by, {with_options} for their options, {changed} for NAT"
         ));
     }
     drop(intercept);

@@ -113,7 +113,7 @@ pub(super) fn look(route: &Route) -> Found {
     }
     if weir_bpf::Intercept::is_at(&route.server) {
         found.notes.push(format!(
-            "another `weir intercept` takes connections that leave by {}: of ports that both have the one that starts later takes them",
+            "another `weir intercept` takes connections that leave by {}: those to ports that both name are taken by the one that started later",
             route.server
         ));
     }

@@ -6,10 +6,10 @@ use crate::admin::document::Status;
 /// A line of what was taken and what passed by, and why new ones do. Nothing without an interception.
 pub(super) fn interception(status: &Status) -> String {
     let Some(of) = &status.io.interception else { return String::new() };
-    let (taken, room) = (count(of.taken), count(of.passed_by));
+    let (taken, passed) = (count(of.taken), count(of.passed_by));
     let (options, nat) = (count(of.with_options), count(of.translated));
-    let now = of.passing.as_ref().map_or_else(String::new, |why| format!("  new ones pass by: {why}"));
-    format!("taken    {taken}  passed by: no room {room}, options {options}, NAT {nat}{now}\n")
+    let now = of.passing.as_ref().map_or_else(String::new, |why| format!("; new ones pass by: {why}"));
+    format!("taken    {taken}  passed by {passed}, for options {options}, for NAT {nat}{now}\n")
 }
 
 #[cfg(test)]
@@ -24,8 +24,8 @@ mod tests {
         let said = |of: Interception| {
             interception(&Status { io: Io { interception: Some(of), ..Io::default() }, ..Status::default() })
         };
-        assert_eq!(said(of.clone()), "taken    12  passed by: no room 3, options 2, NAT 1\n");
+        assert_eq!(said(of.clone()), "taken    12  passed by 3, for options 2, for NAT 1\n");
         let now = said(Interception { passing: Some("a flood".to_owned()), ..of });
-        assert_eq!(now, "taken    12  passed by: no room 3, options 2, NAT 1  new ones pass by: a flood\n");
+        assert_eq!(now, "taken    12  passed by 3, for options 2, for NAT 1; new ones pass by: a flood\n");
     }
 }

@@ -4,11 +4,11 @@
 //! Needs root. docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 
 use crate::intercept_first::{UNREACHABLE, begin, make_networks};
 use crate::kit::{DEADLINE, Io, Neighbour, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
@@ -24,7 +24,6 @@ on_both_drivers!(
     without_room_connections_pass_by,
     under_a_flood_connections_pass_by,
     each_side_is_as_asked,
-    the_way_out_is_short_where_it_can_be,
     nothing_is_left,
 );
 
@@ -69,7 +68,7 @@ impl Intercept {
     }
 
     /// All that `weir status` knows.
-    fn status(&self) -> serde_json::Value {
+    pub(crate) fn status(&self) -> serde_json::Value {
         let admin = self.scratch.path("admin.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", admin));
@@ -359,19 +358,32 @@ fn under_a_flood_connections_pass_by(io: Io) {
             assert!(run("nsenter", &["-t", &process, "-n", "sh", "-c", &write]).status.success());
         };
         may_wait(64);
-        let begun: Vec<_> = (0..200).map(|_| begin(&between, (ASTRAY, 0), (SERVER[0], 8080))).collect();
-        eventually("it is a flood", || weir.said().contains("more begin than are completed and accepted"));
-        let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
-        echoes(&mut stream);
-        assert_eq!(weir.total("tcp_connections"), 0);
-        eventually("it is seen", || weir.status()["interception"]["passed_by"].as_u64() > Some(0));
-        assert_eq!(weir.status()["interception"]["passing"], "more begin than are completed and accepted");
+        let mut begun = Vec::new();
+        let mut more = |count| begun.extend((0..count).map(|_| begin(&between, (ASTRAY, 0), (SERVER[0], 8080))));
+        more(200);
+        let of = |name: &str| weir.status()["interception"][name].clone();
+        eventually("it is a flood", || {
+            more(1);
+            of("passing") == "more begin than are completed and accepted"
+        });
+        eventually("others pass by", || {
+            more(1);
+            let (passed, taken) = (of("passed_by").as_u64(), weir.total("tcp_connections"));
+            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+            echoes(&mut stream);
+            of("passed_by").as_u64() > passed && weir.total("tcp_connections") == taken
+        });
         drop(begun);
         may_wait(65_535);
-        eventually("it is over", || weir.said().contains("new connections are taken again"));
+        // A minute at most, if the machine was so busy that it began anew each time.
+        let is_over = || of("passing").is_null();
+        let end = Instant::now() + 4 * DEADLINE;
+        while !is_over() && Instant::now() < end {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
         eventually("others are taken", || {
             between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
-            weir.total("tcp_connections") > 0
+            is_over() && weir.total("tcp_connections") > 0
         });
         weir.end("-INT");
     });
@@ -432,85 +444,6 @@ fn each_side_is_as_asked(io: Io) {
         }
         weir.end("-TERM");
     });
-}
-
-/// What weir sends is received by this machine once more only where a side can have no interface beside it. Those hear nothing of what routers announce,
-/// and clients are told although the side of the servers is down.
-fn the_way_out_is_short_where_it_can_be(io: Io) {
-    in_network("the_way_out_is_short_where_it_can_be", io, || {
-        let between = Between::new();
-        SERVER.iter().for_each(|host| between.serve(host, 8080));
-        for is_short in [true, false] {
-            if !is_short {
-                servers_side_is_a_macvlan();
-            }
-            between.meet();
-            let weir = Intercept::start(io, &["--client-congestion", "reno"]);
-            announce_router(&between);
-            let ask = |(from, to)| between.ask(from, 0, to, 8080).expect("it gets through").0;
-            let mut streams: Vec<TcpStream> = CLIENT.into_iter().zip(SERVER).map(ask).collect();
-            streams.iter_mut().for_each(echoes);
-            assert_eq!(weir.total("tcp_connections"), 2);
-            let received = received(&format!("weir{}", weir.process()));
-            let process = weir.process().to_string();
-            let inside =
-                run("nsenter", &["-t", &process, "-n", "ip", "-6", "-o", "addr", "show", "scope", "global"]).stdout;
-            assert_eq!(String::from_utf8_lossy(&inside), "", "routers announce addresses");
-            ip("link set ps down");
-            let said = weir.end("-INT");
-            for stream in &mut streams {
-                stream.set_read_timeout(Some(DEADLINE)).expect("an option");
-                let end = stream.read(&mut [0; 4]).map_err(|error| error.kind());
-                assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
-            }
-            ip("link set ps up");
-            let why: Vec<_> = said.lines().filter(|line| line.contains("is received once more")).collect();
-            assert_eq!(received == 0, why.is_empty(), "{received} {said}");
-            if is_short {
-                let elsewhere = |line: &&str| line.contains("CVE-2025-40183") || line.contains("not supported");
-                assert!(why.iter().all(elsewhere), "{said}");
-                why.iter().for_each(|why| eprintln!("not tested, on this machine: {why}"));
-            } else {
-                assert!(why.iter().any(|line| line.contains("ps: ")), "{said}");
-            }
-        }
-    });
-}
-
-/// Puts a macvlan in the place of the interface towards servers.
-fn servers_side_is_a_macvlan() {
-    let lines = ["set ps down", "set ps name below", "set below up", "add link below name ps type macvlan mode bridge"];
-    lines.iter().for_each(|line| ip(&format!("link {line}")));
-    ip("addr flush dev below");
-    ip("addr add 198.18.2.1/24 dev ps");
-    ip("addr add fd00:2::1/64 dev ps nodad");
-    ip("link set ps up");
-}
-
-/// The servers' machine says that it is a router for a network, of which all may give themselves an address (RFC 4861 section 4.2, RFC 4862).
-fn announce_router(between: &Between) {
-    let mut message = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
-    message.extend([3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0]);
-    message.extend(Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 0).octets());
-    between.servers.inside(|| {
-        let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).expect("root may");
-        socket.set_multicast_hops_v6(255).expect("an option");
-        // Lines are an address, the interface's number in hexadecimal, three more words, and its name.
-        let addresses = std::fs::read_to_string("/proc/thread-self/net/if_inet6").expect("a file");
-        let words = addresses.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let index = words.into_iter().find(|words| words.last() == Some(&"s")).expect("it has addresses")[1].to_owned();
-        let index = u32::from_str_radix(&index, 16).expect("a number");
-        let all = SocketAddrV6::new("ff02::1".parse().expect("an address"), 0, 0, index);
-        eventually("it has an address of its link", || socket.send_to(&message, &SocketAddr::V6(all).into()).is_ok());
-    });
-}
-
-/// Packets that an interface of this machine has received.
-fn received(name: &str) -> u64 {
-    let counts = std::fs::read_to_string("/proc/thread-self/net/dev").expect("a file");
-    let mut lines = counts.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
-    let packets = lines.next().and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    packets.expect("it is there")
 }
 
 #[test]

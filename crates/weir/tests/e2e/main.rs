@@ -34,6 +34,7 @@ mod http2;
 mod http2_floods;
 mod intercept;
 mod intercept_first;
+mod intercept_out;
 mod intercept_syn;
 mod lab_link;
 mod lasting;

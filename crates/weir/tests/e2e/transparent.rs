@@ -119,7 +119,7 @@ impl Between {
     pub(crate) fn ask_by_paths(&self, port: u16) {
         match self.ask_by(Protocol::MPTCP, (CLIENT[0], port), (SERVER[0], 8080)) {
             Ok((mut stream, _)) => echoes(&mut stream),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PROTONOSUPPORT | Errno::NOPROTOOPT)) => {
                 eprintln!("not tested: this kernel has no Multipath TCP");
             }
             Err(error) => panic!("{error}"),
