@@ -191,7 +191,7 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
     place.enter()?;
     let dial = config.plan.upstreams.first().map(|upstream| upstream.dial.clone()).unwrap_or_default();
     let (ahead, ending) = device.map(|device| Ahead::new(connect, device, dial)).unzip();
-    let outcome = run::serve_ahead(config, heritage, ahead, Some(watch));
+    let outcome = run::serve_ahead(config, heritage, ahead, watch);
     if let Some(ending) = ending {
         ending.end();
     }

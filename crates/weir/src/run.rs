@@ -89,10 +89,10 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
 /// # Errors
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
 pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
-    serve_ahead(config, heritage, None, None)
+    serve_from(config, Source::default(), heritage)
 }
 
-/// The same; `ahead` connects to servers before clients are accepted.
+/// The same for an interception: `ahead` connects to servers before clients are accepted, and `interception` is what `weir status` shows of it.
 ///
 /// # Errors
 /// As [`serve`].
@@ -100,9 +100,9 @@ pub(crate) fn serve_ahead(
     config: Config,
     heritage: Heritage,
     ahead: Option<Ahead>,
-    interception: Option<Watch>,
+    interception: Watch,
 ) -> Result<(), Failure> {
-    serve_from(config, Source { ahead, interception, ..Source::default() }, heritage)
+    serve_from(config, Source { ahead, interception: Some(interception), ..Source::default() }, heritage)
 }
 
 fn counted(workers: u32) -> String {

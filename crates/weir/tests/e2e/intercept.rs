@@ -92,7 +92,12 @@ impl Drop for Intercept {
 }
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
-    in_own_network_as_root(&format!("intercept::{}::{test}", io.word()), || {
+    in_network_with_programs("intercept", test, io, body);
+}
+
+/// Does the test of a module in a network of its own, where the kernel takes what leads connections to weir.
+pub(crate) fn in_network_with_programs(module: &str, test: &str, io: Io, body: impl FnOnce()) {
+    in_own_network_as_root(&format!("{module}::{}::{test}", io.word()), || {
         if takes_programs() {
             body();
         }
@@ -100,7 +105,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
 }
 
 /// Whether the kernel has what leads connections to weir; else that is told.
-pub(crate) fn takes_programs() -> bool {
+fn takes_programs() -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["intercept", "check", "--client-side", "lo", "--server-side", "lo", "--ports", "80"]);
     let said = crate::kit::finish(command.env("WEIR_ADMIN", "off")).stdout;

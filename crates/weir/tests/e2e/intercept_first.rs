@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
-use crate::intercept::{Intercept, echoes, surroundings, takes_programs};
-use crate::kit::{Io, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::intercept::{Intercept, echoes, in_network_with_programs, surroundings};
+use crate::kit::{Io, eventually, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(
@@ -30,11 +30,7 @@ on_both_drivers!(
 const FIRST: [&str; 2] = ["--connect", "first"];
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
-    in_own_network_as_root(&format!("intercept_first::{}::{test}", io.word()), || {
-        if takes_programs() {
-            body();
-        }
-    });
+    in_network_with_programs("intercept_first", test, io, body);
 }
 
 /// Both families, and neighbours that know each other.

@@ -7,18 +7,14 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::intercept::{Intercept, echoes, takes_programs};
-use crate::kit::{DEADLINE, Io, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::intercept::{Intercept, echoes, in_network_with_programs};
+use crate::kit::{DEADLINE, Io, eventually, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(the_way_out_is_short_where_it_can_be);
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
-    in_own_network_as_root(&format!("intercept_out::{}::{test}", io.word()), || {
-        if takes_programs() {
-            body();
-        }
-    });
+    in_network_with_programs("intercept_out", test, io, body);
 }
 
 /// What weir sends is received by this machine once more only where a side can have no interface beside it. Those hear nothing of what routers announce,

@@ -11,9 +11,9 @@ use std::time::Duration;
 use socket2::{Domain, SockRef, Socket, Type};
 use weir_io::Namespace;
 
-use crate::intercept::{Intercept, echoes, surroundings, takes_programs};
+use crate::intercept::{Intercept, echoes, in_network_with_programs, surroundings};
 use crate::intercept_first::{DROPPED, ask_many, begin, between, has_ended, make_networks, sent_again};
-use crate::kit::{DEADLINE, Io, eventually, in_own_network_as_root, ip, on_both_drivers};
+use crate::kit::{DEADLINE, Io, eventually, ip, on_both_drivers};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(
@@ -33,11 +33,7 @@ const SYN: [&str; 2] = ["--connect", "syn"];
 const LATE: [&str; 2] = ["198.18.1.77", "fd00:1::77"];
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
-    in_own_network_as_root(&format!("intercept_syn::{}::{test}", io.word()), || {
-        if takes_programs() {
-            body();
-        }
-    });
+    in_network_with_programs("intercept_syn", test, io, body);
 }
 
 /// Answers to these addresses of clients go to nobody from now on; what they send arrives.
