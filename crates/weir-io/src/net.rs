@@ -352,7 +352,17 @@ pub(crate) fn shutdown_write(fd: RawFd) {
 
 /// Sends the acknowledgement that the kernel delays in the hope of a send. Errors mean that there is no connection.
 pub(crate) fn acknowledge(fd: RawFd) {
-    let on: libc::c_int = 1;
+    set_quick_ack(fd, true);
+}
+
+/// Has what is sent first acknowledge that a connect succeeded, or [`acknowledge`], or the kernel after 200 ms (`TCP_DELACK_MAX` in
+/// include/net/tcp.h): a segment less where a client speaks first. Only before the connect. Errors mean that it is no socket of TCP.
+pub(crate) fn acknowledge_late(fd: RawFd) {
+    set_quick_ack(fd, false);
+}
+
+fn set_quick_ack(fd: RawFd, on: bool) {
+    let on = libc::c_int::from(on);
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a TCP socket gives an error.
     unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len) };

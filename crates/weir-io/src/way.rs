@@ -5,14 +5,14 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::Tuning;
-use crate::net::{CLIENT_KEEPALIVE, KEEPALIVE};
+use crate::net::{CLIENT_KEEPALIVE, KEEPALIVE, acknowledge_late};
 use crate::tuning::{get, put};
 
 /// How a connection to a server is made. The default leaves all to the kernel.
@@ -29,7 +29,8 @@ pub struct Outbound<'a> {
     pub tuning: Tuning<'a>,
     /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero, socket(7)), unless a relay has [passed on](crate::Driver::relay)
     /// the ends of both sides: what is cut off must not look whole. The kernel asks the other side whether it is still there from when it is
-    /// [told to](crate::Driver::keep_alive), and not from the start.
+    /// [told to](crate::Driver::keep_alive), and not from the start. That it was connected is acknowledged by what is sent to it first, or by
+    /// a relay whose second socket it is, at once; else after 200 ms.
     pub resets: bool,
 }
 
@@ -66,6 +67,16 @@ impl Outbound<'_> {
             socket.bind(&from.into())?;
         }
         Ok(socket.into())
+    }
+
+    /// A socket whose connect the driver begins and whose relay it starts as soon as that has succeeded. The relay acknowledges the other
+    /// side's answer, with the client's first bytes if they are there.
+    pub(crate) fn socket_to_connect(&self, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
+        let socket = self.socket(to, nonblocking)?;
+        if self.resets {
+            acknowledge_late(socket.as_raw_fd());
+        }
+        Ok(socket)
     }
 }
 

@@ -345,7 +345,7 @@ impl Driver for Epoll {
     }
 
     fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        let fd = way.socket(to, true)?.into_raw_fd();
+        let fd = way.socket_to_connect(to, true)?.into_raw_fd();
         let outcome = poller::connect(fd, to);
         Ok(self.watch_connect(fd, outcome, token))
     }

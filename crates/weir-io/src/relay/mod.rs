@@ -73,6 +73,8 @@ struct Relay {
     queued: bool,
     /// The descriptors are non-blocking, as splicing needs.
     nonblocking: bool,
+    /// Each direction was tried.
+    begun: bool,
 }
 
 const _: () = assert!(size_of::<Relay>() <= 192, "5,000 idle tunnels must stay small");
@@ -138,6 +140,7 @@ impl Relays {
             failure: None,
             queued: false,
             nonblocking,
+            begun: false,
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
@@ -315,6 +318,11 @@ impl Relay {
                     again = true;
                 }
             }
+        }
+        if !std::mem::replace(&mut self.begun, true) && self.flows[0].moved == 0 {
+            // Nothing was sent to the second one that would acknowledge its connect, and it may be waiting to speak first.
+            crate::net::acknowledge(self.sides[1].fd);
+            tools.syscalls += 1;
         }
         again
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::flow::{Flow, Halt, Side, Tools};
 use super::pipe::Pipes;
-use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, RelayEnd, Relayed, Socket};
+use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, Outbound, RelayEnd, Relayed, Socket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// More than fits into the buffers of a connection.
@@ -269,4 +269,42 @@ fn a_share_does_not_part_last_bytes_from_the_end() {
     let mut flow = Flow::new(false);
     let halt = flow.advance(&mut source, &mut sink, &mut tools, &mut false, 1);
     assert!(matches!(halt, Halt::Done) && flow.moved == 100, "{halt:?}");
+}
+
+/// A connection that is passed on, whose client has said something already if `speaks`, as soon as its server has accepted it: segments that the
+/// server has got.
+fn begin(speaks: bool) -> u32 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let mut driver = Epoll::new(Options::default()).expect("a driver");
+    let a = driver.connect(address, 1).expect("a socket");
+    let mut client = listener.accept().expect("a connection").0;
+    if speaks {
+        client.write_all(b"a").expect("room");
+    }
+    let b = driver.connect_by(Outbound { resets: true, ..Outbound::default() }, address, 2).expect("a socket");
+    let mut bench = Bench { driver, near: [a, b], far: [client.try_clone().expect("a descriptor"), client] };
+    let mut connected = 0;
+    while connected < 2 {
+        connected += bench.turn().iter().filter(|one| matches!(one.event, Event::Connected(Ok(())))).count();
+    }
+    bench.driver.relay(a, b);
+    // Its connect is acknowledged by this turn at the latest.
+    bench.driver.turn(Some(0), &mut Vec::new()).expect("a turn");
+    let mut server = listener.accept().expect("a connection").0;
+    if speaks {
+        server.read_exact(&mut [0]).expect("a byte");
+    } else {
+        server.write_all(b"b").expect("room");
+    }
+    info(&server).tcpi_segs_in
+}
+
+/// What a client has said already goes to its server in the segment that acknowledges the connect; a silent one is not waited for.
+#[test]
+fn a_connect_is_acknowledged_by_what_is_sent_first() {
+    // A kernel that has no time for us acknowledges by itself.
+    let least = (0..20).map(|_| begin(true)).min();
+    assert_eq!(least, Some(2), "segments: SYN, and the first byte");
+    assert!(begin(false) >= 2);
 }

@@ -291,7 +291,7 @@ impl Driver for Uring {
     }
 
     fn connect_by(&mut self, way: Outbound<'_>, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        let fd = way.socket(to, false)?.into_raw_fd();
+        let fd = way.socket_to_connect(to, false)?.into_raw_fd();
         let socket = self.start_socket(fd, token);
         self.table.slot(socket.index).set(table::CONNECTING);
         let (address, len) = self.scratch.address(to);
