@@ -105,7 +105,7 @@ pub(crate) fn in_network_with_programs(module: &str, test: &str, io: Io, body: i
 }
 
 /// Whether the kernel has what leads connections to weir; else that is told.
-fn takes_programs() -> bool {
+pub(crate) fn takes_programs() -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["intercept", "check", "--client-side", "lo", "--server-side", "lo", "--ports", "80"]);
     let said = crate::kit::finish(command.env("WEIR_ADMIN", "off")).stdout;

@@ -38,13 +38,13 @@ fn interfaces() -> String {
 }
 
 /// A link from here to a far end.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Running {
-    fn start(far: &Neighbour, arguments: &[&str]) -> Running {
+    pub(crate) fn start(far: &Neighbour, arguments: &[&str]) -> Running {
         let more = ["--netns-b", &far.process(), "--json", "--every", "10ms"];
         let mut child = weir(&[&more, arguments].concat()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
@@ -71,7 +71,7 @@ impl Running {
     }
 
     /// Ends it in order; its last line.
-    fn end(mut self) -> Value {
+    pub(crate) fn end(mut self) -> Value {
         self.signal(Signal::INT);
         let last = self.until(|line| line["end"] == true);
         assert!(self.child.wait().expect("a child").success());

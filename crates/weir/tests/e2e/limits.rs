@@ -97,11 +97,15 @@ fn h1_silent_clients_are_closed(io: Io) {
     let server = Server::start(Honest);
     let weir = Weir::start(io, 1, &format!("client idle-timeout=\"2s\"\n{}", app(&server, 1, "")));
     // Silent from the start, and silent behind a request.
-    let mut silent: Vec<Client> = (0..20).map(|_| Client::connect(weir.address)).collect();
-    for client in silent.iter_mut().step_by(2) {
-        let nonce = nonce();
-        client.get(&format!("/victim?n={nonce}"));
-        check_honest(&nonce, &client.reply()).unwrap();
+    let mut silent: Vec<Client> = Vec::new();
+    for at in 0..20 {
+        let mut client = Client::connect(weir.address);
+        if at % 2 == 0 {
+            let nonce = nonce();
+            client.get(&format!("/victim?n={nonce}"));
+            check_honest(&nonce, &client.reply()).unwrap();
+        }
+        silent.push(client);
     }
     for client in &mut silent {
         let received = client.received;

@@ -41,6 +41,7 @@ mod lasting;
 mod limits;
 mod log;
 mod moves;
+mod one_core;
 mod packages;
 mod page;
 mod passwd;

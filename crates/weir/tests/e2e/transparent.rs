@@ -153,7 +153,7 @@ fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_own_network_as_root(&format!("transparent::{}::{test}", io.word()), body);
 }
 
-fn passing(port: u16, scratch: &Scratch) -> String {
+pub(crate) fn passing(port: u16, scratch: &Scratch) -> String {
     let listen = |host: &str| format!("listen \"{host}:{port}\" transparent=#true congestion=\"reno\"; ");
     format!(
         "access-log \"{}\" format=\"$remote_addr $remote_port $upstream_addr $reason\"\n\
@@ -176,7 +176,7 @@ fn congestion(port: u16) -> Vec<String> {
 }
 
 /// Leads packets to weir by the port that clients connect to.
-fn lead_by_routes() {
+pub(crate) fn lead_by_routes() {
     for family in ["-4", "-6"] {
         ip(&format!("{family} rule add iif pc ipproto tcp dport 8080 lookup 100"));
         ip(&format!("{family} rule add iif ps ipproto tcp sport 8080 lookup 100"));
