@@ -46,7 +46,7 @@ pub(crate) struct Context {
     pub has_own_mail: bool,
     /// Buffers to be used again.
     pub spare: Spare,
-    /// What clients of the forward proxy do.
+    /// What clients do who choose where they go.
     pub usage: Usage,
     /// Some upstream has connections of single clients or requests.
     pub has_private: bool,

@@ -14,6 +14,7 @@
 //! Bounds: `FLOW_BYTES` a flow, `connections` of `client`, `tcp-connections` of servers, limits of `shield`.
 
 mod compared;
+mod destination;
 mod flow;
 mod hello;
 mod naming;
@@ -23,6 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use compared::Divided;
+use destination::Towards;
 use flow::{Flow, NO_UPSTREAM, Phase};
 use naming::Hello;
 pub use relaying::Over;
@@ -61,8 +63,8 @@ pub(crate) struct Flows {
     flows: Slab<FlowKey, Flow>,
     /// Of those whose upstream depends on a name.
     hellos: SideTable<FlowKey, Box<Hello>>,
-    /// Of those who have connected to another machine: to which.
-    destinations: SideTable<FlowKey, SocketAddr>,
+    /// Of those who came by a listener that takes connections to other machines: where they wanted to.
+    destinations: SideTable<FlowKey, Towards>,
     /// Of those that have one of several congestion controls on a side.
     divided: SideTable<FlowKey, Divided>,
     /// What these came to.
@@ -103,8 +105,8 @@ impl Flows {
         let open = admit_flow(sides.clients, peer.ip(), sides.cx)?;
         let (key, _) = self.flows.insert(Flow::new(socket, peer, terms, sides.cx.now_us));
         keep_flow(sides.clients, key, open);
-        if let Some(destination) = entrance.destination {
-            self.destinations.put(key, destination);
+        if let Some(towards) = Towards::of(&entrance) {
+            self.destinations.put(key, towards);
         }
         sides.cx.flows += 1;
         sides.cx.counters.accepted.add(1);
@@ -143,13 +145,13 @@ impl Flows {
 
     /// Connects a flow to a server that it has not been to; where there is none it ends for this reason.
     fn connect(&mut self, key: FlowKey, otherwise: FlowEnd, sides: &mut Sides<'_>) {
-        let flow = self.flows.at_mut(key);
+        let flow = self.flows.at(key);
         let Phase::Connecting { mut tried, .. } = flow.phase else { return };
-        if self.destinations.get(key).is_none() && servers::is_destination(flow.upstream, sides.cx) {
+        if self.elsewhere(key).is_none() && servers::is_destination(flow.upstream, sides.cx) {
             return self.end(key, FlowEnd::OwnDestination, sides);
         }
         let chosen = servers::begin_flow(sides.upstreams, flow.upstream, flow.peer(), &mut tried, sides.cx);
-        flow.phase = Phase::Connecting { tried, any_port: false };
+        self.flows.at_mut(key).phase = Phase::Connecting { tried, any_port: false };
         match chosen {
             Some(server) => self.dial(key, server, sides),
             None => self.end(key, otherwise, sides),
@@ -160,16 +162,15 @@ impl Flows {
     fn dial(&mut self, key: FlowKey, to: FlowServer, sides: &mut Sides<'_>) {
         let FlowServer { server, address, proxy_protocol, way, timeout_us } = to;
         let generation = ShortGeneration::of(self.flows.generation(key));
-        let flow = self.flows.at_mut(key);
-        flow.set_at(Some(server));
+        self.flows.at_mut(key).set_at(Some(server));
         let address = match address {
-            Location::Destination => match self.destinations.get(key) {
-                Some(destination) => Location::Network(*destination),
+            Location::Destination => match self.set_out(key, sides.cx) {
+                Some(destination) => Location::Network(destination),
                 None => return self.unconnected(key, server, FlowEnd::OwnDestination, sides),
             },
             address => address,
         };
-        let announcement = proxy_protocol.map(|version| Announcement { version, whose: flow.whose() });
+        let announcement = proxy_protocol.map(|version| Announcement { version, whose: self.flows.at(key).whose() });
         if let Some(Way { congestion: Some(name), is_arm: true, .. }) = way.as_deref() {
             self.keep_arm(key, Side::Server, name);
         }
@@ -295,7 +296,8 @@ impl Flows {
         let generation = self.flows.generation(key);
         let flow = self.flows.remove(key);
         let name = self.hellos.take(key).and_then(|hello| hello.name);
-        let destination = self.destinations.take(key);
+        let towards = self.destinations.take(key);
+        let destination = towards.as_ref().and_then(Towards::elsewhere);
         let divided = self.divided.take(key);
         flow_left(sides.clients, key);
         let Sides { clients, upstreams, cx } = sides;
@@ -304,6 +306,9 @@ impl Flows {
         cx.counters.tcp_closes.count(why);
         if let Some(divided) = divided {
             divided.measure(&flow, cx);
+        }
+        if let Some(towards) = towards {
+            towards.ended(&flow, why, cx);
         }
         let reset = why != FlowEnd::Done;
         cx.actions.push_back(Action::CloseClient { socket: flow.client, reset });

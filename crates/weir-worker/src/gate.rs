@@ -35,7 +35,10 @@ impl<D: Driver> Worker<D> {
             let destination = self.driver.destination(socket);
             let now_us = self.driver.now_us();
             let destination = destination.map(|to| SocketAddr::new(canonical(to.ip()), to.port()));
-            entrance.destination = destination.filter(|to| !self.listeners.own.has(to.ip(), now_us));
+            match destination.filter(|to| !self.listeners.own.has(to.ip(), now_us)) {
+                None => entrance.own = destination,
+                elsewhere => entrance.destination = elsewhere,
+            }
         }
         let accepted = match self.driver.take_facts(socket) {
             None => self.engine.accepted(pack(socket), peer, entrance),

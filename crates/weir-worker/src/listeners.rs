@@ -161,6 +161,7 @@ impl Listeners {
             serves: plan.serves,
             protocols: plan.protocols,
             destination: None,
+            own: None,
             is_leaving: *is_leaving,
         })
     }

@@ -24,6 +24,7 @@ use crate::ending::ClientEnd;
 use crate::forward::decide::proxy_fields;
 use crate::observe::histogram::Histogram;
 use crate::observe::hits::Hits;
+use crate::request::destination::Original;
 use crate::request::pending_request::{ConnId, PendingRequest, RequestFlags};
 use crate::request::rules::Ruled;
 
@@ -399,6 +400,10 @@ impl Answers {
         let conn = self.conns.at(self.conns.exchange(slot).conn);
         if conn.flags.proxied {
             cx.usage.refused(conn.account(), cause.word());
+        } else if self.conns.exchange(slot).want.original {
+            let index = self.conns.exchange(slot).conn;
+            let account = self.conns.destinations.get(index).map(Original::account);
+            cx.usage.refused(account.unwrap_or_default(), cause.word());
         }
     }
 

@@ -21,11 +21,12 @@ use crate::context::Context;
 use crate::cross::asked::{Asked, Private};
 use crate::cross::router::Requests;
 use crate::forward::state::ForwardState;
+use crate::observe::accounting::Account;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
 use crate::plan::{ClientPlan, NO_ADDRESS, Plan, Pool, UpstreamPlan, Whose};
 use crate::request::client_address::{client_address, client_scheme, client_socket_address};
-use crate::request::destination::Destination;
+use crate::request::destination::{Destination, Original};
 use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
@@ -212,7 +213,8 @@ fn destination_name(
         address if address.port() == 80 => format!("[{}]", address.ip()),
         address => address.to_string(),
     };
-    let original = || conns.destinations.get(client).filter(|_| !is_named).map_or(String::new(), |to| name(to));
+    let to = || conns.destinations.get(client).and_then(Original::to);
+    let original = || to().filter(|_| !is_named).map_or(String::new(), |to| name(to));
     cx.is_anywhere(upstream as u16).then(original)
 }
 
@@ -241,14 +243,37 @@ fn original<'a>(
     upstream: usize,
     cx: &Context,
 ) -> Option<&'a Arc<Destination>> {
-    conns.destinations.get(client).filter(|_| cx.plan.upstreams[upstream].is_destination())
+    conns.destinations.get(client).and_then(Original::to).filter(|_| cx.plan.upstreams[upstream].is_destination())
 }
 
-/// Whether an upstream leads to where this client has connected to, and that is this machine.
+/// Whether an upstream leads to where the client of a request has connected to, and that is this machine.
 #[inline]
-pub(super) fn leads_home(conns: &Connections, client: ClientKey, upstream: usize, cx: &Context) -> bool {
-    let is_destination = cx.has_private && cx.plan.upstreams[upstream].is_destination();
-    is_destination && conns.destinations.get(client).is_none()
+pub(super) fn leads_home(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut Context) -> bool {
+    cx.has_private && cx.plan.upstreams[upstream].is_destination() && is_own(conns, slot, cx)
+}
+
+/// Whether the client of a request has connected to this machine, where it was to be passed on: that counts for its address, where it is known.
+fn is_own(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) -> bool {
+    let index = conns.exchange(slot).conn;
+    let Some(original) = conns.destinations.get_mut(index) else { return true };
+    if original.to().is_some() {
+        return false;
+    }
+    original.charge(&mut cx.usage);
+    conns.exchange_mut(slot).want.original = true;
+    true
+}
+
+/// A request goes to where its client has connected to, or elsewhere; None: elsewhere. It is counted, and charged to whom is said.
+fn set_out(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut Context) -> Option<Account> {
+    let is_destination = cx.plan.upstreams[upstream].is_destination();
+    let exchange = conns.exchange_mut(slot);
+    exchange.want.original = is_destination;
+    let index = exchange.conn;
+    let original = conns.destinations.get_mut(index).filter(|original| is_destination && original.to().is_some())?;
+    let account = original.charge(&mut cx.usage);
+    cx.usage.requested(account, false);
+    Some(account)
 }
 
 /// What the servers' side has to know of a client whose connections are its own; None: they are not. `whose`: what its servers are told
@@ -259,19 +284,21 @@ fn private_of(
     slot: ExchangeKey,
     upstream: usize,
     whose: Option<Whose>,
-    cx: &Context,
+    cx: &mut Context,
 ) -> Option<Private> {
     let index = conns.exchange(slot).conn;
     if !cx.is_private(upstream as u16) {
         // A request may have a connection of its own, which ends with its client.
         conns.at_mut(index).flags.has_pool |= cx.plan.upstreams[upstream].pool == Pool::Fresh;
+        conns.exchange_mut(slot).want.original = false;
         return None;
     }
+    let charged = set_out(conns, slot, upstream, cx);
     let original = original(conns, index, upstream, cx).cloned();
     let conn = conns.at_mut(index);
     conn.flags.has_pool = true;
     let destination = conn.proxied.as_deref().and_then(ForwardState::destination).or(original);
-    Some(Private { destination, account: conn.account(), whose })
+    Some(Private { destination, account: charged.unwrap_or_else(|| conn.account()), whose })
 }
 
 /// What became of a request on the servers' side.

@@ -279,6 +279,8 @@ pub(crate) struct ReplyConstraints {
     pub body_open: bool,
     /// Its answer, which ends by close, lacks its end: only a reset can say so.
     pub cut: bool,
+    /// It goes to where its client has connected to, and counts there.
+    pub original: bool,
 }
 
 /// No worker has a request.

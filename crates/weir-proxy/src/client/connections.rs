@@ -9,7 +9,6 @@ mod leaving;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use super::cache::{Caches, fetch, may_pump};
 use super::codec::Codec;
@@ -31,7 +30,7 @@ use crate::cross::mail::{Cancellation, Mail};
 use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
 use crate::plan::{Entrance, Serves};
-use crate::request::destination::Destination;
+use crate::request::destination::Original;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// Unparsed bytes of one client above which it is not read.
@@ -53,7 +52,7 @@ pub(crate) struct Connections {
     /// Clients of routes with users.
     pub(super) visitors: Visitors,
     /// Of those who have connected to another machine: to which.
-    pub(super) destinations: SideTable<ClientKey, Arc<Destination>>,
+    pub(super) destinations: SideTable<ClientKey, Original>,
     /// What they have in the accounts of `shield`.
     pub(super) guard: Option<Box<Guard>>,
     /// Requests that are refused later.
@@ -248,8 +247,8 @@ impl Connections {
         conn.listener = entrance.listener;
         conn.flags.leaves = leaves;
         conn.flags.proxied = entrance.serves == Serves::Forward;
-        if let Some(destination) = entrance.destination {
-            self.destinations.put(index, Arc::new(Destination::original(destination)));
+        if let Some(original) = Original::of(&entrance) {
+            self.destinations.put(index, original);
         }
         self.arm(index, cx);
         Some(index)

@@ -7,7 +7,6 @@
 //! is told to give some away.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use super::Clients;
 use super::accept::Unwanted;
@@ -18,7 +17,7 @@ use super::visitors::Vouched;
 use crate::base::keys::ClientKey;
 use crate::context::Context;
 use crate::ending::ClientEnd;
-use crate::request::destination::Destination;
+use crate::request::destination::Original;
 
 /// An idle client connection between two workers, without its socket.
 #[derive(Debug)]
@@ -36,8 +35,8 @@ pub struct MovedClient {
     standing: Standing,
     /// The user that it has shown to be.
     vouched: Option<Vouched>,
-    /// Where it wanted to, if that is another machine.
-    destination: Option<Arc<Destination>>,
+    /// Where it wanted to.
+    destination: Option<Original>,
 }
 
 impl MovedClient {
@@ -93,7 +92,7 @@ pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64
     for index in idle(conns, most) {
         let standing = conns.guard.as_mut().map(|guard| guard.part(index)).unwrap_or_default();
         let vouched = conns.visitors.take_vouched(index);
-        let destination = conns.destinations.take(index);
+        let destination = conns.destinations.take(index).map(Original::elsewhere_counted);
         let conn = conns.remove(index);
         cx.counters.client_connections.sub(1);
         let ClientConn { socket, peer, port, since_us, glitches, listener, flags, .. } = conn;

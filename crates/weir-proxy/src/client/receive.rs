@@ -508,7 +508,7 @@ pub(super) fn go_on(
     if clients.answers.needs_http1(index, exchange, upstream, cx) {
         return;
     }
-    if leads_home(clients.conns(), index, upstream, cx) {
+    if leads_home(&mut clients.answers.conns, exchange, upstream, cx) {
         return clients.answer_locally(index, exchange, head, here, Cause::OwnDestination.into(), cx);
     }
     if clients.conn(index).flags.proxied {

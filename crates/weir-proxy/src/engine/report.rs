@@ -7,6 +7,7 @@ use super::Engine;
 use crate::base::keys::Key;
 use crate::observe::accounting::{Place, Table};
 use crate::observe::report::{Report, UsageReport, UsedReport, UsedRow};
+use crate::plan::UpstreamPlan;
 
 impl Engine {
     /// What there is now. Visits every client and every upstream connection.
@@ -25,13 +26,16 @@ impl Engine {
         }
     }
 
-    /// What clients of the forward proxy do; None: there is no forward proxy.
+    /// What clients do who choose where they go; None: none do, for there is neither a forward proxy nor `original-destination`.
     fn report_usage(&self) -> Option<UsageReport> {
-        self.cx.plan.forward.as_ref()?;
+        let plan = &self.cx.plan;
+        if plan.forward.is_none() && !plan.upstreams.iter().any(UpstreamPlan::is_destination) {
+            return None;
+        }
         let mut destinations: BTreeMap<Place, u32> = BTreeMap::new();
         let mut users: BTreeMap<&str, u32> = BTreeMap::new();
         let relays = self.clients.conns().relays().map(|(_, relay)| relay.account);
-        let accounts = self.upstreams.pool().accounts().chain(relays);
+        let accounts = self.upstreams.pool().accounts().chain(relays).chain(self.flows.accounts());
         for account in accounts.filter(|account| account.destination != Place::NOWHERE) {
             *destinations.entry(account.destination).or_default() += 1;
         }

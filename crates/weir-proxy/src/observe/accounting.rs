@@ -1,5 +1,5 @@
-//! What clients of the forward proxy do, by destination and by user. Called by the engine where it happens; told to whoever asks for a
-//! report (docs/semantics.md §9).
+//! What clients do who choose where they go, by destination and by user: those of the forward proxy, and those that are passed on to where they
+//! have connected to. Called by the engine where it happens; told to whoever asks for a report (docs/semantics.md §9, §24).
 //!
 //! A worker keeps a [`Table`] of each. A request finds its row once, and what comes later finds it by its [`Place`]; only a name
 //! that is not in the table costs memory. Bound: [`ROWS_MAX`] rows. When there are as many, a new name takes the place of the
@@ -7,6 +7,7 @@
 //! those did whose rows are gone is kept as one sum.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Rows of a table.
@@ -19,13 +20,13 @@ const CANDIDATES: usize = 8;
 pub struct Use {
     /// Requests that were forwarded.
     pub requests: u64,
-    /// CONNECT.
+    /// CONNECT, and connections of `tcp`.
     pub tunnels: u64,
     /// Bytes that came from destinations.
     pub bytes_in: u64,
     /// Bytes that were sent to destinations.
     pub bytes_out: u64,
-    /// Requests that weir itself answered with an error, by its word.
+    /// Requests that weir itself answered with an error, and connections of `tcp` that came to no server, by its word.
     pub refusals: Vec<(&'static str, u64)>,
 }
 
@@ -69,6 +70,8 @@ impl Default for Place {
 #[derive(Debug)]
 struct Row {
     name: Arc<str>,
+    /// What the name says, where somebody came with that.
+    address: Option<SocketAddr>,
     generation: u32,
     /// How much it did lately.
     warmth: u32,
@@ -80,6 +83,8 @@ struct Row {
 pub struct Table {
     rows: Vec<Row>,
     slots: BTreeMap<Arc<str>, u32>,
+    /// The same, of rows with an address.
+    addresses: BTreeMap<SocketAddr, u32>,
     /// The next candidate.
     hand: usize,
     others: Use,
@@ -91,6 +96,26 @@ impl Table {
         let is_near = self.rows.get(near.slot as usize).is_some_and(|row| *row.name == *name);
         let known = if is_near { Some(near.slot) } else { self.slots.get(name).copied() };
         let slot = known.unwrap_or_else(|| self.insert(name));
+        self.visit(slot)
+    }
+
+    /// The row of an address, which is that of its name. The name is written only for one that has not been here as an address.
+    pub fn find_address(&mut self, near: Place, address: SocketAddr) -> Place {
+        // Without what sockets may say of IPv6 besides: one name is one address.
+        let address = SocketAddr::new(address.ip(), address.port());
+        let is_near = self.rows.get(near.slot as usize).is_some_and(|row| row.address == Some(address));
+        let known = if is_near { Some(near.slot) } else { self.addresses.get(&address).copied() };
+        if let Some(slot) = known {
+            return self.visit(slot);
+        }
+        let place = self.find(Place::NOWHERE, &address.to_string());
+        self.rows[place.slot as usize].address = Some(address);
+        self.addresses.insert(address, place.slot);
+        place
+    }
+
+    /// Somebody goes there.
+    fn visit(&mut self, slot: u32) -> Place {
         let row = &mut self.rows[slot as usize];
         row.warmth = row.warmth.saturating_add(1);
         Place { slot, generation: row.generation }
@@ -109,7 +134,7 @@ impl Table {
     }
 
     fn insert(&mut self, name: &str) -> u32 {
-        let mut row = Row { name: name.into(), generation: 0, warmth: 0, used: Use::default() };
+        let mut row = Row { name: name.into(), address: None, generation: 0, warmth: 0, used: Use::default() };
         let slot = if self.rows.len() < ROWS_MAX { self.rows.len() } else { self.coldest() };
         self.slots.insert(Arc::clone(&row.name), slot as u32);
         match self.rows.get_mut(slot) {
@@ -118,6 +143,7 @@ impl Table {
                 row.generation = old.generation.wrapping_add(1);
                 let old = std::mem::replace(old, row);
                 self.slots.remove(&old.name);
+                old.address.map(|address| self.addresses.remove(&address));
                 self.others.add(&old.used);
             }
         }
@@ -165,12 +191,12 @@ impl Usage {
         self.users.at(account.user).map(&mut count);
     }
 
-    /// A request goes to its destination.
+    /// A request goes to its destination, or a connection that is passed on as it is.
     pub fn requested(&mut self, account: Account, is_tunnel: bool) {
         self.each(account, |used| if is_tunnel { used.tunnels += 1 } else { used.requests += 1 });
     }
 
-    /// A request got an answer of weir's own.
+    /// A request got an answer of weir's own, or a connection none.
     pub fn refused(&mut self, account: Account, word: &'static str) {
         self.each(account, |used| used.refuse(word, 1));
     }
@@ -178,7 +204,7 @@ impl Usage {
     /// So many bytes were sent to the destination and came from it.
     pub fn moved(&mut self, account: Account, bytes_out: u64, bytes_in: u64) {
         if account == Account::default() {
-            // Also all that is no forward proxy.
+            // Also all that goes to servers of the configuration.
             return;
         }
         self.each(account, |used| {
@@ -223,6 +249,32 @@ mod tests {
         assert_eq!(of(&usage.users, "ann"), expected);
         assert_eq!(of(&usage.destinations, "b:80"), Use { bytes_out: 4, bytes_in: 5, ..expected });
         assert_eq!(of(&usage.destinations, "a:80"), Use::default());
+    }
+
+    #[test]
+    fn an_address_and_its_name_have_one_row() {
+        let mut table = Table::default();
+        let v4 = SocketAddr::from(([192, 0, 2, 1], 443));
+        let v6 = SocketAddr::V6(std::net::SocketAddrV6::new([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), 80, 7, 0));
+        let named = table.find(Place::NOWHERE, "192.0.2.1:443");
+        let of_v6 = table.find_address(named, v6);
+        for near in [Place::NOWHERE, named, of_v6] {
+            assert_eq!(table.find_address(near, v4), named);
+            assert_eq!(table.find_address(near, v6), of_v6);
+            assert_eq!(table.find(near, "[2001:db8::1]:80"), of_v6);
+        }
+        // Whoever takes its place has its own address, and so has it when it comes again.
+        let many = |table: &mut Table, port: u16| {
+            let others = (0..9 * ROWS_MAX as u32).map(|n| SocketAddr::from((n.to_be_bytes(), port)));
+            others.for_each(|other| assert_ne!(table.find_address(Place::NOWHERE, other), named));
+        };
+        many(&mut table, 1);
+        let again = table.find_address(named, v4);
+        assert_ne!(again, named);
+        many(&mut table, 2);
+        assert_eq!((table.rows.len(), table.slots.len(), table.addresses.len()), (ROWS_MAX, ROWS_MAX, ROWS_MAX));
+        let is_own = |row: &Row| row.address.is_some_and(|address| *address.to_string() == *row.name);
+        assert!(table.rows.iter().all(is_own));
     }
 
     #[test]

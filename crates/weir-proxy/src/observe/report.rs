@@ -28,13 +28,13 @@ pub struct Report {
     pub servers: Vec<ServerReport>,
     /// Requests that were in flight when servers died.
     pub suspects: Vec<Suspect>,
-    /// What clients of the forward proxy do; None: there is none.
+    /// What clients do who choose where they go; None: there are none such.
     pub usage: Option<UsageReport>,
     /// Congestion controls that share connections of `tcp`.
     pub arms: Vec<ArmReport>,
 }
 
-/// What clients of the forward proxy do on one worker.
+/// What clients who choose where they go do on one worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageReport {
     /// By host and port.

@@ -15,6 +15,8 @@ pub struct Entrance {
     pub protocols: Protocols,
     /// Where the client has connected to, when that is not this machine: its listener takes connections to other addresses.
     pub destination: Option<SocketAddr>,
+    /// The same when that is this machine.
+    pub own: Option<SocketAddr>,
     /// The listener is about to go: who had connected before may ask once.
     pub is_leaving: bool,
 }

@@ -101,6 +101,7 @@ impl Flows {
             stats.bytes_out.add(up);
             stats.bytes_in.add(down);
         }
+        self.charge(key, (up, down), sides.cx);
     }
 }
 

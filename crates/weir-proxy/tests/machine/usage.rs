@@ -1,15 +1,21 @@
-//! Proves: what clients of the forward proxy do is charged to the right destination and user, and that all of it is told. That all
-//! bytes are charged to some destination is looked at when any test of this binary finishes.
+//! Proves: what clients do who choose where they go, those of the forward proxy and those that are passed on to where they have connected to, is
+//! charged to the right destination and user, and that all of it is told. That all bytes are charged to some destination is looked at when any test
+//! of this binary finishes.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use weir_proxy::engine::Over;
 use weir_proxy::forward::lookup::User;
 use weir_proxy::observe::accounting::Use;
 use weir_proxy::observe::report::{UsedReport, UsedRow};
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{AllDown, Plan, Pool, ServerPlan, Serves, TcpPlan, UpstreamPlan};
 
 use crate::forward::{ANN, forward, get, resolved, send, verify, with_users, world};
+use crate::transparent::{at, through};
 use crate::world::{Do, Door, World};
+
+const SECOND_US: u64 = 1_000_000;
 
 /// Destinations and users.
 fn told(world: &World) -> (UsedReport, UsedReport) {
@@ -101,4 +107,170 @@ fn tunnels_are_charged() {
 #[test]
 fn a_reverse_proxy_has_no_destinations() {
     assert_eq!(World::simple(1).nodes[0].engine.report().usage, None);
+}
+
+/// A world whose clients of `tcp` are passed on to where they have connected to, one of so many.
+fn flows_anywhere(destinations: usize) -> World {
+    let mut plan = through(Pool::Tcp, destinations);
+    plan.upstreams[1].pool = Pool::Tcp;
+    plan.tcp = [0, 1].map(|upstream| Arc::new(TcpPlan::new(upstream))).into();
+    plan.access_log = None;
+    let mut world = World::started(plan, 1, 1);
+    (world.serves, world.raw) = (Serves::Tcp(0), true);
+    world
+}
+
+/// A new client that wants to this address, after so long.
+fn client_to(world: &mut World, destination: SocketAddr, later_us: u64) -> usize {
+    world.destination = Some(destination);
+    let client = world.client();
+    world.run_for(later_us);
+    client
+}
+
+fn bytes(row: &UsedRow) -> (u64, u64) {
+    (row.used.bytes_out, row.used.bytes_in)
+}
+
+/// Connections of `tcp` count where they go to, while they last and at their end; who comes to nobody counts by why.
+#[test]
+fn connections_are_charged_to_where_they_go() {
+    let mut world = flows_anywhere(4);
+    let name = |server: usize| at(server).to_string();
+    let both = [0, 0].map(|server| client_to(&mut world, at(server), 1000));
+    world.moved = (10, 2000);
+    // The first look at each.
+    world.run_for(20 * SECOND_US);
+    let destinations = told(&world).0;
+    let first = row(&destinations, &name(0));
+    assert_eq!((figures(first), bytes(first)), ((2, 0, 2, vec![]), (20, 4000)));
+    world.moved = (11, 3000);
+    world.end_flow(both[0], Over::Complete);
+    world.moved = (10, 2000);
+    world.end_flow(both[1], Over::Server);
+    world.servers[1].door = Door::Refuses;
+    world.servers[2].door = Door::Mute;
+    (0..3).for_each(|_| _ = client_to(&mut world, at(1), 1000));
+    client_to(&mut world, at(2), 10 * SECOND_US);
+    // One that leaves before is nobody's refusal.
+    let left = client_to(&mut world, at(2), 1000);
+    assert_eq!(figures(row(&told(&world).0, &name(2))).0, 1, "it is being connected");
+    world.reset(left);
+    let own = SocketAddr::from(([198, 18, 1, 1], 80));
+    world.is_own = true;
+    client_to(&mut world, own, 1000);
+    world.is_own = false;
+    // One that goes to a server of the configuration, which is where it wanted to as well.
+    world.serves = Serves::Tcp(1);
+    let named = client_to(&mut world, at(3), 1000);
+    world.moved = (5, 5);
+    world.end_flow(named, Over::Complete);
+    let destinations = told(&world).0;
+    let first = row(&destinations, &name(0));
+    assert_eq!((figures(first), bytes(first)), ((0, 0, 2, vec![]), (21, 5000)));
+    assert_eq!(figures(row(&destinations, &name(1))), (0, 0, 3, vec![("connect-failed", 3)]));
+    assert_eq!(figures(row(&destinations, &name(2))), (0, 0, 2, vec![("connect-timeout", 1)]));
+    assert_eq!(figures(row(&destinations, &own.to_string())), (0, 0, 0, vec![("own-destination", 1)]));
+    assert_eq!((destinations.rows.len(), &destinations.others), (4, &Use::default()));
+    assert_eq!(told(&world).1, UsedReport::default(), "nobody says who he is");
+    world.finish();
+}
+
+/// Whom there is no room for never sets out, and is counted as that.
+#[test]
+fn who_finds_no_room_is_refused_by_where_he_wanted_to() {
+    let mut world = flows_anywhere(2);
+    let mut plan = Plan::clone(&world.nodes[0].parts.plan);
+    plan.upstreams[0].servers[0].tcp_connections_max = Some(1);
+    world.reload(plan);
+    let first = client_to(&mut world, at(0), 1000);
+    client_to(&mut world, at(0), 1000);
+    assert_eq!(figures(row(&told(&world).0, &at(0).to_string())), (1, 0, 1, vec![("no-server", 1)]));
+    world.moved = (0, 0);
+    world.end_flow(first, Over::Complete);
+    world.finish();
+}
+
+/// Requests count where their client has connected to, whatever they say; errors by why, for those that were to go there.
+#[test]
+fn requests_are_charged_to_where_their_client_went() {
+    let mut world = World::started(through(Pool::Pinned, 3), 1, 1);
+    let name = |server: usize| at(server).to_string();
+    for n in 0..2 {
+        let client = client_to(&mut world, at(0), 0);
+        for round in 0..2 {
+            world.ask(client, "GET", &format!("/v?n=0000{n}00{round}"), "X-Other: 127.0.0.1:9001\r\n");
+            world.run_for(1000);
+        }
+        assert_eq!(world.clients[client].statuses(), [200; 2]);
+    }
+    world.servers[1].door = Door::Refuses;
+    let refused = client_to(&mut world, at(1), 0);
+    world.get(refused, "00000001");
+    world.run_for(1000);
+    world.is_own = true;
+    let own = client_to(&mut world, at(2), 0);
+    world.is_own = false;
+    (0..2).for_each(|n| world.get(own, &format!("{n:08}")));
+    world.run_for(1000);
+    assert_eq!((world.clients[refused].statuses(), world.clients[own].statuses()), (vec![502], vec![421; 2]));
+    // Nobody knows where it wanted to.
+    world.destination = None;
+    let unknown = world.client();
+    world.get(unknown, "00000002");
+    world.run_for(1000);
+    let destinations = told(&world).0;
+    let first = row(&destinations, &name(0));
+    assert_eq!(figures(first), (2, 4, 0, vec![]));
+    assert!(first.used.bytes_in > 0 && first.used.bytes_out > 0);
+    assert_eq!(figures(row(&destinations, &name(1))), (0, 1, 0, vec![("connect-failed", 1)]));
+    assert_eq!(figures(row(&destinations, &name(2))), (0, 0, 0, vec![("own-destination", 2)]));
+    assert_eq!((destinations.rows.len(), &destinations.others), (3, &Use::default()));
+    world.finish();
+}
+
+/// Where others stand in, what becomes of a request there is not the destination's.
+#[test]
+fn who_stands_in_is_no_destination() {
+    let mut plan = through(Pool::Pinned, 2);
+    plan.upstreams[0].all_down = AllDown::Fallback(1);
+    let spare = ServerPlan { connections_min: 0, ..ServerPlan::new("spare", at(1)) };
+    plan.upstreams[1] = UpstreamPlan { name: "spare".to_owned(), servers: vec![spare], ..UpstreamPlan::default() };
+    let mut world = World::started(plan, 1, 1);
+    world.servers[0].door = Door::Refuses;
+    let client = client_to(&mut world, at(0), 0);
+    world.get(client, "00000001");
+    world.run_for(SECOND_US);
+    world.servers[1].door = Door::Refuses;
+    for conn in world.open_conns() {
+        world.cut(conn, Do::Rst);
+    }
+    world.get(client, "00000002");
+    world.run_for(10 * SECOND_US);
+    assert_eq!(world.clients[client].statuses()[0], 200);
+    assert!(world.clients[client].statuses()[1] >= 500);
+    let destinations = told(&world).0;
+    let only = row(&destinations, &at(0).to_string());
+    assert_eq!((figures(only), bytes(only)), ((0, 2, 0, vec![]), (0, 0)));
+    assert_eq!(destinations.rows.len(), 1);
+    world.finish();
+}
+
+/// A connection that goes to another worker is counted there from then on.
+#[test]
+fn who_moves_is_counted_where_he_is() {
+    let mut world = World::started(through(Pool::Pinned, 1), 2, 1);
+    world.is_own = true;
+    let client = client_to(&mut world, at(0), 0);
+    world.get(client, "00000001");
+    world.run_for(1000);
+    assert_eq!(world.move_clients(0, 1, 8), [client]);
+    world.get(client, "00000002");
+    world.run_for(1000);
+    assert_eq!(world.clients[client].statuses(), [421; 2]);
+    for node in 0..2 {
+        let usage = world.nodes[node].engine.report().usage.expect("destinations");
+        assert_eq!(figures(row(&usage.destinations, &at(0).to_string())).3, [("own-destination", 1)]);
+    }
+    world.finish();
 }

@@ -307,6 +307,8 @@ pub struct World {
     pub taken: Option<(SocketAddr, bool)>,
     /// Where new clients have connected to, when that is not weir.
     pub destination: Option<SocketAddr>,
+    /// That is weir after all.
+    pub is_own: bool,
     /// What engines asked of the side thread, as far as no test has taken it.
     pub errands: Vec<(usize, Errand)>,
     /// What engines want encoded elsewhere stays in `jobs`, until a test has it done.
@@ -424,6 +426,7 @@ impl World {
             ways: Vec::new(),
             taken: None,
             destination: None,
+            is_own: false,
             errands: Vec::new(),
             encodes_elsewhere: false,
             jobs: VecDeque::new(),
@@ -588,7 +591,7 @@ impl World {
             self.count(|all| all.upstream_connections.get()),
             "upstream_connections"
         );
-        // Where there is a forward proxy, it is all that there is.
+        // What servers of upstreams that lead anywhere have moved is what their destinations have.
         let usage: Vec<_> = reports.iter().filter_map(|report| report.usage.as_ref()).collect();
         let bytes = |of: fn(&Use) -> u64| -> u64 {
             let tables = || usage.iter().map(|usage| &usage.destinations);
@@ -596,8 +599,18 @@ impl World {
             rows.chain(tables().map(|table| of(&table.others))).sum()
         };
         if !usage.is_empty() {
-            assert_eq!(bytes(|used| used.bytes_in), self.count(|all| all.upstream_bytes_in.get()));
-            assert_eq!(bytes(|used| used.bytes_out), self.count(|all| all.upstream_bytes_out.get()));
+            let plan = &self.nodes[0].parts.plan;
+            let of_forward = plan.forward.as_ref().map(|forward| forward.upstream);
+            let upstreams = plan.upstreams.iter().enumerate();
+            let anywhere = upstreams.flat_map(|(number, upstream)| {
+                let is_anywhere = of_forward == Some(number) || upstream.is_destination();
+                std::iter::repeat_n(is_anywhere, upstream.servers.len())
+            });
+            let anywhere: Vec<usize> = anywhere.enumerate().filter_map(|(slot, is)| is.then_some(slot)).collect();
+            let moved =
+                |of: fn(&ServerStats) -> u64| -> u64 { anywhere.iter().map(|slot| self.count_of(*slot, of)).sum() };
+            assert_eq!(bytes(|used| used.bytes_in), moved(|server| server.bytes_in.get()));
+            assert_eq!(bytes(|used| used.bytes_out), moved(|server| server.bytes_out.get()));
         }
     }
 

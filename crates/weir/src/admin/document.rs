@@ -457,7 +457,7 @@ pub(crate) struct Limit {
     pub(crate) untracked: u64,
 }
 
-/// What clients of the forward proxy do.
+/// What clients do who choose where they go.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Usage {

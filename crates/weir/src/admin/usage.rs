@@ -1,4 +1,4 @@
-//! What clients of the forward proxy do, over all workers: reports -> the part of the document. Called by `status`; pure. Bound:
+//! What clients do who choose where they go, over all workers: reports -> the part of the document. Called by `status`; pure. Bound:
 //! [`ROWS_MAX`] destinations and users, the busiest first; the rest is one sum.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::document::{Usage, Use, Uses};
 /// What a request, a tunnel or a refusal counts for beside bytes when the busiest are looked for.
 const REQUEST_BYTES: u64 = 1000;
 
-/// Of the workers that have told; None: there is no forward proxy.
+/// Of the workers that have told; None: there are no such clients.
 pub(super) fn usage<'a>(reports: impl Iterator<Item = &'a UsageReport>) -> Option<Usage> {
     let reports: Vec<&UsageReport> = reports.collect();
     (!reports.is_empty()).then(|| Usage {

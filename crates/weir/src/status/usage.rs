@@ -1,4 +1,4 @@
-//! What clients of the forward proxy do, for people: the busiest destinations and users. Pure: document -> text. Called by
+//! What clients do who choose where they go, for people: the busiest destinations and users. Pure: document -> text. Called by
 //! `overview`. Bound: [`ROWS_SHOWN`] of each; the JSON has more.
 
 use super::figures::{bytes, count};

@@ -67,11 +67,15 @@ impl Intercept {
         self.status()["totals"].take()
     }
 
+    /// Where it is asked.
+    pub(crate) fn admin(&self) -> std::path::PathBuf {
+        self.scratch.path("admin.sock")
+    }
+
     /// All that `weir status` knows.
     pub(crate) fn status(&self) -> serde_json::Value {
-        let admin = self.scratch.path("admin.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", admin));
+        let told = crate::kit::finish(command.args(["status", "--json"]).env("WEIR_ADMIN", self.admin()));
         serde_json::from_slice(&told.stdout).expect("JSON")
     }
 

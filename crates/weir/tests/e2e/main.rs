@@ -20,6 +20,7 @@ mod cache_verbs;
 mod chaos;
 mod clients;
 mod compress;
+mod destinations;
 mod discovery;
 mod failures;
 mod figures;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::destinations::destination;
 use crate::intercept::echoes;
 use crate::kit::{
     DEADLINE, Io, Neighbour, Scratch, Weir, eventually, finish_without_rights, in_own_network_as_root, ip,
@@ -198,6 +199,8 @@ fn by_routes(io: Io) {
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         let own = || status(&weir)["totals"]["tcp_closes"]["own-destination"].as_u64();
         eventually("it is counted", || own() >= Some(1));
+        let row = || destination(&status(&weir), "198.18.2.1:8080");
+        eventually("it is counted where it wanted to", || row()["refusals"]["own-destination"].as_u64() >= Some(1));
         let lines = || std::fs::read_to_string(scratch.path("access.log")).unwrap_or_default();
         eventually("lines say where to", || {
             lines().contains("198.18.1.2 4000 198.18.2.2:8080 ")

@@ -29,8 +29,9 @@ impl World {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
-        let (listener, serves, destination) = (self.listener, self.serves, self.destination);
-        let entrance = Entrance { listener, serves, protocols, destination, is_leaving: false };
+        let (listener, serves) = (self.listener, self.serves);
+        let [destination, own] = [false, true].map(|is_own| self.destination.filter(|_| self.is_own == is_own));
+        let entrance = Entrance { listener, serves, protocols, destination, own, is_leaving: false };
         let engine = &mut self.nodes[node].engine;
         let token = engine.accepted(CLIENT_SOCKETS + number as u64, peer, entrance).expect("accepted");
         self.clients.push(Client {
