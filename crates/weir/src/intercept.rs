@@ -26,6 +26,7 @@ use weir_config::{Interception, parse_with};
 use weir_io::Interfaces;
 
 use self::sides::{ClientSide, ServerSide};
+use crate::admin::Doors;
 use crate::cli::EngineArgs;
 use crate::failure::Failure;
 use crate::upgrade::Heritage;
@@ -128,13 +129,9 @@ struct Route {
 ///
 /// # Errors
 /// Wrong flags, what stands in the way, or what [`run::serve`] says.
-pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<(), Failure> {
+pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Result<(), Failure> {
     let InterceptArgs { action, client_side, server_side, mut ports, client, server, connect, .. } = arguments;
     let (http_ports, access_log) = (arguments.http, arguments.access_log);
-    if arguments.engine.metrics.is_some() {
-        let text = "weir: --metrics would listen where nobody can connect; `weir status` shows the same\n";
-        return Err(Failure::Usage(text.to_owned()));
-    }
     ports.sort_unstable();
     ports.dedup();
     if ports.len() > PORTS_MAX {
@@ -186,6 +183,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, heritage: Heritage) -> Result<
         return Err(Failure::Running(text.to_owned()));
     }
     found.refuse()?;
+    // Out here, where somebody can connect.
+    let metrics = Doors::listen(config.metrics, &mut heritage).map_err(|error| Failure::binding(&error))?;
+    heritage.metrics = metrics.map(|(name, listener)| (name, listener.into()));
     let (place, way, device) = place::open(&route)?;
     let (keeper, watch) = keeper::start(way)?;
     place.enter()?;
