@@ -14,6 +14,7 @@ mod keeper;
 mod limits;
 mod obstacles;
 mod place;
+mod ports;
 mod sides;
 mod watch;
 
@@ -31,9 +32,6 @@ use crate::cli::EngineArgs;
 use crate::failure::Failure;
 use crate::upgrade::Heritage;
 use crate::{run, terminal};
-
-/// Ports that may be named.
-const PORTS_MAX: usize = 64;
 
 /// `weir intercept`.
 #[derive(Args, Debug)]
@@ -57,7 +55,7 @@ pub(crate) struct InterceptArgs {
     #[arg(long, value_name = "INTERFACE")]
     server_side: String,
     /// Ports whose connections are taken
-    #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', required = true, value_parser = ports::port)]
     ports: Vec<u16>,
     /// How connections with clients are.
     #[command(flatten)]
@@ -69,7 +67,7 @@ pub(crate) struct InterceptArgs {
     #[arg(long, value_enum, default_value_t = Connect::Accept, value_name = "WHEN")]
     connect: Connect,
     /// Those of them on which HTTP is spoken: requests are read, and what is none is refused
-    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = ports::port)]
     http: Vec<u16>,
     /// Write a line for each connection, and each request, to this file, or stdout
     #[arg(long, value_name = "FILE")]
@@ -130,21 +128,9 @@ struct Route {
 /// # Errors
 /// Wrong flags, what stands in the way, or what [`run::serve`] says.
 pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Result<(), Failure> {
-    let InterceptArgs { action, client_side, server_side, mut ports, client, server, connect, .. } = arguments;
+    let InterceptArgs { action, client_side, server_side, ports, client, server, connect, .. } = arguments;
     let (http_ports, access_log) = (arguments.http, arguments.access_log);
-    ports.sort_unstable();
-    ports.dedup();
-    if ports.len() > PORTS_MAX {
-        return Err(Failure::Usage(format!(
-            "weir: --ports: {} ports, and at most {PORTS_MAX} can be taken\n",
-            ports.len()
-        )));
-    }
-    if let Some(port) = http_ports.iter().find(|port| !ports.contains(port)) {
-        let text =
-            format!("weir: --http {port}: connections to that port are not taken\n  help: name it in --ports, too\n");
-        return Err(Failure::Usage(text));
-    }
+    let ports = ports::in_order(ports, &http_ports)?;
     if let Some(word) = connect.ahead()
         && !http_ports.is_empty()
     {

@@ -108,7 +108,8 @@ pub(super) fn shown(route: &Route, is_programs: bool) -> String {
             let _ = writeln!(text, "#   {side}, out: packets of {name} go to their neighbour");
         } else {
             let _ = writeln!(text, "# ip link add link {side} name {name} netns NS type macvlan mode private");
-            let _ = writeln!(text, "# sysctl net.ipv6.conf.{name}.disable_ipv6=1; ip -n NS link set {name} arp off up");
+            let _ = writeln!(text, "# ip netns exec NS sysctl -w net.ipv6.conf.{name}.disable_ipv6=1");
+            let _ = writeln!(text, "# ip -n NS link set {name} mtu MTU txqueuelen {PACKETS} arp off up");
         }
     }
     text

@@ -52,14 +52,19 @@ fn outer() -> String {
 
 /// What is done, as one would type it.
 pub(super) fn shown(route: &Route) -> String {
-    let (Route { client, server, initcwnd: [to_clients, to_servers], .. }, outer) = (route, "weirPID");
+    let (Route { initcwnd: [to_clients, to_servers], .. }, outer) = (route, "weirPID");
     let window = |segments: &Option<u32>| segments.map_or_else(String::new, |segments| format!(" initcwnd {segments}"));
-    let mut text = String::from("# In a network namespace without a name, NS, which goes with weir:\n");
+    let mut text = String::from(
+        "# In a network namespace without a name, NS, which goes with weir; MTU is the smaller one of both sides:\n",
+    );
     let _ = writeln!(text, "# ip link add {outer} type veth peer name {INSIDE} netns NS");
-    let _ = writeln!(text, "# ip link set {outer} up");
+    let limits = format!("mtu MTU txqueuelen {PACKETS} addrgenmode none");
+    let _ = writeln!(text, "# ip link set {outer} {limits} up");
     text.push_str("# Where the kernel and the interface can do it:\n");
     text.push_str(&beside::shown(route, false));
     text.push_str("# In any case:\n");
+    text.push_str("# ip -n NS link set lo up\n");
+    let _ = writeln!(text, "# ip -n NS link set {INSIDE} address ADDRESS-OF-{outer} {limits} arp off up");
     for family in ["-4", "-6"] {
         let _ = writeln!(text, "# ip -n NS {family} route add local default dev lo table 100");
         let _ = writeln!(text, "# ip -n NS {family} rule add iif {INSIDE} lookup 100");
@@ -70,35 +75,47 @@ pub(super) fn shown(route: &Route) -> String {
         }
         let _ = writeln!(text, "# ip -n NS {family} route add default dev {INSIDE}{}", window(to_servers));
     }
+    let set = |(name, value): &(String, String)| format!("# ip netns exec NS {}\n", sysctl(name, value));
+    text.extend(settings(&route.ports).iter().map(set));
     let holds = route.connect == Connect::First;
     if route.connect != Connect::Accept {
         let _ = writeln!(text, "# ip -n NS tuntap add {HELD} mode tun");
+        text.push_str(&set(&of_held()));
+        let _ = writeln!(text, "# ip -n NS link set {HELD} mtu MTU txqueuelen {HELD_PACKETS} addrgenmode none up");
     }
     if holds {
         for family in ["-4", "-6"] {
             let _ = writeln!(text, "# ip -n NS {family} rule add iif {HELD} lookup 100");
         }
     }
-    let _ = writeln!(text, "# Programs of the kernel (tcx), whose links weir has and nobody else:");
+    text.push_str(&shown_programs(route, outer));
+    text.push_str("# There, with this configuration:\n");
+    text
+}
+
+/// The part of it that the kernel's programs do.
+fn shown_programs(route: &Route, outer: &str) -> String {
+    let Route { client, server, connect, .. } = route;
+    let mut text = String::from("# Programs of the kernel (tcx), whose links weir has and nobody else:\n");
     let _ = writeln!(text, "#   {client}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, out: new connections that came by {client} go to {INSIDE}");
     let _ = writeln!(text, "#   {server}, in: packets of connections that weir has go to {INSIDE}");
     let _ = writeln!(text, "#   {outer}, in: packets of weir go to {server}, and those to clients to {client}");
     let _ = writeln!(text, "#   NS {INSIDE}, out: they go to an interface beside those, if there is one");
     text.push_str(&beside::shown(route, true));
-    if holds {
-        let _ = writeln!(
-            text,
-            "#   NS {INSIDE}, in: new connections go to {HELD}, where weir holds them until their servers answer"
-        );
-        let _ = writeln!(text, "#   NS {HELD}, in: those go on to weir, and refusals to {INSIDE}");
-        let _ = writeln!(text, "#   {client}, out: errors about what weir has sent go to {INSIDE}");
+    match connect {
+        Connect::Accept => {}
+        Connect::Syn => {
+            let line = "in: copies of new connections go to";
+            let _ = writeln!(text, "#   NS {INSIDE}, {line} {HELD}, where weir begins to connect");
+        }
+        Connect::First => {
+            let line = "in: new connections go to";
+            let _ = writeln!(text, "#   NS {INSIDE}, {line} {HELD}, where weir holds them until their servers answer");
+            let _ = writeln!(text, "#   NS {HELD}, in: those go on to weir, and refusals to {INSIDE}");
+            let _ = writeln!(text, "#   {client}, out: errors about what weir has sent go to {INSIDE}");
+        }
     }
-    if route.connect == Connect::Syn {
-        let _ =
-            writeln!(text, "#   NS {INSIDE}, in: copies of new connections go to {HELD}, where weir begins to connect");
-    }
-    text.push_str("# There, with this configuration:\n");
     text
 }
 
@@ -172,8 +189,7 @@ fn read_first(programs: &mut Programs, mtu: u32, hardware: [u8; 6], is_copied: b
     // Not both families may be there.
     let _ = interfaces.keep_silent(device);
     interfaces.set_limits(device, mtu, HELD_PACKETS).map_err(kernel)?;
-    let filter = format!("/proc/sys/net/ipv4/conf/{HELD}/rp_filter");
-    fs::write(filter, "0").map_err(kernel)?;
+    set(&of_held()).map_err(kernel)?;
     interfaces.set_up(device).map_err(kernel)?;
     let at = Holding { out: (INSIDE, out), device: (HELD, device), hardware };
     if is_copied {
@@ -232,23 +248,44 @@ fn furnish(mtu: u32, route: &Route, hardware: [u8; 6]) -> io::Result<()> {
             _ => {}
         }
     }
-    let reserved: Vec<String> = route.ports.iter().map(u16::to_string).collect();
-    for (name, value) in [
-        ("ipv4/conf/all/rp_filter", "0"),
-        ("ipv4/conf/outside/rp_filter", "0"),
-        ("ipv4/ip_local_port_range", "1024 65535"),
+    settings(&route.ports).iter().try_for_each(set)
+}
+
+/// What is set inside, by names below `/proc/sys`.
+fn settings(ports: &[u16]) -> Vec<(String, String)> {
+    let reserved: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let of_inside = format!("net/ipv4/conf/{INSIDE}/rp_filter");
+    let all = [
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        (&of_inside, "0"),
+        ("net/ipv4/ip_local_port_range", "1024 65535"),
+        // Nobody else is here, and so no right is needed for ports below 1024.
+        ("net/ipv4/ip_unprivileged_port_start", "0"),
         // A connection from one of the ports would look like one of theirs.
-        ("ipv4/ip_local_reserved_ports", &reserved.join(",")),
-        ("ipv4/tcp_max_syn_backlog", "65535"),
+        ("net/ipv4/ip_local_reserved_ports", &reserved.join(",")),
+        ("net/ipv4/tcp_max_syn_backlog", "65535"),
         // Whoever answers one has no socket that its packets could be told by.
-        ("ipv4/tcp_syncookies", "0"),
-        ("ipv4/tcp_slow_start_after_idle", "0"),
-        ("core/somaxconn", "65535"),
-    ] {
-        fs::write(format!("/proc/sys/net/{name}"), value)
-            .map_err(|error| io::Error::new(error.kind(), format!("net/{name}: {error}")))?;
-    }
-    Ok(())
+        ("net/ipv4/tcp_syncookies", "0"),
+        ("net/ipv4/tcp_slow_start_after_idle", "0"),
+        ("net/core/somaxconn", "65535"),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+/// What is set of the device that first packets come out of.
+fn of_held() -> (String, String) {
+    (format!("net/ipv4/conf/{HELD}/rp_filter"), "0".to_owned())
+}
+
+fn set((name, value): &(String, String)) -> io::Result<()> {
+    fs::write(format!("/proc/sys/{name}"), value)
+        .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
+}
+
+/// The same as a command.
+fn sysctl(name: &str, value: &str) -> String {
+    let quote = if value.contains(' ') { "'" } else { "" };
+    format!("sysctl -w {quote}{}={value}{quote}", name.replace('/', "."))
 }
 
 pub(super) fn failed(what: &str, error: &io::Error) -> Failure {

@@ -525,6 +525,8 @@ fn what_stands_in_the_way_is_said() {
         assert!(code == Some(2) && said.contains("`fast` is not a rate"), "{said}");
         let (code, said) = with(&["--http", "443"]);
         assert!(code == Some(2) && said.contains("--http 443: connections to that port are not taken"), "{said}");
+        let (code, said) = with(&["--ports", "443,80", "--connect", "first"]);
+        assert!(code == Some(2) && said.contains("--ports: port 80 is named twice"), "{said}");
         for connect in ["syn", "first"] {
             let (code, said) = with(&["--http", "80", "--connect", connect]);
             let word = format!("--connect {connect} is for connections that are passed on");

@@ -34,6 +34,7 @@ mod hostile_upstreams;
 mod http2;
 mod http2_floods;
 mod intercept;
+mod intercept_check;
 mod intercept_first;
 mod intercept_out;
 mod intercept_syn;

@@ -89,6 +89,27 @@ fn systemd_takes_the_unit() {
     }
 }
 
+/// So has it of an interception, which is packed, and whose rights are those that the documents name.
+#[test]
+fn systemd_takes_the_unit_of_an_interception() {
+    let (name, unit) = ("weir-intercept@.service", text("packaging/weir-intercept@.service"));
+    let rights = "CAP_SYS_ADMIN CAP_NET_ADMIN CAP_NET_RAW CAP_BPF";
+    assert!(unit.lines().any(|line| line == format!("CapabilityBoundingSet={rights}")), "{rights}");
+    let written = text("docs/semantics.md");
+    assert!(written.contains(&format!("Needs root ({})", rights.replace(' ', ", "))), "docs/semantics.md names them");
+    for file in ["scripts/dist", "packaging/weir.spec", "scripts/dist-try"] {
+        assert!(text(file).contains(&format!("/usr/lib/systemd/system/{name}")), "{file}");
+    }
+    let scratch = Scratch::new();
+    let here = unit.replace("/usr/bin/weir", env!("CARGO_BIN_EXE_weir"));
+    let file = scratch.write("weir-intercept@wan.service", here.as_bytes());
+    let verify = Command::new("systemd-analyze").args(["--man=no", "verify"]).arg(&file).output();
+    let Ok(output) = verify else { return };
+    let told = String::from_utf8_lossy(&output.stderr);
+    let wrong = told.lines().any(|line| line.contains("weir-intercept@wan.service"));
+    assert!(output.status.success() && !wrong, "{told}");
+}
+
 /// The socket unit opens what the example configuration listens on, and is packed.
 #[test]
 fn the_socket_unit_fits_the_example() {

@@ -1,0 +1,53 @@
+//! Proves: what `weir intercept --print` says that it would set is what a running one has set, all of it. How: the real binary between two networks of
+//! the test, and the settings of its namespace, beside those of a new one. Needs root. docs/semantics.md §24.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use crate::intercept::{Intercept, in_network_with_programs};
+use crate::intercept_first::make_networks;
+use crate::kit::{Io, on_both_drivers, run};
+use crate::transparent::Between;
+
+on_both_drivers!(what_is_printed_is_what_is_done);
+
+/// Settings of the network below `/proc/sys/net`, and what they are, of the namespace that a command is started in.
+fn settings(enter: &str, arguments: &[&str]) -> BTreeMap<String, String> {
+    let script = "cd /proc/sys && grep -rs '' net/ipv4/conf net/ipv4/ip_* net/ipv4/tcp_* net/core net/ipv6/conf";
+    let done = run(enter, &[arguments, &["sh", "-c", script]].concat());
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let named = text.lines().filter_map(|line| line.split_once(':'));
+    named.map(|(name, value)| (name.to_owned(), value.replace('\t', " "))).collect()
+}
+
+/// Nothing is set that is not printed, and what is printed is set.
+fn what_is_printed_is_what_is_done(io: Io) {
+    in_network_with_programs("intercept_check", "what_is_printed_is_what_is_done", io, || {
+        let between = Between::new();
+        make_networks(&between);
+        let weir = Intercept::start(io, &["--connect", "first"]);
+        let namespace = format!("--net=/proc/{}/ns/net", weir.process());
+        let there = settings("nsenter", &[&namespace]);
+        // As one is that nobody has changed, with the same interfaces as far as they are of its own.
+        let new = settings("unshare", &["--net"]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080,8443"]);
+        let done = crate::kit::finish(command.args(["--connect", "first", "--print"]).env("WEIR_ADMIN", "off"));
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        let mut lines: BTreeMap<String, String> = printed
+            .lines()
+            .filter_map(|line| line.strip_prefix("# ip netns exec NS sysctl -w ")?.trim_matches('\'').split_once('='))
+            .map(|(name, value)| (name.replace('.', "/"), value.to_owned()))
+            .collect();
+        assert!(lines.len() >= 9, "{printed}");
+        // They are there where the kernel can have them.
+        lines.retain(|name, _| !name.contains("/to") || there.contains_key(name));
+        for (name, value) in &lines {
+            assert_eq!(there.get(name), Some(value), "{name}");
+        }
+        let changed = there.iter().filter(|(name, value)| new.get(*name).is_some_and(|before| before != *value));
+        for (name, value) in changed {
+            assert_eq!(lines.get(name), Some(value), "{name} is not printed");
+        }
+    });
+}
