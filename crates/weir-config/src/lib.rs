@@ -195,6 +195,8 @@ pub struct Experts<'a> {
     pub group: FindGroup<'a>,
     /// Whether whoever asks could keep a file there.
     pub keeps: CheckPlace<'a>,
+    /// How packets come here.
+    pub arrival: CheckArrival<'a>,
 }
 
 impl Experts<'static> {
@@ -206,6 +208,7 @@ impl Experts<'static> {
         account: &|_| Ok(()),
         group: &|_| Ok(0),
         keeps: &|_| Ok(()),
+        arrival: &|_| None,
     };
 }
 
@@ -259,6 +262,21 @@ pub type FindGroup<'a> = &'a dyn Fn(&str) -> Result<u32, Account>;
 
 /// Says why no file can be kept at a path: its directory is not there, or not writable.
 pub type CheckPlace<'a> = &'a dyn Fn(&Path) -> Result<(), String>;
+
+/// Says what is wrong with how packets come to this machine, as far as that can be known, and the way out.
+pub type CheckArrival<'a> = &'a dyn Fn(Arrival) -> Option<(String, String)>;
+
+/// What a configuration needs of how packets come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Arrival {
+    /// Those of IPv4, or of IPv6, that are for others are led to sockets here.
+    ToSockets {
+        /// Those of IPv6.
+        is_ipv6: bool,
+    },
+    /// Both sides of a connection have the same addresses and ports.
+    WithKeptPorts,
+}
 
 /// What is wrong with an account.
 #[derive(Debug, Clone, PartialEq, Eq)]

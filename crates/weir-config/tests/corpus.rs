@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use weir_config::fuzzing::assert_reads_back;
-use weir_config::{Account, Experts, TlsFiles, UserChoice, World, parse_in};
+use weir_config::{Account, Arrival, Experts, TlsFiles, UserChoice, World, parse_in};
 use weir_proxy::plan::DiscoveryPlan;
 
 fn variables(name: &str) -> Option<String> {
@@ -111,10 +111,28 @@ fn keeps(path: &Path) -> Result<(), String> {
     if path.starts_with("/nowhere") { Err("there is no directory /nowhere".to_owned()) } else { Ok(()) }
 }
 
+/// Stands in for whoever knows the routes of the machine: those of IPv4 lead here, others don't.
+fn arrival(arrival: Arrival) -> Option<(String, String)> {
+    let wrong = match arrival {
+        Arrival::ToSockets { is_ipv6: false } => return None,
+        Arrival::ToSockets { is_ipv6: true } => ("nothing leads packets for others here", "ip -6 rule"),
+        Arrival::WithKeptPorts => ("both sides are one connection to conntrack", "notrack"),
+    };
+    Some((wrong.0.to_owned(), wrong.1.to_owned()))
+}
+
 const WORLD: World<'static> = World {
     variables: &variables,
     read: &read,
-    experts: Experts { users: &users, tls: &tls, names: &names, account: &account, group: &group, keeps: &keeps },
+    experts: Experts {
+        users: &users,
+        tls: &tls,
+        names: &names,
+        account: &account,
+        group: &group,
+        keeps: &keeps,
+        arrival: &arrival,
+    },
 };
 
 fn files(kind: &str) -> Vec<PathBuf> {
@@ -245,6 +263,7 @@ fn examples_of_the_pages_are_valid() {
                 account: &|_| Ok(()),
                 group: &|_| Ok(0),
                 keeps: &|_| Ok(()),
+                arrival: &|_| None,
             },
         };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));

@@ -15,8 +15,11 @@ pub(crate) const ACKNOWLEDGE: u16 = 4;
 pub(crate) const CREATE: u16 = 0x400;
 /// `NLM_F_EXCL`: it must not be there.
 pub(crate) const EXCLUSIVE: u16 = 0x200;
-/// `NLMSG_ERROR`.
+/// `NLM_F_DUMP`: all that there are.
+pub(crate) const ALL: u16 = 0x300;
+/// `NLMSG_ERROR`, and `NLMSG_DONE`, which ends what there is of all.
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
 
 /// Writes a message behind these bytes: the header of its kind, which is as long as a multiple of four, then attributes.
 pub(crate) fn put(
@@ -113,7 +116,7 @@ pub(crate) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = (u32, Answer<'_>
         let number = u32::from_ne_bytes(*message[8..].first_chunk()?);
         let body = &message[HEADER_BYTES..];
         let answer = match u16::from_ne_bytes([message[4], message[5]]) {
-            ERROR => Answer::Done(i32::from_ne_bytes(*body.first_chunk()?)),
+            ERROR | DONE => Answer::Done(i32::from_ne_bytes(*body.first_chunk()?)),
             _ => Answer::Told(body),
         };
         Some((number, answer))

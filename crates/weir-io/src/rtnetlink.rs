@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use crate::Namespace;
-use crate::netlink::{ACKNOWLEDGE, Answer, Attributes, CREATE, EXCLUSIVE, answers, find, put};
+use crate::netlink::{ACKNOWLEDGE, ALL, Answer, Attributes, CREATE, EXCLUSIVE, answers, find, put};
 
 /// How long the kernel may take for an answer.
 const ANSWER_US: u64 = 2_000_000;
@@ -376,18 +376,9 @@ impl Interfaces {
         write: impl FnOnce(&mut Attributes<'_>),
         take: impl Fn(&[u8]) -> Option<T>,
     ) -> io::Result<Option<T>> {
-        let number = self.number;
-        self.number = number.wrapping_add(1);
-        let mut message = Vec::new();
-        put(&mut message, kind, flags, number, header, write);
-        sendto(&self.socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let number = self.send(kind, flags, header, write)?;
         loop {
-            let read = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
-                Ok((read, _)) => read,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(error) => return Err(error.into()),
-            };
+            let read = self.receive()?;
             // What a call before did not wait for has another number.
             let answer = answers(&self.buffer[..read]).find(|(of, _)| *of == number);
             match answer {
@@ -397,6 +388,55 @@ impl Interfaces {
                 None => {}
             }
         }
+    }
+
+    /// Has all told that there are of something.
+    pub(crate) fn tell_all(&mut self, kind: u16, header: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let number = self.send(kind, ALL, header, |_| {})?;
+        loop {
+            let read = self.receive()?;
+            for (_, answer) in answers(&self.buffer[..read]).filter(|(of, _)| *of == number) {
+                match answer {
+                    Answer::Done(0) => return Ok(()),
+                    Answer::Done(code) => return Err(io::Error::from_raw_os_error(-code)),
+                    Answer::Told(told) if told.len() >= header.len() => each(told),
+                    Answer::Told(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Sends a message; its number.
+    fn send(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        header: &[u8],
+        write: impl FnOnce(&mut Attributes<'_>),
+    ) -> io::Result<u32> {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        let mut message = Vec::new();
+        put(&mut message, kind, flags, number, header, write);
+        sendto(&self.socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        Ok(number)
+    }
+
+    /// Reads what the kernel says next; how long it is, bytes.
+    fn receive(&mut self) -> io::Result<usize> {
+        loop {
+            match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((read, _)) => return Ok(read),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Its socket.
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.socket
     }
 }
 

@@ -9,7 +9,7 @@ use weir_config::{Config, Errors, Experts, find_path, load};
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::{certificates, discovery, privileges, side, snapshot, terminal};
+use crate::{arrival, certificates, discovery, privileges, side, snapshot, terminal};
 
 /// Who looks into the files that a configuration names.
 const EXPERTS: Experts<'static> = Experts {
@@ -19,6 +19,7 @@ const EXPERTS: Experts<'static> = Experts {
     account: &privileges::check,
     group: &privileges::group,
     keeps: &snapshot::check,
+    arrival: &arrival::check,
 };
 
 /// Does the verb.

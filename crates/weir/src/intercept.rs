@@ -23,7 +23,7 @@ use std::net::{Ipv6Addr, UdpSocket};
 pub(crate) use ahead::Ahead;
 use clap::{Args, ValueEnum};
 pub(crate) use watch::Watch;
-use weir_config::{Interception, parse_with};
+use weir_config::{Experts, Interception, parse_with};
 use weir_io::Interfaces;
 
 use self::sides::{ClientSide, ServerSide};
@@ -152,7 +152,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
     let user = arguments.user;
     let text = Interception { ports, http_ports, ipv6, client, server, access_log, user, common }.to_kdl();
     // What is wrong here was wrong on the command line.
-    let config = parse_with(&text, "(from the command line)", run::EXPERTS)
+    // Packets are led to it in a network of its own.
+    let experts = Experts { arrival: Experts::NOBODY.arrival, ..run::EXPERTS };
+    let config = parse_with(&text, "(from the command line)", experts)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     if arguments.print {
         terminal::print(&format!("{}\n{text}", place::shown(&route)));

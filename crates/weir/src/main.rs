@@ -1,6 +1,7 @@
 //! weir: the command. Reads the command line, does one verb, ends with its exit code.
 
 mod admin;
+mod arrival;
 mod ban;
 mod bans;
 mod bench;

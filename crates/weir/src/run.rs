@@ -36,7 +36,7 @@ use crate::side::Side;
 use crate::spreading::Spreading;
 use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
-use crate::{admin, certificates, machine, privileges, side, ways};
+use crate::{admin, arrival, certificates, machine, privileges, side, ways};
 
 /// How long a port that is taken is tried again, and how often.
 const BIND_MAX: Duration = Duration::from_secs(2);
@@ -51,6 +51,7 @@ pub(crate) const EXPERTS: Experts<'static> = Experts {
     tls: &certificates::check_to_run,
     account: &privileges::check,
     group: &privileges::group,
+    arrival: &arrival::look,
     ..Experts::NOBODY
 };
 

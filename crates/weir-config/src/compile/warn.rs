@@ -4,9 +4,12 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use weir_proxy::plan::Location;
+
 use super::{Compiler, tcp};
 use crate::check::Checked;
 use crate::problem::Problem;
+use crate::{Arrival, CheckArrival};
 
 impl Compiler<'_> {
     /// Warns of everything that is odd in the whole.
@@ -33,6 +36,7 @@ impl Compiler<'_> {
         if let Some(log) = document.all("access-log").next() {
             self.check_folder(log);
         }
+        self.warnings.extend(arrival(document, self.world.experts.arrival));
     }
 
     /// The folder in which the access log is to be.
@@ -57,4 +61,28 @@ fn circle(route: &Checked) -> Option<Problem> {
     let message = "clients that speak TLS are led to where they are already, again and again";
     let help = "write scheme=\"http\" behind `route`, so that it is for the others only";
     is_circle.then(|| Problem::new("circle", &redirect.place("to"), message).help(help))
+}
+
+/// What is wrong with how packets come to transparent listeners, once for each family.
+fn arrival(document: &Checked, expert: CheckArrival<'_>) -> Vec<Problem> {
+    let listeners = document.all("listen").chain(document.all("tcp").flat_map(|tcp| tcp.all("listen")));
+    let mut asked = Vec::new();
+    for listen in listeners.filter(|listen| listen.flag("transparent")) {
+        let Some(address) = Location::read(listen.text("address")).and_then(|location| location.network()) else {
+            continue;
+        };
+        let needed = Arrival::ToSockets { is_ipv6: address.is_ipv6() };
+        if !asked.iter().any(|(other, _)| *other == needed) {
+            asked.push((needed, listen.place("transparent")));
+        }
+    }
+    let keeps = document.all("upstream").find(|upstream| upstream.text("source") == "client");
+    if let Some(upstream) = keeps.filter(|_| !asked.is_empty()) {
+        asked.push((Arrival::WithKeptPorts, upstream.place("source")));
+    }
+    let warning = |(needed, place)| {
+        let (message, help) = expert(needed)?;
+        Some(Problem::new("arrival", &place, message).help(help))
+    };
+    asked.into_iter().filter_map(warning).collect()
 }

@@ -1,12 +1,13 @@
-//! Proves: what `weir intercept --print` says that it would set is what a running one has set, all of it. How: the real binary between two networks of
-//! the test, and the settings of its namespace, beside those of a new one. Needs root. docs/semantics.md §24.
+//! Proves: what `weir intercept --print` says that it would set is what a running one has set, all of it; where nothing leads packets to a transparent
+//! listener a check and the start say so. How: the real binary between two networks of the test, and the settings of its namespace, beside those of a new
+//! one; routes and rules of another. Needs root. docs/semantics.md §24.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use crate::intercept::{Intercept, in_network_with_programs};
 use crate::intercept_first::make_networks;
-use crate::kit::{Io, on_both_drivers, run};
+use crate::kit::{Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::Between;
 
 on_both_drivers!(what_is_printed_is_what_is_done);
@@ -49,5 +50,39 @@ fn what_is_printed_is_what_is_done(io: Io) {
         for (name, value) in changed {
             assert_eq!(lines.get(name), Some(value), "{name} is not printed");
         }
+    });
+}
+
+/// Nothing leads packets to a transparent listener, or a route without a rule, which is said by `weir check` and at the start, with the commands that
+/// mend it; those do.
+#[test]
+fn what_leads_nowhere_is_said() {
+    in_own_network_as_root("intercept_check::what_leads_nowhere_is_said", || {
+        let scratch = Scratch::new();
+        let text = "tcp { listen \"127.0.0.1:18080\" transparent=#true; proxy \"through\"; }
+            upstream \"through\" { server \"original-destination\"; source \"client\"; }";
+        let file = scratch.write("weir.kdl", text.as_bytes()).display().to_string();
+        let check = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            let done = crate::kit::finish(command.args(["check", "-c", &file]));
+            assert_eq!(done.status.code(), Some(0), "it is a warning");
+            String::from_utf8_lossy(&done.stderr).into_owned()
+        };
+        let said = check();
+        assert!(
+            said.contains("nothing leads packets of IPv4 that are for others to sockets of this machine"),
+            "{said}"
+        );
+        assert!(!said.contains("IPv6"), "nobody listens for those: {said}");
+        let requests = "upstream \"app\" { server \"127.0.0.1:9\"; }\nroute { proxy \"app\"; }";
+        let weir = Weir::start(Io::Epoll, 1, &format!("{text}\n{requests}"));
+        eventually("it is said", || weir.said().contains("nothing leads packets of IPv4"));
+        weir.stop();
+        ip("route add local default dev lo table 100");
+        let said = check();
+        assert!(said.contains("no rule leads packets of IPv4 to table 100"), "{said}");
+        ip("rule add fwmark 1 lookup 100");
+        let said = check();
+        assert!(!said.contains("leads packets of IPv4"), "{said}");
     });
 }

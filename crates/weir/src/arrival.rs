@@ -1,0 +1,84 @@
+//! Whether packets come as a configuration with transparent listeners needs it. What is wrong is a warning: rules may come later than weir does.
+//!
+//! Reads only, and says nothing where it can't read. docs/semantics.md §24.
+
+use std::fs;
+
+use rustix::process::geteuid;
+use weir_config::Arrival;
+use weir_io::{Interfaces, Led};
+
+/// How many connections netfilter knows in this namespace; the file is there where it can track them.
+const TRACKED: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+
+/// What is wrong, and the way out, for whoever is about to run.
+pub(crate) fn look(needed: Arrival) -> Option<(String, String)> {
+    match needed {
+        Arrival::ToSockets { is_ipv6 } => {
+            let led = Interfaces::here().and_then(|mut interfaces| interfaces.led_here(is_ipv6)).ok()?;
+            lead(led, is_ipv6)
+        }
+        Arrival::WithKeptPorts => {
+            let known = fs::read_to_string(TRACKED).ok()?.trim().parse().ok()?;
+            share(known)
+        }
+    }
+}
+
+/// The same for whoever checks a configuration: who is not root may well do that on another machine.
+pub(crate) fn check(needed: Arrival) -> Option<(String, String)> {
+    look(needed).filter(|_| geteuid().is_root())
+}
+
+/// What to say where so much leads packets here.
+fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
+    let (family, ip) = if is_ipv6 { ("IPv6", "ip -6") } else { ("IPv4", "ip") };
+    let marked = "and rules of nftables that mark packets (docs/semantics.md §24)";
+    match led {
+        Led::ByRule => None,
+        Led::WithoutRule(table) => Some((
+            format!(
+                "no rule leads packets of {family} to table {table}, whose route has sockets take those for others"
+            ),
+            format!("{ip} rule add fwmark 1 lookup {table}; {marked}"),
+        )),
+        Led::Nowhere => Some((
+            format!(
+                "nothing leads packets of {family} that are for others to sockets of this machine: no such connection is taken"
+            ),
+            format!("{ip} route add local default dev lo table 100; {ip} rule add fwmark 1 lookup 100; {marked}"),
+        )),
+    }
+}
+
+/// What to say where netfilter knows so many connections.
+fn share(known: u64) -> Option<(String, String)> {
+    (known > 0).then(|| {
+        (
+            "netfilter tracks connections here, and both sides of one have the same addresses and ports: they share an entry, and a client that soon uses a port again may meet what is left of it".to_owned(),
+            "have it not track them (`notrack`, nft(8)), or leave `source` out".to_owned(),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what leads packets here needs a route and a rule, and what is missing is named with the commands for its family. How: what was found, given.
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(lead(Led::ByRule, false), None);
+        let (_, help) = lead(Led::Nowhere, false).unwrap();
+        assert!(
+            help.starts_with("ip route add local default dev lo table 100; ip rule add fwmark 1 lookup 100;"),
+            "{help}"
+        );
+        let (_, help) = lead(Led::Nowhere, true).unwrap();
+        assert!(help.starts_with("ip -6 route add local default dev lo table 100; ip -6 rule add"), "{help}");
+        let (what, help) = lead(Led::WithoutRule(7), false).unwrap();
+        assert!(what.contains("to table 7") && help.starts_with("ip rule add fwmark 1 lookup 7;"), "{what} {help}");
+        assert!(share(0).is_none() && share(1).is_some());
+    }
+}
