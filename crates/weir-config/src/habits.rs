@@ -36,6 +36,10 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["keepalive", "http_reuse", "pool_max_conn"],
         "`connections-min` and `connections` of a `server`; they are kept by default",
     ),
+    (
+        &["so_keepalive", "proxy_socket_keepalive", "tcpka", "clitcpka", "srvtcpka", "tcp_keepalives"],
+        "`tcp-keepalive` of a `listen` or an `upstream`",
+    ),
     (&["keepalive_timeout", "timeout_client", "timeout_http_keep_alive", "idle_timeout"], "`idle-timeout` in `client`"),
     (&["client_max_body_size", "request_body", "max_size"], "`body-limit` in `client`"),
     (

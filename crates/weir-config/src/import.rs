@@ -13,6 +13,7 @@ mod draft;
 mod fate;
 mod files;
 mod haproxy;
+mod keepalive;
 mod limits;
 mod missing;
 mod nginx;

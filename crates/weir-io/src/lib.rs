@@ -15,6 +15,7 @@ mod driver;
 mod epoll;
 mod ethtool;
 mod inherited;
+mod keepalive;
 mod later;
 mod local;
 mod memory;
@@ -58,6 +59,7 @@ pub use driver::{
 pub use epoll::Epoll;
 pub use ethtool::{Rss, rss};
 pub use inherited::take_inherited;
+pub use keepalive::Keepalive;
 pub use local::{OwnAddresses, local_addresses};
 pub use memory::give_back_memory;
 pub use namespace::Namespace;

@@ -12,6 +12,8 @@ use std::thread;
 use libc::c_int;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::Keepalive;
+
 /// An option that is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
@@ -118,6 +120,8 @@ impl Knob {
 pub struct Tuning<'a> {
     /// The interface by which all packets come and go (SO_BINDTODEVICE).
     pub device: Option<&'a str>,
+    /// When the other side is asked whether it is still there. None: as is usual for such connections.
+    pub keepalive: Option<Keepalive>,
     values: [Option<u64>; KNOBS],
 }
 
@@ -164,7 +168,7 @@ impl<'a> Tuning<'a> {
         ROWS.iter().zip(self.values).filter_map(|(row, value)| Some((row, value?)))
     }
 
-    /// Sets what was chosen on a socket that was just made.
+    /// Sets what was chosen on a socket that was just made; `way` knows when the other side is asked.
     pub(crate) fn set(&self, socket: &impl AsFd, is_ipv6: bool) -> Result<(), Refused> {
         if let Some(device) = self.device {
             let bound = SockRef::from(socket).bind_device(Some(device.as_bytes()));
@@ -173,7 +177,7 @@ impl<'a> Tuning<'a> {
         self.chosen().try_for_each(|(row, value)| row.set(socket, is_ipv6, value))
     }
 
-    /// Sets what was chosen, and gives back to the system what was not, on a socket whatever was done to it. Nothing is done that changes nothing,
+    /// Sets what was chosen in the same way, and gives back to the system what was not, on a socket whatever was done to it. Nothing is done that changes nothing,
     /// for which there may be no right any more.
     pub(crate) fn apply(&self, socket: &impl AsFd, is_ipv6: bool) -> Result<(), Refused> {
         let of = SockRef::from(socket);

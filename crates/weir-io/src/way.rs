@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::Tuning;
 use crate::net::{CLIENT_KEEPALIVE, KEEPALIVE, acknowledge_late};
 use crate::tuning::{get, put};
+use crate::{Keepalive, Tuning};
 
 /// How a connection to a server is made. The default leaves all to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,9 +28,9 @@ pub struct Outbound<'a> {
     /// Other options of its socket.
     pub tuning: Tuning<'a>,
     /// It is reset when it is closed, also by the end of the process (SO_LINGER of zero, socket(7)), unless a relay has [passed on](crate::Driver::relay)
-    /// the ends of both sides: what is cut off must not look whole. The kernel asks the other side whether it is still there from when it is
-    /// [told to](crate::Driver::keep_alive), and not from the start. That it was connected is acknowledged by what is sent to it first, or by
-    /// a relay whose second socket it is, at once; else after 200 ms.
+    /// the ends of both sides: what is cut off must not look whole. Unless `tuning` says when, the kernel asks the other side whether it is still there
+    /// from when it is [told to](crate::Driver::keep_alive), and not from the start. That it was connected is acknowledged by what is sent to it first,
+    /// or by a relay whose second socket it is, at once; else after 200 ms.
     pub resets: bool,
 }
 
@@ -45,8 +45,10 @@ impl Outbound<'_> {
         let kind = if nonblocking { Type::STREAM.nonblocking() } else { Type::STREAM };
         let socket = Socket::new(Domain::for_address(to), kind, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
-        if !self.resets {
-            socket.set_tcp_keepalive(&KEEPALIVE)?;
+        match self.tuning.keepalive {
+            Some(chosen) => chosen.set(&socket)?,
+            None if self.resets => {}
+            None => socket.set_tcp_keepalive(&KEEPALIVE)?,
         }
         if self.transparent {
             set_transparent(&socket, to.is_ipv6(), true)?;
@@ -99,12 +101,21 @@ pub struct Inbound<'a> {
     pub congestion: Option<&'a str>,
     /// Other options, of the listener and of what is accepted.
     pub tuning: Tuning<'a>,
-    /// What is accepted is passed on as it is: [`Outbound::resets`] holds for it, and the kernel asks whoever rests whether he is still there
-    /// (SO_KEEPALIVE, socket(7)).
+    /// What is accepted is passed on as it is: [`Outbound::resets`] holds for it, and unless `tuning` says when, the kernel asks whoever rests whether he
+    /// is still there (SO_KEEPALIVE, socket(7)).
     pub passed_on: bool,
 }
 
-impl Inbound<'_> {
+impl<'a> Inbound<'a> {
+    /// The same for a listener that did this before: where nobody is asked any more whether he is still there, that ends.
+    #[must_use]
+    pub fn in_place_of(mut self, before: &Inbound<'_>) -> Inbound<'a> {
+        if before.tuning.keepalive.is_some() && !self.passed_on {
+            self.tuning.keepalive.get_or_insert(Keepalive::Off);
+        }
+        self
+    }
+
     /// Has a listening socket of TCP take connections so from now on, whatever it did before. Nothing is done that changes nothing.
     ///
     /// # Errors
@@ -135,14 +146,17 @@ impl Inbound<'_> {
         if is_transparent != self.transparent {
             set_transparent(listener, address.is_ipv6(), self.transparent)?;
         }
-        // Of another one who asks is its maker's affair.
-        if socket.linger()?.is_some() != self.passed_on {
+        let was_passed_on = socket.linger()?.is_some();
+        if was_passed_on != self.passed_on {
             socket.set_linger(self.passed_on.then_some(Duration::ZERO))?;
-            // Another protocol than plain TCP may have no such option.
-            let _ = match self.passed_on {
-                true => socket.set_tcp_keepalive(&CLIENT_KEEPALIVE),
-                false => socket.set_keepalive(false),
-            };
+        }
+        // Another protocol than plain TCP may have no such option: what nobody has asked for is left out there.
+        match self.tuning.keepalive {
+            Some(chosen) => chosen.set(listener)?,
+            None if self.passed_on => drop(socket.set_tcp_keepalive(&CLIENT_KEEPALIVE)),
+            None if was_passed_on => drop(socket.set_keepalive(false)),
+            // Of another one who asks is its maker's affair.
+            None => {}
         }
         let of = |socket: &Socket| Ok::<_, io::Error>(name_of(&socket.tcp_congestion()?));
         let wanted = match self.congestion {
@@ -270,6 +284,58 @@ mod tests {
         SockRef::from(&listener).set_keepalive(true).expect("an option");
         Inbound::default().apply(&listener).expect("everybody may");
         assert!(SockRef::from(&listener).keepalive().expect("an option"));
+    }
+
+    /// Whether the other side is asked, and then after how long, how often, and how many times in vain.
+    fn asks(socket: &impl AsFd) -> Option<[u64; 3]> {
+        let options = SockRef::from(socket);
+        let seconds = |time: io::Result<Duration>| time.expect("an option").as_secs();
+        options.keepalive().expect("an option").then(|| {
+            let count = options.tcp_keepalive_retries().expect("an option");
+            [seconds(options.tcp_keepalive_time()), seconds(options.tcp_keepalive_interval()), u64::from(count)]
+        })
+    }
+
+    fn asking(keepalive: Option<Keepalive>) -> Tuning<'static> {
+        let mut tuning = Tuning::by(None);
+        tuning.keepalive = keepalive;
+        tuning
+    }
+
+    #[test]
+    fn each_side_is_asked_as_was_chosen() {
+        let ask = Keepalive::Ask { idle_s: 32_767, interval_s: 7, probes: 127 };
+        let usual = Inbound::default();
+        let inbound = |passed_on, keepalive| Inbound { passed_on, tuning: asking(keepalive), ..Inbound::default() };
+        let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let mut before = usual;
+        for (passed_on, chosen, wanted) in [
+            (false, Some(ask), Some([32_767, 7, 127])),
+            (false, None, None),
+            (true, None, Some([60, 10, 6])),
+            (true, Some(ask), Some([32_767, 7, 127])),
+            (true, None, Some([60, 10, 6])),
+            (true, Some(Keepalive::Off), None),
+            (false, Some(ask), Some([32_767, 7, 127])),
+            (true, Some(ask), Some([32_767, 7, 127])),
+            (false, None, None),
+        ] {
+            let next = inbound(passed_on, chosen);
+            next.in_place_of(&before).apply(&listener).expect("everybody may");
+            before = next;
+            let listener = TcpListener::from(listener.try_clone().expect("a descriptor"));
+            let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+            let (accepted, _) = listener.accept().expect("one waits");
+            assert_eq!(asks(&accepted), wanted, "{passed_on}, {chosen:?}");
+            drop(client);
+        }
+        for resets in [false, true] {
+            for (chosen, wanted) in [(ask, Some([32_767, 7, 127])), (Keepalive::Off, None)] {
+                let way = Outbound { tuning: asking(Some(chosen)), resets, ..Outbound::default() };
+                let socket = way.socket("127.0.0.1:1".parse().expect("an address"), true).expect("a socket");
+                assert_eq!(asks(&socket), wanted);
+            }
+        }
     }
 
     #[test]

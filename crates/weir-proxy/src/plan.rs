@@ -49,7 +49,7 @@ pub use shield::{
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
 pub use tcp::{NamesPlan, Serves, TcpPlan};
-pub use tuning::{Tunable, Tuning};
+pub use tuning::{Keepalive, Tunable, Tuning};
 pub use upgrade::UpgradePlan;
 
 /// Everything a worker needs to know.

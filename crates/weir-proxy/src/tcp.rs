@@ -281,7 +281,7 @@ impl Flows {
             (Phase::Relaying { .. }, _) => {
                 // One that was set before may be due now as well, and each look sets the next.
                 flow.due_us = LOOKING_US;
-                if let Some(socket) = flow.begin_to_ask() {
+                if let Some(socket) = flow.begin_to_ask().filter(|_| !servers::has_keepalive(flow.upstream, sides.cx)) {
                     sides.cx.actions.push_back(Action::KeepAlive { socket });
                 }
                 sides.cx.actions.push_back(Action::LookRelay { token, client: flow.client });

@@ -273,7 +273,8 @@ impl<D: Driver> Worker<D> {
         if inbound(&listener.plan) != inbound(plan) {
             let descriptors = listener.sockets.iter().filter_map(|socket| self.driver.duplicate(*socket).ok());
             // All of them, also when one can't.
-            let outcomes: Vec<_> = descriptors.map(|socket| inbound(plan).apply(&socket)).collect();
+            let next = inbound(plan).in_place_of(&inbound(&listener.plan));
+            let outcomes: Vec<_> = descriptors.map(|socket| next.apply(&socket)).collect();
             changed = outcomes.into_iter().collect();
         }
         listener.plan = plan.clone();

@@ -1,14 +1,22 @@
 //! What a plan chooses for sockets, as the driver sets it. Called for listeners and for connects.
 
 use weir_io::Knob;
-use weir_proxy::plan::{Tunable, Tuning};
+use weir_proxy::plan::{Keepalive, Tunable, Tuning};
 
 /// What was chosen, as the driver knows it.
 pub fn tuning(chosen: Option<&Tuning>) -> weir_io::Tuning<'_> {
     let Some(chosen) = chosen else { return weir_io::Tuning::default() };
-    let usual = weir_io::Tuning::by(chosen.device.as_deref());
+    let mut usual = weir_io::Tuning::by(chosen.device.as_deref());
+    usual.keepalive = chosen.keepalive.map(keepalive);
     let values = Tunable::ALL.into_iter().filter_map(|option| Some((knob(option), chosen.get(option)?)));
     values.fold(usual, |tuning, (knob, value)| tuning.with(knob, value))
+}
+
+fn keepalive(chosen: Keepalive) -> weir_io::Keepalive {
+    match chosen {
+        Keepalive::Off => weir_io::Keepalive::Off,
+        Keepalive::Ask { idle_s, interval_s, probes } => weir_io::Keepalive::Ask { idle_s, interval_s, probes },
+    }
 }
 
 fn knob(option: Tunable) -> Knob {
@@ -41,5 +49,14 @@ mod tests {
             assert_eq!(tuning(Some(&chosen)), wanted.with(knob(option), 17));
         }
         assert_eq!(tuning(None), weir_io::Tuning::default());
+        let ask = Keepalive::Ask { idle_s: 1, interval_s: 2, probes: 3 };
+        for (chosen, wanted) in [
+            (Keepalive::Off, weir_io::Keepalive::Off),
+            (ask, weir_io::Keepalive::Ask { idle_s: 1, interval_s: 2, probes: 3 }),
+        ] {
+            let mut asked = Tuning::by(None);
+            asked.keepalive = Some(chosen);
+            assert_eq!(tuning(Some(&asked)).keepalive, Some(wanted));
+        }
     }
 }

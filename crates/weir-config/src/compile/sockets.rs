@@ -15,6 +15,8 @@ use crate::texts::sockets as texts;
 pub(super) fn tuning(block: &Checked) -> Option<Arc<Tuning>> {
     let device = Some(block.text("device")).filter(|name| !name.is_empty());
     let mut tuning = Tuning::by(device);
+    let keepalive = Some(block.text("tcp-keepalive")).filter(|text| !text.is_empty());
+    tuning.keepalive = keepalive.and_then(|text| texts::asking(text).ok());
     for option in Tunable::ALL {
         tuning.set(option, value(block, option));
     }

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use weir_proxy::plan::UNIX;
 
 use super::draft::{Draft, ListenTls};
+use super::keepalive;
 use super::missing::Missing;
 use super::notes::Kind;
 use super::order::covers_host;
@@ -238,6 +239,8 @@ impl<'t> Nginx<'t, '_, '_> {
         if address.starts_with(UNIX) {
             // As nginx makes it.
             self.draft.rights(node, &address, Some("0666"), None);
+        } else if let Some(text) = keepalive::of_listen(self.draft, node, time) {
+            self.draft.ask(&address, &text);
         }
     }
 

@@ -66,6 +66,8 @@ struct Listen {
     rights: BTreeMap<&'static str, String>,
     /// Connections begin with a header of the PROXY protocol.
     announced: bool,
+    /// `tcp-keepalive`, as it is written.
+    keepalive: Option<String>,
 }
 
 /// How a unix socket is made: `mode` and `group`, as the source has them.
@@ -123,7 +125,16 @@ impl Tcp {
                 None => {}
             }
         }
-        self.listens.push(Listen { place: node.place, what: node.shown(), address, rights: checked, announced });
+        let (place, what) = (node.place, node.shown());
+        self.listens.push(Listen { place, what, address, rights: checked, announced, keepalive: None });
+    }
+
+    /// Clients of the addresses of a line, or of all, are asked whether they are still there at such times.
+    pub(super) fn ask(&mut self, line: Option<&Node>, keepalive: &str) {
+        let is_meant = |listen: &&mut Listen| line.is_none_or(|line| line.place == listen.place);
+        for listen in self.listens.iter_mut().filter(is_meant).filter(|listen| listen.address.network().is_some()) {
+            listen.keepalive = Some(keepalive.to_owned());
+        }
     }
 
     /// Clients that ask for a name lead there, unless an earlier one has them. Whether it was so.
@@ -261,6 +272,9 @@ pub(super) fn write(out: &mut String, draft: &Draft<'_>) {
             }
             if listen.announced {
                 out.push_str(" proxy-protocol=#true");
+            }
+            if let Some(keepalive) = &listen.keepalive {
+                let _ = write!(out, " tcp-keepalive={}", literal(keepalive));
             }
             let _ = writeln!(out, " // {}", draft.sources.short(listen.place));
         }

@@ -8,7 +8,7 @@ use crate::texts::sockets as texts;
 /// Sizes of buffers.
 const BUFFER: Kind = Kind::Size(4 * KIB, 1024 * MIB);
 
-/// Each is named as [`weir_proxy::plan::Tunable::word`], or `device`.
+/// Each is named as [`weir_proxy::plan::Tunable::word`], or `device`, or `tcp-keepalive`.
 pub(crate) const SOCKETS: &[Row] = &[
     row(
         "device",
@@ -51,6 +51,12 @@ pub(crate) const SOCKETS: &[Row] = &[
         Kind::Time(SECOND, DAY),
         Default::Absent,
         "How long what was sent may stay unacknowledged, or may not be taken, until the connection is given up (tcp(7), TCP_USER_TIMEOUT).",
+    ),
+    row(
+        "tcp-keepalive",
+        Kind::Text("`off`, or times and a number such as `60s:10s:6`", texts::keepalive),
+        Default::Absent,
+        "How long a connection rests until the kernel asks whether the other side is still there, how often it asks where nothing comes back, and how many times in vain end the connection (socket(7), SO_KEEPALIVE); what is left out is 60s, 10s and 6. The usual is in docs/semantics.md §24a.",
     ),
     row(
         "notsent-low-water",

@@ -1,6 +1,8 @@
 //! Checks of text values of socket options, and what they mean as numbers.
 
-use crate::units::parse_size;
+use weir_proxy::plan::Keepalive;
+
+use crate::units::{parse_size, parse_time};
 
 /// Longest name of an interface (linux/if.h: IFNAMSIZ, without the final zero).
 const DEVICE_BYTES_MAX: usize = 15;
@@ -105,6 +107,47 @@ pub(crate) fn rate(text: &str) -> Result<String, String> {
     bytes_per_second(text).map(|_| text.to_owned())
 }
 
+/// What a time to ask stands for, where it is left out: how long a connection rests, then between two times, seconds; and how many times in vain.
+const ASKING: (u16, u16, u8) = (60, 10, 6);
+
+/// When the other side is asked whether it is still there.
+pub(crate) fn asking(text: &str) -> Result<Keepalive, String> {
+    if text == "off" {
+        return Ok(Keepalive::Off);
+    }
+    let parts: Vec<&str> = text.split(':').collect();
+    if text.is_empty() || text == "on" || parts.len() > 3 {
+        return Err(
+            "write `off`, or after how long, how often and how many times the other side is asked, such as 60s:10s:6"
+                .to_owned(),
+        );
+    }
+    let part = |at: usize| parts.get(at).copied().filter(|part| !part.is_empty());
+    let seconds = |at: usize, usual: u16| match part(at) {
+        None => Ok(usual),
+        Some(part) => match parse_time(part)? {
+            us if us % 1_000_000 != 0 => Err(format!("`{part}`: the kernel counts whole seconds here")),
+            us => u16::try_from(us / 1_000_000)
+                .ok()
+                .filter(|seconds| (1..=Keepalive::SECONDS_MAX).contains(seconds))
+                .ok_or_else(|| format!("`{part}` is out of range: 1s to {}s", Keepalive::SECONDS_MAX)),
+        },
+    };
+    let (idle_s, interval_s) = (seconds(0, ASKING.0)?, seconds(1, ASKING.1)?);
+    let count = |part: &str| {
+        let probes = part.parse().ok().filter(|probes| (1..=Keepalive::PROBES_MAX).contains(probes));
+        probes.filter(|_| !part.starts_with('+'))
+    };
+    let probes = part(2).map_or(Some(ASKING.2), count);
+    let probes = probes.ok_or_else(|| format!("how many times is a number from 1 to {}", Keepalive::PROBES_MAX))?;
+    Ok(Keepalive::Ask { idle_s, interval_s, probes })
+}
+
+/// The same, as it is written.
+pub(crate) fn keepalive(text: &str) -> Result<String, String> {
+    asking(text).map(|_| text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     //! Proves: what is written means what it says, and all else is refused. How: tables, and that numbers of code points are unique and in order.
@@ -130,6 +173,40 @@ mod tests {
             assert!(dscp(text).is_err(), "{text}");
         }
         assert!(CODE_POINTS.is_sorted_by(|one, other| one.1 < other.1));
+    }
+
+    #[test]
+    fn times_to_ask() {
+        let ask = |idle_s, interval_s, probes| Ok(Keepalive::Ask { idle_s, interval_s, probes });
+        assert_eq!(asking("off"), Ok(Keepalive::Off));
+        for (text, wanted) in [
+            ("60s:10s:6", ask(60, 10, 6)),
+            ("1m30s", ask(90, 10, 6)),
+            ("30m::10", ask(1800, 10, 10)),
+            (":1s", ask(60, 1, 6)),
+            ("::127", ask(60, 10, 127)),
+            ("32767s:32767s:1", ask(32_767, 32_767, 1)),
+        ] {
+            assert_eq!(asking(text), wanted, "{text}");
+        }
+        for text in [
+            "",
+            "on",
+            "60",
+            "500ms",
+            "0s",
+            "32768s",
+            "1d",
+            "1s:0s",
+            "1s:1s:0",
+            "::128",
+            "::+6",
+            "::x",
+            "1s:1s:1:1",
+            "1s,1s",
+        ] {
+            assert!(asking(text).is_err(), "{text}");
+        }
     }
 
     #[test]

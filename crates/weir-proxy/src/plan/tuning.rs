@@ -49,11 +49,36 @@ impl Tunable {
     }
 }
 
+/// When the kernel asks whether the other side of a connection that rests is still there (SO_KEEPALIVE, socket(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keepalive {
+    /// Never.
+    Off,
+    /// From time to time.
+    Ask {
+        /// How long it has rested before the first time, seconds, 1 to 32,767 (TCP_KEEPIDLE).
+        idle_s: u16,
+        /// How long until the next time where nothing comes back, seconds, 1 to 32,767 (TCP_KEEPINTVL).
+        interval_s: u16,
+        /// So many in vain end the connection, 1 to 127 (TCP_KEEPCNT).
+        probes: u8,
+    },
+}
+
+impl Keepalive {
+    /// Most seconds, each.
+    pub const SECONDS_MAX: u16 = 32_767;
+    /// Most times in vain.
+    pub const PROBES_MAX: u8 = 127;
+}
+
 /// What was chosen. The default leaves all to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tuning {
     /// The interface by which packets come and go (SO_BINDTODEVICE). None: any.
     pub device: Option<Box<str>>,
+    /// When the other side is asked whether it is still there. None: as is usual for such connections.
+    pub keepalive: Option<Keepalive>,
     values: [Option<u64>; Tunable::ALL.len()],
 }
 

@@ -125,6 +125,12 @@ pub(crate) fn is_destination(upstream: u16, cx: &Context) -> bool {
     servers.iter().any(|server| server.address == Location::Destination && !server.retired)
 }
 
+/// Whether the configuration says when the kernel asks servers of an upstream whether they are still there: it does so from the start then.
+pub(crate) fn has_keepalive(upstream: u16, cx: &Context) -> bool {
+    let tuning = cx.plan.upstreams[usize::from(upstream)].dial.tuning.as_deref();
+    tuning.is_some_and(|tuning| tuning.keepalive.is_some())
+}
+
 /// The connect to a server has succeeded.
 pub(crate) fn flow_connected(all: &mut Upstreams, server: ServerIndex, cx: &Context) {
     let machine = &mut all.pool.servers[server];

@@ -10,8 +10,8 @@ use weir_proxy::ending::Farewell;
 use weir_proxy::engine::{Over, Unwanted, stop_flows};
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{
-    ClientPlan, Congestion, Entrance, HealthPlan, LimitPlan, Location, Plan, Pool, ProxyProtocol, Serves, ShieldPlan,
-    Side, Source, TcpPlan, Terms, UpstreamPlan, Whose,
+    ClientPlan, Congestion, Entrance, HealthPlan, Keepalive, LimitPlan, Location, Plan, Pool, ProxyProtocol, Serves,
+    ShieldPlan, Side, Source, TcpPlan, Terms, Tuning, UpstreamPlan, Whose,
 };
 use weir_proxy::shield::bans::{BanSet, Block};
 use weir_proxy::upstream::server_state::State;
@@ -284,6 +284,24 @@ fn whether_a_server_is_there_is_asked_of_flows_that_last() {
     world.run_for(1000 * SECOND_US);
     assert_eq!(world.kept_alive, [long], "once");
     finish(world);
+}
+
+#[test]
+fn where_the_configuration_says_when_servers_are_asked_they_are_from_the_start() {
+    let ask = Keepalive::Ask { idle_s: 300, interval_s: 10, probes: 6 };
+    for keepalive in [Keepalive::Off, ask] {
+        let mut plan = tcp(1);
+        let mut tuning = Tuning::by(None);
+        tuning.keepalive = Some(keepalive);
+        plan.upstreams[0].dial.tuning = Some(Arc::new(tuning.clone()));
+        let mut world = world_of(plan, 1);
+        joined(&mut world, 0);
+        world.run_for(1000 * SECOND_US);
+        assert!(world.kept_alive.is_empty());
+        let way = world.ways[0].as_ref().expect("not as usual");
+        assert_eq!(way.tuning.as_deref(), Some(&tuning));
+        finish(world);
+    }
 }
 
 #[test]

@@ -37,6 +37,9 @@ macro_rules! side {
             #[arg(id = concat!($side, "-user-timeout"), long = concat!($side, "-user-timeout"), value_name = "TIME")]
             #[arg(help = concat!("How long what was sent to ", $towards, " may stay unacknowledged"))]
             user_timeout: Option<String>,
+            #[arg(id = concat!($side, "-tcp-keepalive"), long = concat!($side, "-tcp-keepalive"), value_name = "TIMES")]
+            #[arg(help = concat!("After how long, how often and how many times in vain ", $towards, " that rest are asked whether they are still there, such as 60s:10s:6, or off"))]
+            tcp_keepalive: Option<String>,
             #[arg(id = concat!($side, "-notsent-low-water"), long = concat!($side, "-notsent-low-water"), value_name = "SIZE")]
             #[arg(help = concat!("Bytes that the kernel takes before their time to be sent to ", $towards, " has come"))]
             notsent_low_water: Option<String>,
@@ -53,6 +56,7 @@ macro_rules! side {
                     ("send-buffer", self.send_buffer),
                     ("receive-buffer", self.receive_buffer),
                     ("user-timeout", self.user_timeout),
+                    ("tcp-keepalive", self.tcp_keepalive),
                     ("notsent-low-water", self.notsent_low_water),
                 ];
                 all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

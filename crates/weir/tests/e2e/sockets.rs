@@ -10,7 +10,12 @@ use crate::kit::{
     status,
 };
 
-on_both_drivers!(each_side_has_its_own, what_can_not_be_had_is_said, congestion_controls_are_compared);
+on_both_drivers!(
+    each_side_has_its_own,
+    each_side_is_asked_as_was_chosen,
+    what_can_not_be_had_is_said,
+    congestion_controls_are_compared,
+);
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_own_network_as_root(&format!("sockets::{}::{test}", io.word()), body);
@@ -86,6 +91,75 @@ fn each_side_has_its_own(io: Io) {
             assert!(refused.contains("there is no such interface; this machine has "), "{refused}");
             assert_eq!(status(&weir)["reload"]["ok"], false);
             drop(after);
+            weir.stop();
+        }
+    });
+}
+
+/// In how many minutes established connections from or to a port here are asked whether the other side is still there; nothing of those that are not,
+/// or only when what was sent is acknowledged.
+fn minutes(filter: &str) -> Vec<u32> {
+    let shown = run("ss", &["-Htno", "state", "established", filter]);
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    let timers = shown.lines().filter_map(|line| line.split_once("timer:(keepalive,"));
+    timers.map(|(_, left)| left.split_once("min").map_or(0, |(count, _)| count.parse().unwrap_or(0))).collect()
+}
+
+/// Whether one connection is asked so many minutes after it has rested, of which some have gone by.
+fn is_asked_within(filter: &str, most: u32) -> bool {
+    matches!(minutes(filter)[..], [left] if left <= most && most < left + 40)
+}
+
+fn each_side_is_asked_as_was_chosen(io: Io) {
+    const CLIENTS: &str = "sport = :5000";
+    const SERVERS: &str = "dport = :6000";
+    const REQUESTS: &str = "sport = :5001";
+    in_network("each_side_is_asked_as_was_chosen", io, || {
+        for host in ["127.0.0.1", "[::1]"] {
+            greeter(&format!("{host}:6000"));
+            let text = |client: &str, server: &str| {
+                format!(
+                    "tcp {{ listen \"{host}:5000\" {client}; proxy \"a\"; }}\n\
+                     upstream \"a\" {{ server \"{host}:6000\"; {server}; }}\n\
+                     client {{ idle-timeout \"10m\"; }}\n\
+                     listen \"{host}:5001\" {client}\nroute {{ respond 204; }}\n"
+                )
+            };
+            let both = |value: &str| text(&format!("tcp-keepalive=\"{value}\""), &format!("tcp-keepalive \"{value}\""));
+            let weir = Weir::start(io, 1, &text("tcp-keepalive=\"9h:7s:5\"", "tcp-keepalive \"5h\""));
+            let connect =
+                || (greeted(&format!("{host}:5000")), TcpStream::connect(format!("{host}:5001")).expect("weir"));
+            let all = connect();
+            eventually("clients are", || is_asked_within(CLIENTS, 540) && is_asked_within(REQUESTS, 540));
+            eventually("servers are", || is_asked_within(SERVERS, 300));
+            drop(all);
+            let leave = || {
+                let is_empty = |filter| shown(filter).is_empty();
+                eventually("who left is gone", || [CLIENTS, SERVERS, REQUESTS].into_iter().all(is_empty));
+            };
+            leave();
+            weir.rewrite(&both("off"));
+            weir.answer(&["reload"]);
+            let all = connect();
+            // Nothing that was sent waits any more, which is what else there is a timer for.
+            let rests = |filter: &str| {
+                let shown = run("ss", &["-Htno", "state", "established", filter]);
+                let shown = String::from_utf8(shown.stdout).expect("text");
+                shown.lines().count() == 1 && !shown.contains("timer:")
+            };
+            eventually("nobody is", || [CLIENTS, SERVERS, REQUESTS].into_iter().all(rests));
+            drop(all);
+            leave();
+            // As is usual: clients of `tcp` alone.
+            weir.rewrite(&both("9h"));
+            weir.answer(&["reload"]);
+            weir.rewrite(&text("", "mss 1000"));
+            weir.answer(&["reload"]);
+            let all = connect();
+            eventually("clients are", || is_asked_within(CLIENTS, 1));
+            eventually("nobody else is", || rests(REQUESTS));
+            drop(all);
+            leave();
             weir.stop();
         }
     });

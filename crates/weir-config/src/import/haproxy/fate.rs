@@ -61,6 +61,7 @@ const FATES: Fates = &[
         ],
         Fate::Unneeded,
     ),
+    (&["clitcpka-*", "srvtcpka-*"], Fate::Lost("`tcp-keepalive` of a `listen` or an `upstream` says so")),
     (
         &[
             "option prefer-last-server",

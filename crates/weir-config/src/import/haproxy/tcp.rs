@@ -10,6 +10,7 @@ mod server;
 use weir_proxy::plan::UNIX;
 
 use super::super::draft::BLOCKS_MAX;
+use super::super::keepalive::Times;
 use super::super::notes::Kind;
 use super::super::tcp::{CLOSES, Lead, Tcp};
 use super::super::tree::Node;
@@ -34,6 +35,9 @@ pub(super) fn frontend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) {
     }
     if tcp.is_unreachable() {
         return haproxy.draft.lost(node, "it has no `bind` that could be carried over");
+    }
+    if let Some(text) = asked(haproxy, at, "clitcpka") {
+        tcp.ask(None, &text);
     }
     let refuses = rules::requests(haproxy, at, &mut tcp);
     let mut leads = Leads { at, sections: Vec::new(), closes: false };
@@ -189,6 +193,35 @@ fn idle(haproxy: &Haproxy<'_, '_, '_>, frontend: usize, section: usize) -> [Opti
     // A time for tunnels replaces the other two.
     let whole = us(section, "tunnel").or_else(|| least("client", "server"));
     [whole, least("client-fin", "server-fin").or(whole)]
+}
+
+/// When those of a side are asked whether they are still there, if that is on and times are said: `clitcpka` or `srvtcpka`.
+fn asked(haproxy: &mut Haproxy<'_, '_, '_>, at: usize, side: &str) -> Option<String> {
+    let is_off =
+        |line: &Node| line.argument(1) == "option" && (line.argument(2) == side || line.argument(2) == "tcpka");
+    if haproxy.tree.named(at, "no").any(is_off) {
+        return None;
+    }
+    haproxy.one(at, &["option", side]).or_else(|| haproxy.one(at, &["option", "tcpka"]))?;
+    let line = |what: &str| haproxy.one(at, &[&format!("{side}-{what}")]);
+    let [idle, interval, probes] = ["idle", "intvl", "cnt"].map(line);
+    let first = idle.or(interval).or(probes)?;
+    // A bare number is in seconds here.
+    let us = |line: &Node| match line.argument(1).parse::<u64>() {
+        Ok(seconds) => seconds.checked_mul(1_000_000),
+        Err(_) => time(line.argument(1)),
+    };
+    let times = Times {
+        idle_us: idle.and_then(us),
+        interval_us: interval.and_then(us),
+        probes: probes.and_then(|line| line.argument(1).parse().ok()),
+    };
+    let said = [idle.is_some(), interval.is_some(), probes.is_some()];
+    if times.said() != said {
+        haproxy.draft.lost(first, "these are no times, or no number");
+        return None;
+    }
+    Some(times.text(haproxy.draft, first))
 }
 
 fn times(haproxy: &mut Haproxy<'_, '_, '_>, tcp: &mut Tcp, at: usize, sections: &[usize]) {

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use weir_proxy::plan::UNIX;
 
 use super::super::draft::BLOCKS_MAX;
+use super::super::keepalive;
 use super::super::limits::{Limit, Measure, Requests};
 use super::super::missing::Missing;
 use super::super::notes::Kind;
@@ -107,6 +108,9 @@ impl<'t> Stream<'_, 't, '_, '_> {
             // Sockets are for everybody there.
             let mode = address.starts_with(UNIX).then_some("0666");
             tcp.listen(draft, node, &address, has("proxy_protocol"), [("mode", mode), ("group", None)]);
+        }
+        if let Some(text) = keepalive::of_listen(draft, node, time) {
+            tcp.ask(Some(node), &text);
         }
     }
 

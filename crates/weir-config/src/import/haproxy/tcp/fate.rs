@@ -32,7 +32,7 @@ const FATES: Fates = &[
         ],
         Fate::Done,
     ),
-    (&["tcp-request", "stick", "stick-table"], Fate::Done),
+    (&["tcp-request", "stick", "stick-table", "clitcpka-*", "srvtcpka-*"], Fate::Done),
     (&["timeout check", "timeout queue", "timeout http*", "timeout tarpit"], Fate::Unneeded),
     (
         &[

@@ -9,6 +9,7 @@ use super::super::backend::{PROBES_ALL, address};
 use super::super::fate::time;
 use super::super::server::{Settings, servers};
 use super::super::{DISABLED, Haproxy};
+use crate::reverse::literal;
 use crate::units::time_text;
 
 /// What the servers of a backend say together.
@@ -77,6 +78,9 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
             Some(us) => haproxy.draft.amount(Some(upstream), line, "connect-timeout", us),
             None => haproxy.draft.lost(line, "this is no time"),
         }
+    }
+    if let Some(text) = super::asked(haproxy, at, "srvtcpka") {
+        line(haproxy, upstream, format!("tcp-keepalive {}", literal(&text)));
     }
     let found = (!is_empty).then_some(upstream);
     haproxy.passed.insert(at, found);
