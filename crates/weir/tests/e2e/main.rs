@@ -35,6 +35,7 @@ mod http2;
 mod http2_floods;
 mod intercept;
 mod intercept_check;
+mod intercept_ends;
 mod intercept_first;
 mod intercept_out;
 mod intercept_syn;

@@ -297,56 +297,60 @@ fn where_connections_are_tracked(io: Io) {
     });
 }
 
-/// A server that has 300 MB for a client that does not read gets rid of what the kernel's sockets and a pipe hold, and the client of all of it
-/// later.
 fn who_reads_nothing_pins_little(io: Io) {
-    const ALL: usize = 300_000_000;
     in_network("who_reads_nothing_pins_little", io, || {
         let (between, scratch) = (Between::new(), Scratch::new());
         lead_by_routes();
         let weir = Weir::start(io, 1, &passing(8080, &scratch));
-        let at = SocketAddr::new(SERVER[0].parse().expect("an address"), 8080);
-        let listener = between.servers.inside(|| TcpListener::bind(at)).expect("a free port");
-        let (stalls, stalled) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let (mut stream, _) = listener.accept().expect("weir comes");
-                stream.write_all(b"ready\n").expect("open");
-                let text: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 3) as u8).collect();
-                let mut sent = 0;
-                // Nothing can be said of one that waits, but that it has waited for long.
-                stream.set_write_timeout(Some(Duration::from_secs(1))).expect("an option");
-                while sent < ALL {
-                    let from = sent % text.len();
-                    match stream.write(&text[from..text.len().min(from + ALL - sent)]) {
-                        Ok(bytes) => sent += bytes,
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => drop(stalls.send(sent)),
-                        Err(error) => panic!("behind {sent}: {error}"),
-                    }
+        who_reads_nothing(&between);
+        weir.stop();
+    });
+}
+
+/// A server that has 300 MB for a client that does not read gets rid of what the kernel's sockets and a pipe hold, and the client of all of it
+/// later.
+pub(crate) fn who_reads_nothing(between: &Between) {
+    const ALL: usize = 300_000_000;
+    let at = SocketAddr::new(SERVER[0].parse().expect("an address"), 8080);
+    let listener = between.servers.inside(|| TcpListener::bind(at)).expect("a free port");
+    let (stalls, stalled) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut stream, _) = listener.accept().expect("weir comes");
+            stream.write_all(b"ready\n").expect("open");
+            let text: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 3) as u8).collect();
+            let mut sent = 0;
+            // Nothing can be said of one that waits, but that it has waited for long.
+            stream.set_write_timeout(Some(Duration::from_secs(1))).expect("an option");
+            while sent < ALL {
+                let from = sent % text.len();
+                match stream.write(&text[from..text.len().min(from + ALL - sent)]) {
+                    Ok(bytes) => sent += bytes,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => drop(stalls.send(sent)),
+                    Err(error) => panic!("behind {sent}: {error}"),
                 }
-            });
-            let (mut client, told) = between.ask(CLIENT[0], 4300, SERVER[0], 8080).expect("it gets through");
-            assert_eq!(told, "ready");
-            let most = |name: &str| -> usize {
-                let limits = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("every Linux has it");
-                limits.split_whitespace().last().and_then(|most| most.parse().ok()).expect("three numbers")
-            };
-            // Two connections, each with a sender and a receiver, and a pipe between them.
-            let bound = 2 * (most("tcp_rmem") + most("tcp_wmem")) + (1 << 20) + (64 << 10);
-            assert!(bound < ALL / 2, "this kernel holds too much for this test");
-            let held = stalled.recv_timeout(DEADLINE).expect("it comes to a standstill");
-            assert!(held < bound, "{held} of {bound} bytes were taken");
-            let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
-            while at < ALL {
-                let n = client.read(&mut buffer).expect("all of it comes");
-                assert!(n > 0, "it ends behind {at}");
-                for (offset, byte) in buffer[..n].iter().enumerate() {
-                    assert!(*byte == ((at + offset) % (1 << 20) / 3) as u8, "at {}", at + offset);
-                }
-                at += n;
             }
         });
-        weir.stop();
+        let (mut client, told) = between.ask(CLIENT[0], 4300, SERVER[0], 8080).expect("it gets through");
+        assert_eq!(told, "ready");
+        let most = |name: &str| -> usize {
+            let limits = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("every Linux has it");
+            limits.split_whitespace().last().and_then(|most| most.parse().ok()).expect("three numbers")
+        };
+        // Two connections, each with a sender and a receiver, and a pipe between them.
+        let bound = 2 * (most("tcp_rmem") + most("tcp_wmem")) + (1 << 20) + (64 << 10);
+        assert!(bound < ALL / 2, "this kernel holds too much for this test");
+        let held = stalled.recv_timeout(DEADLINE).expect("it comes to a standstill");
+        assert!(held < bound, "{held} of {bound} bytes were taken");
+        let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
+        while at < ALL {
+            let n = client.read(&mut buffer).expect("all of it comes");
+            assert!(n > 0, "it ends behind {at}");
+            for (offset, byte) in buffer[..n].iter().enumerate() {
+                assert!(*byte == ((at + offset) % (1 << 20) / 3) as u8, "at {}", at + offset);
+            }
+            at += n;
+        }
     });
 }
 
