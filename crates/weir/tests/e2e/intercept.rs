@@ -4,14 +4,14 @@
 //! Needs root. docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
 use crate::intercept_first::{UNREACHABLE, begin, make_networks};
-use crate::kit::{DEADLINE, Io, Neighbour, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::kit::{DEADLINE, Io, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 use crate::transparent_http::{client, serve_http, told};
 
@@ -20,7 +20,6 @@ on_both_drivers!(
     who_is_not_there_is_a_reset,
     requests_are_read,
     what_is_not_for_it_passes_by,
-    a_narrow_place_is_found_out,
     without_room_connections_pass_by,
     under_a_flood_connections_pass_by,
     each_side_is_as_asked,
@@ -281,55 +280,6 @@ fn what_is_not_for_it_passes_by(io: Io) {
         assert_eq!(weir.total("tcp_connections"), 1);
         echoes(&mut before);
         drop(taken);
-        weir.end("-TERM");
-    });
-}
-
-/// Behind the servers' network is one whose link takes shorter packets: who is told of that is the client, whose address weir has.
-fn a_narrow_place_is_found_out(io: Io) {
-    in_network("a_narrow_place_is_found_out", io, || {
-        let (between, far) = (Between::new(), Neighbour::new("narrow", "wide"));
-        between.servers.take("narrow");
-        for (family, near, end, to) in [
-            ("-4", "198.18.3.1/24", "198.18.3.2/24", "198.18.2.2"),
-            ("-6", "fd00:3::1/64", "fd00:3::2/64", "fd00:2::2"),
-        ] {
-            let nodad = if family == "-6" { " nodad" } else { "" };
-            between.servers.ip(&format!("addr add {near} dev narrow{nodad}"));
-            far.ip(&format!("addr add {end} dev wide{nodad}"));
-            between.servers.ip("link set narrow up mtu 1300");
-            far.ip("link set wide up");
-            far.ip(&format!("{family} route add default via {}", near.split('/').next().expect("an address")));
-            ip(&format!("{family} route add {} via {to}", near.replace("3.1/24", "3.0/24").replace("3::1/", "3::/")));
-        }
-        between.servers.inside(|| {
-            for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-                std::fs::write(format!("/proc/sys/net/{name}"), "1").expect("root may");
-            }
-        });
-        // Says how much it was told.
-        for host in ["198.18.3.2", "fd00:3::2"] {
-            let listener = far.inside(|| TcpListener::bind((host, 8080))).expect("a free port");
-            std::thread::spawn(move || {
-                for mut stream in listener.incoming().map_while(Result::ok) {
-                    let _ = writeln!(stream, "hello");
-                    let mut all = Vec::new();
-                    let _ = stream.read_to_end(&mut all).and_then(|count| writeln!(stream, "{count}"));
-                }
-            });
-        }
-        let upload = |from: &str, to: &str| {
-            let (mut stream, _) = between.ask(from, 0, to, 8080).expect("it gets through");
-            stream.write_all(&[7; 300_000]).expect("open");
-            stream.shutdown(Shutdown::Write).expect("open");
-            let mut told = String::new();
-            stream.read_to_string(&mut told).expect("an end in order");
-            assert_eq!(told, "300000\n");
-        };
-        let pairs = [(CLIENT[0], "198.18.3.2"), (CLIENT[1], "fd00:3::2")];
-        let weir = Intercept::start(io, &[]);
-        pairs.iter().for_each(|(from, to)| upload(from, to));
-        assert_eq!(weir.total("tcp_connections"), 2);
         weir.end("-TERM");
     });
 }

@@ -12,7 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use weir_io::Namespace;
 
 use crate::intercept::{Intercept, echoes, in_network_with_programs, surroundings};
-use crate::intercept_first::{DROPPED, ask_many, begin, between, has_ended, make_networks, sent_again};
+use crate::intercept_first::{DROPPED, UNREACHABLE, ask_many, begin, between, has_ended, make_networks, sent_again};
 use crate::kit::{DEADLINE, Io, eventually, ip, on_both_drivers};
 use crate::transparent::{Between, CLIENT, SERVER};
 
@@ -96,11 +96,16 @@ fn servers_that_refuse_or_are_silent(io: Io) {
         }
         let closes = || weir.totals()["tcp_closes"]["connect-failed"].as_u64();
         eventually("both are counted", || closes() == Some(2));
+        for (from, to) in CLIENT.into_iter().zip(UNREACHABLE) {
+            let told = between.ask(from, 0, to, 8080).expect_err("nobody is there");
+            assert_eq!(told.kind(), ErrorKind::ConnectionReset, "{to} was accepted");
+        }
+        eventually("they are counted", || closes() == Some(4));
         // They are accepted, and wait.
         let silent: Vec<_> =
             CLIENT.into_iter().zip(DROPPED).map(|(from, to)| begin(&between, (from, 0), (to, 8080))).collect();
         eventually("they are accepted", || silent.iter().all(has_ended) && weir.total("client_connections") == 2);
-        assert_eq!((weir.total("tcp_holding"), weir.held("early") + weir.held("let-through")), (0, 4));
+        assert_eq!((weir.total("tcp_holding"), weir.held("early") + weir.held("let-through")), (0, 6));
         let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
         echoes(&mut stream);
         drop(stream);

@@ -37,6 +37,7 @@ mod intercept;
 mod intercept_check;
 mod intercept_ends;
 mod intercept_first;
+mod intercept_narrow;
 mod intercept_out;
 mod intercept_syn;
 mod lab_link;
