@@ -30,14 +30,14 @@ on_both_drivers!(
 const SYN: [&str; 2] = ["--connect", "syn"];
 
 /// Other addresses of the clients' machine.
-const LATE: [&str; 2] = ["198.18.1.77", "fd00:1::77"];
+pub(crate) const LATE: [&str; 2] = ["198.18.1.77", "fd00:1::77"];
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
     in_network_with_programs("intercept_syn", test, io, body);
 }
 
 /// Answers to these addresses of clients go to nobody from now on; what they send arrives.
-fn lose_answers(between: &Between) {
+pub(crate) fn lose_answers(between: &Between) {
     for address in LATE {
         let (length, nodad) = if address.contains(':') { (128, " nodad") } else { (32, "") };
         between.clients.ip(&format!("addr add {address}/{length} dev c{nodad}"));
@@ -45,7 +45,7 @@ fn lose_answers(between: &Between) {
     }
 }
 
-fn find_answers() {
+pub(crate) fn find_answers() {
     LATE.iter().for_each(|address| ip(&format!("neigh del {address} dev pc")));
 }
 
