@@ -4,6 +4,7 @@
 //! buffers, so the code above sees one world. This crate is the only one with unsafe code.
 
 mod announced;
+mod answers;
 mod attempt;
 pub mod board;
 mod buffer;
@@ -48,6 +49,7 @@ mod wake;
 mod way;
 
 pub use announced::{Announced, Balancers, HEADER_US};
+pub use answers::{Answer, Answers};
 pub use attempt::{Attempt, Outcome, Report, begin_connect, is_over, unconnected};
 pub use board::Board;
 pub use buffer::RecvBuf;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
@@ -127,6 +127,18 @@ impl Interfaces {
     pub fn index(&self, name: &str) -> io::Result<Option<u32>> {
         match name_to_index(&self.socket, name) {
             Ok(index) => Ok(Some(index)),
+            Err(Errno::NODEV) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The name of the interface of this index, if there is one.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn name(&self, index: u32) -> io::Result<Option<String>> {
+        match index_to_name(&self.socket, index) {
+            Ok(name) => Ok(Some(name)),
             Err(Errno::NODEV) => Ok(None),
             Err(error) => Err(error.into()),
         }

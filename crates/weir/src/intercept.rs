@@ -15,6 +15,7 @@ mod limits;
 mod obstacles;
 mod place;
 mod ports;
+mod probe;
 mod sides;
 mod watch;
 
@@ -26,6 +27,7 @@ pub(crate) use watch::Watch;
 use weir_config::{Experts, Interception, parse_with};
 use weir_io::Interfaces;
 
+use self::probe::ProbeArgs;
 use self::sides::{ClientSide, ServerSide};
 use crate::admin::Doors;
 use crate::cli::EngineArgs;
@@ -43,6 +45,8 @@ means, all is as before. Needs root, and Linux 6.6.
 
 Example:
   weir intercept check --client-side eth1 --server-side eth2 --ports 80,443
+  weir intercept check --client-side eth1 --server-side eth2 --ports 80,443 \\
+    --probe 192.0.2.80:443 --probe-from 10.1.2.3
   weir intercept --client-side eth1 --server-side eth2 --ports 80,443 --client-congestion bbr")]
 pub(crate) struct InterceptArgs {
     /// check: only say what stands in the way
@@ -78,6 +82,9 @@ pub(crate) struct InterceptArgs {
     /// Print what would be done, and the configuration that this stands for, and end
     #[arg(long)]
     print: bool,
+    /// What `check` tries besides.
+    #[command(flatten)]
+    probe: ProbeArgs,
     /// How to run.
     #[command(flatten)]
     engine: EngineArgs,
@@ -131,6 +138,7 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
     let InterceptArgs { action, client_side, server_side, ports, client, server, connect, .. } = arguments;
     let (http_ports, access_log) = (arguments.http, arguments.access_log);
     let ports = ports::in_order(ports, &http_ports)?;
+    let probed = arguments.probe.ends(action == Some(Action::Check))?;
     if let Some(word) = connect.ahead()
         && !http_ports.is_empty()
     {
@@ -163,6 +171,9 @@ pub(crate) fn intercept(arguments: InterceptArgs, mut heritage: Heritage) -> Res
     let mut found = obstacles::look(&route);
     if action == Some(Action::Check) {
         found.judge_cores(&route);
+        if let Some(ends) = probed {
+            found.probe(&route, ends);
+        }
         terminal::print(&found.to_string());
         return if found.is_clear() { Ok(()) } else { Err(Failure::Running(String::new())) };
     }

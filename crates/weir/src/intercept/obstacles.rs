@@ -24,7 +24,12 @@ impl Found {
         self.obstacles.is_empty()
     }
 
-    fn obstacle(&mut self, what: impl Into<String>, help: impl Into<String>) {
+    /// Something that is no obstacle.
+    pub(super) fn note(&mut self, what: String) {
+        self.notes.push(what);
+    }
+
+    pub(super) fn obstacle(&mut self, what: impl Into<String>, help: impl Into<String>) {
         self.obstacles.push((what.into(), help.into()));
     }
 

@@ -1,5 +1,5 @@
 //! Proves: what `weir intercept --print` says that it would set is what a running one has set, all of it; where nothing leads packets to a transparent
-//! listener a check and the start say so. How: the real binary between two networks of the test, and the settings of its namespace, beside those of a new
+//! listener a check and the start say so; a check that may probe a server says by which interface its answer comes back, or that none does. How: the real binary between two networks of the test, and the settings of its namespace, beside those of a new
 //! one; routes and rules of another. Needs root. docs/semantics.md §24.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::intercept::{Intercept, in_network_with_programs};
 use crate::intercept_first::make_networks;
 use crate::kit::{Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run};
-use crate::transparent::Between;
+use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(what_is_printed_is_what_is_done);
 
@@ -84,5 +84,48 @@ fn what_leads_nowhere_is_said() {
         ip("rule add fwmark 1 lookup 100");
         let said = check();
         assert!(!said.contains("leads packets of IPv4"), "{said}");
+    });
+}
+
+/// By the servers' side, as it should; by another interface; not at all.
+#[test]
+fn where_answers_come_back_is_said() {
+    in_own_network_as_root("intercept_check::where_answers_come_back_is_said", || {
+        let between = Between::new();
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        let with = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            command.args(["intercept", "--client-side", "pc", "--server-side", "ps", "--ports", "8080"]);
+            let done = crate::kit::finish(command.args(words).env("WEIR_ADMIN", "off"));
+            let said = [done.stdout, done.stderr].concat();
+            (done.status.code(), String::from_utf8_lossy(&said).into_owned())
+        };
+        let probe = |server: &str, client: &str| with(&["check", "--probe", server, "--probe-from", client]);
+        for (client, server) in CLIENT.into_iter().zip(["198.18.2.2:8080", "[fd00:2::2]:8080"]) {
+            let (_, said) = probe(server, client);
+            assert!(
+                said.contains(&format!("note: {server} accepts {client}, and its answer came back by ps")),
+                "{said}"
+            );
+        }
+        let (_, said) = probe("198.18.2.2:9", CLIENT[0]);
+        assert!(said.contains("note: 198.18.2.2:9 refuses 198.18.1.2, and its answer came back by ps"), "{said}");
+        ip(&format!("link add px type veth peer name x netns {}", between.servers.process()));
+        ip("link set px up");
+        between.servers.ip("addr add 198.18.4.2/24 dev x");
+        between.servers.ip("link set x up");
+        ip("addr add 198.18.4.1/24 dev px");
+        between.servers.ip("route add 198.18.1.0/24 via 198.18.4.1");
+        let (code, said) = probe("198.18.2.2:8080", CLIENT[0]);
+        assert!(code == Some(1) && said.contains("its answer came back by px, not by ps"), "{said}");
+        between.servers.ip("route add blackhole 198.18.1.2");
+        let (code, said) = probe("198.18.2.2:8080", CLIENT[0]);
+        assert!(code == Some(1) && said.contains("error: nothing of 198.18.2.2:8080 came back here"), "{said}");
+        let (code, said) = probe("198.18.2.2:8080", "198.18.1.1");
+        assert!(code == Some(1) && said.contains("198.18.1.1 or 198.18.2.2 is this machine's own address"), "{said}");
+        let (code, said) = probe("198.18.2.2:8080", CLIENT[1]);
+        assert!(code == Some(2) && said.contains("one is IPv4, and the other is IPv6"), "{said}");
+        let (code, said) = with(&["--probe", "198.18.2.2:8080", "--probe-from", CLIENT[0]]);
+        assert!(code == Some(2) && said.contains("--probe is for `weir intercept check`"), "{said}");
     });
 }

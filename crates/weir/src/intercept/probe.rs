@@ -1,0 +1,128 @@
+//! Whether what servers answer to clients comes back through this machine, by the side that it should: `weir intercept check --probe`. One connect is begun
+//! from the address of a client, and given up when something has come. Nothing is changed, and the client itself answers with a reset, as to any packet
+//! that it does not know.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
+use weir_io::{Answer, Answers, Attempt, Interfaces, Outbound, Outcome, local_addresses};
+
+use super::Route;
+use super::obstacles::Found;
+use crate::failure::Failure;
+
+/// How long an answer may take; the first packet is sent again after a second.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is probed.
+#[derive(Args, Debug, Clone, Copy)]
+pub(super) struct ProbeArgs {
+    /// Only with check: begin a connection to this server as --probe-from, and say where its answer comes back
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "probe_from")]
+    probe: Option<SocketAddr>,
+    /// The address of a client for it
+    #[arg(long, value_name = "ADDRESS", requires = "probe")]
+    probe_from: Option<IpAddr>,
+}
+
+/// A server, and a client for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ends {
+    server: SocketAddr,
+    client: IpAddr,
+}
+
+impl ProbeArgs {
+    /// What to probe, if anything.
+    ///
+    /// # Errors
+    /// There is no sense in it, and why.
+    pub(super) fn ends(self, is_check: bool) -> Result<Option<Ends>, Failure> {
+        let (Some(server), Some(client)) = (self.probe, self.probe_from) else { return Ok(None) };
+        let wrong = |text: String| Err(Failure::Usage(format!("weir: {text}\n")));
+        if !is_check {
+            return wrong("--probe is for `weir intercept check`".to_owned());
+        }
+        if server.is_ipv6() != client.is_ipv6() {
+            return wrong(format!("--probe {server} --probe-from {client}: one is IPv4, and the other is IPv6"));
+        }
+        if server.port() == 0 || server.ip().is_unspecified() || client.is_unspecified() {
+            return wrong(format!("--probe {server} --probe-from {client}: nobody has such an address"));
+        }
+        Ok(Some(Ends { server, client }))
+    }
+}
+
+impl Found {
+    /// Notes where a server's answer comes back, or that it does not.
+    pub(super) fn probe(&mut self, route: &Route, ends: Ends) {
+        let Ends { server, client } = ends;
+        let own = local_addresses().unwrap_or_default();
+        if own.contains(&client) || own.contains(&server.ip()) {
+            let both = "name a client and a server on other machines";
+            return self.obstacle(format!("{client} or {} is this machine's own address", server.ip()), both);
+        }
+        match come_back(ends) {
+            Err(error) => {
+                self.obstacle(format!("no connection to {server} can be begun as {client}: {error}"), NO_BEGINNING);
+            }
+            Ok(None) => self.obstacle(
+                format!("nothing of {server} came back here for {client} within {} s", PATIENCE.as_secs()),
+                format!(
+                    "it may be down, or a firewall in between; else its way to {client} does not lead through this machine: look with `ip route get {client}` there"
+                ),
+            ),
+            Ok(Some(answer)) => {
+                let name = Interfaces::here().and_then(|all| all.name(answer.interface)).ok().flatten();
+                let name = name.unwrap_or_else(|| format!("interface {}", answer.interface));
+                let said = if answer.is_refusal { "refuses" } else { "accepts" };
+                if name == route.server {
+                    self.note(format!("{server} {said} {client}, and its answer came back by {name}"));
+                } else {
+                    self.obstacle(
+                        format!("{server} {said} {client}, but its answer came back by {name}, not by {}", route.server),
+                        "its connections can't be taken: name the interface that leads there and back as --server-side, or mend the routes",
+                    );
+                }
+            }
+        }
+    }
+}
+
+const NO_BEGINNING: &str =
+    "run as root; `ip route get` of the server has to lead by --server-side, where somebody has to be there";
+
+/// The answer that comes to this machine first.
+fn come_back(Ends { server, client }: Ends) -> std::io::Result<Option<Answer>> {
+    let answers = Answers::of(server, client)?;
+    let way = Outbound { from: Some((client, 0).into()), transparent: true, resets: true, ..Outbound::default() };
+    let attempt = Attempt::begin(way, server)?;
+    let port = SockRef::from(&attempt).local_addr()?.as_socket().map_or(0, |address| address.port());
+    let end = Instant::now() + PATIENCE;
+    let mut attempt = Some(attempt);
+    loop {
+        while let Some(answer) = answers.next()? {
+            if answer.port == port {
+                return Ok(Some(answer));
+            }
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let mut both = vec![PollFd::new(&answers, PollFlags::IN)];
+        both.extend(attempt.iter().map(|attempt| PollFd::from_borrowed_fd(attempt.as_fd(), PollFlags::OUT)));
+        // Where it ends meanwhile, the next look tells.
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let _ = poll(&mut both, Some(&left));
+        let has_ended = both.get(1).is_some_and(|one| !one.revents().is_empty());
+        // This machine itself has found that nobody is there; whatever a server says is seen above.
+        if has_ended && let Some(Outcome::Failed(error)) = attempt.take().map(Attempt::outcome) {
+            return Err(error);
+        }
+    }
+}
