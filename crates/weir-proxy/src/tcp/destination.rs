@@ -45,7 +45,8 @@ impl Towards {
     /// Its connection has ended for this reason, which is counted if it was to go there and never came to.
     pub(super) fn ended(self, flow: &Flow, why: FlowEnd, cx: &mut Context) {
         let is_refused = matches!(flow.phase, Phase::Connecting { .. }) && why != FlowEnd::ClientReset;
-        if !is_refused || !is_destination(flow.upstream, cx) {
+        // One that has set out was to go there, also where a reload has changed that.
+        if !is_refused || self.place == Place::NOWHERE && !is_destination(flow.upstream, cx) {
             return;
         }
         let destination = cx.usage.destinations.find_address(self.place, self.address);

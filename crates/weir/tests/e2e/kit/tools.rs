@@ -155,6 +155,8 @@ fn in_network(unshare: &[&str], test: &str, body: impl FnOnce()) {
         return eprintln!("not tested: {told}");
     }
     eprintln!("{told}");
+    // Apart from what the binary out here says of its own tests.
+    let shown: String = shown.lines().map(|line| format!("| {line}\n")).collect();
     assert!(done.status.success() && shown.contains("1 passed"), "{shown}");
 }
 
