@@ -22,6 +22,10 @@ const BY_KERNEL: u8 = 2;
 const TO_TABLE: u8 = 1;
 /// `AF_INET` and `AF_INET6`.
 const FAMILIES: [u8; 2] = [2, 10];
+/// `RT_TABLE_LOCAL`, where a route for a part of all addresses is somebody's who has these.
+const LOCAL_TABLE: u32 = 255;
+/// `FRA_L3MDEV`: to the table of whichever VRF it is.
+const OF_VRF: u16 = 19;
 /// `NETLINK_GET_STRICT_CHK`.
 const STRICT: libc::c_int = 12;
 
@@ -51,20 +55,23 @@ impl Interfaces {
         self.tell_all(GET_ROUTE, &header, |told| {
             // `rtm_type` and `rtm_protocol`; 0 is what old kernels say of their own.
             if told[7] == LOCAL && told[5] > BY_KERNEL {
-                routes.extend(table(told));
+                // `rtm_dst_len`.
+                routes.extend(table(told).filter(|table| *table != LOCAL_TABLE || told[1] == 0));
             }
         })?;
+        let mut has_vrf = false;
         let mut rules = Vec::new();
         let mut header = [0; HEADER_BYTES];
         header[0] = family;
         self.tell_all(GET_RULE, &header, |told| {
             // `action`.
             if told[7] == TO_TABLE {
+                has_vrf |= find(&told[HEADER_BYTES..], OF_VRF).is_some();
                 rules.extend(table(told));
             }
         })?;
         Ok(match routes.first() {
-            _ if routes.iter().any(|table| rules.contains(table)) => Led::ByRule,
+            _ if routes.iter().any(|table| has_vrf || rules.contains(table)) => Led::ByRule,
             Some(table) => Led::WithoutRule(*table),
             None => Led::Nowhere,
         })

@@ -55,8 +55,8 @@ fn lead(led: Led, is_ipv6: bool) -> Option<(String, String)> {
 fn share(known: u64) -> Option<(String, String)> {
     (known > 0).then(|| {
         (
-            "netfilter tracks connections here, and both sides of one have the same addresses and ports: they share an entry, and a client that soon uses a port again may meet what is left of it".to_owned(),
-            "have it not track them (`notrack`, nft(8)), or leave `source` out".to_owned(),
+            "netfilter tracks connections here, and both sides of one have the same addresses and ports: unless rules exempt them they share an entry, and a client that soon uses a port again may meet what is left of it".to_owned(),
+            "have it not track them (`notrack`, nft(8)), which is not looked at here, or leave `source` out".to_owned(),
         )
     })
 }

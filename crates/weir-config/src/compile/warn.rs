@@ -76,7 +76,10 @@ fn arrival(document: &Checked, expert: CheckArrival<'_>) -> Vec<Problem> {
             asked.push((needed, listen.place("transparent")));
         }
     }
-    let keeps = document.all("upstream").find(|upstream| upstream.text("source") == "client");
+    // Elsewhere both sides are different connections.
+    let keeps = document
+        .all("upstream")
+        .find(|upstream| upstream.text("source") == "client" && super::destination::original(upstream).is_some());
     if let Some(upstream) = keeps.filter(|_| !asked.is_empty()) {
         asked.push((Arrival::WithKeptPorts, upstream.place("source")));
     }

@@ -28,9 +28,11 @@ impl Times {
 
     /// As weir writes them, as near as it can.
     pub(super) fn text(self, draft: &mut Draft<'_>, node: &Node) -> String {
-        let us = [self.idle_us.unwrap_or(SYSTEM.0), self.interval_us.unwrap_or(SYSTEM.1)];
+        // 0 leaves it to the system in these dialects.
+        let said = |number: Option<u64>, usual| number.filter(|number| *number > 0).unwrap_or(usual);
+        let us = [said(self.idle_us, SYSTEM.0), said(self.interval_us, SYSTEM.1)];
         let fit = us.map(|us| us.div_ceil(1_000_000).clamp(1, Keepalive::SECONDS_MAX.into()) * 1_000_000);
-        let probes = self.probes.unwrap_or(SYSTEM.2);
+        let probes = said(self.probes, SYSTEM.2);
         let count = probes.clamp(1, Keepalive::PROBES_MAX.into());
         if (fit, count) != (us, probes) {
             draft.different(node, "`tcp-keepalive` is as near to that as weir allows");

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crate::intercept::{Intercept, in_network_with_programs};
+use crate::intercept::{Intercept, echoes, in_network_with_programs};
 use crate::intercept_first::make_networks;
 use crate::kit::{Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 
-on_both_drivers!(what_is_printed_is_what_is_done);
+on_both_drivers!(what_is_printed_is_what_is_done, four_rights_are_enough);
 
 /// Settings of the network below `/proc/sys/net`, and what they are, of the namespace that a command is started in.
 fn settings(enter: &str, arguments: &[&str]) -> BTreeMap<String, String> {
@@ -50,6 +50,29 @@ fn what_is_printed_is_what_is_done(io: Io) {
         for (name, value) in changed {
             assert_eq!(lines.get(name), Some(value), "{name} is not printed");
         }
+    });
+}
+
+/// As the unit of the packages has it.
+fn four_rights_are_enough(io: Io) {
+    const RIGHTS: [&str; 2] = ["--bounding-set=-all,+sys_admin,+net_admin,+net_raw,+bpf", "--no-new-privs"];
+    in_network_with_programs("intercept_check", "four_rights_are_enough", io, || {
+        let tried = run("setpriv", &[&RIGHTS[..], &["true"]].concat());
+        if !tried.status.success() {
+            return eprintln!("not tested: {}", String::from_utf8_lossy(&tried.stderr));
+        }
+        let between = Between::new();
+        SERVER.iter().for_each(|host| between.serve(host, 8080));
+        let mut command = Command::new("setpriv");
+        command.args(RIGHTS).arg(env!("CARGO_BIN_EXE_weir"));
+        let weir = Intercept::start_by(command, io, &["--connect", "first"]);
+        for (at, (from, to)) in (1..).zip(CLIENT.into_iter().zip(SERVER)) {
+            let (mut stream, told) = between.ask(from, 4000, to, 8080).expect("it gets through");
+            assert!(told.contains("4000 to "), "{told}");
+            echoes(&mut stream);
+            assert_eq!(weir.total("tcp_connections"), at);
+        }
+        weir.end("-TERM");
     });
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_proxy::plan::UNIX;
+
 use super::super::super::draft::{BLOCKS_MAX, Server};
 use super::super::super::missing::Missing;
 use super::super::super::tree::Node;
@@ -79,7 +81,9 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
             None => haproxy.draft.lost(line, "this is no time"),
         }
     }
-    if let Some(text) = super::asked(haproxy, at, "srvtcpka") {
+    // The kernel asks nobody at a unix socket, and weir refuses that it should.
+    let is_unix = haproxy.draft.upstreams[upstream].servers.iter().any(|server| server.address.starts_with(UNIX));
+    if let Some(text) = super::asked(haproxy, at, "srvtcpka").filter(|_| !is_unix) {
         line(haproxy, upstream, format!("tcp-keepalive {}", literal(&text)));
     }
     let found = (!is_empty).then_some(upstream);
