@@ -208,16 +208,18 @@ pub fn clock_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
-/// The outcome of a connect that was in progress.
+/// The outcome of a connect that was in progress. Neither readiness nor no error alone means success: what the network reports of it (ICMP) is queued and
+/// told before it is the socket's error (`tcp_v4_err` in net/ipv4/tcp_ipv4.c), and io_uring takes that for success (`io_connect` in io_uring/net.c).
 pub(crate) fn connect_result(fd: RawFd) -> io::Result<()> {
-    let mut code: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let pointer = (&raw mut code).cast();
-    // SAFETY: `code` is writable for `len` bytes, and both outlive the call.
-    if unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len) } < 0 {
-        return Err(io::Error::last_os_error());
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    if rustix::net::getpeername(socket).is_ok() {
+        return Ok(());
     }
-    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+    match SockRef::from(&socket).take_error()? {
+        Some(error) => Err(error),
+        None => Err(io::Error::from_raw_os_error(libc::EHOSTUNREACH)),
+    }
 }
 
 /// The core that received the last packet of a connection (SO_INCOMING_CPU).

@@ -250,7 +250,6 @@ impl Uring {
         }
         let result = match entry.result {
             ..0 => Err(io::Error::from_raw_os_error(-entry.result)),
-            0 => Ok(()),
             // Of one that somebody else has begun: what it is ready for, and not how it has ended.
             _ => connect_result(slot.fd),
         };
