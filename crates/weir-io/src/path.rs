@@ -69,9 +69,10 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd as _;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use socket2::SockRef;
+    use weir_check::waiting::eventually;
 
     use super::*;
 
@@ -104,15 +105,11 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (server, _) = listener.accept().expect("one waits");
         client.write_all(b"x").expect("it is open");
-        let deadline = Instant::now() + Duration::from_secs(60);
         let is_old = || path(server.as_raw_fd()).expect("a socket of TCP").received_ago_us >= 50_000;
-        while !is_old() {
-            assert!(Instant::now() < deadline, "it does not become older");
-            std::thread::yield_now();
-        }
-        while is_old() {
-            assert!(Instant::now() < deadline, "it does not become new");
+        eventually("it becomes older", is_old);
+        eventually("it becomes new", || {
             client.write_all(b"x").expect("it is open");
-        }
+            !is_old()
+        });
     }
 }

@@ -6,13 +6,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
 
+use weir_check::waiting::{Waiting, eventually_or};
 use weir_io::{
     Class, Completion, Driver, DriverKind, Epoll, Event, Options, Payload, Receive, Socket, Uring, bind_listener, probe,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Short, so that the test sees several attempts; the default is 100 ms.
 const PAUSE_US: u64 = 20_000;
 
@@ -34,11 +33,8 @@ fn open_descriptors() -> usize {
 
 /// The kernel closes a ring's files a little after the ring: waits for the count with a deadline.
 fn expect_descriptors(count: usize, what: &str) {
-    let start = Instant::now();
-    while open_descriptors() != count {
-        assert!(start.elapsed() < PATIENCE, "{what}: {} descriptors instead of {count}", open_descriptors());
-        std::thread::yield_now();
-    }
+    let state = || format!("{} descriptors instead of {count}", open_descriptors());
+    eventually_or(what, || open_descriptors() == count, state);
 }
 
 fn listen<D: Driver>(driver: &mut D) -> (Socket, SocketAddr) {
@@ -49,7 +45,7 @@ fn listen<D: Driver>(driver: &mut D) -> (Socket, SocketAddr) {
 
 /// Turns until `done`, which gets each completion.
 fn until<D: Driver>(driver: &mut D, what: &str, mut done: impl FnMut(&mut D, Completion) -> bool) {
-    let (start, mut completions) = (Instant::now(), Vec::new());
+    let (mut waiting, mut completions) = (Waiting::begin(), Vec::new());
     loop {
         driver.turn(Some(10_000), &mut completions).expect("a turn");
         let mut enough = false;
@@ -59,7 +55,7 @@ fn until<D: Driver>(driver: &mut D, what: &str, mut done: impl FnMut(&mut D, Com
         if enough {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(waiting.goes_on(), "not in time: {what}; {}", waiting.story());
     }
 }
 

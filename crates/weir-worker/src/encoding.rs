@@ -161,8 +161,6 @@ mod tests {
     //! Proves: nothing is taken before there is somebody to tell, or after the end, and the end waits for the threads. How: without workers, whose
     //! jobs only machines can make; `crates/weir/tests/e2e/compress.rs` has both.
 
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     #[test]
@@ -172,11 +170,7 @@ mod tests {
         let shared = Arc::clone(&pool.0);
         let threads: Vec<_> = (0..2).map(|number| start(&pool.0, number).expect("a thread")).collect();
         shared.lock().threads.extend(threads);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while shared.lock().idle < 2 {
-            assert!(Instant::now() < deadline, "the threads don't wait for jobs");
-            std::thread::yield_now();
-        }
+        weir_check::waiting::eventually("the threads wait for jobs", || shared.lock().idle == 2);
         drop(pool);
         let state = shared.lock();
         assert!(state.is_over && state.threads.is_empty());

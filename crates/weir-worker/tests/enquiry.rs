@@ -3,16 +3,15 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weir_check::waiting::{CAP, Waiting};
 use weir_io::DriverKind;
 use weir_proxy::observe::report::ConnectionState;
 use weir_proxy::plan::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
 use weir_worker::{Enquiry, Running, Setup, WorkerReport, enquire, start};
 
 const CONNECTIONS: u32 = 5;
-/// Longer than any busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn drivers() -> impl Iterator<Item = DriverKind> {
     let usable = |choice| weir_io::choose(choice).ok().map(|probe| probe.driver);
@@ -45,7 +44,7 @@ fn run(driver: DriverKind, server: &TcpListener) -> Running {
 
 fn ask(running: &Running) -> Vec<Arc<WorkerReport>> {
     let enquiries: Vec<_> = running.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
-    enquire(&enquiries, PATIENCE).into_iter().map(|report| report.expect("an answer")).collect()
+    enquire(&enquiries, CAP).into_iter().map(|report| report.expect("an answer")).collect()
 }
 
 #[test]
@@ -53,14 +52,14 @@ fn sleeping_workers_answer() {
     for driver in drivers() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let running = run(driver, &server);
-        let deadline = Instant::now() + PATIENCE;
+        let mut waiting = Waiting::begin();
         let reports = loop {
             let reports = ask(&running);
             let connections = || reports.iter().flat_map(|report| &report.machines.servers[0].connections);
             if connections().all(|connection| connection.state == ConnectionState::Idle) {
                 break reports;
             }
-            assert!(Instant::now() < deadline, "{driver:?}: {reports:?}");
+            assert!(waiting.goes_on(), "{driver:?}: {}: {reports:?}", waiting.story());
         };
         let count: usize = reports.iter().map(|report| report.machines.servers[0].connections.len()).sum();
         assert_eq!(count, CONNECTIONS as usize);

@@ -2,13 +2,13 @@
 //! the middle of it loses none and ends. How: real workers of both drivers that are told to give connections away all the time, and
 //! clients that ask all the time.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
+use weir_check::waiting::{Patient, eventually, patient};
 use weir_io::DriverKind;
 use weir_proxy::plan::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::request::route::{Route, RouteTable};
@@ -17,8 +17,6 @@ use weir_worker::{Running, Setup, start};
 const WORKERS: u16 = 2;
 const CLIENTS: usize = 40;
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// Longer than any busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn drivers() -> impl Iterator<Item = DriverKind> {
     let usable = |choice| weir_io::choose(choice).ok().map(|probe| probe.driver);
@@ -73,15 +71,14 @@ fn run(driver: DriverKind) -> Running {
     start(&setup).expect("workers")
 }
 
-struct Client(TcpStream);
+struct Client(Patient<TcpStream>);
 
 impl Client {
     fn connect(running: &Running) -> Client {
         let address: SocketAddr = running.addresses()[0].network().expect("of TCP");
         let stream = TcpStream::connect(address).expect("weir accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option of every socket");
         stream.set_nodelay(true).expect("an option of every socket");
-        Client(stream)
+        Client(patient(stream))
     }
 
     /// Asks, with the head in two pieces, and reads the answer.
@@ -103,28 +100,15 @@ impl Client {
         assert_eq!(self.read(&mut [0; 16]), 0, "an answer that nobody asked for");
     }
 
-    /// What comes next. A ring of this process that ends may interrupt a call.
+    /// What comes next.
     fn read(&mut self, into: &mut [u8]) -> usize {
-        loop {
-            match self.0.read(into) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => return read.expect("something in time"),
-            }
-        }
+        self.0.read(into).expect("something in time")
     }
 }
 
 /// A sum over all workers.
 fn count(running: &Running, of: fn(&weir_proxy::observe::counters::Counters) -> u64) -> u64 {
     running.views().iter().map(|view| of(&view.counters)).sum()
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        thread::yield_now();
-    }
 }
 
 /// Tells each worker to give all idle connections to the other one.

@@ -9,10 +9,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
-/// How long any single event may take.
-const DEADLINE: Duration = Duration::from_secs(20);
+use weir_check::waiting::{Patient, eventually, patient, received};
 
 fn weir() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -440,10 +438,8 @@ impl Running {
         assert!(status.unwrap().success());
     }
 
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream
+    fn connect(&self) -> Patient<TcpStream> {
+        patient(TcpStream::connect(self.address).unwrap())
     }
 
     /// Waits for the end; gives the exit code and what was said after the first line that somebody should look at, but for servers that
@@ -459,22 +455,13 @@ impl Running {
             let said: Vec<&str> = said.lines().filter(matters).collect();
             (status.code(), said.join("\n"))
         });
-        ended.recv_timeout(DEADLINE).expect("weir ends");
+        received(&ended).expect("weir ends");
         reader.join().unwrap()
     }
 
     fn end(self, signal: &str) {
         self.signal(signal);
         assert_eq!(self.wait(), (Some(0), String::new()));
-    }
-}
-
-/// Repeats until it is so.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 
@@ -505,8 +492,8 @@ fn an_idle_weir_ends_at_sigterm_and_at_sigint() {
 /// A request that is on its way: it has reached the server, which answers when it is told.
 struct Unanswered {
     weir: Running,
-    client: TcpStream,
-    server: TcpStream,
+    client: Patient<TcpStream>,
+    server: Patient<TcpStream>,
 }
 
 impl Unanswered {
@@ -516,10 +503,9 @@ impl Unanswered {
         let weir = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1"]);
         let mut client = weir.connect();
         write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let (server, _) = listener.accept().unwrap();
-        server.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut server = patient(listener.accept().unwrap().0);
         let mut first = String::new();
-        BufReader::new(&server).read_line(&mut first).unwrap();
+        BufReader::new(&mut server).read_line(&mut first).unwrap();
         assert_eq!(first, "GET /slow HTTP/1.1\r\n");
         Unanswered { weir, client, server }
     }
@@ -549,15 +535,11 @@ fn drain_with_one_connection(ends: bool) {
     let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
     // However long an answer takes.
     let weir = Running::start(&[&arguments[..], &["--connections-max", "1"]].concat());
-    let mut clients: Vec<TcpStream> = (0..8).map(|_| weir.connect()).collect();
+    let mut clients: Vec<_> = (0..8).map(|_| weir.connect()).collect();
     for client in &mut clients {
         write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     }
-    let accept = || {
-        let (server, _) = listener.accept().unwrap();
-        server.set_read_timeout(Some(DEADLINE)).unwrap();
-        BufReader::new(server)
-    };
+    let accept = || BufReader::new(patient(listener.accept().unwrap().0));
     let mut server = accept();
     for n in 0..clients.len() {
         if ends && n > 0 {

@@ -6,13 +6,10 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-/// How long any single event may take.
-const DEADLINE: Duration = Duration::from_secs(20);
+use weir_check::waiting::patient;
 
 fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -41,8 +38,7 @@ impl Origin {
 
     /// What it answers on a connection of its own; empty when the connection is reset.
     fn ask(&self) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut stream = patient(TcpStream::connect(self.address).unwrap());
         let mut reply = Vec::new();
         let _ = write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let _ = stream.read_to_end(&mut reply);

@@ -12,7 +12,8 @@ use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 use super::{Bench, Subject, pattern, suite};
 use crate::{Class, Driver as _, Outbound, Receive, begin_connect, unconnected};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A turn or a read that nothing ends in all this time has missed something: shorter ones would hide that.
+const PATIENCE: Duration = weir_check::waiting::CAP;
 
 fn begin(to: SocketAddr) -> OwnedFd {
     let socket = unconnected(Outbound { resets: true, ..Outbound::default() }, to).expect("a socket");

@@ -1,6 +1,6 @@
 //! Connections that are let go, and taken in: each byte, end and failure is told to exactly one of both. Each test runs on each driver.
 
-use super::{Bench, DEADLINE_US, Subject, local_listener, pattern, suite};
+use super::{Bench, Patience, Subject, local_listener, pattern, suite};
 use crate::sim::Rng;
 use crate::{Class, Driver, Event, Loose, Options, Payload, Receive, Released, Socket};
 
@@ -306,9 +306,9 @@ pub fn to_and_fro<S: Subject>(subject: &S) {
         two.owner = Some((0, far));
         let bytes = pattern(60_000, seed as usize);
         let (mut sent, mut moves) = (0, 0);
-        let deadline_us = two.drivers[0].now_us() + DEADLINE_US;
+        let mut patience = Patience::new(two.drivers[0].now_us());
         while !two.over {
-            assert!(two.drivers[0].now_us() < deadline_us, "seed {seed}: it does not end");
+            patience.check(two.drivers[0].now_us(), &format!("seed {seed}: it ends"));
             if two.sending {
                 // One at a time.
             } else if sent < bytes.len() && rng.chance(300) {

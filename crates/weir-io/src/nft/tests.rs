@@ -5,10 +5,10 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::Command;
-use std::time::Instant;
 
 use rustix::net::{connect, ipproto};
 use rustix::thread::UnshareFlags;
+use weir_check::waiting::{Waiting, eventually};
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn reaches(nft: &mut Nft, from: IpAddr, to: SocketAddr) -> bool {
         Err(rustix::io::Errno::INPROGRESS) => {}
         Err(error) => panic!("{from} to {to}: {error}"),
     }
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut waiting = Waiting::begin();
     loop {
         if nft.dropped().unwrap().packets > before {
             return false;
@@ -57,7 +57,7 @@ fn reaches(nft: &mut Nft, from: IpAddr, to: SocketAddr) -> bool {
         if rustix::event::poll(&mut polled, Some(&brief)).unwrap() > 0 {
             return true;
         }
-        assert!(Instant::now() < deadline, "{from} to {to}: neither dropped nor let in");
+        assert!(waiting.goes_on(), "{from} to {to}: neither dropped nor let in; {}", waiting.story());
     }
 }
 
@@ -108,10 +108,8 @@ fn a_block_ends_by_itself() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut nft = Nft::open("weir-test", &Scope::Host, &[], 100).unwrap();
         assert!(nft.add(&[(block("127.0.0.2/32"), Duration::from_millis(300))]).is_empty());
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !reaches(&mut nft, [127, 0, 0, 2].into(), listener.local_addr().unwrap()) {
-            assert!(Instant::now() < deadline, "it is blocked for ever");
-        }
+        let to = listener.local_addr().unwrap();
+        eventually("it is not blocked any more", || reaches(&mut nft, [127, 0, 0, 2].into(), to));
     });
 }
 
@@ -161,10 +159,7 @@ fn the_table_is_its_makers_and_goes_with_it() {
         assert!(!list().unwrap().stdout.is_empty(), "a stranger does not take it away");
         drop(nft);
         // The kernel takes it down behind the close.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !list().unwrap().stdout.is_empty() {
-            assert!(Instant::now() < deadline, "it stays behind its maker");
-        }
+        eventually("it goes with its maker", || list().unwrap().stdout.is_empty());
     });
 }
 

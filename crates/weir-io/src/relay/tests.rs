@@ -4,13 +4,15 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+
+use weir_check::waiting::{Waiting, eventually};
 
 use super::flow::{Flow, Halt, Side, Tools};
 use super::pipe::Pipes;
 use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, Outbound, RelayEnd, Relayed, Socket};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait of one turn, microseconds.
+const TURN_US: u64 = 1_000_000;
 /// More than fits into the buffers of a connection.
 const BYTES: usize = 24 << 20;
 
@@ -77,10 +79,10 @@ impl Bench {
     }
 
     fn turn(&mut self) -> Vec<Completion> {
-        let (mut completions, begin) = (Vec::new(), Instant::now());
+        let (mut completions, mut waiting) = (Vec::new(), Waiting::begin());
         while completions.is_empty() {
-            assert!(begin.elapsed() < PATIENCE, "waited in vain");
-            self.driver.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+            assert!(waiting.goes_on(), "no completion; {}", waiting.story());
+            self.driver.turn(Some(TURN_US), &mut completions).expect("a turn");
         }
         completions
     }
@@ -208,11 +210,7 @@ fn info(stream: &TcpStream) -> libc::tcp_info {
 /// Waits until the other end of a connection has its end (FIN-WAIT-2: it is acknowledged).
 fn end_has_arrived(stream: &TcpStream) {
     const FIN_WAIT_2: u8 = 5;
-    let begin = Instant::now();
-    while info(stream).tcpi_state != FIN_WAIT_2 {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain");
-        std::thread::yield_now();
-    }
+    eventually("the end arrives", || info(stream).tcpi_state == FIN_WAIT_2);
 }
 
 /// A short answer whose server closes at once reaches the client in one segment, with the end.

@@ -7,12 +7,11 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use weir_check::waiting::{Patient, eventually, eventually_or, patient};
+
 use super::*;
 
 mod misbehaving;
-
-/// Longest wait for anything.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs a test body on each driver that works here.
 fn on_both_drivers(body: impl Fn(&OriginHandle)) {
@@ -29,10 +28,8 @@ fn on_both_drivers(body: impl Fn(&OriginHandle)) {
     }
 }
 
-fn connect(origin: &OriginHandle) -> TcpStream {
-    let stream = TcpStream::connect(origin.local_addr()).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    stream
+fn connect(origin: &OriginHandle) -> Patient<TcpStream> {
+    patient(TcpStream::connect(origin.local_addr()).unwrap())
 }
 
 /// Sends, ends the sending direction, and returns all that comes until the origin closes.
@@ -55,11 +52,7 @@ fn head(status: &str, rest: &str) -> String {
 
 /// Waits until the counters say so.
 fn until(origin: &OriginHandle, what: impl Fn(OriginStats) -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !what(origin.stats()) {
-        assert!(Instant::now() < deadline, "{:?}", origin.stats());
-        std::thread::yield_now();
-    }
+    eventually_or("the origin counts so", || what(origin.stats()), || format!("{:?}", origin.stats()));
 }
 
 #[test]
@@ -323,11 +316,7 @@ fn a_thread_that_fails_is_noticed_and_its_error_is_told() {
         Err(io::Error::other("no memory"))
     }));
     assert!(ended.recv().is_err());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !origin.has_failed() {
-        assert!(Instant::now() < deadline);
-        std::thread::yield_now();
-    }
+    eventually("the end of the thread is noticed", || origin.has_failed());
     assert_eq!(origin.stop().unwrap_err().to_string(), "no memory");
 }
 

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixListener;
 
+use weir_check::waiting::CAP;
 use weir_io::IoChoice;
 
 use super::*;
@@ -25,9 +26,9 @@ fn options(place: Place, path: &str, count: u64) -> ProbeOptions {
         path: path.to_owned(),
         count,
         pause: Duration::ZERO,
-        threshold: Duration::from_secs(20),
+        threshold: CAP,
         close_every: Some(1),
-        timeout: Duration::from_secs(20),
+        timeout: CAP,
         tls: None,
     }
 }

@@ -6,8 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use weir_check::waiting::{CAP, Waiting};
 use weir_io::IoChoice;
-
 use weir_tls::Failure;
 
 use super::*;
@@ -42,8 +42,8 @@ fn what_can_not_be_had_is_refused_with_the_reason() {
     assert!(server_name("-a-").unwrap_err().contains("`-a-`"));
 }
 
-/// Longest wait for anything.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// For the prober, which waits for answers by itself.
+const DEADLINE: Duration = CAP;
 
 /// A file of this test, gone at its end.
 struct File(std::path::PathBuf);
@@ -139,14 +139,14 @@ fn when_quiet(origin: &OriginHandle) -> OriginStats {
 
 /// The same when it has counted so many at least: what a client has seen complete it counts a moment later.
 fn when_quiet_behind(origin: &OriginHandle, connects: u64) -> OriginStats {
-    let deadline = std::time::Instant::now() + DEADLINE;
+    let mut waiting = Waiting::begin();
     loop {
         let stats = origin.stats();
         if stats.connects >= connects && stats.connects == stats.closes {
             // Counters are read one after the other: those of before may be older than the end.
             return origin.stats();
         }
-        assert!(std::time::Instant::now() < deadline, "{stats:?}");
+        assert!(waiting.goes_on(), "{}: {stats:?}", waiting.story());
         std::thread::yield_now();
     }
 }

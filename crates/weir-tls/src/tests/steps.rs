@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
+use weir_check::waiting::Waiting;
 use weir_io::conformance::{Bench, EpollSubject, Seen, Subject};
 use weir_io::{Class, Driver, Payload, Receive, Socket};
 
@@ -114,13 +114,13 @@ fn others_are_told_before_a_step_and_steps_are_made_all_the_same() {
 
 /// Waits until no connection of a port of IPv4 stands any more (proc_pid_net(5): a column for the local address, and the third for its state).
 fn resets_have_come(port: u16) {
-    let (port, begin) = (format!(":{port:04X}"), Instant::now());
+    let (port, mut waiting) = (format!(":{port:04X}"), Waiting::begin());
     let stands = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some("01")
     };
     while std::fs::read_to_string("/proc/thread-self/net/tcp").expect("every Linux has it").lines().any(stands) {
-        assert!(begin.elapsed() < Duration::from_secs(30), "waited in vain");
+        assert!(waiting.goes_on(), "resets have not come; {}", waiting.story());
         std::thread::yield_now();
     }
 }

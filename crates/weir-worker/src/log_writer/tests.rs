@@ -5,9 +5,9 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use super::*;
+use weir_check::waiting::{Waiting, eventually};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+use super::*;
 
 /// A directory that goes with the test.
 struct Scratch(PathBuf);
@@ -34,14 +34,6 @@ fn start(path: &Path, workers: usize) -> (LogWriter, Vec<LogSink>, Vec<Arc<Count
     let counters: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
     let (writer, sinks) = LogWriter::start(&Destination::File(path.to_owned()), &counters).expect("starts");
     (writer, sinks, counters)
-}
-
-fn eventually(what: &str, mut test: impl FnMut() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !test() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
 }
 
 /// Lines `worker number` from 0 on, in order for each worker.
@@ -149,9 +141,9 @@ fn the_end_is_bounded() {
     for _ in 0..1000 {
         sinks[0].push(&[&[b'a'; 999][..], b"\n"].concat());
     }
-    let before = Instant::now();
+    let mut waiting = Waiting::begin();
     writer.finish();
-    assert!(before.elapsed() < DEADLINE);
+    assert!(waiting.goes_on(), "{}", waiting.story());
 }
 
 /// A full disk is tried again; after it was moved away nothing is missing.

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::kit::{
-    Client, DEADLINE, Gone, Honest, Io, Link, Server, Weir, app, eventually, free_port, keep_asking, nonce,
+    Client, Gone, Honest, Io, Link, Server, Weir, app, bounded, eventually, free_port, keep_asking, nonce,
     on_both_drivers, request,
 };
 use serde_json::Value;
@@ -55,7 +55,7 @@ fn get(mut stream: impl std::io::Read + std::io::Write, path: &str, fields: &str
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it accepts");
-    stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+    bounded(&stream);
     stream
 }
 

@@ -9,7 +9,7 @@ use crate::kit::{Client, Gone, Honest, Io, Link, Server, Weir, eventually, nonce
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
-on_both_drivers!(shares_follow_the_weights, load_leaves_a_slow_server, sessions_stay_and_move);
+on_both_drivers!(shares_follow_the_weights, sessions_stay_and_move; alone: load_leaves_a_slow_server);
 
 /// An upstream of these servers, each with options of its own.
 fn upstream(servers: &[(&Server, &str)], more: &str) -> String {

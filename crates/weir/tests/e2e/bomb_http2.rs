@@ -11,8 +11,8 @@ use crate::kit::http2::{DATA, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS,
 use crate::kit::tls::certificate;
 use crate::kit::tls_servers::{Front, serving};
 use crate::kit::{
-    Behaviour, Gone, Io, Link, Nginx, Scratch, Server, Weir, app, eventually, finish, free_port, on_both_drivers,
-    pattern,
+    Behaviour, Gone, Io, Link, Nginx, Scratch, Server, Weir, app, bounded, eventually, finish, free_port,
+    on_both_drivers, pattern,
 };
 use serde_json::{Value, json};
 use weir_check::{Body, Request};
@@ -185,7 +185,7 @@ fn by_hand(
     let serve = move || {
         for _ in 0..connections {
             let (mut far, _) = listener.accept().expect("a client");
-            far.set_read_timeout(Some(crate::kit::DEADLINE)).expect("a socket option");
+            bounded(&far);
             serve_by_hand(&mut far, &answer);
         }
     };

@@ -16,6 +16,8 @@ use weir_check::upstreams::check_honest;
 use weir_check::{Request, Rules};
 
 on_both_drivers!(
+    ;
+    alone:
     killed_restarted_and_paused_servers_lose_nothing,
     servers_that_close_every_hundred_requests_lose_nothing,
     posts_among_dying_servers_arrive_at_most_once,

@@ -14,7 +14,12 @@ use crate::kit::names::{Kind, NameServer, Reply};
 use crate::kit::{Honest, Io, Nginx, Scratch, Server, Weir, browse, finish, free_port, on_both_drivers, pattern, run};
 use sha2::Digest as _;
 
-on_both_drivers!(a_browser_loads_a_page, git_clones_and_pushes, apt_downloads);
+on_both_drivers!(
+    a_browser_loads_a_page,
+    git_clones_and_pushes;
+    alone:
+    apt_downloads,
+);
 
 /// Names that clients use; both are this host.
 const NAMES: [&str; 2] = ["page.test", "data.test"];

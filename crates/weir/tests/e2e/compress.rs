@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::kit::{Behaviour, Client, DEADLINE, Gone, Io, Link, Scratch, Server, Weir, free_port, on_both_drivers, run};
+use crate::kit::{Behaviour, Client, Gone, Io, Link, Scratch, Server, Weir, bounded, free_port, on_both_drivers, run};
 use weir_check::Request;
 
 on_both_drivers!(
@@ -154,7 +154,7 @@ fn events_leave_as_they_come(io: Io) {
     let server = Server::start(Events);
     let (weir, _) = start(io, &server);
     let mut stream = TcpStream::connect(weir.address).expect("a connection");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a socket");
+    bounded(&stream);
     // With HTTP/1.0 the body has no framing, so that it goes into a decoder as it comes.
     stream.write_all(b"GET / HTTP/1.0\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").expect("sent");
     let mut reader = BufReader::new(stream);

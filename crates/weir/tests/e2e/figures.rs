@@ -9,7 +9,11 @@ use crate::kit::{Client, Gone, Io, Link, Server, Weir, app, nonce, on_both_drive
 use serde_json::Value;
 use weir_check::Request;
 
-on_both_drivers!(percentiles_are_what_clients_measure);
+on_both_drivers!(
+    ;
+    alone:
+    percentiles_are_what_clients_measure,
+);
 
 /// Delays in milliseconds, and how many of 1,000 requests have them: each percentile that is told lies well inside one.
 const DELAYS: [(u64, usize); 6] = [(5, 600), (10, 200), (20, 130), (30, 45), (60, 20), (100, 5)];

@@ -11,7 +11,11 @@ use crate::kit::{
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
-on_both_drivers!(forgotten_connections_cost_a_get_seconds, an_upload_to_a_server_that_pauses_survives);
+on_both_drivers!(
+    an_upload_to_a_server_that_pauses_survives;
+    alone:
+    forgotten_connections_cost_a_get_seconds,
+);
 
 /// Connections to the server, all made at the start.
 const CONNECTIONS: usize = 4;
@@ -40,7 +44,7 @@ fn forget(port: u16) {
 }
 
 fn forgotten_connections_cost_a_get_seconds(io: Io) {
-    in_own_network(&format!("forgotten::{}::forgotten_connections_cost_a_get_seconds", io.word()), || {
+    in_own_network(&format!("forgotten::{}::alone::forgotten_connections_cost_a_get_seconds", io.word()), || {
         connect_from("40000 40999");
         let server = Server::start(Honest);
         let weir = Weir::start(io, 2, &eager(&server));

@@ -5,11 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 use crate::kit::forward::{allow, start};
 use crate::kit::names::{Kind, NameServer, Reply};
 use crate::kit::{
-    Client, Honest, Io, Nginx, Scratch, Server, Weir, eventually, nonce, on_both_drivers, passwd, pattern, run,
+    Client, Honest, Io, Nginx, Scratch, Server, Weir, bounded, eventually, nonce, on_both_drivers, passwd, pattern, run,
 };
 
 on_both_drivers!(
-    curl_over_the_proxy,
     a_configured_upstream_is_never_chosen_by_host,
     connections_are_as_many_as_clients,
     tunnels_carry_what_they_get,
@@ -20,7 +19,9 @@ on_both_drivers!(
     names,
     a_slow_name_keeps_nobody_up,
     silent_names_keep_no_other_client_up,
-    pool_modes,
+    pool_modes;
+    alone:
+    curl_over_the_proxy,
 );
 
 /// What curl printed; it must succeed.
@@ -139,10 +140,10 @@ fn tunnels_carry_what_they_get(io: Io) {
     let before = weir.sockets();
     for client_first in [true, false] {
         let mut client = std::net::TcpStream::connect(proxy).expect("weir listens");
-        client.set_read_timeout(Some(crate::kit::DEADLINE)).expect("an option");
+        bounded(&client);
         write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").expect("sent");
         let far = accept(&listener);
-        far.set_read_timeout(Some(crate::kit::DEADLINE)).expect("an option");
+        bounded(&far);
         let mut head = [0; 39];
         client.read_exact(&mut head).expect("an answer");
         assert_eq!(&head, b"HTTP/1.1 200 Connection established\r\n\r\n");
@@ -172,7 +173,7 @@ fn tunnels_carry_what_they_get(io: Io) {
     }
     // A destination that resets takes its client with it.
     let mut client = std::net::TcpStream::connect(proxy).expect("weir listens");
-    client.set_read_timeout(Some(crate::kit::DEADLINE)).expect("an option");
+    bounded(&client);
     write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").expect("sent");
     let far = accept(&listener);
     client.read_exact(&mut [0; 39]).expect("an answer");

@@ -9,10 +9,14 @@ use crate::kit::http2::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
     header_block,
 };
-use crate::kit::{DEADLINE, Honest, Io, Server, Weir, app, free_port, on_both_drivers};
+use crate::kit::{Honest, Io, Server, Weir, app, bounded, free_port, on_both_drivers};
 use weir_check::streams::kind::{CONTINUATION, PRIORITY};
 
-on_both_drivers!(floods_are_cheap);
+on_both_drivers!(
+    ;
+    alone:
+    floods_are_cheap,
+);
 
 /// Connections that flood at a time.
 const ATTACKERS: usize = 30;
@@ -122,8 +126,7 @@ fn attack(weir: &Weir, address: SocketAddr, flood: &[u8]) -> u64 {
     let connections: Vec<TcpStream> = (0..ATTACKERS)
         .map(|_| {
             let mut stream = TcpStream::connect(address).expect("weir accepts");
-            stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
-            stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");
+            bounded(&stream);
             // An error is what is hoped for: weir has ended the connection.
             let _ = stream.write_all(&[&PREFACE[..], &frame(SETTINGS, 0, 0, b"")].concat());
             let _ = stream.write_all(flood);

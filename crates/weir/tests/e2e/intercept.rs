@@ -6,12 +6,12 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::SockRef;
 
 use crate::intercept_first::{UNREACHABLE, begin, make_networks};
-use crate::kit::{DEADLINE, Io, Scratch, eventually, in_own_network_as_root, ip, on_both_drivers, run};
+use crate::kit::{Io, Scratch, Waiting, bounded, eventually, in_own_network_as_root, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 use crate::transparent_http::{client, serve_http, told};
 
@@ -346,8 +346,8 @@ fn under_a_flood_connections_pass_by(io: Io) {
         may_wait(65_535);
         // A minute at most, if the machine was so busy that it began anew each time.
         let is_over = || of("passing").is_null();
-        let end = Instant::now() + 4 * DEADLINE;
-        while !is_over() && Instant::now() < end {
+        let mut waiting = Waiting::for_program();
+        while !is_over() && waiting.goes_on() {
             std::thread::park_timeout(Duration::from_millis(20));
         }
         eventually("others are taken", || {
@@ -377,7 +377,7 @@ fn nothing_is_left(io: Io) {
                 now == before
             });
             // What it had is over, for its ends or what comes to their machines.
-            stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+            bounded(&stream);
             let over = stream.read(&mut [0; 4]).expect_err("it does not look whole");
             assert_eq!(over.kind(), ErrorKind::ConnectionReset, "{signal}");
             let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");

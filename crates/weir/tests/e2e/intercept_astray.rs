@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::intercept::{Intercept, in_network_with_programs};
 use crate::intercept_first::{begin, between, has_ended, sent_again};
 use crate::intercept_syn::{LATE, find_answers, lose_answers};
-use crate::kit::{DEADLINE, Io, eventually, ip, on_both_drivers};
+use crate::kit::{Io, bounded, eventually, ip, on_both_drivers};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(errors_about_handshakes_stay_outside, what_comes_again_is_not_new);
@@ -135,7 +135,7 @@ fn what_comes_again_is_not_new(io: Io) {
             eventually("it is accepted", || has_ended(&client));
             client.set_nonblocking(false).expect("an option");
             let mut client = TcpStream::from(client);
-            client.set_read_timeout(Some(DEADLINE)).expect("an option");
+            bounded(&client);
             let greeting =
                 format!("{} to {}\n", client.local_addr().expect("bound"), client.peer_addr().expect("open"));
             client.write_all(b"ping").expect("open");

@@ -10,14 +10,15 @@ use socket2::SockRef;
 
 use crate::intercept::{Intercept, echoes, in_network_with_programs};
 use crate::intercept_first::{begin, between, has_ended};
-use crate::kit::{DEADLINE, Io, Scratch, eventually, on_both_drivers, run};
+use crate::kit::{Io, Scratch, bounded, eventually, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER, who_reads_nothing};
 
 on_both_drivers!(
     either_direction_ends_first,
     an_abort_is_one,
+    where_connections_are_tracked;
+    alone:
     who_reads_nothing_pins_little,
-    where_connections_are_tracked,
 );
 
 fn in_network(test: &str, io: Io, body: impl FnOnce()) {
@@ -47,8 +48,7 @@ impl Pairs {
         client.set_nonblocking(false).expect("an option");
         let pair = [TcpStream::from(client), server];
         for one in &pair {
-            one.set_read_timeout(Some(DEADLINE)).expect("an option");
-            one.set_write_timeout(Some(DEADLINE)).expect("an option");
+            bounded(one);
         }
         pair
     }
@@ -119,7 +119,7 @@ fn an_abort_is_one(io: Io) {
 }
 
 fn who_reads_nothing_pins_little(io: Io) {
-    in_network("who_reads_nothing_pins_little", io, || {
+    in_network("alone::who_reads_nothing_pins_little", io, || {
         let between = Between::new();
         let weir = Intercept::start(io, &[]);
         who_reads_nothing(&between);

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use crate::intercept::{Intercept, in_network_with_programs};
-use crate::kit::{DEADLINE, Io, Neighbour, ip, on_both_drivers};
+use crate::kit::{Io, Neighbour, bounded, ip, on_both_drivers};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(behind_the_servers, behind_the_clients);
@@ -94,7 +94,7 @@ fn behind_the_clients(io: Io) {
             let weir = Intercept::start(io, &["--connect", mode]);
             for to in SERVER {
                 let mut stream = far.inside(|| TcpStream::connect((to, 8080))).expect("it gets through");
-                stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+                bounded(&stream);
                 let mut told = Vec::new();
                 stream.read_to_end(&mut told).expect("an end in order");
                 assert!(told == [7; MUCH], "{mode}: {} bytes", told.len());

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::intercept::{Intercept, in_network_with_programs};
 use crate::intercept_first::between;
-use crate::kit::{DEADLINE, Io, eventually, on_both_drivers};
+use crate::kit::{Io, eventually, on_both_drivers, patience_now};
 use crate::transparent::{CLIENT, SERVER};
 
 on_both_drivers!(what_would_be_lost_passes_by);
@@ -53,7 +53,7 @@ fn what_would_be_lost_passes_by(io: Io) {
             };
             let client = between.clients.inside(|| raw(own));
             let mut server = between.servers.inside(|| raw(peer));
-            server.set_read_timeout(Some(DEADLINE)).expect("an option");
+            server.set_read_timeout(Some(patience_now())).expect("an option");
             for (port, options) in (4000..).zip(&odd) {
                 let sent = first_packet(port, options);
                 client.send_to(&sent, &peer.into()).expect("it is sent");

@@ -8,7 +8,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::intercept::{Intercept, echoes, in_network_with_programs};
-use crate::kit::{DEADLINE, Io, eventually, ip, on_both_drivers, run};
+use crate::kit::{Io, bounded, eventually, ip, on_both_drivers, run};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(the_way_out_is_short_where_it_can_be);
@@ -42,7 +42,7 @@ fn the_way_out_is_short_where_it_can_be(io: Io) {
             ip("link set ps down");
             let said = weir.end("-INT");
             for stream in &mut streams {
-                stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+                bounded(stream);
                 let end = stream.read(&mut [0; 4]).map_err(|error| error.kind());
                 assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
             }

@@ -13,7 +13,7 @@ use weir_io::Namespace;
 
 use crate::intercept::{Intercept, echoes, in_network_with_programs, surroundings};
 use crate::intercept_first::{DROPPED, UNREACHABLE, ask_many, begin, between, has_ended, make_networks, sent_again};
-use crate::kit::{DEADLINE, Io, eventually, ip, on_both_drivers};
+use crate::kit::{Io, bounded, eventually, ip, on_both_drivers, patience_now};
 use crate::transparent::{Between, CLIENT, SERVER};
 
 on_both_drivers!(
@@ -133,7 +133,7 @@ fn a_client_that_is_late_is_joined(io: Io) {
             eventually("it is accepted", || has_ended(&client));
             client.set_nonblocking(false).expect("an option");
             let mut client = TcpStream::from(client);
-            [&client, &server].iter().for_each(|one| one.set_read_timeout(Some(DEADLINE)).expect("an option"));
+            [&client, &server].into_iter().for_each(bounded);
             for (one, other) in [(true, "hello"), (false, "there")] {
                 let (from, to) = if one { (&mut server, &mut client) } else { (&mut client, &mut server) };
                 from.write_all(other.as_bytes()).expect("open");
@@ -172,7 +172,7 @@ fn who_is_not_accepted_is_given_up(io: Io) {
         let late: Vec<_> = LATE.into_iter().zip(SERVER).map(|(from, to)| begin_late(&between, from, to)).collect();
         for server in &servers {
             let (mut asked, _) = server.accept().expect("it is asked");
-            asked.set_read_timeout(Some(DEADLINE)).expect("an option");
+            bounded(&asked);
             let over = asked.read(&mut [0; 4]).expect_err("nobody has come");
             assert_eq!(over.kind(), ErrorKind::ConnectionReset);
         }
@@ -239,7 +239,7 @@ fn a_port_that_is_taken(io: Io) {
                     .expect("an option");
                     socket.set_reuse_address(true).expect("an option");
                     socket.bind(&from.into()).expect("it is transparent");
-                    socket.connect_timeout(&to.into(), DEADLINE).expect("it gets through");
+                    socket.connect_timeout(&to.into(), patience_now()).expect("it gets through");
                     socket
                 };
                 let taken = place.enter(take).expect("root may");
@@ -273,7 +273,7 @@ fn nothing_is_left_of_what_was_begun(io: Io) {
             echoes(&mut stream);
             weir.end(signal);
             eventually("nothing is left", || surroundings() == before);
-            asked.set_read_timeout(Some(DEADLINE)).expect("an option");
+            bounded(&asked);
             assert_eq!(asked.read(&mut [0; 4]).expect_err("it is over").kind(), ErrorKind::ConnectionReset, "{signal}");
             let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("nobody is between");
             echoes(&mut stream);

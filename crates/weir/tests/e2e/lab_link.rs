@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::kit::{DEADLINE, Neighbour, eventually, in_own_network, run};
+use crate::kit::{Neighbour, Waiting, eventually, in_own_network, patience_now, run};
 
 fn in_network(test: &str, body: impl FnOnce()) {
     if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
@@ -55,13 +55,13 @@ impl Running {
 
     /// The first line of which this is true, from the next one on. Lines come by the clock, and end with the process.
     fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
-        let begin = Instant::now();
+        let mut waiting = Waiting::begin();
         for line in self.lines.by_ref() {
             let line: Value = serde_json::from_str(&line.expect("a pipe")).expect("JSON");
             if is_it(&line) {
                 return line;
             }
-            assert!(begin.elapsed() < DEADLINE, "{line}");
+            assert!(waiting.goes_on(), "{}: {line}", waiting.story());
         }
         panic!("it ended: {:?}", self.child.wait());
     }
@@ -128,7 +128,7 @@ fn packets_come_no_sooner_than_told() {
             let listener = TcpListener::bind(SocketAddr::new(address(host), 0)).expect("the link is there");
             let at = listener.local_addr().expect("it is bound");
             let begin = Instant::now();
-            far.inside(|| drop(TcpStream::connect_timeout(&at, DEADLINE).expect("somebody listens")));
+            far.inside(|| drop(TcpStream::connect_timeout(&at, patience_now()).expect("somebody listens")));
             assert!(begin.elapsed() >= Duration::from_millis(50), "{host}: {:?}", begin.elapsed());
         }
         let last = running.end();

@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers, pattern, tcp_sockets,
+    Client, Gone, Honest, Io, Link, Server, Waiting, Weir, app, eventually, nonce, on_both_drivers, pattern,
+    tcp_sockets,
 };
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
@@ -16,14 +17,15 @@ on_both_drivers!(
     h1_slow_heads_get_408,
     h1_silent_clients_are_closed,
     h2_slow_bodies_get_408,
-    h3_clients_that_stop_reading,
     h3_slow_client_gets_everything,
     h3_slow_client_keeps_nobody_waiting,
-    h6_descriptors_run_out,
-    deaf_servers_leave_the_receive_buffers_to_others,
     thousands_of_requests_are_cancelled_at_once,
+    connections_limit_closes_at_once;
+    alone:
+    h3_clients_that_stop_reading,
+    h6_descriptors_run_out,
     hundred_clients_of_every_bad_kind,
-    connections_limit_closes_at_once,
+    deaf_servers_leave_the_receive_buffers_to_others,
 );
 
 /// A client that is well-behaved is served, whatever the others do.
@@ -52,9 +54,9 @@ fn large(link: &mut Link, request: &Request) -> Result<(), Gone> {
 fn drip(mut stream: TcpStream, bytes: &[u8], pause: Duration) -> Vec<u8> {
     stream.set_read_timeout(Some(pause)).expect("a socket option");
     let mut answer = Vec::new();
-    let end = Instant::now() + crate::kit::DEADLINE;
+    let mut waiting = Waiting::begin();
     for byte in bytes.iter().cycle() {
-        assert!(Instant::now() < end, "a slow client was never ended");
+        assert!(waiting.goes_on(), "a slow client was never ended; {}", waiting.story());
         if stream.write_all(&[*byte]).is_err() {
             break;
         }

@@ -10,7 +10,7 @@ use crate::kit::http2::Http2Client;
 use crate::kit::tls_servers::{Front, ca, serving, signed};
 use crate::kit::unix::to_unix;
 use crate::kit::{
-    Client, DEADLINE, Gone, Honest, Io, Link, Nginx, SWITCH, Scratch, Server, Weir, eventually, free_port, nonce,
+    Client, Gone, Honest, Io, Link, Nginx, SWITCH, Scratch, Server, Weir, bounded, eventually, free_port, nonce,
     on_both_drivers, pattern,
 };
 use weir_check::Request;
@@ -60,7 +60,7 @@ impl Reader {
 }
 
 fn pass_on(near: &TcpStream, to: SocketAddr, headers: &Mutex<Vec<String>>) {
-    near.set_read_timeout(Some(DEADLINE)).expect("not zero");
+    bounded(near);
     // Who leaves without a word has said nothing.
     let Some(header) = header_of(near) else { return };
     headers.lock().expect("no panic").push(header);

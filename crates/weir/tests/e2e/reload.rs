@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::kit::http2::Http2Client;
 use crate::kit::tls::{bridge, certificate};
 use crate::kit::{
-    Client, DEADLINE, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, keep_asking, nonce,
-    on_both_drivers, request, status,
+    Client, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, keep_asking, nonce, on_both_drivers,
+    patience_now, request, status,
 };
 use serde_json::Value;
 use weir_check::Request;
@@ -293,7 +293,7 @@ fn the_service_manager_is_told(io: Io) {
     let server = Server::start(Honest);
     let scratch = Scratch::new();
     let manager = UnixDatagram::bind(scratch.path("notify")).expect("a socket");
-    manager.set_read_timeout(Some(DEADLINE)).expect("an option");
+    manager.set_read_timeout(Some(patience_now())).expect("an option");
     let hears = || {
         let mut buffer = [0; 1024];
         let length = manager.recv(&mut buffer).expect("it is told in time");

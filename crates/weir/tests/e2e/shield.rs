@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use crate::kit::http2::Http2Client;
 use crate::kit::tls::{certificate, config, connection};
 use crate::kit::{
-    Client, DEADLINE, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, request,
+    Client, Honest, Io, Scratch, Server, Weir, app, bounded, eventually, free_port, nonce, on_both_drivers, request,
     status,
 };
 
@@ -248,7 +248,7 @@ fn sealed(io: Io, server: &Server, scratch: &Scratch, shield: &str) -> (Weir, So
 /// A client who has connected.
 fn knock(to: SocketAddr, who: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).expect("the balancer may connect");
-    stream.set_read_timeout(Some(DEADLINE)).expect("it can be set");
+    bounded(&stream);
     stream.write_all(format!("PROXY TCP4 {who} 198.51.100.1 4711 443\r\n").as_bytes()).expect("it is read");
     stream
 }

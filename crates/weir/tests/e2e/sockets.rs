@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::kit::{
-    DEADLINE, Io, Scratch, Weir, eventually, finish_without_rights, in_own_network_as_root, ip, on_both_drivers, run,
+    Io, Scratch, Weir, bounded, eventually, finish_without_rights, in_own_network_as_root, ip, on_both_drivers, run,
     status,
 };
 
@@ -36,7 +36,7 @@ fn greeter(host: &str) {
 
 fn greeted(to: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).expect("weir listens");
-    stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+    bounded(&stream);
     let mut said = [0; 5];
     stream.read_exact(&mut said).expect("a greeting");
     assert_eq!(&said, b"hello");

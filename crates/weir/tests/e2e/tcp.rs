@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::kit::{DEADLINE, Io, Scratch, Weir, eventually, free_port, on_both_drivers, pattern, status};
+use crate::kit::{CAP, Io, Scratch, Weir, bounded, eventually, free_port, on_both_drivers, pattern, received, status};
 
 on_both_drivers!(
     the_server_may_speak_first,
@@ -19,7 +19,6 @@ on_both_drivers!(
     another_server_has_what_one_refuses,
     a_silent_server_costs_the_time_of_a_connect,
     nobody_gets_less_than_was_sent,
-    a_reader_that_stands_still_costs_no_memory,
     what_is_half_closed_ends_and_what_is_idle,
     a_server_has_no_more_than_it_may,
     servers_are_told_whose_connection_it_is,
@@ -31,7 +30,9 @@ on_both_drivers!(
     descriptors_run_out,
     who_is_banned_is_cut_off,
     each_has_a_line_and_is_counted,
-    a_name_decides_and_passes_through,
+    a_name_decides_and_passes_through;
+    alone:
+    a_reader_that_stands_still_costs_no_memory,
 );
 
 /// A server that does this with each connection that says something, or waits for it.
@@ -50,7 +51,7 @@ impl Raw {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 count.fetch_add(1, Ordering::SeqCst);
-                stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+                bounded(&stream);
                 let serve = Arc::clone(&serve);
                 std::thread::spawn(move || serve(stream));
             }
@@ -93,7 +94,7 @@ fn servers(all: &[SocketAddr]) -> String {
 
 fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).expect("weir accepts");
-    stream.set_read_timeout(Some(DEADLINE)).expect("an option");
+    bounded(&stream);
     stream
 }
 
@@ -176,13 +177,13 @@ fn each_direction_ends_by_itself(io: Io) {
     assert_eq!(heard, b"bye");
     client.write_all(&[7; 100_000]).expect("the other direction is open");
     client.shutdown(Shutdown::Write).expect("open");
-    assert_eq!(tells.recv_timeout(DEADLINE), Ok(100_000));
+    assert_eq!(received(&tells), Ok(100_000));
     // The client ends first: the server goes on.
     let mut client = connect(address);
     client.write_all(b"later").expect("open");
     client.write_all(&[7; 1000]).expect("open");
     client.shutdown(Shutdown::Write).expect("open");
-    assert_eq!(tells.recv_timeout(DEADLINE), Ok(1000));
+    assert_eq!(received(&tells), Ok(1000));
     let mut heard = Vec::new();
     client.read_to_end(&mut heard).expect("an end in order");
     assert_eq!(heard, b"bye");
@@ -209,7 +210,7 @@ fn an_abort_stays_an_abort(io: Io) {
     client.write_all(b"other").expect("open");
     assert_eq!(read(&mut client, 5), b"hello");
     reset(client);
-    assert_eq!(tells.recv_timeout(DEADLINE).expect("an end"), Err(ErrorKind::ConnectionReset));
+    assert_eq!(received(&tells).expect("an end"), Err(ErrorKind::ConnectionReset));
     let mut client = connect(address);
     client.write_all(b"reset").expect("open");
     let mut heard = Vec::new();
@@ -313,7 +314,7 @@ fn what_is_half_closed_ends_and_what_is_idle(io: Io) {
     let keeps = Raw::start(|mut stream| {
         let mut end = [0; 16];
         while let Ok(1..) = stream.read(&mut end) {}
-        std::thread::park_timeout(DEADLINE);
+        std::thread::park_timeout(CAP);
     });
     let (address, text) = passing("idle-timeout \"400ms\"", &servers(&[server.address]));
     let weir = Weir::start(io, 1, &text);
@@ -362,7 +363,7 @@ fn servers_are_told_whose_connection_it_is(io: Io) {
         let port = client.local_addr().expect("connected").port();
         client.write_all(b"x").expect("open");
         client.shutdown(Shutdown::Write).expect("open");
-        let all = tells.recv_timeout(DEADLINE).expect("it came");
+        let all = received(&tells).expect("it came");
         match version {
             "v1" => assert_eq!(
                 String::from_utf8_lossy(&all),
@@ -469,7 +470,7 @@ fn weir_ends_in_its_time(io: Io) {
     let (address, text) = passing("", &servers(&[server.address]));
     let format = "$server_protocol $request_length $bytes_sent $ended_by $reason";
     let log_text = format!("access-log \"{}\" format=\"{format}\"", log.display());
-    let mut weir = Weir::start(io, 1, &format!("shutdown {{ drain \"1s\"; }}\n{log_text}\n{text}"));
+    let mut weir = Weir::start(io, 1, &format!("shutdown {{ drain \"4s\"; }}\n{log_text}\n{text}"));
     eventually("whoever looked whether it listens has left", || total(&weir, "client_connections") == 0);
     while tells.try_recv().is_ok() {}
     let mut client = greeted(address);
@@ -482,7 +483,7 @@ fn weir_ends_in_its_time(io: Io) {
     // What is cut off does not look whole, to neither side.
     assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset));
     let is_reset = |end: &Result<(), ErrorKind>| *end == Err(ErrorKind::ConnectionReset);
-    let ends = std::iter::from_fn(|| tells.recv_timeout(DEADLINE).ok()).find(is_reset);
+    let ends = std::iter::from_fn(|| received(&tells).ok()).find(is_reset);
     assert!(ends.is_some(), "the server takes it for whole");
     let lines = std::fs::read_to_string(&log).expect("a log");
     assert!(lines.lines().last().is_some_and(|line| line.ends_with("weir stopped")), "{lines}");
@@ -500,7 +501,7 @@ fn a_sudden_end_is_an_abort(io: Io) {
     weir.signal("KILL");
     assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset), "what is cut off does not look whole");
     // Others may have been there before, to find out whether weir accepts.
-    while tells.recv_timeout(DEADLINE).expect("the server hears of it") != Err(ErrorKind::ConnectionReset) {}
+    while received(&tells).expect("the server hears of it") != Err(ErrorKind::ConnectionReset) {}
 }
 
 fn descriptors_run_out(io: Io) {

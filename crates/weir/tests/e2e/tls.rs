@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::kit::tls::{Files, bridge, certificate, config, connection, handshake};
 use crate::kit::tls_servers::{ca, list, response, signed};
 use crate::kit::{
-    Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, eventually,
+    Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Stopping, Weir, app, bounded, eventually,
     free_port, nonce, on_both_drivers, pattern, run, status,
 };
 use weir_check::upstreams::check_honest;
@@ -256,7 +256,7 @@ fn an_answer_that_is_cut_does_not_look_whole(io: Io) {
 
 /// Reads until the other side closes.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
-    stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+    bounded(stream);
     let mut bytes = Vec::new();
     // A reset is an end, too.
     let _ = stream.read_to_end(&mut bytes);
@@ -533,7 +533,7 @@ fn a_handshake_that_is_under_way_survives_the_drain(io: Io) {
     let files = certificate(&scratch, "ec", &["a.test"], 9);
     let mut weir = Weir::start(io, 1, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
     let mut stream = TcpStream::connect(address).expect("weir accepts");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+    bounded(&stream);
     let mut tls = connection(&config(), "a.test");
     tls.write_tls(&mut stream).expect("a hello");
     while tls.wants_read() && tls.is_handshaking() && !tls.wants_write() {
@@ -558,7 +558,7 @@ fn who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for(io: Io) {
     let mut waiting: Vec<_> = (0..4)
         .map(|_| {
             let mut stream = TcpStream::connect(address).expect("weir accepts");
-            stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+            bounded(&stream);
             let mut tls = connection(&config(), "a.test");
             let mut both = rustls::Stream::new(&mut tls, &mut stream);
             both.write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("open");

@@ -12,16 +12,17 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::destinations::destination;
 use crate::intercept::echoes;
 use crate::kit::{
-    DEADLINE, Io, Neighbour, Scratch, Weir, eventually, finish_without_rights, in_own_network_as_root, ip,
-    on_both_drivers, run, status,
+    Io, Neighbour, Scratch, Weir, bounded, eventually, finish_without_rights, in_own_network_as_root, ip,
+    on_both_drivers, patience_now, received, run, status,
 };
 
 on_both_drivers!(
     by_routes,
     by_tproxy,
     where_connections_are_tracked,
+    without_the_right_weir_says_so;
+    alone:
     who_reads_nothing_pins_little,
-    without_the_right_weir_says_so,
 );
 
 /// Clients and servers, and this machine between them.
@@ -103,9 +104,9 @@ impl Between {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(protocol))?;
             socket.set_reuse_address(true)?;
             socket.bind(&from.into())?;
-            socket.connect_timeout(&to.into(), DEADLINE)?;
+            socket.connect_timeout(&to.into(), patience_now())?;
             let mut stream = TcpStream::from(socket);
-            stream.set_read_timeout(Some(DEADLINE))?;
+            bounded(&stream);
             let mut told = Vec::new();
             while !told.ends_with(b"\n") {
                 let mut byte = [0];
@@ -298,7 +299,7 @@ fn where_connections_are_tracked(io: Io) {
 }
 
 fn who_reads_nothing_pins_little(io: Io) {
-    in_network("who_reads_nothing_pins_little", io, || {
+    in_network("alone::who_reads_nothing_pins_little", io, || {
         let (between, scratch) = (Between::new(), Scratch::new());
         lead_by_routes();
         let weir = Weir::start(io, 1, &passing(8080, &scratch));
@@ -340,7 +341,7 @@ pub(crate) fn who_reads_nothing(between: &Between) {
         // Two connections, each with a sender and a receiver, and a pipe between them.
         let bound = 2 * (most("tcp_rmem") + most("tcp_wmem")) + (1 << 20) + (64 << 10);
         assert!(bound < ALL / 2, "this kernel holds too much for this test");
-        let held = stalled.recv_timeout(DEADLINE).expect("it comes to a standstill");
+        let held = received(&stalled).expect("it comes to a standstill");
         assert!(held < bound, "{held} of {bound} bytes were taken");
         let (mut at, mut buffer) = (0, vec![0; 1 << 20]);
         while at < ALL {

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::kit::{
-    Client, DEADLINE, Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, status,
+    Client, Io, Scratch, Weir, eventually, in_own_network_as_root, ip, on_both_drivers, patience_now, status,
 };
 use crate::transparent::{Between, CLIENT, SERVER};
 
@@ -61,7 +61,7 @@ pub(crate) fn client(between: &Between, from: &str, port: u16, to: &str, to_port
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP)).expect("a descriptor");
         socket.set_reuse_address(true).expect("an option");
         socket.bind(&from.into()).expect("a free port");
-        socket.connect_timeout(&to.into(), DEADLINE).expect("weir is there");
+        socket.connect_timeout(&to.into(), patience_now()).expect("weir is there");
         socket.into()
     }))
 }

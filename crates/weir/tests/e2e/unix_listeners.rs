@@ -15,7 +15,7 @@ use crate::kit::http2::Http2Client;
 use crate::kit::tls::{bridge, certificate};
 use crate::kit::unix::to_unix;
 use crate::kit::{
-    Client, DEADLINE, Honest, Io, Scratch, Server, Stopping, Weir, app, eventually, on_both_drivers, request, status,
+    Client, Honest, Io, Scratch, Server, Stopping, Weir, app, bounded, eventually, on_both_drivers, request, status,
 };
 
 on_both_drivers!(
@@ -32,7 +32,7 @@ on_both_drivers!(
 fn ask(path: &Path) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(DEADLINE))?;
+        bounded(&stream);
         stream.write_all(b"GET /u HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -11,8 +11,8 @@ use serde_json::Value;
 use weir_check::Request;
 
 use crate::kit::{
-    Client, DEADLINE, Gone, Honest, Io, Link, Server, Weir, app, eventually, free_port, nonce, on_both_drivers,
-    request, status,
+    Client, Gone, Honest, Io, Link, Server, Weir, app, bounded, eventually, free_port, nonce, on_both_drivers, request,
+    status,
 };
 
 on_both_drivers!(workers_tell_how_late_they_are, they_are_bound_as_configured);
@@ -71,7 +71,7 @@ fn workers_tell_how_late_they_are(io: Io) {
     let first: Vec<&str> = rows.filter_map(|line| line.split_whitespace().next()).collect();
     assert!(first.starts_with(&["WORKER", "0"]), "{table}");
     let mut scraped = TcpStream::connect(metrics).expect("it accepts");
-    scraped.set_read_timeout(Some(DEADLINE)).expect("an option");
+    bounded(&scraped);
     write!(scraped, "GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n").expect("it reads");
     let mut body = String::new();
     scraped.read_to_string(&mut body).expect("text");

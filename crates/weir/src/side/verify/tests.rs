@@ -9,7 +9,8 @@ use tokio::task::LocalSet;
 
 use super::*;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+/// An answer of the service comes by its own channel: only the longest wait of all can be put on that.
+const DEADLINE: Duration = weir_check::waiting::CAP;
 /// Nothing is held back, and the file is looked at each time.
 const AT_ONCE: Times = Times { look_every: Duration::ZERO, refused_after: Duration::ZERO };
 

@@ -9,12 +9,12 @@ use socket2::{Domain, Socket, Type};
 use weir_check::upstreams::check_honest;
 use weir_check::{End, Reply, StrictReplies};
 
-use super::{DEADLINE, Weir, nonce};
+use super::{Patient, Weir, bounded, nonce, patient};
 
 /// One client connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Patient<TcpStream>,
     judge: StrictReplies,
     ended: Option<Ended>,
     /// A write has met the reset, which the kernel tells once.
@@ -49,9 +49,7 @@ impl Client {
     /// On a connection that is there.
     pub fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a socket option");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
-        stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");
-        Client { stream, judge: StrictReplies::new(), ended: None, met_reset: false, received: 0 }
+        Client { stream: patient(stream), judge: StrictReplies::new(), ended: None, met_reset: false, received: 0 }
     }
 
     /// Announces a request to the judge of replies. To be called before its last byte is sent.
@@ -168,13 +166,13 @@ impl Client {
 
     /// Resets the connection.
     pub fn reset(self) {
-        let socket = socket2::Socket::from(self.stream);
+        let socket = socket2::Socket::from(self.stream.into_inner());
         socket.set_linger(Some(Duration::ZERO)).expect("a socket option");
     }
 
     /// Makes the receive window small (before anything is read).
     pub fn shrink_window(&self, bytes: usize) {
-        socket2::SockRef::from(&self.stream).set_recv_buffer_size(bytes).expect("a socket option");
+        socket2::SockRef::from(&*self.stream).set_recv_buffer_size(bytes).expect("a socket option");
     }
 
     /// The local port.
@@ -182,9 +180,11 @@ impl Client {
         self.stream.local_addr().expect("connected").port()
     }
 
-    /// The socket, for another thread that writes.
+    /// The socket, to be used by hand or by another thread.
     pub fn stream(&self) -> TcpStream {
-        self.stream.try_clone().expect("descriptors are left")
+        let stream = TcpStream::try_clone(&self.stream).expect("descriptors are left");
+        bounded(&stream);
+        stream
     }
 
     /// Reads once; false at the end of the connection.
@@ -201,8 +201,6 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.over(true),
-            // A read with a time-out is, whenever this process was stopped and goes on (signal(7)).
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.read(),
             Err(error) => panic!("no reply in time ({error}); so far {:?}", self.judge),
         }
     }

@@ -2,12 +2,12 @@
 //! Huffman coding, so that it shares nothing with the code under test but the decoder of heads.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use weir_http::h2::hpack::Decoder;
 
-use super::DEADLINE;
+use super::{Patient, patient};
 
 pub use weir_check::streams::kind::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 pub use weir_check::streams::{END_HEADERS, END_STREAM, PREFACE, frame, header_block};
@@ -29,7 +29,7 @@ pub struct Answer {
 
 /// One connection.
 pub struct Http2Client {
-    stream: TcpStream,
+    stream: Patient<TcpStream>,
     decoder: Decoder,
     next: u32,
     /// By stream.
@@ -49,10 +49,8 @@ impl Http2Client {
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Http2Client {
         let stream = TcpStream::connect(address).expect("weir accepts");
         stream.set_nodelay(true).expect("a socket option");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
-        stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");
         let mut client = Http2Client {
-            stream,
+            stream: patient(stream),
             decoder: Decoder::default(),
             next: 1,
             answers: BTreeMap::new(),
@@ -120,7 +118,8 @@ impl Http2Client {
     /// Reads one frame and keeps what it says.
     pub fn read_frame(&mut self) {
         let mut head = [0; 9];
-        if self.stream.read_exact(&mut head).is_err() {
+        if let Err(error) = self.stream.read_exact(&mut head) {
+            assert_ne!(error.kind(), ErrorKind::TimedOut, "no frame in time: {error}; so far {:?}", self.answers);
             self.closed = true;
             return;
         }

@@ -1,8 +1,8 @@
 //! The kit of the end-to-end tests: the real binary, scripted servers, raw clients, all on loopback.
 //!
 //! Every byte that weir sends is judged: to servers by [`weir_check::StrictRequests`], to clients by
-//! [`weir_check::StrictReplies`]. Nothing here waits by sleeping: everything waits for an event and gives up, loudly,
-//! at [`DEADLINE`].
+//! [`weir_check::StrictReplies`]. Nothing here waits by sleeping: everything waits for an event as
+//! [`weir_check::waiting`] does, which says when a test gives up and what it tells then.
 #![allow(unreachable_pub)] // `pub` here means: for the tests
 
 mod client;
@@ -20,6 +20,11 @@ mod weir;
 
 use std::time::Duration;
 
+#[allow(unused_imports)] // the kit offers all of it to tests that are to come
+pub use weir_check::waiting::{
+    Bounded, CAP, Patient, Waiting, bounded, eventually, eventually_or, patience_now, patient, received,
+};
+
 pub use client::{Client, Ended, keep_asking, request, timed_get};
 pub use neighbour::{Neighbour, ip};
 pub use server::{Behaviour, Gone, Honest, Link, Log, SWITCH, Server};
@@ -29,14 +34,22 @@ pub use tools::{
 };
 pub use weir::{Io, Weir, app, free_port, status};
 
-/// How long any single event may take before the test fails.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+/// How long any single event may take on a machine that has time, for what can't be waited for otherwise.
+#[allow(dead_code)]
+pub const DEADLINE: Duration = weir_check::waiting::DEADLINE;
 
-/// Generates `uring::name` and `epoll::name` for functions `fn name(io: Io)`.
+/// Generates `uring::name` and `epoll::name` for functions `fn name(io: Io)`. What stands behind `; alone:` becomes
+/// `uring::alone::name`: it measures, or moves hundreds of megabytes, and `scripts/test` runs it when nothing else runs.
 macro_rules! on_both_drivers {
-    ($($name:ident),* $(,)?) => {
-        mod uring { $( #[test] fn $name() { super::$name($crate::kit::Io::Uring); } )* }
-        mod epoll { $( #[test] fn $name() { super::$name($crate::kit::Io::Epoll); } )* }
+    ($($name:ident),* $(,)? $(; alone: $($alone:ident),* $(,)?)?) => {
+        mod uring {
+            $( #[test] fn $name() { super::$name($crate::kit::Io::Uring); } )*
+            $( mod alone { $( #[test] fn $alone() { super::super::$alone($crate::kit::Io::Uring); } )* } )?
+        }
+        mod epoll {
+            $( #[test] fn $name() { super::$name($crate::kit::Io::Epoll); } )*
+            $( mod alone { $( #[test] fn $alone() { super::super::$alone($crate::kit::Io::Epoll); } )* } )?
+        }
     };
 }
 pub(crate) use on_both_drivers;
@@ -111,17 +124,5 @@ pub struct Stopping<'a>(pub &'a std::sync::atomic::AtomicBool);
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-/// Repeats `check` until it is true.
-///
-/// # Panics
-/// It is not true at the deadline.
-pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + DEADLINE;
-    while !check() {
-        assert!(std::time::Instant::now() < end, "not in time: {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
     }
 }

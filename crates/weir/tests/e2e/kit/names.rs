@@ -8,14 +8,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::rdata::{CNAME, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-
-/// How long any single event may take before the test fails.
-const DEADLINE: Duration = Duration::from_secs(20);
+use weir_check::waiting::Waiting;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,13 +115,13 @@ impl NameServer {
     /// # Panics
     /// It isn't in time.
     pub fn wait_for(&self, name: &str, kind: Kind, times: usize) {
-        let end = Instant::now() + DEADLINE;
+        let mut waiting = Waiting::begin();
         let key = (name.to_owned(), kind);
         let mut state = self.shared.state();
         while state.asked.get(&key).map_or(0, HashSet::len) < times {
-            let patience = end.saturating_duration_since(Instant::now());
-            assert!(patience > Duration::ZERO, "{name} was not asked for {times} times");
-            state = self.shared.changed.wait_timeout(state, patience).expect("no panic").0;
+            let asked = state.asked.get(&key).map_or(0, HashSet::len);
+            assert!(waiting.goes_on(), "{name} was asked for {asked} of {times} times; {}", waiting.story());
+            state = self.shared.changed.wait_timeout(state, waiting.block()).expect("no panic").0;
         }
     }
 

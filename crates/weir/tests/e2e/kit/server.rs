@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use weir_check::upstreams::{Ending, honest_answer};
 use weir_check::{Request, Rules, StrictRequests};
 
-use super::{DEADLINE, eventually, tcp_sockets};
+use super::{Waiting, eventually, tcp_sockets};
+
+/// Requests that a test that failed shows.
+const LAST_REQUESTS: usize = 5;
 
 /// What a server answers that takes an Upgrade.
 pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
@@ -83,6 +86,19 @@ pub struct Log {
     sockets: Vec<Option<TcpStream>>,
 }
 
+impl Log {
+    /// What a test that failed tells of this server: counts, the last requests, faults and events.
+    fn story(&self) -> String {
+        let asked = self.requests.len();
+        let last = self.requests.iter().skip(asked.saturating_sub(LAST_REQUESTS));
+        let last: Vec<_> = last.map(|(at, request)| format!("{at}: {} {}", request.method, request.target)).collect();
+        format!(
+            "accepted {}, open {}, requests {asked} (the last: {last:?}), most unanswered {:?}, faults {:#?}, events {:?}",
+            self.accepted, self.open, self.depths, self.faults, self.events
+        )
+    }
+}
+
 #[derive(Default)]
 struct Shared {
     log: Mutex<Log>,
@@ -133,7 +149,7 @@ impl Server {
     /// It doesn't at the deadline.
     pub fn wait(&self, what: &str, holds: impl Fn(&Log) -> bool) {
         if let Err(log) = self.shared.wait(holds) {
-            panic!("not in time: {what}; accepted {}, open {}, faults {:?}", log.accepted, log.open, log.faults);
+            panic!("not in time: {what}; {}", log.story());
         }
     }
 
@@ -179,7 +195,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.close();
         if std::thread::panicking() {
-            eprintln!("--- faults upstream: {:#?}", self.shared.log().faults);
+            eprintln!("--- upstream: {}", self.shared.log().story());
         }
     }
 }
@@ -201,11 +217,15 @@ impl Shared {
     }
 
     fn wait(&self, holds: impl Fn(&Log) -> bool) -> Result<(), MutexGuard<'_, Log>> {
-        let end = Instant::now() + DEADLINE;
+        let mut waiting = Waiting::begin();
         let mut log = self.log();
         while !holds(&log) {
-            let Some(left) = end.checked_duration_since(Instant::now()) else { return Err(log) };
-            log = self.changed.wait_timeout(log, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            if !waiting.goes_on() {
+                eprintln!("{}", waiting.story());
+                return Err(log);
+            }
+            let woken = self.changed.wait_timeout(log, waiting.block());
+            log = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, SignatureScheme};
 
-use super::{Scratch, run};
+use super::{Scratch, patient, run};
 
 /// A certificate and its key.
 #[derive(Debug, Clone)]
@@ -123,8 +123,7 @@ pub fn connection(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {
 /// # Errors
 /// What went wrong.
 pub fn handshake(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(super::DEADLINE))?;
+    let mut stream = patient(TcpStream::connect(address)?);
     let mut connection = connection(config, name);
     while connection.is_handshaking() {
         connection.complete_io(&mut stream)?;

@@ -12,7 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use super::tls::{Files, cross};
-use super::{DEADLINE, Scratch, eventually, run};
+use super::{Scratch, bounded, eventually, run};
 
 fn openssl(arguments: &[&str]) {
     let output = run("openssl", arguments);
@@ -162,7 +162,7 @@ fn serve(
     says_so: bool,
 ) -> std::io::Result<()> {
     far.set_nodelay(true)?;
-    far.set_read_timeout(Some(DEADLINE))?;
+    bounded(far);
     let mut tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
     while tls.is_handshaking() {
         if let Err(error) = tls.complete_io(&mut far) {

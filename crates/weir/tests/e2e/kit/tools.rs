@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Io, eventually, free_port};
+use super::{Io, Waiting, eventually, free_port};
 
 /// A directory of one test.
 #[derive(Debug)]
@@ -42,9 +42,6 @@ impl Drop for Scratch {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
-
-/// How long a program may run.
-const RUN_MAX: Duration = Duration::from_secs(90);
 
 /// Runs a program to its end.
 ///
@@ -104,13 +101,13 @@ pub fn finish(command: &mut Command) -> Output {
             pipe.read_to_end(&mut all).map(|_| all)
         })
     });
-    let end = Instant::now() + RUN_MAX;
+    let mut waiting = Waiting::for_program();
     // Also those whom it started have its pipes.
     while child.try_wait().expect("a child").is_none() || !stdout.is_finished() || !stderr.is_finished() {
-        if Instant::now() > end {
+        if !waiting.goes_on() {
             let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
             let _ = child.wait();
-            panic!("{command:?} doesn't end");
+            panic!("{command:?} doesn't end; {}", waiting.story());
         }
         std::thread::park_timeout(Duration::from_millis(2));
     }

@@ -7,9 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::DEADLINE;
+use super::Waiting;
 
 /// See the module. It listens until the test ends.
 pub struct UnixFront {
@@ -69,10 +69,10 @@ pub fn to_unix(path: &Path, first: &[u8]) -> SocketAddr {
 }
 
 fn connect(path: &Path) -> Result<UnixStream> {
-    let end = Instant::now() + DEADLINE;
+    let mut waiting = Waiting::begin();
     loop {
         match UnixStream::connect(path) {
-            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) && Instant::now() < end => {
+            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) && waiting.goes_on() => {
                 std::thread::park_timeout(Duration::from_millis(2));
             }
             done => return done,

@@ -8,11 +8,10 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use socket2::{Domain, Socket, Type};
 
-use super::{DEADLINE, Scratch, Server, eventually};
+use super::{Scratch, Server, Waiting, eventually, eventually_or};
 
 /// Which driver weir is told to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,12 +140,15 @@ impl Weir {
     }
 
     fn wait_until_it_accepts(&mut self, address: SocketAddr) {
-        eventually("weir accepts", || {
-            if let Some(status) = self.child.try_wait().expect("weir is a child") {
-                panic!("weir ended at start with {status}:\n{}", self.said());
+        let (child, said) = (&mut self.child, &self.said);
+        let said = || said.lock().expect("no reader panicked").clone();
+        let accepts = || {
+            if let Some(status) = child.try_wait().expect("weir is a child") {
+                panic!("weir ended at start with {status}:\n{}", said());
             }
             TcpStream::connect(address).is_ok()
-        });
+        };
+        eventually_or("weir accepts", accepts, || format!("at {address}; it said:\n{}", said()));
     }
 
     /// What it wrote to stdout and stderr so far.
@@ -241,13 +243,13 @@ impl Weir {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        let end = Instant::now() + DEADLINE;
+        let mut waiting = Waiting::begin();
         loop {
             if let Some(status) = self.child.try_wait().expect("weir is a child") {
                 self.readers.drain(..).for_each(|reader| reader.join().expect("reader"));
                 return status;
             }
-            assert!(Instant::now() < end, "weir doesn't end:\n{}", self.said());
+            assert!(waiting.goes_on(), "weir doesn't end, {}:\n{}", waiting.story(), self.said());
             std::thread::park_timeout(std::time::Duration::from_millis(2));
         }
     }
@@ -275,6 +277,16 @@ impl Weir {
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// What it says of itself now, for a test that failed: clients, servers, and what each connection waits for.
+    fn state(&self) -> String {
+        if !self.admin().exists() {
+            return "not to be asked".to_owned();
+        }
+        // The question has its own limit of time.
+        let output = self.ask(&["status", "--json"]);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
     /// Writes its configuration anew: this in place of what [`Weir::start`] was given.
     pub fn rewrite(&self, rest: &str) {
         let text = fs::read_to_string(self.config_file()).expect("it is there");
@@ -293,6 +305,7 @@ impl Drop for Weir {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- weir said:\n{}", self.said.lock().map(|said| said.clone()).unwrap_or_default());
+            eprintln!("--- weir is:\n{}", self.state());
         }
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
