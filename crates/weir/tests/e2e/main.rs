@@ -46,6 +46,7 @@ mod lab_link;
 mod lasting;
 mod limits;
 mod log;
+mod make_test;
 mod moves;
 mod one_core;
 mod packages;
