@@ -11,6 +11,7 @@ mod checksum;
 mod io;
 pub mod link;
 pub mod live;
+pub mod machine;
 pub mod origin;
 mod page;
 pub mod probe;

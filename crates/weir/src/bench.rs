@@ -61,10 +61,10 @@ pub(crate) struct BenchArgs {
 }
 
 /// From which commit it was built, where that is known: the Makefile and `scripts/dist` say so.
-const COMMIT: Option<&str> = option_env!("WEIR_COMMIT");
+pub(crate) const COMMIT: Option<&str> = option_env!("WEIR_COMMIT");
 
-/// What is measured, for whoever cites it.
-fn version(commit: Option<&str>) -> String {
+/// What program this is, for reports that others cite.
+pub(crate) fn version(commit: Option<&str>) -> String {
     let commit = commit.filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     format!("weir {}, commit {commit}", env!("CARGO_PKG_VERSION"))
 }

@@ -11,12 +11,15 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args};
 use weir_lab::bomb::{
-    self, Behaviour, Class, Drip, Ending, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
+    self, Behaviour, Class, Drip, Ending, Identity, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary,
+    Threshold,
 };
+use weir_lab::machine as laboratory;
 use weir_lab::target::Target;
 use weir_lab::tls::Caller;
 use weir_lab::units::{duration_us, show_ns};
 
+use crate::bench::{COMMIT, version};
 use crate::cli::Io;
 use crate::failure::Failure;
 use crate::secure::TlsArgs;
@@ -230,6 +233,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let [out, report, hdr] = create(files)?;
     end_on_signals(&plan)?;
     let began = SystemTime::now() + Duration::from_micros(plan.warm_up_us);
+    let identity = identity();
     let seconds = plan.duration_us.map(|us| us as f64 / 1e6);
     let live = !json && io::stdout().is_terminal();
     let parts = bomb::processes(&plan, descriptors) as usize;
@@ -245,7 +249,8 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     } else {
         bomb::run(&plan, watch)
     };
-    let record = record.map_err(|error| running(&error))?;
+    let mut record = record.map_err(|error| running(&error))?;
+    record.identify(identity);
     if live {
         terminal::print("\r\x1b[K");
     }
@@ -262,6 +267,17 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
         met.push("there was never a connection".to_owned());
     }
     if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
+}
+
+/// What the report and the raw file say of this run besides its results.
+fn identity() -> Identity {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    Identity {
+        date: laboratory::date(),
+        weir: version(COMMIT),
+        machine: laboratory::Machine::look(),
+        command: laboratory::shown_command_line(&words),
+    }
 }
 
 fn end_on_signals(plan: &Plan) -> Result<(), Failure> {

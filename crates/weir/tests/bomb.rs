@@ -69,6 +69,39 @@ fn a_run_is_told_to_people_and_to_programs() {
     fs::remove_dir_all(&directory).expect("still there");
 }
 
+/// The page and the raw file say what was run, when, where and how, without secrets.
+#[test]
+fn a_report_says_what_was_run_when_and_where() {
+    let server = server();
+    let url = format!("http://{}/?size=3&id=7", server.local_addr());
+    let directory = std::env::temp_dir().join(format!("weir-bomb-said-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let [raw, page] = ["raw.jsonl", "page.html"].map(|name| directory.join(name).display().to_string());
+    let secret = ["-H", "Authorization: Bearer s3cret"];
+    let words = ["-c", "2", "-n", "20", "--seed", "77", "--out", &raw, "--report", &page];
+    let told = bomb(&[&words[..], &secret, &["--class", "a: seed=5", &url]].concat());
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let [raw, page] = [raw, page].map(|path| fs::read_to_string(path).expect("it was written"));
+    fs::remove_dir_all(&directory).expect("still there");
+    let run: Value = serde_json::from_str(raw.lines().next().expect("a line")).expect("JSON");
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").expect("every Linux has it");
+    assert_eq!((&run["seed"], &run["classes"][0]["seed"]), (&77.into(), &5.into()), "{run}");
+    let version = format!("weir {}, commit ", env!("CARGO_PKG_VERSION"));
+    assert!(run["weir"].as_str().is_some_and(|weir| weir.starts_with(&version)), "{run}");
+    assert!(run["date"].as_str().is_some_and(|date| date.ends_with(" GMT")), "{run}");
+    let machine = &run["machine"];
+    assert_eq!(machine["kernel"], kernel.trim(), "{run}");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(machine["cores"] == cores && machine["processor"].as_str().is_some_and(|it| !it.is_empty()), "{run}");
+    let command = run["command"].as_str().expect("text");
+    assert!(command.contains(" bomb -c 2 -n 20 --seed 77 --out ") && command.contains("'Authorization: ***'"), "{run}");
+    assert!(!raw.contains("s3cret") && !page.contains("s3cret"));
+    // All of it stands on the page, escaped.
+    for part in [&version, kernel.trim(), "<td>77", "GMT", "?size=3&amp;id=7", "&#39;Authorization: ***"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
 #[test]
 fn a_run_in_several_processes_is_one_run() {
     let server = server();

@@ -42,7 +42,7 @@ pub use class::{
 pub use count::{Connect, Counts, CountsDocument, End, Handshake, Outcome};
 pub use limits::{check, processes, spread};
 pub use parts::run_parts;
-pub use record::{Line, Record};
+pub use record::{Identity, Line, Record};
 pub use report::html;
 #[cfg(test)]
 pub(crate) use requests::with_serial;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::count::{Counts, CountsDocument};
 use super::slice::{Slice, Times, from_pairs, pairs};
 use super::{Finished, News, Plan, Rate};
+use crate::machine::Machine;
 
 /// A run and what came of it.
 #[derive(Debug)]
@@ -48,8 +49,28 @@ pub struct RunLine {
     pub requests: Option<u64>,
     /// Threads.
     pub threads: usize,
+    /// Of everything that is drawn; None in files of before this was noted.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// Who made it, where, when and how.
+    #[serde(flatten)]
+    pub identity: Identity,
     /// Classes.
     pub classes: Vec<ClassLine>,
+}
+
+/// What others need to make the same run again. Empty in files of before this was noted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// When it began, as HTTP writes dates.
+    pub date: String,
+    /// Version and commit of the generator.
+    pub weir: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The command line, without secrets.
+    pub command: String,
 }
 
 /// A class of clients.
@@ -67,6 +88,9 @@ pub struct ClassLine {
     pub rate: Option<String>,
     /// Random distances.
     pub poisson: bool,
+    /// Of what its clients draw.
+    #[serde(default)]
+    pub seed: u64,
     /// Its behaviour.
     pub behaviour: String,
     /// Its local addresses.
@@ -133,9 +157,16 @@ impl Record {
             warm_up: plan.warm_up_us as f64 / 1e6,
             requests: plan.requests,
             threads: plan.threads,
+            seed: Some(plan.seed),
+            identity: Identity::default(),
             classes: plan.classes.iter().map(class_line).collect(),
         };
         Record::of(head, plan.classes.iter().map(|class| class.rate.clone()))
+    }
+
+    /// Notes who makes this run, where, when and how.
+    pub fn identify(&mut self, identity: Identity) {
+        self.head.identity = identity;
     }
 
     /// An empty record of a run, with the rates of its classes.
@@ -265,6 +296,7 @@ fn class_line(class: &super::Class) -> ClassLine {
         connections: class.connections,
         rate: class.rate.as_ref().map(ToString::to_string),
         poisson: class.poisson,
+        seed: class.seed,
         behaviour: behaviour.to_owned(),
         source: class.sources.map(|sources| sources.to_string()),
         requests: class.mix.requests().iter().map(|request| request.name.clone()).collect(),

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Line, Record};
+use super::record::{Identity, Line, Record};
 use super::slice::Slice;
 use super::summary::{ClassSummary, Percentiles, Summary, time};
 use crate::chart::{Across, Lines, Palette, Point, Series};
+use crate::machine::Machine;
 use crate::page::{Page, Table};
 
 /// The whole file.
@@ -29,6 +30,7 @@ pub fn html(record: &Record, summary: &Summary) -> Result<String, String> {
 
 fn put_run(page: &mut Page, record: &Record) {
     let Some(Line::Run(run)) = record.lines().next() else { return };
+    put_identity(page, &run.identity, run.seed);
     let mut table = Table::new(&["class", "host", "connections", "rate", "behaviour", "requests"]);
     for class in &run.classes {
         let rate = class.rate.clone().unwrap_or_else(|| "closed loop".to_owned());
@@ -36,6 +38,27 @@ fn put_run(page: &mut Page, record: &Record) {
         table.row(&[&class.name, &class.host, &class.connections.to_string(), &rate, &class.behaviour, &requests]);
     }
     page.table(&table);
+}
+
+/// Who made it, where, when and how; nothing of a record that does not say.
+fn put_identity(page: &mut Page, Identity { date, weir, machine, command }: &Identity, seed: Option<u64>) {
+    if date.is_empty() {
+        return;
+    }
+    let Machine { processor, cores, memory_mib, kernel } = machine;
+    let mut table = Table::new(&["", ""]);
+    let rows = [
+        ("date", date.clone()),
+        ("version", weir.clone()),
+        ("processor", processor.clone()),
+        ("cores", cores.to_string()),
+        ("memory", format!("{memory_mib} MiB")),
+        ("kernel", format!("Linux {kernel}")),
+        ("seed", seed.map_or_else(|| "unknown".to_owned(), |seed| seed.to_string())),
+    ];
+    rows.iter().for_each(|(name, value)| table.row_of("text", &[*name, value]));
+    page.table(&table);
+    page.verbatim(&format!("$ {command}"));
 }
 
 fn put_verdict(page: &mut Page, summary: &Summary) {

@@ -4,29 +4,24 @@
 
 mod environment;
 
-use std::fs;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::process::descriptors;
 use super::programs::Programs;
 use crate::bench::experiment::contenders::BEFORE;
 use crate::bench::record::circumstances::Circumstances;
+use crate::machine::{self, Machine};
 
 /// Looks at the machine, and asks the programs that take part for their versions. `weir` is our own.
 pub(crate) fn look(weir: &str, programs: &[&str], places: &Programs) -> Circumstances {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let (cpu, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-    let kib = memory.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+    let Machine { processor, cores, memory_mib, kernel } = Machine::look();
     Circumstances {
         weir: weir.to_owned(),
-        date: String::from_utf8_lossy(&weir_http::http_date(seconds)).into_owned(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        processor: model.trim_start_matches([' ', '\t', ':']).trim().to_owned(),
-        memory_mib: kib / 1024,
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        date: machine::date(),
+        cores,
+        processor,
+        memory_mib,
+        kernel,
         descriptors: descriptors(),
         environment: environment::look(),
         programs: programs.iter().map(|program| version(program, places)).collect(),

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
-/// How long a process may take to listen, and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) use crate::machine::command_line;
+
+/// How long a process may take to listen, and to end: on a machine that others use, too, that is long.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// Clock ticks a second in /proc (USER_HZ): fixed at 100 on all Linux architectures that Rust runs on.
@@ -157,16 +159,6 @@ pub(super) fn bound_command(program: &Path) -> Command {
 pub(super) fn words(command: &Command) -> Vec<String> {
     let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
     words.skip_while(|word| word != "--").skip(1).collect()
-}
-
-/// Words as one types them in a shell.
-pub(super) fn command_line(words: &[String]) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,@+%".contains(letter);
-    let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// `pid` and its descendants. nginx's workers are children of its master.
