@@ -9,9 +9,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_check::waiting::{eventually, patient};
 
 /// A weir that is ended when the test ends.
 struct Weir {
@@ -58,8 +58,7 @@ fn address_in(line: &str) -> SocketAddr {
 }
 
 fn get(address: SocketAddr, fields: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut stream = patient(TcpStream::connect(address).unwrap());
     write!(stream, "GET / HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n{fields}\r\n").unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
@@ -567,6 +566,29 @@ fn a_bench_keeps_what_it_made_and_takes_the_program_that_it_was_given() {
     }
 }
 
+/// A rival has the better of its settings: which, and what the other one took, stands below the table, and all runs are kept.
+#[test]
+fn a_bench_says_which_settings_a_rival_got() {
+    if !can_bench() || !is_installed("haproxy") {
+        return;
+    }
+    let words = ["--quick", "--only=c64", "--contender=haproxy,weir", "--rounds=1", "--seconds=1"];
+    let (printed, lines) = run_bench_to_lines("targets", &words);
+    let told = printed.lines().find(|line| line.starts_with("- haproxy has `tune.pool-low-fd-ratio "));
+    let told = told.unwrap_or_else(|| panic!("{printed}"));
+    assert!(told.contains(" µs a request in a short sweep (tune.pool-low-fd-ratio "), "{told}");
+    let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    let sweeps = of_kind("sweep");
+    assert_eq!(sweeps.len(), 1, "weir has its defaults: {sweeps:?}");
+    let (tried, chosen) = (sweeps[0]["tried"].as_array().unwrap(), sweeps[0]["chosen"].as_u64().unwrap());
+    assert!(tried.len() == 2 && chosen < 2 && sweeps[0]["cells"][0] == "c64", "{sweeps:?}");
+    assert!(tried.iter().all(|one| one["cpu_us"][0].as_f64().is_some_and(|us| us > 0.0)), "{sweeps:?}");
+    // The contender runs with what was chosen.
+    let settings = of_kind("setting");
+    let of_haproxy = settings.iter().find(|setting| setting["of"] == "haproxy").expect("how it is set").to_string();
+    assert_eq!(of_haproxy.contains("tune.pool-low-fd-ratio 90"), chosen == 1, "{of_haproxy}");
+}
+
 /// Sends a signal to a bench once this has been written; what it printed, what it said, its exit code, and its page.
 fn interrupted(name: &str, words: &[&str], once: &str) -> (String, String, Option<i32>, String) {
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
@@ -622,14 +644,11 @@ fn an_interrupted_bench_ends_its_processes() {
     errors.read_line(&mut line).unwrap();
     assert!(line.starts_with("c64:"), "{line}");
     let scratch = std::env::temp_dir().join(format!("weir-bench-{}-nginx", bench.id()));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let origin = loop {
-        match fs::read_to_string(scratch.join("origin.pid")) {
-            Ok(pid) if pid.ends_with('\n') => break pid,
-            _ => assert!(Instant::now() < deadline, "the origin starts"),
-        }
-        std::thread::yield_now();
-    };
+    let mut origin = String::new();
+    eventually("the origin starts", || {
+        origin = fs::read_to_string(scratch.join("origin.pid")).unwrap_or_default();
+        origin.ends_with('\n')
+    });
     kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
     assert_eq!(bench.wait().unwrap().code(), Some(1));
     assert!(!scratch.exists(), "configurations and logs are removed");

@@ -27,6 +27,7 @@ use experiment::selection::{check_contenders, check_programs, experiment, progra
 use record::circumstances::Circumstances;
 use record::outcome::Record;
 use record::setting::Setting;
+use record::sweep::Sweep;
 use report::figures::{Median, Report};
 use report::{markdown, page, progress};
 use run::programs::Programs;
@@ -107,8 +108,10 @@ pub fn run(options: &BenchOptions) -> io::Result<Outcome> {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted before a round was complete"));
     }
     settings.iter().try_for_each(|setting| write_line(&mut raw, &Line::Setting(setting)))?;
-    let report =
-        Report { experiment, options, cells: &cells, records, circumstances: &circumstances, settings, stopped };
+    let sweeps = &measured.sweeps.all;
+    sweeps.iter().try_for_each(|sweep| write_line(&mut raw, &Line::Sweep(sweep)))?;
+    let (cells, circumstances) = (&cells, &circumstances);
+    let report = Report { experiment, options, cells, records, circumstances, settings, sweeps, stopped };
     report.medians().into_iter().try_for_each(|median| write_line(&mut raw, &Line::Median(median)))?;
     let table = markdown::text(&report);
     table_file.write_all(table.as_bytes())?;
@@ -130,6 +133,8 @@ enum Line<'a> {
     Run(&'a Record),
     /// How a program was started and set.
     Setting(&'a Setting),
+    /// Which settings a rival was tried with, and which one it got.
+    Sweep(&'a Sweep),
     /// What came of all rounds; after an interrupt of those that were complete.
     Median(Median<'a>),
 }

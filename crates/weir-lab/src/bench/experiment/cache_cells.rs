@@ -35,13 +35,13 @@ use Bound::{AtLeast, AtMost};
 
 /// The figures that have to be reached.
 pub(crate) const TARGETS: &[Target] = &[
-    against("CPU a hit of 16 B, 64 connections, against nginx", "hit-16", "nginx-cache", 0.5),
+    against("CPU a hit of 16 B, 64 connections, against nginx", "hit-16", "nginx-cache", 0.75),
     against("CPU a hit of 16 B, 64 connections, against Varnish", "hit-16", "varnish", 0.35),
-    against("CPU a hit of 16 B, 3,000 connections, against nginx", "hit-16-c3000", "nginx-cache", 0.5),
+    against("CPU a hit of 16 B, 3,000 connections, against nginx", "hit-16-c3000", "nginx-cache", 0.75),
     against("CPU a hit of 16 B, 3,000 connections, against Varnish", "hit-16-c3000", "varnish", 0.12),
-    against("CPU a hit of 4 KB, 64 connections, against nginx", "hit-4k", "nginx-cache", 0.5),
+    against("CPU a hit of 4 KB, 64 connections, against nginx", "hit-4k", "nginx-cache", 0.75),
     against("CPU a hit of 4 KB, 64 connections, against Varnish", "hit-4k", "varnish", 0.35),
-    against("CPU a hit of 4 KB, 3,000 connections, against nginx", "hit-4k-c3000", "nginx-cache", 0.5),
+    against("CPU a hit of 4 KB, 3,000 connections, against nginx", "hit-4k-c3000", "nginx-cache", 0.75),
     against("CPU a hit of 4 KB, 3,000 connections, against Varnish", "hit-4k-c3000", "varnish", 0.12),
     Target {
         title: "hits of 16 B a second, against proxying the same",

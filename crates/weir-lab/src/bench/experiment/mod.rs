@@ -31,6 +31,7 @@ mod secure_cells;
 pub(super) mod selection;
 pub(super) mod targets;
 pub(super) mod tls;
+pub(super) mod tuning;
 pub(super) mod tunnel;
 pub(super) mod wan;
 pub(super) mod wan_cells;

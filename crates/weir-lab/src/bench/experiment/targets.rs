@@ -120,7 +120,7 @@ pub(crate) const FORWARD: &[Target] = &[
 pub(crate) const PROXY: &[Target] = &[
     target("rate, 4,000 connections, against direct", "c4000", Rate, "weir", "direct", AtLeast(0.90)),
     target("rate, 4,000 connections, against nginx", "c4000", Rate, "weir", "nginx", AtLeast(2.0)),
-    target("rate, 4,000 connections, against HAProxy", "c4000", Rate, "weir", "haproxy", AtLeast(4.0)),
+    target("rate, 4,000 connections, against HAProxy", "c4000", Rate, "weir", "haproxy", AtLeast(2.0)),
     target("CPU a request, 4,000 connections, against nginx", "c4000", Cpu, "weir", "nginx", AtMost(0.35)),
     target("CPU a request, 64 connections, against nginx", "c64", Cpu, "weir", "nginx", AtMost(0.50)),
     target(

@@ -19,5 +19,6 @@ pub(super) mod outcome;
 pub(super) mod pep;
 pub(super) mod setting;
 pub(super) mod statistics;
+pub(super) mod sweep;
 pub(super) mod tls;
 pub(super) mod wan;

@@ -24,6 +24,7 @@ use crate::bench::record::histogram::Histogram;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::setting::Setting;
 use crate::bench::record::statistics::{Spread, confidence, middle};
+use crate::bench::record::sweep::Sweep;
 
 /// Everything that is reported.
 pub(crate) struct Report<'a> {
@@ -33,6 +34,7 @@ pub(crate) struct Report<'a> {
     pub(crate) records: &'a [Record],
     pub(crate) circumstances: &'a Circumstances,
     pub(crate) settings: &'a [Setting],
+    pub(crate) sweeps: &'a [Sweep],
     /// The cell in which the user stopped it; rounds and cells that were not complete are left out.
     pub(crate) stopped: Option<&'a str>,
 }
@@ -117,6 +119,12 @@ impl Report<'_> {
             _ if self.cells.iter().any(|cell| cell.secure.is_some()) => METHOD.to_owned() + tls::METHOD,
             _ => METHOD.to_owned(),
         }
+    }
+
+    /// Which settings rivals have in a cell because a sweep has found them the best, a sentence each.
+    pub(super) fn chosen(&self, cell: &Cell) -> Vec<String> {
+        let of_cell = self.sweeps.iter().filter(|sweep| sweep.cells.contains(&cell.name));
+        of_cell.map(|sweep| format!("{}.", sweep.text())).collect()
     }
 
     /// Machine, programs, and how it was run.

@@ -66,7 +66,10 @@ fn table(report: &Report<'_>, cell: &Cell) -> String {
         let _ = writeln!(text, "| {contender} | {figures} |");
     }
     let _ = writeln!(text, "\n{rounds}\n");
-    text
+    for chosen in report.chosen(cell) {
+        let _ = writeln!(text, "- {chosen}");
+    }
+    text + if report.chosen(cell).is_empty() { "" } else { "\n" }
 }
 
 /// Environment, command lines and configurations.
@@ -93,6 +96,7 @@ mod tests {
     use crate::bench::record::answers::Latency;
     use crate::bench::record::circumstances::Circumstances;
     use crate::bench::record::outcome::Record;
+    use crate::bench::record::sweep::{Sweep, Tried};
 
     fn options() -> BenchOptions {
         BenchOptions { quick: true, ..BenchOptions::of_test("targets") }
@@ -122,7 +126,9 @@ mod tests {
         let said = vec![("weir".to_owned(), "weir: io_uring".to_owned())];
         let circumstances = &Circumstances { said, ..Circumstances::default() };
         let (options, settings, stopped) = (&options(), &[][..], None);
-        super::text(&Report { experiment, options, cells: &cells, records, circumstances, settings, stopped })
+        let tried = |setting: &str, us| Tried { setting: setting.to_owned(), cpu_us: vec![us], rates: vec![1.0] };
+        let sweeps = &[Sweep::of("haproxy", "c64", vec![tried("ratio 20", 9.0), tried("ratio 90", 6.0)])];
+        super::text(&Report { experiment, options, cells: &cells, records, circumstances, settings, sweeps, stopped })
     }
 
     #[test]
@@ -144,6 +150,15 @@ mod tests {
         assert!(text.contains("| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"), "{text}");
         assert!(!text.contains("4,000 connections"), "that cell was not selected: {text}");
         assert!(text.contains("- weir: weir: io_uring\n"));
+    }
+
+    #[test]
+    fn the_settings_of_a_sweep_stand_below_the_table_of_their_cell() {
+        let text = text(&[record("c64", "haproxy", 1, 6.0), record("c64", "weir", 1, 4.0)]);
+        let told = "- haproxy has `ratio 90`, 6.0 µs a request in a short sweep (ratio 20: 9.0 µs).\n";
+        let (table, rest) = text.split_once(told).expect("it is told");
+        assert!(table.contains("## c64: ") && !table.contains("## idle: "), "{text}");
+        assert!(rest.contains("## idle: ") && !rest.contains("short sweep"), "{text}");
     }
 
     #[test]

@@ -12,10 +12,14 @@ of the proportional set size (PSS); with slow clients it is the highest resident
 limit when the cores were all busy, when generator and origin used most of them, and when the generator says that it was the limit.
 
 Settings. Origin and proxy nginx: a worker a core, pinned, epoll, multi_accept on, accept_mutex off, reuseport, backlog 65535,
-logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections a worker,
+logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile, which is off for files below 16 KiB; proxy with 4,096 kept upstream connections a worker,
 HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files; `nginx-forward` the same with
 proxy_pass to what Host says, so without kept upstream connections. HAProxy: a thread a core, pinned, a listener a thread,
-http-reuse always, no log. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. Pingora: the program of
+http-reuse always, no log. Where no single value is right, a short sweep before the first cell of a kind (contender, connections,
+requests, TLS, HTTP/2) tries two candidates and takes the one that needs less processor time a request; the line below a table names
+it and what the other one takes, and the raw data has each run: for HAProxy the share of descriptors up to which it keeps upstream
+connections (`tune.pool-low-fd-ratio`), for nginx with answers of 16 KiB and more its first buffer, for its cache sendfile, for
+Varnish how long a thread waits for its client. Envoy, Pingora and weir have none. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. Pingora: the program of
 bench/pingora, a thread a core, no work stealing. weir: default settings (32 connections to the server; from 1,000 clients on
 `queue-size` is their number) but for `-epoll` (driver), `-1`, `-8`, `-128` and `-256` (connections to the server), `-off`
 (pipeline off) and `-stay` (escape=off). Where a process may not have enough descriptors for its clients (and their servers),

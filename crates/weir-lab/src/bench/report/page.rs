@@ -145,6 +145,7 @@ fn put_figures(page: &mut Page, report: &Report<'_>) -> Result<(), String> {
         page.subheading(&cell.title);
         page.paragraph_of("note", &format!("{}. {}", cell.name, sheet.rounds()));
         page.table(&table);
+        report.chosen(cell).iter().for_each(|chosen| page.paragraph_of("note", &plain(chosen)));
         if let Some(latencies) = by_percentile(report, cell) {
             page.folded("Latency by percentile", |page| latencies.svg().map(|svg| page.chart(&svg)))?;
         }

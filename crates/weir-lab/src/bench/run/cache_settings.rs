@@ -34,6 +34,8 @@ const VARNISH_BAN: &str = "    if (req.method == \"BAN\") {
 ";
 /// What stands before the room in Varnish's file, for whoever starts it: it is told so on its command line.
 const ROOM: &str = "# room in MiB: ";
+/// The same before the time for which a thread waits for the next request, seconds.
+const LINGER: &str = "# linger in s: ";
 
 /// What a load wants of a cache.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +101,8 @@ fn bytes_below(directory: &Path) -> u64 {
 /// # Errors
 /// There is no place where it could work.
 pub(super) fn varnish_words(listen: SocketAddr, (file, text): (&Path, &str), cores: usize) -> io::Result<Vec<String>> {
-    let room = text.lines().find_map(|line| line.strip_prefix(ROOM)).unwrap_or("256");
+    let told = |what: &str, usual| text.lines().find_map(|line| line.strip_prefix(what)).unwrap_or(usual);
+    let (room, linger) = (told(ROOM, "256"), told(LINGER, "0.05"));
     let (least, most) = VARNISH_THREADS;
     let directory = fresh_directory()?;
     let mut words: Vec<String> = ["-F", "-j", "none", "-n"].map(str::to_owned).into();
@@ -110,6 +113,7 @@ pub(super) fn varnish_words(listen: SocketAddr, (file, text): (&Path, &str), cor
         format!("thread_pool_min={least}"),
         format!("thread_pool_max={most}"),
         "timeout_idle=3600".to_owned(),
+        format!("timeout_linger={linger}"),
     ];
     words.extend(parameters.into_iter().flat_map(|parameter| ["-p".to_owned(), parameter]));
     Ok(words)
@@ -175,6 +179,7 @@ fn varnish(to: SocketAddr, Wishes { room_mib, lifetime_s, serves_stale, has_tags
     format!(
         "vcl 4.1;
 {ROOM}{room_mib}
+{LINGER}0.05
 backend default {{
     .host = \"{host}\";
     .port = \"{port}\";
@@ -212,6 +217,9 @@ fn weir(listen: SocketAddr, to: impl Display, cores: usize, wishes: Wishes) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::experiment::cells::{Closed, RequestKind};
+    use crate::bench::experiment::contenders::contender;
+    use crate::bench::experiment::tuning::candidates;
 
     #[test]
     fn each_stores_and_says_how_much() {
@@ -231,12 +239,29 @@ mod tests {
         assert!(varnish.contains(".port = \"3333\""), "{varnish}");
         let words = varnish_words(at(1111), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
         clean();
+        assert!(words.contains("-p timeout_linger=0.05"), "{words}");
         assert!(words.contains("-a 127.0.0.1:1111 -s malloc,16M") && words.contains("-f /d/varnish.conf"), "{words}");
         let weir = weir(at(1111), at(3333), 2, Wishes::plain(16, 1000));
         assert!(weir.starts_with("cache {\n    size \"16MiB\"") && weir.contains("ttl \"3600s\""), "{weir}");
         for (text, absent) in [(&nginx, "use_stale"), (&varnish, "BAN"), (&weir, "stale"), (&weir, "tags")] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
+    }
+
+    #[test]
+    fn each_candidate_changes_the_settings_of_its_cache() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let load = Closed { connections: 64, body: 16, kind: RequestKind::Minimal };
+        let of = |name: &str| candidates(contender(name).unwrap(), load)[1];
+        let wishes = Wishes::plain(16, 64);
+        let nginx = nginx((Path::new("/d"), Path::new("/dev/shm/c")), at(1), &[at(2)], (2, 20_000), wishes);
+        let tuned_nginx = settings::tuned(nginx.clone(), of("nginx-cache"));
+        assert!(nginx.contains("    sendfile on;\n") && tuned_nginx.contains("    sendfile off;\n"), "{tuned_nginx}");
+        let varnish = settings::tuned(varnish(at(2), wishes), of("varnish"));
+        let words = varnish_words(at(1), (Path::new("/d/varnish.conf"), &varnish), 2).unwrap().join(" ");
+        clean();
+        assert!(words.contains("-p timeout_linger=0"), "{words}");
+        assert!(!words.contains("-p timeout_linger=0.05"), "{words}");
     }
 
     #[test]

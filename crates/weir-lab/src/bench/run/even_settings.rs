@@ -11,6 +11,7 @@ use super::stage::Stage;
 use crate::bench::experiment::block::Program;
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::even::Rival;
+use crate::bench::experiment::tuning::HAPROXY_KEEPS;
 
 /// What nginx and HAProxy are where each worker has a socket and a core.
 const TUNED: Rival = Rival { program: Program::Nginx, is_shared: false, is_pinned: true };
@@ -39,7 +40,7 @@ pub(super) fn text(
         }
         _ => {
             let shape = Shape { processes: 1, threads: workers };
-            settings::haproxy(listen, &[to], shape, stage.descriptors())
+            settings::tuned(settings::haproxy(listen, &[to], shape, stage.descriptors()), HAPROXY_KEEPS)
         }
     };
     Ok(rival_text(&text, rival, workers == stage.cores(), admin))

@@ -10,6 +10,7 @@ use super::kept::Kept;
 use super::load::{self, Times};
 use super::programs::Programs;
 use super::stage::{Running, Stage};
+use super::sweep::Sweeps;
 use super::{
     bans, block, cache, cache_events, cache_restart, failover, flood, handshakes, keepalive, ladder, memory, pep,
     reload, stalled, taken, tunnel, wan,
@@ -33,6 +34,7 @@ use crate::bench::record::statistics::median;
 const ORIGIN: &str = "origin";
 
 /// What came of an experiment.
+#[derive(Default)]
 pub(crate) struct Measured {
     /// In the order in which they were made.
     pub(crate) records: Vec<Record>,
@@ -40,6 +42,8 @@ pub(crate) struct Measured {
     pub(crate) said: Vec<(String, String)>,
     /// How all were started and set.
     pub(crate) settings: Vec<Setting>,
+    /// Which settings rivals got by a sweep.
+    pub(crate) sweeps: Sweeps,
     /// Where the user stopped it; what was complete by then is in `records`.
     pub(crate) stopped: Option<String>,
 }
@@ -54,7 +58,7 @@ pub(crate) fn rounds(
     cells: &[Cell],
     keep: &mut Keep<'_>,
 ) -> io::Result<Measured> {
-    let measured = Measured { records: Vec::new(), said: Vec::new(), settings: Vec::new(), stopped: None };
+    let measured = Measured::default();
     let kept = Kept::new(experiment, options)?;
     let mut rounds = Rounds { experiment, options, cells, stage: None, kept, measured, keep };
     for cell in cells {
@@ -108,8 +112,13 @@ impl Rounds<'_> {
         let contenders = self.startable(stage, cell)?;
         let mut running = Vec::new();
         if !cell.load.is_fresh() {
+            let mut tunings = Vec::new();
             for contender in &contenders {
-                running.push(stage.start(*contender, cell)?);
+                let times = (self.sweep_times(cell), self.options.quick);
+                tunings.push(self.measured.sweeps.choose(stage, cell, *contender, times)?);
+            }
+            for (contender, tuning) in contenders.iter().zip(tunings) {
+                running.push(stage.start_tuned(*contender, cell, tuning)?);
             }
         }
         let rate = self.fixed_rate(stage, cell)?;
@@ -281,6 +290,13 @@ impl Rounds<'_> {
         let connecting = f64::from(connections) / if connections > 10_000 { 4_000.0 } else { 10_000.0 };
         let warm_up = if self.options.quick { 0.3 } else { 1.0 } + connecting;
         Times { warm_up, seconds: f64::from(seconds) }
+    }
+
+    /// Of each run of a sweep: shorter than those that count.
+    fn sweep_times(&self, cell: &Cell) -> Times {
+        let Times { warm_up, seconds } = self.times(cell.load.connections());
+        let most = if self.options.quick { 1.0 } else { 2.0 };
+        Times { warm_up: warm_up.min(most), seconds: seconds.min(most) }
     }
 
     /// Half of what nginx reached in the named cell; measured now when that cell wasn't part of this run.

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::bench::experiment::contenders::{TcpPipes, WeirSettings};
+use crate::bench::experiment::tuning::Tuning;
 
 /// Descriptors that a process needs besides those of clients and servers.
 const DESCRIPTORS_OTHER: u64 = 1000;
@@ -48,6 +49,17 @@ pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, Stri
     Ok(Shape { processes, threads: cores.div_ceil(processes as usize) })
 }
 
+/// A configuration with the changes of a tuning.
+///
+/// # Panics
+/// A text that it changes does not stand there once, which would be a bug: the report would tell a setting that nobody has.
+pub(super) fn tuned(text: String, tuning: Tuning) -> String {
+    tuning.changes.iter().fold(text, |text, (from, to)| {
+        assert_eq!(text.matches(from).count(), 1, "{}: {from:?} in {text}", tuning.name);
+        text.replacen(from, to, 1)
+    })
+}
+
 /// What both uses of nginx share: a worker a core, nothing logged, connections that are never closed.
 fn nginx_frame(directory: &Path, name: &str, workers: u64, descriptors: u64, http: &str) -> String {
     let directory = directory.display();
@@ -77,14 +89,27 @@ http {{
     )
 }
 
-/// An nginx that serves files; `often` closes each connection after 100 answers.
+/// Files below this length cost nginx less when it reads them than when the kernel sends them (sendfile), bytes.
+const SENDFILE_FROM: u64 = 16 << 10;
+
+/// A location for each small file, in which nginx reads it.
+fn small_files(bodies: &[u64]) -> String {
+    let names = bodies.iter().filter(|bytes| **bytes < SENDFILE_FROM).map(u64::to_string);
+    let mut names: Vec<String> = names.chain(["index.html".to_owned()]).collect();
+    names.sort();
+    names.dedup();
+    names.iter().map(|name| format!("        location = /{name} {{ sendfile off; }}\n")).collect()
+}
+
+/// An nginx that serves files of these lengths, besides `/`; `often` closes each connection after 100 answers.
 pub(super) fn nginx_origin(
-    directory: &Path,
-    name: &str,
+    (directory, name): (&Path, &str),
     listen: &[SocketAddr],
     (workers, descriptors): (u64, u64),
+    bodies: &[u64],
     often: bool,
 ) -> String {
+    let small = small_files(bodies);
     let listen: String =
         listen.iter().map(|address| format!("        listen {address} reuseport backlog=65535;\n")).collect();
     let http = format!(
@@ -93,7 +118,7 @@ pub(super) fn nginx_origin(
     open_file_cache_valid 1h;
     server {{
 {listen}        root {}/www;
-        location = /__stats {{ stub_status; }}
+{small}        location = /__stats {{ stub_status; }}
     }}
 ",
         directory.display()
@@ -397,7 +422,9 @@ pub(super) fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::experiment::contenders::WEIR;
+    use crate::bench::experiment::cells::{Closed, RequestKind};
+    use crate::bench::experiment::contenders::{WEIR, contender};
+    use crate::bench::experiment::tuning::candidates;
 
     #[test]
     fn a_process_is_enough_until_its_descriptors_are_not() {
@@ -406,6 +433,36 @@ mod tests {
         assert_eq!(shape(65_536, 20_000, 8), Ok(Shape { processes: 4, threads: 2 }));
         let stopped = shape(65_536, 1024, 2).unwrap_err();
         assert!(stopped.contains("1024") && stopped.contains("ulimit -n"), "{stopped}");
+    }
+
+    #[test]
+    fn each_candidate_changes_the_configuration_of_its_rival() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let shape = Shape { processes: 1, threads: 2 };
+        let load = Closed { connections: 4000, body: 1 << 20, kind: RequestKind::Minimal };
+        let of = |name: &str| candidates(contender(name).unwrap(), load);
+        let haproxy = haproxy(at(1), &[at(2)], shape, 20_000);
+        let nginx = nginx_proxy(Path::new("/d"), at(1), &[at(2)], (2, 20_000));
+        for (text, name, expected) in [
+            (haproxy, "haproxy", "    tune.pool-low-fd-ratio 90\n    tune.pool-high-fd-ratio 95\n"),
+            (nginx, "nginx", "    proxy_buffer_size 32k;\n"),
+        ] {
+            let [usual, other] = of(name) else { panic!("{name}: {:?}", of(name)) };
+            assert_eq!(tuned(text.clone(), *usual), text);
+            assert!(!text.contains(expected) && tuned(text, *other).contains(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_origin_reads_small_files_and_has_the_kernel_send_large_ones() {
+        let at = [SocketAddr::from(([127, 0, 0, 1], 1))];
+        let text = nginx_origin((Path::new("/d"), "origin"), &at, (2, 20_000), &[4096, 1 << 20, 4096], false);
+        assert_eq!(text.matches("location = /4096 { sendfile off; }").count(), 1, "{text}");
+        assert!(
+            text.contains("location = /index.html { sendfile off; }") && text.contains("    sendfile on;"),
+            "{text}"
+        );
+        assert!(!text.contains("1048576"), "{text}");
     }
 
     #[test]

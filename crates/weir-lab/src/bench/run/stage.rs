@@ -10,16 +10,18 @@ use std::path::{Path, PathBuf};
 
 use super::cache_settings::{self, Wishes};
 use super::get::get;
+pub(super) use super::launch::{start_nginx, start_origin, start_program};
 use super::nets::Nets;
 use super::ports::{free_address, free_addresses};
 use super::process::{Process, descriptors};
 use super::programs::Programs;
-use super::settings::{self, Shape, http2, tls};
+use super::settings::{self, Shape, http2, tls, tuned};
 use super::slow_link;
 use crate::bench::experiment::cache::ROOM_MIB;
 use crate::bench::experiment::cells::{Cell, Load, SMALL};
 use crate::bench::experiment::contenders::{self, BEFORE, Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
+use crate::bench::experiment::tuning::{Tuning, USUAL};
 use crate::bench::record::setting::{Setting, without_ports};
 use crate::certificate::{Certificate, KeyKind};
 
@@ -177,7 +179,8 @@ impl Stage {
             let addresses = free_addresses(ORIGIN_ADDRESSES)?;
             let path = directory.join("origin.conf");
             let workers = (cores as u64, descriptors);
-            fs::write(&path, settings::nginx_origin(&directory, "origin", &addresses, workers, false))?;
+            let text = settings::nginx_origin((&directory, "origin"), &addresses, workers, bodies, false);
+            fs::write(&path, text)?;
             (start_nginx(&programs, &path, &directory, &log)?, addresses)
         };
         origin.await_listening(addresses[0])?;
@@ -243,6 +246,14 @@ impl Stage {
     /// # Errors
     /// It doesn't start.
     pub(super) fn start(&self, contender: Contender, cell: &Cell) -> io::Result<Running> {
+        self.start_tuned(contender, cell, USUAL)
+    }
+
+    /// The same with a setting that a sweep has found, or tries.
+    ///
+    /// # Errors
+    /// As [`Stage::start`].
+    pub(super) fn start_tuned(&self, contender: Contender, cell: &Cell, tuning: Tuning) -> io::Result<Running> {
         if cell.load == Load::Stall {
             return self.start_stalling(contender);
         }
@@ -260,7 +271,7 @@ impl Stage {
             What::Nginx => {
                 let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
                 let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
-                let text = self.sealed(contender, cell, text)?;
+                let text = self.sealed(contender, cell, tuned(text, tuning))?;
                 vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
             }
             What::NginxForward => {
@@ -268,7 +279,9 @@ impl Stage {
                 let text = settings::nginx_forward(&self.directory, address, workers);
                 vec![start_nginx(&self.programs, &self.file(contender, &text)?, &self.directory, &log)?]
             }
-            What::HaproxyTcp(_) | What::Caching(_) => return self.start_by_text(contender, address, clients),
+            What::HaproxyTcp(_) | What::Caching(_) => {
+                return self.start_by_text(contender, address, (clients, tuning));
+            }
             What::WeirForward { pool, io } => {
                 let text = settings::weir_forward(address, self.addresses[0], self.cores, (pool, io));
                 vec![self.start_weir(contender.name, &text, &log)?]
@@ -298,7 +311,7 @@ impl Stage {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
-            What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
+            What::Haproxy | What::Envoy => self.start_sharing(contender, (cell, tuning), address, &log)?,
             What::Limiting(_) | What::Split(_) | What::Through(_) | What::Rival(_) => {
                 return Err(io::Error::other(format!("{} is started by its own load only", contender.name)));
             }
@@ -364,7 +377,7 @@ impl Stage {
     fn start_sharing(
         &self,
         contender: Contender,
-        cell: &Cell,
+        (cell, tuning): (&Cell, Tuning),
         address: SocketAddr,
         log: &Path,
     ) -> io::Result<Vec<Process>> {
@@ -375,7 +388,7 @@ impl Stage {
         } else {
             settings::haproxy(address, &self.addresses, shape, self.descriptors)
         };
-        let file = self.file(contender, &self.sealed(contender, cell, text)?)?;
+        let file = self.file(contender, &self.sealed(contender, cell, tuned(text, tuning))?)?;
         let (path, threads) = (file.to_string_lossy(), shape.threads.to_string());
         let start = |_| match is_envoy {
             true => {
@@ -388,7 +401,12 @@ impl Stage {
     }
 
     /// One process whose settings say all.
-    fn start_by_text(&self, contender: Contender, listen: SocketAddr, clients: u32) -> io::Result<Running> {
+    fn start_by_text(
+        &self,
+        contender: Contender,
+        listen: SocketAddr,
+        (clients, tuning): (u32, Tuning),
+    ) -> io::Result<Running> {
         let place = (self.directory(), self.cores, self.descriptors);
         let text = match contender.what {
             What::HaproxyTcp(pipes) => {
@@ -399,7 +417,7 @@ impl Stage {
             }
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
-        self.start_with(contender, listen, &text)
+        self.start_with(contender, listen, &tuned(text, tuning))
     }
 
     /// An origin of its own that stands still once, five seconds after the first request.
@@ -474,7 +492,8 @@ impl Stage {
         let address = free_address()?;
         let (path, log) = (self.directory.join("closing.conf"), self.directory.join("closing.log"));
         let workers = (self.cores as u64, self.descriptors);
-        fs::write(&path, settings::nginx_origin(&self.directory, "closing", &[address], workers, true))?;
+        let text = settings::nginx_origin((&self.directory, "closing"), &[address], workers, &[], true);
+        fs::write(&path, text)?;
         let mut process = start_nginx(&self.programs, &path, &self.directory, &log)?;
         process.await_listening(address)?;
         Ok((process, address))
@@ -562,36 +581,4 @@ fn generator(contender: Contender) -> Generator {
         What::Bomb(io) => Generator::MeasuredBomb(io),
         _ => Generator::Bomb,
     }
-}
-
-/// Starts a program by its name.
-///
-/// # Errors
-/// It is not installed, or does not start.
-pub(super) fn start_program(programs: &Programs, name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
-    let missing =
-        || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed (scripts/setup installs it)"));
-    Process::start(&programs.path(name).ok_or_else(missing)?, words, log)
-}
-
-/// Starts nginx with a configuration, in a directory for what it writes.
-///
-/// # Errors
-/// As [`start_program`].
-pub(super) fn start_nginx(programs: &Programs, file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
-    let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
-    start_program(programs, "nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
-}
-
-/// Starts weir's origin with so many threads, and what else is said.
-pub(super) fn start_origin(
-    weir: &Path,
-    address: SocketAddr,
-    threads: usize,
-    more: &[&str],
-    log: &Path,
-) -> io::Result<Process> {
-    let (listen, threads) = (address.to_string(), threads.to_string());
-    let words = ["origin", "--listen", &listen, "--threads", &threads];
-    Process::start(weir, &[&words[..], more].concat(), log)
 }

@@ -40,8 +40,8 @@ fn page_of(name: &str, records: &[Record], options: &BenchOptions) -> String {
     let mut cells: Vec<Cell> = (experiment.cells)(&Axes::default());
     cells.retain(|cell| records.iter().any(|record| record.cell == cell.name));
     let circumstances = &Circumstances { processor: "A & B <fast>".to_owned(), ..Circumstances::default() };
-    let (cells, settings, stopped) = (&cells[..], &[][..], None);
-    html(&Report { experiment, options, cells, records, circumstances, settings, stopped }).unwrap()
+    let (cells, settings, sweeps, stopped) = (&cells[..], &[][..], &[][..], None);
+    html(&Report { experiment, options, cells, records, circumstances, settings, sweeps, stopped }).unwrap()
 }
 
 /// Cells of the first row that begins so.

@@ -1,0 +1,92 @@
+//! Which settings a rival was tried with before it was measured, what came of each, and which one it got.
+//!
+//! Filled by `run/sweep.rs`; a line of the raw file each, and a line below the tables of its cells.
+
+use serde::Serialize;
+
+/// The choice for one contender in some cells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Sweep {
+    /// Who was set.
+    pub(crate) contender: String,
+    /// Names of the cells with this choice. The first is the one in which candidates were tried.
+    pub(crate) cells: Vec<String>,
+    /// All candidates, in their order.
+    pub(crate) tried: Vec<Tried>,
+    /// The place of the one that the contender got.
+    pub(crate) chosen: usize,
+}
+
+/// A candidate and its short runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Tried {
+    /// Its name.
+    pub(crate) setting: String,
+    /// Processor time a request in each run, microseconds.
+    pub(crate) cpu_us: Vec<f64>,
+    /// Answers a second in each run.
+    pub(crate) rates: Vec<f64>,
+}
+
+/// By how much another candidate has to be cheaper than the first one, which is the usual setting: less is chance.
+const CHEAPER: f64 = 0.98;
+
+impl Tried {
+    /// What a request costs, microseconds: the mean of its runs. NaN when it has none.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.cpu_us.iter().sum::<f64>() / self.cpu_us.len() as f64
+    }
+}
+
+impl Sweep {
+    /// The choice among candidates that were tried; the first one unless another is clearly cheaper.
+    pub(crate) fn of(contender: &str, cell: &str, tried: Vec<Tried>) -> Sweep {
+        let first_us = tried.first().map_or(f64::NAN, Tried::mean_us);
+        let cheapest = tried.iter().enumerate().filter(|(_, one)| !one.mean_us().is_nan());
+        let cheapest = cheapest.min_by(|a, b| a.1.mean_us().total_cmp(&b.1.mean_us()));
+        let is_clear = |us: f64| first_us.is_nan() || us < first_us * CHEAPER;
+        let chosen = cheapest.filter(|(_, one)| is_clear(one.mean_us())).map_or(0, |(at, _)| at);
+        Sweep { contender: contender.to_owned(), cells: vec![cell.to_owned()], tried, chosen }
+    }
+
+    /// For people: `haproxy has tune.x 90 (6.1 us a request), by a sweep; tune.x 20 takes 13.0 us`.
+    pub(crate) fn text(&self) -> String {
+        let figure = |one: &Tried| format!("{:.1} µs", one.mean_us());
+        let Some(chosen) = self.tried.get(self.chosen) else { return String::new() };
+        let others = self.tried.iter().enumerate().filter(|(at, _)| *at != self.chosen);
+        let others: Vec<_> = others.map(|(_, one)| format!("{}: {}", one.setting, figure(one))).collect();
+        let (contender, setting, others) = (&self.contender, &chosen.setting, others.join(", "));
+        format!("{contender} has `{setting}`, {} a request in a short sweep ({others})", figure(chosen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(setting: &str, cpu_us: &[f64]) -> Tried {
+        Tried { setting: setting.to_owned(), cpu_us: cpu_us.to_vec(), rates: vec![1000.0; cpu_us.len()] }
+    }
+
+    #[test]
+    fn the_cheapest_is_chosen_and_a_tie_changes_nothing() {
+        let chosen = |all: &[&[f64]]| {
+            let tried = all.iter().map(|cpu_us| tried("a", cpu_us)).collect();
+            Sweep::of("haproxy", "c4000", tried).chosen
+        };
+        assert_eq!(chosen(&[&[13.0, 12.8], &[6.0, 6.2]]), 1);
+        assert_eq!(chosen(&[&[6.0, 6.2], &[13.0, 12.8]]), 0);
+        assert_eq!(chosen(&[&[10.0], &[9.9]]), 0, "within chance the usual setting stays");
+        assert_eq!(chosen(&[&[10.0], &[9.0], &[8.0]]), 2);
+        assert_eq!(chosen(&[&[], &[9.0]]), 1, "what could not be run is not chosen");
+        assert_eq!(chosen(&[&[]]), 0);
+    }
+
+    #[test]
+    fn the_report_names_the_choice_and_what_the_others_cost() {
+        let sweep = Sweep::of("haproxy", "c4000", vec![tried("ratio 20", &[13.0]), tried("ratio 90", &[6.1, 6.3])]);
+        assert_eq!(sweep.text(), "haproxy has `ratio 90`, 6.2 µs a request in a short sweep (ratio 20: 13.0 µs)");
+        let raw = serde_json::to_value(&sweep).expect("JSON");
+        assert_eq!((&raw["chosen"], &raw["tried"][0]["cpu_us"][0]), (&1.into(), &13.0.into()));
+    }
+}
