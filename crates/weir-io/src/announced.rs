@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::driver::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, Relayed, Socket,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload, Receive, Relayed, Socket,
 };
 use crate::driver::{Token, Waker};
 use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
@@ -475,8 +475,8 @@ impl<D: Driver> Driver for Announced<D> {
         self.inner.delivery(socket)
     }
 
-    fn has_left(&mut self, socket: Socket) -> bool {
-        self.inner.has_left(socket)
+    fn departure(&mut self, socket: Socket) -> Departure {
+        self.inner.departure(socket)
     }
 
     /// Those whose header has begun and is not complete wait to be accepted, too.

@@ -288,9 +288,14 @@ pub trait Driver {
     /// What has become of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
     fn delivery(&mut self, socket: Socket) -> Delivery;
 
-    /// Whether the other side of a connection has ended its direction or reset it, also while nothing is received, or it is closed here
-    /// (poll(2), POLLRDHUP). For whoever is about to do much for it.
-    fn has_left(&mut self, socket: Socket) -> bool;
+    /// Whether the other side of a connection has left, also while nothing is received (poll(2), POLLRDHUP). One that is closed here is
+    /// broken. For whoever is about to do much for it, or does not receive for a while.
+    fn departure(&mut self, socket: Socket) -> Departure;
+
+    /// Whether the other side of a connection has ended its direction or reset it, or it is closed here.
+    fn has_left(&mut self, socket: Socket) -> bool {
+        self.departure(socket) != Departure::Stays
+    }
 
     /// What is known of the path of what was sent on a connection (TCP_INFO, tcp(7)), also when the connection is over and not closed here; None: it is
     /// closed, none of TCP, or nothing is known.
@@ -335,6 +340,17 @@ pub enum Delivery {
 impl Delivery {
     /// How long nothing must have come back.
     pub const UNHEARD_US: u64 = 2_400_000;
+}
+
+/// Whether the other side of a connection is still there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Departure {
+    /// As far as is known.
+    Stays,
+    /// It has ended its sending direction, perhaps behind bytes that were not received.
+    Ended,
+    /// The connection is broken, or both directions have ended.
+    Broken,
 }
 
 /// Established connections that a listener has not accepted.

@@ -55,8 +55,8 @@ pub use board::Board;
 pub use buffer::RecvBuf;
 pub use courtesy::Courtesy;
 pub use driver::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,
-    Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload, Receive, RelayEnd,
+    Relayed, Socket, Token, Waker,
 };
 pub use epoll::Epoll;
 pub use ethtool::{Rss, rss};

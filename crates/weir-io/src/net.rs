@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::Inbound;
-use crate::driver::{AcceptQueue, Delivery};
+use crate::driver::{AcceptQueue, Delivery, Departure};
 
 /// What stands for the address of a client on a unix socket, which has none. No client of TCP has it (RFC 4291 §2.5.2).
 pub const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
@@ -260,12 +260,16 @@ pub(crate) fn delivery(fd: RawFd) -> Delivery {
 }
 
 /// Whether the other side of a connection has ended its direction or reset it.
-pub(crate) fn has_left(fd: RawFd) -> bool {
+pub(crate) fn departure(fd: RawFd) -> Departure {
     // SAFETY: the caller's descriptor stays open during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0)
+    match poll(&mut asked, Some(&now)) {
+        Ok(1..) if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => Departure::Broken,
+        Ok(1..) => Departure::Ended,
+        _ => Departure::Stays,
+    }
 }
 
 /// Bytes that were given to the kernel and are not acknowledged (tcp(7), SIOCOUTQ).

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Loose, Outbound, Payload, Receive,
-    RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Driver, DriverStats, Loose, Outbound, Payload,
+    Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use crate::sealed::Sealed;
@@ -215,8 +215,8 @@ impl<D: Driver> Driver for Sealed<D> {
         if self.is_gone(socket) { Delivery::Acknowledged } else { self.inner.delivery(socket) }
     }
 
-    fn has_left(&mut self, socket: Socket) -> bool {
-        self.is_gone(socket) || self.inner.has_left(socket)
+    fn departure(&mut self, socket: Socket) -> Departure {
+        if self.is_gone(socket) { Departure::Broken } else { self.inner.departure(socket) }
     }
 
     /// Connections whose handshake is not complete wait to be accepted, too.

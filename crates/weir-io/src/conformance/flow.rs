@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{Class, Driver, Payload, Receive, Socket};
+use crate::{Class, Departure, Driver, Payload, Receive, Socket};
 
 /// More than both kernel buffers of a loopback connection hold.
 const HUGE: usize = 24 << 20;
@@ -269,14 +269,15 @@ pub fn who_has_left<S: Subject>(subject: &S) {
         let (near, far) = bench.pair();
         bench.send_all(near, b"last words");
         bench.fence();
-        assert!(!bench.driver.has_left(far) && !bench.driver.has_left(near));
+        assert_eq!([far, near].map(|end| bench.driver.departure(end)), [Departure::Stays; 2]);
         match resets {
             true => bench.reset(near),
             false => bench.driver.shutdown_write(near),
         }
-        bench.until("it is known", |bench| bench.driver.has_left(far));
+        let expected = if resets { Departure::Broken } else { Departure::Ended };
+        bench.until("it is known", |bench| bench.driver.departure(far) == expected);
         bench.close(far);
-        assert!(bench.driver.has_left(far), "it is closed");
+        assert_eq!(bench.driver.departure(far), Departure::Broken, "it is closed");
         if !resets {
             bench.close(near);
         }

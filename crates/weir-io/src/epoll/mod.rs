@@ -30,8 +30,8 @@ use crate::released::Releases;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Driver, DriverStats, Event, Loose, Options, Outbound, Payload,
-    Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Driver, DriverStats, Event, Loose, Options,
+    Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -511,8 +511,8 @@ impl Driver for Epoll {
         self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
     }
 
-    fn has_left(&mut self, socket: Socket) -> bool {
-        self.table.named(socket).is_none_or(|slot| crate::net::has_left(slot.fd))
+    fn departure(&mut self, socket: Socket) -> Departure {
+        self.table.named(socket).map_or(Departure::Broken, |slot| crate::net::departure(slot.fd))
     }
 
     fn path(&mut self, socket: Socket) -> Option<crate::Path> {

@@ -12,8 +12,8 @@ use super::kernel::{Kind, class_index};
 use super::world::World;
 use super::{begun, release};
 use crate::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Loose, Outbound, Payload, Receive, RecvBuf, Relayed,
-    Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Loose, Outbound, Payload, Receive,
+    RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 /// One worker's driver in a [`super::SimWorld`].
@@ -212,11 +212,15 @@ impl Driver for SimDriver {
         Delivery::Acknowledged
     }
 
-    fn has_left(&mut self, socket: Socket) -> bool {
+    fn departure(&mut self, socket: Socket) -> Departure {
         let world = self.world.borrow();
         let stream = world.drivers[self.index].get(socket).map(|socket| &socket.kind);
-        let Some(Kind::Stream { end, .. }) = stream else { return true };
-        world.ends.get(*end).is_none_or(|end| end.fin || end.reset)
+        let Some(Kind::Stream { end, .. }) = stream else { return Departure::Broken };
+        match world.ends.get(*end) {
+            Some(end) if !end.reset && !end.fin => Departure::Stays,
+            Some(end) if !end.reset => Departure::Ended,
+            _ => Departure::Broken,
+        }
     }
 
     /// Nothing is sent again, and nothing takes time but what a test says.

@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use weir_io::sim::{Rng, SimDriver, SimWorld};
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Loose, Outbound, Payload, Receive, RecvBuf,
-    Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Loose, Outbound, Payload, Receive,
+    RecvBuf, Relayed, Socket, Token, Waker,
 };
 use weir_proxy::base::token;
 use weir_proxy::engine::{Engine, Hints, Parts};
@@ -241,8 +241,8 @@ impl Driver for Fused {
         self.inner.delivery(socket)
     }
 
-    fn has_left(&mut self, socket: Socket) -> bool {
-        self.inner.has_left(socket)
+    fn departure(&mut self, socket: Socket) -> Departure {
+        self.inner.departure(socket)
     }
 
     fn destination(&mut self, socket: Socket) -> Option<SocketAddr> {
