@@ -187,6 +187,7 @@ impl Compiler<'_> {
             idle_timeout_us: block.number("idle-timeout"),
             send_timeout_us: block.number("send-timeout"),
             tunnel_timeout_us: block.number("tunnel-timeout"),
+            serves_half_closed: block.word("half-closed") == "serve",
             requests_queued_max: narrow(block.number("queue")),
             connections_max: block.count_or_none("connections").map(narrow),
             compress_bytes_max: block.number("compress-memory"),

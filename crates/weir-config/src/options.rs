@@ -203,6 +203,12 @@ const CLIENT: Block = Block {
             "How long a tunnel (CONNECT, WebSocket) may stay silent both ways.",
         ),
         row(
+            "half-closed",
+            Kind::Word(&["cancel", "serve"]),
+            Default::Is("cancel"),
+            "What becomes of requests whose client has ended its sending direction (FIN). `cancel`: as soon as weir has nothing to send for 100 ms the client is taken for one that has left, and its servers are told. `serve`: they are answered.",
+        ),
+        row(
             "queue",
             Kind::Count(1, 10_000),
             Default::Is("64"),
@@ -394,7 +400,7 @@ const UPSTREAM: Block = Block {
             "connect-retries",
             Kind::Count(1, 1_000),
             Default::Is("10"),
-            "Failed connects in a row after which what waits for the server moves to others, or fails.",
+            "Failed connects in a row after which nothing waits any longer for a server that was in use a moment ago. One that was not is never waited for (docs/semantics.md §4).",
         ),
         row(
             "retry-nonidempotent",

@@ -26,6 +26,13 @@ pub enum Action {
         /// Read.
         on: bool,
     },
+    /// Find out whether a client is still there that is not read; answer with [`Engine::client_seen`](crate::engine::Engine::client_seen) if it is not.
+    SeeClient {
+        /// Names the client in the answer.
+        token: u64,
+        /// The driver's name for the connection.
+        socket: u64,
+    },
     /// Take one's time with what a client sends, or no more.
     DeferClient {
         /// The driver's name for the connection.

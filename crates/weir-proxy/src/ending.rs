@@ -267,7 +267,7 @@ worded! {
     Overlooked: "overlooked";
     /// Nobody waits for the answer any more, or for a long one that has another connection as well.
     Cancelled: "cancelled";
-    /// The client left within an answer that is long.
+    /// The client left before its answer was complete.
     ClientGone: "client-gone";
     /// A request that makes servers die had it for itself.
     Quarantine: "quarantine";

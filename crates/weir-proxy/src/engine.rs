@@ -326,7 +326,8 @@ impl Engine {
         self.pass_on();
     }
 
-    /// A client closed its sending direction. What it sent before that and waits is still served.
+    /// A client closed its sending direction. What it sent before that and waits is still served while answers come, or until the end
+    /// ([`ClientPlan::serves_half_closed`](crate::plan::ClientPlan::serves_half_closed)).
     pub fn client_ended(&mut self, token: u64) {
         self.clients.client_ended(token, &mut Requests::new(&mut self.upstreams), &mut self.cx);
         self.pass_on();
@@ -335,6 +336,12 @@ impl Engine {
     /// A client's connection broke.
     pub fn client_failed(&mut self, token: u64) {
         self.clients.client_failed(token, &mut self.cx);
+        self.pass_on();
+    }
+
+    /// What is known of a client that is not read: it has ended its sending direction, behind what it has sent, or its connection is broken.
+    pub fn client_seen(&mut self, token: u64, ended: bool, broken: bool) {
+        self.clients.client_seen(token, ended, broken, &mut self.cx);
         self.pass_on();
     }
 

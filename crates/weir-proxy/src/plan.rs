@@ -255,6 +255,9 @@ pub struct ClientPlan {
     pub send_timeout_us: u64,
     /// A tunnel (after 101) without a byte either way. Default 1 h.
     pub tunnel_timeout_us: u64,
+    /// A client that has ended its sending direction has all that it asked for before. Otherwise, as by default, it is taken for one that
+    /// has left as soon as weir has nothing to send it for a tenth of a second.
+    pub serves_half_closed: bool,
     /// Unanswered requests of one client connection; then it is not read further. Default 64.
     pub requests_queued_max: u32,
     /// Client connections of one worker; above it new ones are closed at once. None: as many as descriptors allow.
@@ -529,6 +532,7 @@ impl Default for ClientPlan {
             idle_timeout_us: 75 * SECOND_US,
             send_timeout_us: 60 * SECOND_US,
             tunnel_timeout_us: 3600 * SECOND_US,
+            serves_half_closed: false,
             requests_queued_max: 64,
             connections_max: None,
             compress_bytes_max: 128 << 20,

@@ -47,6 +47,7 @@ mod isolation;
 mod judge;
 pub(crate) mod keepalive_limit;
 mod late;
+mod left;
 pub(crate) mod lines;
 mod lives;
 mod lost;

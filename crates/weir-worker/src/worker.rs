@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
+use weir_io::{Announced, Class, Completion, Departure, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
@@ -509,6 +509,13 @@ impl<D: Driver> Worker<D> {
             Action::ReceiveClient { socket, on } => {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
+            }
+            Action::SeeClient { token, socket } => {
+                let departure = self.driver.departure(unpack(socket));
+                if departure != Departure::Stays {
+                    let broken = departure == Departure::Broken;
+                    self.engine.client_seen(token, !broken, broken);
+                }
             }
             Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {

@@ -109,6 +109,7 @@ impl Harness {
                 self.engine.client_sent(token, spare, true);
             }
             Action::ReceiveClient { .. }
+            | Action::SeeClient { .. }
             | Action::DeferClient { .. }
             | Action::ReceiveUpstream { .. }
             | Action::LocateUpstream { .. }

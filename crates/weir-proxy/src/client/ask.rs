@@ -191,6 +191,7 @@ impl Asks {
             bound: NOBODY,
             tries: 0,
             passed: 0,
+            barren: 0,
             traits,
             received_us,
             echo: Default::default(),

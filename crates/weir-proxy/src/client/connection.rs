@@ -484,6 +484,11 @@ impl Exchange {
         self.server_conn.map_or(self.asked, |server_conn| server_conn.worker)
     }
 
+    /// When the wait for its answer, or for the next piece of that, began.
+    pub(super) fn awaited_since_us(&self) -> u64 {
+        self.deadline_us.saturating_sub(self.patience_us)
+    }
+
     /// The wait for its answer, or for the next piece of that, begins now.
     #[inline]
     pub(super) fn await_more(&mut self, now_us: u64) {

@@ -491,7 +491,8 @@ impl Connections {
     #[inline]
     pub(super) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at(index);
-        if self.current(conn).is_some_and(|current| current.deadline_us < conn.armed_us) {
+        let is_watched = conn.flags.ended || conn.flags.stopped;
+        if is_watched || self.current(conn).is_some_and(|current| current.deadline_us < conn.armed_us) {
             self.arm(index, cx);
         }
     }
@@ -520,6 +521,11 @@ impl Connections {
             let conn = self.conns.at_mut(index);
             let action = Action::ReceiveClient { socket: conn.socket, on: wanted };
             conn.flags.stopped = !wanted;
+            if !wanted {
+                // From time to time it is looked whether its client is still there.
+                self.arm(index, cx);
+            }
+            let conn = self.conns.at_mut(index);
             if wanted && conn.reading() == Reading::Head && conn.has_begun_request() {
                 // The patience with the rest of a head begins only now that it may come.
                 conn.since_us = cx.now_us;
@@ -564,13 +570,16 @@ impl Connections {
         self.update_receive(index, cx);
     }
 
-    /// Tells whoever was asked that a request need not be asked of a server, unless it is known to be on a connection.
+    /// Tells whoever was asked that the client of a request has given it up, and that the request counts here until no server has it.
     pub(super) fn withdraw(&self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         if exchange.is_with_cache() {
-            fetch::withdraw(self, slot, cx);
-        } else if exchange.server_conn.is_none() {
-            cx.post(exchange.worker(), Mail::Cancel { id: self.exchange_id(slot, cx), what: Cancellation::Waiting });
+            return fetch::withdraw(self, slot, cx);
+        }
+        let (worker, conn, client) = (exchange.worker(), exchange.server_conn, self.name(exchange.conn, cx));
+        if worker != NO_WORKER {
+            let what = Cancellation::Counted { client, conn };
+            cx.post(worker, Mail::Cancel { id: self.exchange_id(slot, cx), what });
         }
     }
 

@@ -122,7 +122,7 @@ impl Answers {
         true
     }
 
-    /// A request that was given up has not been asked of a server.
+    /// No server has a request any more that was given up.
     pub(crate) fn on_withdrawn(&mut self, id: ExchangeId, cx: &mut Context) {
         if self.conns.is_in(id, Phase::Waiting) && self.conns.exchange(id.index).is_fetch() {
             return fetched::withdrawn(self, id.index, cx);
@@ -191,7 +191,7 @@ impl Answers {
         self.conns.arm(index, cx);
     }
 
-    /// A streaming request has its connection: the rest of its body may come.
+    /// A request of a stream, or with a body that streams, has its connection: the rest of its body may come.
     pub(crate) fn on_assigned(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
         if self.conns.holds(id) {
             self.conns.exchange_mut(id.index).server_conn = Some(server_conn);

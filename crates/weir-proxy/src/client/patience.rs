@@ -13,6 +13,11 @@ pub(super) const DRAIN_IDLE_US: u64 = 100_000;
 /// The same when only the listener goes that it came in by: nobody waits for the end of it, so there is time for the next request, whose
 /// answer says that the connection ends.
 pub(super) const LEAVE_IDLE_US: u64 = 5_000_000;
+/// How long a client that has ended its sending direction stays while weir has nothing to send it. Longer than most answers take, so that
+/// who ends it right behind a request is answered.
+const HALF_CLOSED_US: u64 = 100_000;
+/// How often it is looked whether a client is still there that waits for its server and is not read.
+const SEE_US: u64 = 250_000;
 /// Over which time the rate of a body is judged, again and again, while something of it comes.
 const BODY_WINDOW_US: u64 = 10_000_000;
 /// Time beyond that of an errand after which its answer is not waited for any more.
@@ -39,7 +44,8 @@ impl ClientConn {
         if let Some(exchange) = first
             && self.awaits_server(exchange)
         {
-            due_us = due_us.min(exchange.deadline_us);
+            let seen_us = self.see_us(exchange).min(self.left_us(exchange, plan));
+            due_us = due_us.min(exchange.deadline_us).min(seen_us);
         }
         let reading = match self.reading() {
             Reading::Head if self.has_begun_request() && !self.flags.stopped => plan.head_timeout_us,
@@ -60,6 +66,28 @@ impl ClientConn {
             _ => return due_us,
         };
         due_us.min(self.since_us + reading)
+    }
+
+    /// When a client that has ended its sending direction is taken for one that has left: it waits for its server, and nothing was sent to
+    /// it for [`HALF_CLOSED_US`]. Never where such clients are served.
+    pub(super) fn left_us(&self, first: &Exchange, plan: &ClientPlan) -> u64 {
+        // The end of a stream's body says nothing of its client.
+        let has_ended = self.flags.ended && self.stream.is_none() && !plan.serves_half_closed;
+        if has_ended { self.silent_since_us(first).saturating_add(HALF_CLOSED_US) } else { u64::MAX }
+    }
+
+    /// When the kernel is asked whether a client is still there that waits for its server, because nothing of it is read meanwhile.
+    pub(super) fn see_us(&self, first: &Exchange) -> u64 {
+        let is_unread = self.flags.stopped && !self.flags.ended && self.stream.is_none();
+        if is_unread { self.silent_since_us(first).saturating_add(SEE_US) } else { u64::MAX }
+    }
+
+    /// Since when weir has nothing to send to a client that waits for this answer; never while it has.
+    fn silent_since_us(&self, first: &Exchange) -> u64 {
+        match self.outgoing() {
+            0 => self.since_us.max(self.send_us).max(first.awaited_since_us()),
+            _ => u64::MAX,
+        }
     }
 
     /// Whether it is the server that the first answer waits for. While the client has something to take and sources were stopped for

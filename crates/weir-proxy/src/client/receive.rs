@@ -427,18 +427,26 @@ impl Clients {
         exchange
     }
 
-    /// A client closed its sending direction. What it sent before that and waits is still served.
+    /// A client closed its sending direction. What it sent before that and waits is still served, as long as answers come
+    /// ([`ClientConn::left_us`]).
     pub(crate) fn client_ended(&mut self, token: u64, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         let is_held = self.answers.conns.tarpit.is_held(index);
+        let now_us = cx.now_us;
         let conn = self.conn_mut(index);
         conn.flags.ended = true;
+        if conn.reading() != Reading::Tunnel {
+            conn.since_us = now_us;
+        }
         if is_held {
             tarpit::client_left(&mut self.answers, index, cx);
         } else if conn.stash.is_some() && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
             self.parse_stash(index, to, cx);
         } else {
             self.input_ended(index, to, cx);
+        }
+        if self.is_there(index) {
+            self.answers.conns.arm(index, cx);
         }
     }
 
@@ -476,6 +484,21 @@ impl Clients {
     pub(crate) fn client_failed(&mut self, token: u64, cx: &mut Context) {
         if let Some(index) = self.answers.conns.of_token(token) {
             self.answers.close_conn(index, ClientEnd::ClientReset, cx);
+        }
+    }
+
+    /// What is known of a client that is not read: it has ended its sending direction behind what it has sent (`ended`), or its connection
+    /// is broken.
+    pub(crate) fn client_seen(&mut self, token: u64, ended: bool, broken: bool, cx: &mut Context) {
+        let Some(index) = self.answers.conns.of_token(token) else { return };
+        let conn = self.conn(index);
+        // What stands in front of the end of a body is for its server.
+        let may_leave =
+            !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;
+        if broken {
+            self.answers.close_conn(index, ClientEnd::ClientReset, cx);
+        } else if ended && may_leave && conn.flags.stopped {
+            self.answers.client_left(index, cx);
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::answer::Answers;
 use super::cache::{self, fetched};
 use super::{Clients, tarpit};
+use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
@@ -81,6 +82,25 @@ impl Clients {
         }
     }
 
+    /// A client waits for the answer of a server to its first request. Whether it has left, or it is time to look whether it has.
+    fn look_for_client(&mut self, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
+        let now_us = cx.now_us;
+        let (conn, exchange) = (self.conn(index), self.answers.conns.exchange(first));
+        if conn.left_us(exchange, &cx.plan.client) <= now_us {
+            self.answers.client_left(index, cx);
+            return true;
+        }
+        let is_due = conn.see_us(exchange) <= now_us;
+        if is_due {
+            let token = self.answers.conns.token(index);
+            let conn = self.conn_mut(index);
+            conn.send_us = now_us;
+            cx.actions.push_back(Action::SeeClient { token, socket: conn.socket });
+            self.answers.conns.arm(index, cx);
+        }
+        is_due
+    }
+
     fn conn_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let conn = self.conn(index);
@@ -108,7 +128,11 @@ impl Clients {
                 }
                 return;
             }
+            if conn.awaits_server(exchange) && self.look_for_client(index, first, cx) {
+                return;
+            }
         }
+        let conn = self.conn(index);
         match conn.reading() {
             Reading::Head if conn.has_begun_request() => {
                 note_late(self, index, Timeout::Head, cx);

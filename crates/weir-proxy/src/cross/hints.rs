@@ -8,6 +8,9 @@ use crate::cross::places::Places;
 use crate::cross::standing::Order;
 use crate::placement::balance::Shared;
 
+/// How long what waits for a server that can't be reached goes on waiting, since that server last had a connection that was of use: it may
+/// be starting again.
+pub(crate) const RESTART_US: u64 = 2_000_000;
 /// Bit of a number of connections: another one can be made, as far as is known.
 const HOPEFUL: u32 = 1 << 31;
 
@@ -26,6 +29,8 @@ pub struct Hints {
     quarantines: Vec<AtomicU64>,
     /// By server: when a client last had a good answer to what a probe would ask; 0: never.
     proved_us: Vec<AtomicU64>,
+    /// By server: when a connection to it last ended that had brought an answer; 0: never.
+    seen_us: Vec<AtomicU64>,
     /// By server: whether it answers few connections at a time.
     places: Vec<Places>,
     /// By server: connections of `tcp` to it, those that are being made included.
@@ -44,6 +49,7 @@ impl Hints {
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
+            seen_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             places: (0..servers).map(|_| Places::default()).collect(),
             flows: (0..servers).map(|_| AtomicU32::new(0)).collect(),
             shared: Shared::new(servers, workers),
@@ -57,6 +63,7 @@ impl Hints {
         self.set_order(server, Order::default());
         self.set_trial(server, u64::MAX);
         self.set_proved(server, 0);
+        self.set_seen(server, 0);
         self.places[server.index()].forget();
         self.shared.forget(server);
     }
@@ -121,6 +128,19 @@ impl Hints {
 
     pub(crate) fn set_proved(&self, server: ServerIndex, now_us: u64) {
         self.proved_us[server.index()].store(now_us, Ordering::Relaxed);
+    }
+
+    /// A connection to a server has ended that had brought an answer.
+    pub(crate) fn set_seen(&self, server: ServerIndex, now_us: u64) {
+        self.seen_us[server.index()].store(now_us, Ordering::Relaxed);
+    }
+
+    /// Until when a server that can't be reached is waited for, because it was in use; 0: it never was.
+    pub(crate) fn awaited_until_us(&self, server: ServerIndex) -> u64 {
+        match self.seen_us[server.index()].load(Ordering::Relaxed) {
+            0 => 0,
+            seen_us => seen_us.saturating_add(RESTART_US),
+        }
     }
 
     pub(crate) fn trial_us(&self, server: ServerIndex) -> u64 {

@@ -74,8 +74,13 @@ pub enum Flow {
 /// Which answers nobody wants any more.
 #[derive(Clone, Copy, Debug)]
 pub enum Cancellation {
-    /// That of a request which waits for a connection; its client's side is told. If it is on one, its answer is awaited.
-    Waiting,
+    /// That of a request which its client's side counts until no server has it any more: that side is told.
+    Counted {
+        /// Who asked.
+        client: ClientName,
+        /// The connection that carries it, as far as its client's side knows.
+        conn: Option<ConnId>,
+    },
     /// Any.
     Any {
         /// The answer is too late or the body will not be complete: a connection that carries it must end.
@@ -128,7 +133,7 @@ pub enum Mail {
         /// On which condition, and what is known of it.
         what: Cancellation,
     },
-    /// Towards the client: a request that was given up has not been asked.
+    /// Towards the client: no server has a request any more that was given up.
     Withdrawn {
         /// Which request.
         id: ExchangeId,
@@ -177,7 +182,7 @@ pub enum Mail {
         /// Its connection.
         conn: ConnId,
     },
-    /// Towards the client: the streaming request or tunnel has this connection now.
+    /// Towards the client: the streaming request, the tunnel or the request of a stream has this connection now.
     Assigned {
         /// Which request.
         id: ExchangeId,

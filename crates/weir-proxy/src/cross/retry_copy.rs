@@ -65,6 +65,7 @@ mod tests {
             bound: NOBODY,
             tries: 0,
             passed: 0,
+            barren: 0,
             traits: RequestFlags::default(),
             received_us: 0,
             echo: Default::default(),

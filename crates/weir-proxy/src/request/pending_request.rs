@@ -78,6 +78,8 @@ pub struct PendingRequest {
     pub tries: u8,
     /// Times that a connection ended in order when it was the next one to be answered.
     pub passed: u8,
+    /// Times that it was lost with a connection that had brought nothing, to a server that was not in use.
+    pub barren: u8,
     /// What it is.
     pub traits: RequestFlags,
     /// When its head was complete.

@@ -150,7 +150,7 @@ impl UpstreamConn {
     fn keeps_up_others(&self) -> bool {
         let mut entries = self.entries.iter();
         let Some(front) = entries.next() else { return false };
-        entries.any(|entry| !entry.cancelled && keeps_up(&front.ask, &entry.ask))
+        entries.any(|entry| entry.is_wanted() && keeps_up(&front.ask, &entry.ask))
     }
 
     /// How many bytes of the answer under way are to come, as far as is known, or may be taken in; None: it is large, or may be.
@@ -168,7 +168,7 @@ impl UpstreamConn {
 /// The client's side is told that others need a connection whose reading stands still.
 fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
     let conn = pool.conns.at(index);
-    let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && !front.cancelled) else { return };
+    let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && front.is_wanted()) else { return };
     let (id, left, most) = (front.ask.id, conn.absorbable(), pool.servers[conn.server].asides_for_one());
     cx.post(id.worker, Mail::Needed { id, conn: pool.conn_id(index, cx), left, aside, most });
 }

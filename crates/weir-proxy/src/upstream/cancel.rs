@@ -5,11 +5,12 @@
 //! does not know is looked for at the end of the turn, all of it in one pass over the connections
 //! ([`Cancelled::has`] knows it before). [`Cancelled`] owns both lists; connections are ended by whoever has them all
 //! ([`Upstreams::end_cancelled`]), because this is called from the middle of other changes. Bounds: a name for each request that is
-//! cancelled in a turn, two for each connection.
+//! cancelled in a turn, two for each connection. What becomes of a connection whose next answer nobody wants is said in [`super::left`].
 
 use super::Upstreams;
-use super::agenda::Ending;
+use super::agenda::{Agenda, Ending};
 use super::isolation::Isolation;
+use super::left::{retract_unwanted, watch_left};
 use super::pool::Pool;
 use super::private_pool::PrivatePools;
 use crate::base::keys::ConnKey;
@@ -24,11 +25,32 @@ use crate::upstream::queue::{ByRequest, Queue};
 /// Time between two looks for connections that wait for an answer that nobody wants.
 const SWEEP_US: u64 = 5_000_000;
 
+/// How a request is cancelled. Of two ways the greater one holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum How {
+    /// Its client's side counts it, and is told when no server has it any more.
+    Counted,
+    /// Nobody waits for it.
+    Soft,
+    /// The same, and a connection that carries it has to end.
+    Hard,
+}
+
+impl How {
+    fn of(what: Cancellation) -> How {
+        match what {
+            Cancellation::Counted { .. } => How::Counted,
+            Cancellation::Any { hard: false, .. } => How::Soft,
+            Cancellation::Any { hard: true, .. } => How::Hard,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Cancelled {
-    /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
-    requests: ByRequest<bool>,
+    /// Requests that were cancelled in this turn and that some connection may carry.
+    requests: ByRequest<How>,
     /// Connections that have to end, and their generations.
     doomed: Vec<(ConnKey, u32)>,
     /// When it was last looked for connections that wait for an answer that nobody wants.
@@ -85,12 +107,18 @@ impl Cancelled {
     /// yet.
     #[inline]
     pub(super) fn is_unwanted(&self, entry: &Entry) -> bool {
-        entry.cancelled || self.has(&entry.ask)
+        !entry.is_wanted() || self.has(&entry.ask)
+    }
+
+    /// Whether the client's side of a request, which has lost its connection, waits to hear that no server has it any more.
+    pub(super) fn is_withdrawn(&self, entry: &Entry) -> bool {
+        let is_counted = |how: &How| *how == How::Counted;
+        !entry.cancelled && self.requests.get(&entry.ask.id).map_or(entry.given_up, is_counted)
     }
 
     /// Looks for a request when the turn ends.
-    fn look_for(&mut self, id: ExchangeId, hard: bool) {
-        *self.requests.entry(id).or_default() |= hard;
+    fn look_for(&mut self, id: ExchangeId, how: How) {
+        self.requests.entry(id).and_modify(|known| *known = how.max(*known)).or_insert(how);
     }
 
     /// A connection has to end, but not now.
@@ -111,18 +139,18 @@ impl Cancelled {
 
     /// Finds what was cancelled in this turn among what waits and what connections carry. False: there was nothing.
     #[inline]
-    fn find_all(&mut self, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> bool {
+    fn find_all(&mut self, pool: &mut Pool, isolation: &mut Isolation, agenda: &mut Agenda, cx: &mut Context) -> bool {
         let any = !self.requests.is_empty();
         if any {
-            self.find(pool, isolation, cx);
+            self.find(pool, isolation, agenda, cx);
         }
         any
     }
 
-    fn find(&mut self, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) {
+    fn find(&mut self, pool: &mut Pool, isolation: &mut Isolation, agenda: &mut Agenda, cx: &mut Context) {
         let mut all = std::mem::take(&mut self.requests);
         // Its connection may have ended meanwhile.
-        all.retain(|id, _| !cancel_waiting(*id, pool, isolation, cx));
+        all.retain(|id, how| !take_back(*id, *how, pool, isolation, cx));
         if all.is_empty() {
             return;
         }
@@ -131,35 +159,50 @@ impl Cancelled {
         for index in pool.conns.keys().collect::<Vec<_>>() {
             let conn = pool.conns.at_mut(index);
             let of_tunnel = conn.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
-            hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
+            hard.extend(of_tunnel.map(|(id, how)| (index, id, how)));
+            let mut found = false;
             for entry in conn.entries.iter_mut().filter(|entry| !entry.cancelled) {
+                found |= all.contains_key(&entry.ask.id);
                 match all.get(&entry.ask.id) {
-                    Some(true) => hard.push((index, entry.ask.id, true)),
-                    Some(false) => entry.cancelled = true,
+                    Some(How::Hard) => hard.push((index, entry.ask.id, How::Hard)),
+                    Some(How::Soft) => entry.cancelled = true,
+                    Some(How::Counted) => entry.given_up = true,
                     None => {}
                 }
             }
+            if found {
+                leave(index, pool, agenda, cx);
+            }
         }
-        for (index, id, hard) in hard {
-            self.cancel_on(index, id, hard, pool, cx);
+        for (index, id, how) in hard {
+            self.cancel_on(index, id, how, pool, agenda, cx);
         }
     }
 
     /// The same for a request on this connection.
-    fn cancel_on(&mut self, index: ConnKey, id: ExchangeId, hard: bool, pool: &mut Pool, cx: &mut Context) {
+    fn cancel_on(
+        &mut self,
+        index: ConnKey,
+        id: ExchangeId,
+        how: How,
+        pool: &mut Pool,
+        agenda: &mut Agenda,
+        cx: &mut Context,
+    ) {
         let conn = pool.conns.at_mut(index);
         if conn.state() == ConnState::Tunnel {
             self.leave_tunnel(index, pool, cx);
             return;
         }
         if let Some(entry) = conn.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
-            entry.cancelled = true;
+            (entry.cancelled, entry.given_up) = (how != How::Counted, how == How::Counted);
         }
         // What stands in front is answered first: its clients have nothing to do with this one.
-        let in_front = conn.entries.iter().take_while(|entry| entry.ask.id != id);
-        let wanted = in_front.filter(|entry| !entry.cancelled).count();
-        if hard && wanted == 0 {
+        let mut in_front = conn.entries.iter().take_while(|entry| entry.ask.id != id);
+        if how == How::Hard && !in_front.any(Entry::is_wanted) {
             self.doom(index, pool);
+        } else {
+            leave(index, pool, agenda, cx);
         }
     }
 
@@ -180,23 +223,24 @@ impl Cancelled {
 impl Upstreams {
     /// Nobody wants the answer of this exchange any more.
     pub(crate) fn cancel_here(&mut self, id: ExchangeId, what: Cancellation, cx: &mut Context) {
-        let Upstreams { pool, groups, health, private, isolation, cancelled, .. } = self;
-        let Cancellation::Any { hard, client, conn, begun } = what else {
-            if cancel_waiting(id, pool, isolation, cx) {
-                cx.post(id.worker, Mail::Withdrawn { id });
-            }
-            return;
+        let Upstreams { pool, groups, health, private, isolation, cancelled, agenda, .. } = self;
+        let how = How::of(what);
+        let (client, conn, begun) = match what {
+            Cancellation::Counted { client, conn } => (client, conn, false),
+            Cancellation::Any { client, conn, begun, .. } => (client, conn, begun),
         };
         if private.attempt_for(id, client, cx).is_some() {
             let attempt = private.take_attempt(client.slot(), None, pool, cx);
             attempt.iter().for_each(|attempt| health.end_trial(&attempt.waiting.ask, pool, groups, cx));
-        } else if !cancel_waiting(id, pool, isolation, cx) {
+            tell_withdrawn(id, how, cx);
+        } else if !take_back(id, how, pool, isolation, cx) {
             match known_carrier(id, client, conn, pool, private, cx) {
-                Some(index) => cancelled.cancel_on(index, id, hard, pool, cx),
+                Some(index) => cancelled.cancel_on(index, id, how, pool, agenda, cx),
                 // The answer has ended meanwhile.
                 None if begun => {}
-                None => cancelled.look_for(id, hard),
+                None => cancelled.look_for(id, how),
             }
+            self.work_off(cx);
         }
     }
 
@@ -204,7 +248,9 @@ impl Upstreams {
     #[inline]
     pub(crate) fn end_cancelled(&mut self, cx: &mut Context) -> bool {
         let any = !self.cancelled.is_empty();
-        if any && !self.cancelled.find_all(&mut self.pool, &mut self.isolation, cx) {
+        if any && self.cancelled.find_all(&mut self.pool, &mut self.isolation, &mut self.agenda, cx) {
+            self.work_off(cx);
+        } else if any {
             while let Some(index) = self.cancelled.next_doomed(&self.pool) {
                 self.end(index, Ending::ours(UpstreamEnd::Cancelled), cx);
             }
@@ -226,6 +272,30 @@ fn known_carrier(
     let own = if id.worker == cx.worker { private.conns_of(client.slot()) } else { &[] };
     let mut all = named.into_iter().chain(own.iter().map(|conn| conn.index));
     all.find(|index| carries(pool.conns.at(*index), id))
+}
+
+/// Some request of a connection is not wanted any more: it is taken back if nothing of it was sent, and the connection is looked at again.
+fn leave(index: ConnKey, pool: &mut Pool, agenda: &mut Agenda, cx: &mut Context) {
+    if retract_unwanted(index, pool, cx) {
+        agenda.serve(pool.servers[pool.conns.at(index).server].upstream);
+    }
+    watch_left(index, pool, cx);
+}
+
+/// Takes a request out that waits for a connection, and tells its client's side if that counts it. False: none of this name does.
+fn take_back(id: ExchangeId, how: How, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> bool {
+    let is_taken = cancel_waiting(id, pool, isolation, cx);
+    if is_taken {
+        tell_withdrawn(id, how, cx);
+    }
+    is_taken
+}
+
+/// No server has a request that its client's side may count.
+fn tell_withdrawn(id: ExchangeId, how: How, cx: &mut Context) {
+    if how == How::Counted {
+        cx.post(id.worker, Mail::Withdrawn { id });
+    }
 }
 
 /// Takes a request out that waits for a connection. False: none of this name does.

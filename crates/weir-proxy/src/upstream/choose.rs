@@ -253,7 +253,7 @@ impl View<'_> {
             true => (self.able_elsewhere(server), self.owner_elsewhere(server)),
             false => (None, None),
         };
-        let comes = owned && self.may_come_up(server);
+        let comes = owned && self.may_come_up_for(server, ask.received_us);
         let (tier, way) = match (able, owner) {
             (Some(worker), _) => (Tier::SameElsewhere, Way::Worker(worker)),
             _ if machine.ready > 0 || comes && self.is_hopeful(server) => (Tier::Same, Way::Here),
@@ -306,13 +306,14 @@ impl View<'_> {
         if !takes && !self.is_last_resort(server) {
             return None;
         }
-        let prospect = self.prospect(server, self.may_cross(terms.ask));
+        let prospect = self.prospect(server, self.may_cross(terms.ask), terms.ask.received_us);
         let backup = terms.method.is_some_and(|method| method.is_backup(at));
         let tier = match prospect {
             Prospect::Never => return None,
             Prospect::Here | Prospect::Elsewhere(_) if takes => Tier::Now,
             Prospect::Here | Prospect::Elsewhere(_) => Tier::LastResort,
             _ if terms.again && takes && terms.leaves => Tier::Soon,
+            Prospect::Later if terms.again && takes => Tier::Later,
             _ if terms.again => return None,
             _ if !takes => Tier::LastResortLater,
             Prospect::Owner(_) => Tier::Owner,

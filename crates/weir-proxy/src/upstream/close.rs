@@ -103,6 +103,9 @@ impl Upstreams {
             note_failure(server, pool, cx);
         }
         let conn = pool.conns.at_mut(index);
+        if conn.is_ready() && conn.history.answers > 0 {
+            pool.hints.set_seen(server, cx.now_us);
+        }
         let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);

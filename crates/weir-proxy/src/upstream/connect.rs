@@ -87,14 +87,14 @@ impl Upstreams {
         let why = tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls);
         let conn = self.pool.conns.at_mut(index);
         conn.contact.note_close(why);
-        let server = conn.server;
+        let (server, begun_us) = (conn.server, conn.contact.since_us);
         let failures = conn.contact.backoff.failures(self.pool.servers[server].contact.connects);
         self.pool.servers[server].contact.reach = Reach::Doubtful;
         self.pool.disconnect(index, false, cx);
         let machine = &mut self.pool.servers[server];
         machine.stats.connect_failures.add(1);
         machine.stats.closes.count(why);
-        machine.contact.on_failed(failures, machine.ready);
+        machine.contact.on_failed(failures, machine.ready, begun_us, cx.now_us);
         if machine.contact.unreachable && self.groups.view(&self.pool, cx).should_evacuate(server) {
             self.placing().evacuate(server, cx);
         }
@@ -227,6 +227,7 @@ impl Pool {
         if self.servers[server].is_blocked() {
             self.yield_paused(server, cx);
         }
+        self.hurry_scout(server, cx);
         while self.servers[server].wants_more() {
             self.make_connection(server, cx);
         }
@@ -244,18 +245,45 @@ impl Pool {
 
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: ServerIndex, cx: &mut Context) -> ConnKey {
+        let is_urgent = self.is_urgent(server, cx);
         let spares = self.servers[server].conns.iter().copied().filter(|conn| self.conns.at(*conn).is_spare());
         let due_us = |conn: &ConnKey| self.conns.at(*conn).contact.due_us;
         let due = spares.clone().find(|conn| due_us(conn) <= cx.now_us);
         let index = due.or_else(|| spares.min_by_key(due_us)).unwrap_or_else(|| self.add_position(server, cx));
         let due_us = self.conns.at(index).contact.due_us;
-        if due_us <= cx.now_us {
+        if due_us <= cx.now_us || is_urgent {
             self.connect(index, cx);
         } else {
             self.set_down(index, due_us, cx);
             self.look_out(server, cx);
         }
         index
+    }
+
+    /// Whether what asks for a server waits for one connect and not for its back-off: no connection is up, and the server need not be starting
+    /// again.
+    fn is_urgent(&self, server: ServerIndex, cx: &Context) -> bool {
+        let machine = &self.servers[server];
+        let failures_max = cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
+        machine.ready == 0 && !machine.contact.is_awaited(self.hints.awaited_until_us(server), failures_max)
+    }
+
+    /// What has come for a server without connections finds out at once whether it is back, by the connection that would be tried next.
+    fn hurry_scout(&mut self, server: ServerIndex, cx: &mut Context) {
+        let machine = &self.servers[server];
+        if machine.waiting.is_calm() || !self.is_urgent(server, cx) {
+            return;
+        }
+        let conns = || machine.conns.iter().copied().map(|index| (index, self.conns.at(index).state()));
+        let is_under_way = conns().any(|(_, state)| matches!(state, ConnState::Connecting { .. }));
+        let now_us = cx.now_us;
+        let is_due = |(_, state): &(ConnKey, ConnState)| match *state {
+            ConnState::Down { retry_us } => retry_us != NEVER_US && retry_us > now_us,
+            _ => false,
+        };
+        if let Some((index, _)) = conns().find(is_due).filter(|_| !is_under_way) {
+            self.connect(index, cx);
+        }
     }
 
     /// A connection is due at this time, or never.
@@ -324,6 +352,9 @@ impl Pool {
         if parked || !is_kept && !is_scout {
             return;
         }
+        let is_awaited = cx.now_us < self.hints.awaited_until_us(position);
+        // What waits for it makes its own.
+        let due_us = if is_kept || is_awaited { due_us } else { due_us.max(cx.now_us + SCOUT_US) };
         if due_us <= cx.now_us {
             self.connect(index, cx);
         } else {
@@ -332,14 +363,16 @@ impl Pool {
         }
     }
 
-    /// Makes sure that a server without connections is tried again soon, by the first of them.
+    /// Makes sure that a server without connections is tried again soon, by the first of them, and once more before nothing waits for it
+    /// any longer.
     fn look_out(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &mut self.servers[server];
         if machine.ready > 0 {
             return;
         }
         machine.contact.was_down = true;
-        let soon_us = cx.now_us + SCOUT_US;
+        let until_us = Some(self.hints.awaited_until_us(server)).filter(|until_us| *until_us > cx.now_us);
+        let soon_us = until_us.unwrap_or(u64::MAX).min(cx.now_us + SCOUT_US);
         let mut coming = machine.conns.iter().copied().filter(|conn| self.conns.at(*conn).is_coming());
         let Some(first) = coming.next() else { return };
         if matches!(self.conns.at(first).state(), ConnState::Down { retry_us } if retry_us > soon_us) {

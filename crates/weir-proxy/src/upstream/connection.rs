@@ -245,6 +245,7 @@ impl UpstreamConn {
             behind,
             soon,
             cancelled: false,
+            given_up: false,
             doubled: false,
             moved: false,
             is_copy: false,
@@ -381,6 +382,18 @@ impl UpstreamConn {
             let held = std::mem::take(&mut self.gate.hold);
             self.rest.on_empty(held, !entry.ask.traits.has(RequestFlags::PIPELINABLE));
         }
+        Some(entry)
+    }
+
+    /// Takes a request back of which nothing was given to the driver.
+    pub(crate) fn retract(&mut self, position: usize) -> Option<Entry> {
+        let entry = self.entries.remove(position)?;
+        debug_assert!(entry.start >= self.log.flushed(), "nothing of it was sent");
+        self.log.cut(entry.start, entry.len as usize);
+        self.entries.range_mut(position..).for_each(|later| later.start -= u64::from(entry.len));
+        // What nothing may follow was the last one.
+        self.gate.hold &= !entry.ask.traits.is_unfollowed();
+        self.rest.on_retracted(entry.behind);
         Some(entry)
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Entry {
     pub soon: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,
+    /// Its client has given it up, and the client's side counts it until it hears that no server has it any more.
+    pub given_up: bool,
     /// It was sent once more, here or elsewhere.
     pub doubled: bool,
     /// It has a place elsewhere, and only its answer here is awaited, to be thrown away.
@@ -45,10 +47,22 @@ pub(crate) enum Silence {
 }
 
 impl Entry {
+    /// Whether a client waits for its answer.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.cancelled && !self.given_up
+    }
+
+    /// Whether it can be taken back as long as nothing of it was given to the driver: nothing else counts on it.
+    pub(crate) fn is_retractable(&self) -> bool {
+        let kept = [RequestFlags::STREAMING, RequestFlags::TRIAL, RequestFlags::QUARANTINED];
+        let has_place_elsewhere = self.doubled || self.moved || self.is_copy;
+        !has_place_elsewhere && !kept.iter().any(|kept| self.ask.traits.has(*kept))
+    }
+
     /// Whether it may be sent again on another connection while this one still has it.
     pub(crate) fn is_movable(&self) -> bool {
         let traits = self.ask.traits;
-        let sent_once = !self.cancelled && !self.doubled;
+        let sent_once = self.is_wanted() && !self.doubled;
         traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE) && sent_once
     }
 }

@@ -116,6 +116,12 @@ impl Groups {
         self.groups[usize::from(ask.upstream)].server(ask.server)
     }
 
+    /// How many servers of the upstream of a request take new ones.
+    pub(super) fn usable(&self, ask: &PendingRequest, pool: &Pool) -> usize {
+        let servers = self.groups[usize::from(ask.upstream)].servers.iter();
+        servers.filter(|server| pool.servers[*server].standing.takes_new()).count()
+    }
+
     /// What is there to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, pool: &'a Pool, cx: &'a Context) -> View<'a> {

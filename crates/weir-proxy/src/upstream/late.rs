@@ -25,7 +25,7 @@ use crate::upstream::server::Server;
 const BEGUN_US: u64 = 100_000;
 /// One that has not begun is late by now, also where nobody knows how long its server's answers usually take, or where many of them
 /// are waited for on purpose (long polls).
-const LATE_US_MAX: u64 = 1_000_000;
+pub(super) const LATE_US_MAX: u64 = 1_000_000;
 /// An answer that goes on for so long is taken for one without an end.
 const ENDLESS_US: u64 = 1_000_000;
 

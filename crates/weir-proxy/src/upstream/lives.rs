@@ -2,6 +2,7 @@
 //! what this worker's clients had asked there goes again.
 
 use super::Upstreams;
+use super::left::watch_left;
 use crate::base::keys::ConnKey;
 use crate::cause::Cause;
 use crate::context::Context;
@@ -40,6 +41,7 @@ impl Upstreams {
                 }
             }
             let (paused, by) = (conn.reading.paused, conn.reading.paused_by);
+            watch_left(index, &mut self.pool, cx);
             if paused && by.worker() == worker {
                 self.flow_here(name, by, Flow::Go, cx);
             }

@@ -16,7 +16,7 @@ use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::output::Output;
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::cross::mail::{Fate, Repetition};
+use crate::cross::mail::{Fate, Mail, Repetition};
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
 use crate::upstream::connection::UpstreamConn;
@@ -202,6 +202,15 @@ impl Lost {
         }
     }
 
+    /// Whether it brought nothing, nor has anything else of its server lately: whatever accepts there may be no server.
+    fn is_barren(&self, pool: &Pool, cx: &Context) -> bool {
+        let is_useful = |index: &ConnKey| pool.conns.at(*index).history.answers > 0;
+        let is_useless = self.answers == 0 && !self.begun && matches!(self.loss, Loss::Died | Loss::Closed);
+        is_useless
+            && cx.now_us >= pool.hints.awaited_until_us(self.server)
+            && !pool.servers[self.server].conns.iter().any(is_useful)
+    }
+
     /// How many of its requests were to show whether the suspended server works again. None of them shows it any more.
     pub(super) fn end_trials(&mut self) -> usize {
         let trials = self.entries.iter_mut().map(|entry| &mut entry.ask.traits);
@@ -230,7 +239,9 @@ impl Lost {
             if entry.ask.traits.has(RequestFlags::QUARANTINED) {
                 isolation.on_lost(&entry.ask, accused, cx);
             }
-            if !cancelled.is_unwanted(&entry) {
+            if cancelled.is_withdrawn(&entry) {
+                cx.post(entry.ask.id.worker, Mail::Withdrawn { id: entry.ask.id });
+            } else if !cancelled.is_unwanted(&entry) {
                 again.extend(self.reclaim(&entry, oldest, refused, pool, groups, isolation, cx));
             }
         }
@@ -251,8 +262,14 @@ impl Lost {
     ) -> Option<(PendingRequest, Vec<u8>)> {
         let mut ask = entry.ask;
         let unsent = self.is_unsent(entry);
+        let is_barren = self.is_barren(pool, cx);
+        ask.barren = ask.barren.saturating_add(u8::from(is_barren));
         let fate = match self.loss.verdict(&mut ask, oldest, unsent) {
             Ok(_) if refused => Fate::Hopeless(Cause::Suspect),
+            // Once more, and once for each other server: then it is taken for down.
+            Ok(_) if is_barren && usize::from(ask.barren) > groups.usable(&ask, pool) => {
+                Fate::Hopeless(Cause::NoServer)
+            }
             Ok(counts) => Fate::Lost(Repetition { counts, unsent, oldest, ours: self.loss == Loss::Ours }),
             Err(cause) => Fate::Hopeless(cause),
         };

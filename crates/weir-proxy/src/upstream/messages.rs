@@ -25,9 +25,10 @@ impl Context {
         }
     }
 
-    /// Which connection a request is on, if the rest of its body has to follow.
+    /// Which connection a request is on, if the rest of its body has to follow, or its client may give it up without leaving: then nothing
+    /// is searched for it.
     pub(super) fn assigned(&mut self, ask: &PendingRequest, conn: ConnId) {
-        if ask.traits.has(RequestFlags::STREAMING) {
+        if ask.traits.has(RequestFlags::STREAMING) || ask.carrier != ask.client {
             self.post(ask.id.worker, Mail::Assigned { id: ask.id, conn });
         }
     }

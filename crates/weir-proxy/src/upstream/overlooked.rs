@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::UpstreamConn;
-use crate::upstream::entry::Silence;
+use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::overlook::PATIENCE_US_MAX;
 use crate::upstream::server::Server;
 
@@ -126,7 +126,7 @@ impl Pool {
 impl UpstreamConn {
     /// Whether nobody waits for anything on a connection.
     pub(super) fn is_unwanted(&self) -> bool {
-        self.entries.iter().all(|entry| entry.cancelled)
+        !self.entries.iter().any(Entry::is_wanted)
     }
 }
 

@@ -202,7 +202,7 @@ impl Placing<'_> {
     /// In the queue of a server, if it may come up.
     #[inline]
     pub(super) fn place_in_line(&self, server: ServerIndex, ask: &PendingRequest, cx: &Context) -> Place {
-        if self.pool.servers[server].ready == 0 && !self.view(cx).may_come_up(server) {
+        if self.pool.servers[server].ready == 0 && !self.view(cx).may_come_up_for(server, ask.received_us) {
             return Place::Refused(self.view(cx).refusal(ask));
         }
         Place::Queue(server)

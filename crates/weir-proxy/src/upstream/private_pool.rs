@@ -469,12 +469,16 @@ impl PrivatePools {
         }
         let retries = cx.plan.upstreams[usize::from(ask.upstream)].connects_failed_max();
         let is_over = tried.servers.is_multiple_of(servers.len() as u32);
-        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
-        // Others may have found out already that none is of use.
-        let mut usable =
-            servers.iter().map(|server| &pool.servers[server]).filter(|server| server.standing.takes_new());
-        let is_known = usable.all(|server| server.contact.failures >= retries);
-        if is_over && (!is_servers || is_known || tried.rounds.attempts() >= retries) {
+        // One that was in use a moment ago may be starting again. Others may have found out already that it is of no use.
+        let may_come = |server: &ServerIndex| {
+            let machine = &pool.servers[*server];
+            machine.standing.takes_new() && machine.contact.failures < retries
+        };
+        let until_us = servers.iter().filter(may_come).map(|server| pool.hints.awaited_until_us(server)).max();
+        let left_us = until_us.unwrap_or(0).saturating_sub(cx.now_us);
+        let is_hopeless = left_us == 0;
+        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial).min(left_us) } else { 0 };
+        if is_over && (!is_servers || is_hopeless || tried.rounds.attempts() >= retries) {
             self.take_attempt(client, None, pool, cx);
             return Unreached::Over(id);
         }

@@ -214,6 +214,7 @@ pub(crate) mod tests {
             bound: NOBODY,
             tries: 0,
             passed: 0,
+            barren: 0,
             traits,
             received_us,
             echo: Stamp::default(),

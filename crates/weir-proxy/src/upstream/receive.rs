@@ -15,6 +15,7 @@ use super::crowded::should_leave;
 use super::doubts::{on_doubt, on_surplus, on_unasked};
 use super::groups::Groups;
 use super::isolation::Isolation;
+use super::left::watch_left;
 use super::lost::Loss;
 use super::orders::retire;
 use super::pool::{Pool, finish};
@@ -315,6 +316,7 @@ fn look_behind(
     if conn.wait.nudged && conn.is_unwanted() {
         return After::Ends(Ending::ours(UpstreamEnd::Overlooked));
     }
+    watch_left(index, pool, cx);
     if is_empty && let Some(ending) = should_leave(index, pool, groups, cx) {
         return After::Ends(ending);
     }
@@ -355,7 +357,7 @@ pub(super) fn on_body(
     let conn = pool.conns.at_mut(index);
     let (id, unwanted) = match (conn.state(), conn.entries.front()) {
         (ConnState::Tunnel, _) => (conn.tunnel.peer, false),
-        (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
+        (_, Some(entry)) => (Some(entry.ask.id), !entry.is_wanted()),
         (_, None) => (None, true),
     };
     let Some(id) = id else { return Reading::Break(None) };

@@ -55,6 +55,12 @@ impl RequestLog {
         self.pending.len()
     }
 
+    /// Takes `len` bytes from `start` on out of what is pending: those behind them move up.
+    pub(crate) fn cut(&mut self, start: u64, len: usize) {
+        let from = (start - self.flushed) as usize;
+        self.pending.drain(from..from + len);
+    }
+
     /// Takes what is pending to send it, and keeps it.
     pub(crate) fn flush(&mut self) -> Option<Bytes> {
         if self.pending.is_empty() {
@@ -103,16 +109,25 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the flushes and releases, an unanswered request can be copied out unchanged.
+        /// Whatever the flushes, releases and cuts, an unanswered request can be copied out unchanged.
         #[test]
-        fn unanswered_requests_stay(requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3), 1..60)) {
+        fn unanswered_requests_stay(
+            requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3, prop::option::of(0usize..4)), 1..60)
+        ) {
             let mut log = RequestLog::default();
             let mut live = VecDeque::new();
-            for (at, (len, flush, answered)) in requests.iter().enumerate() {
+            for (at, (len, flush, answered, cut)) in requests.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*len).map(|n| (n + at) as u8).collect();
                 let start = log.end();
                 log.pending().extend_from_slice(&bytes);
                 live.push_back((start, bytes));
+                let pending = live.iter().position(|(start, _): &(u64, Vec<u8>)| *start >= log.flushed());
+                if let (Some(first), Some(cut)) = (pending, cut)
+                    && let Some((start, bytes)) = live.remove(first + cut)
+                {
+                    log.cut(start, bytes.len());
+                    live.range_mut(first + cut..).for_each(|(start, _)| *start -= bytes.len() as u64);
+                }
                 if *flush { log.flush(); }
                 for _ in 0..*answered {
                     if live.front().is_some_and(|(start, bytes): &(u64, Vec<u8>)| start + bytes.len() as u64 <= log.flushed()) { live.pop_front(); }

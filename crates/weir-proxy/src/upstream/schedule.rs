@@ -56,7 +56,7 @@ impl Upstreams {
         let view = self.groups.view(&self.pool, cx);
         let machine = &self.pool.servers[server];
         let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(RequestFlags::TRIAL);
-        let gone = machine.ready == 0 && !machine.is_full() && !view.may_come_up(server);
+        let gone = machine.ready == 0 && !machine.is_full() && !view.may_come_up_for(server, ask.received_us);
         let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
         if returns || unwanted && view.has_other(server) {
             // Its asker did not know yet.

@@ -6,6 +6,7 @@ use super::connect::check_rest;
 use super::connection::ConnState;
 use super::crowded::check_first;
 use super::late::{check_late, leave_behind};
+use super::left::check_left;
 use super::orders::NEVER_US;
 use super::overlooked::check_silence;
 use super::pool::Pool;
@@ -78,7 +79,7 @@ impl Upstreams {
         let conn = self.pool.conns.at(index);
         let (stall, late) = (conn.reading.due_us <= cx.now_us, conn.wait.due_us <= cx.now_us);
         let (rest, first) = (conn.rest.due_us <= cx.now_us, conn.room.due_us <= cx.now_us);
-        let quote = conn.withheld.due_us <= cx.now_us;
+        let (quote, left) = (conn.withheld.due_us <= cx.now_us, conn.wait.left_us <= cx.now_us);
         if conn.unheard.due_us <= cx.now_us {
             self.pool.check_unheard(index, cx);
         }
@@ -95,6 +96,12 @@ impl Upstreams {
         if first && self.pool.conns.is_occupied(index) && self.pool.conns.at(index).is_ready() {
             let then = check_first(index, &mut self.pool, &self.groups, cx);
             self.act(then, cx);
+        }
+        if left && self.pool.conns.is_occupied(index) && self.pool.conns.at(index).is_ready() {
+            let Upstreams { pool, groups, cancelled, .. } = self;
+            if let Some(ending) = check_left(index, pool, groups, cancelled, cx) {
+                self.end(index, ending, cx);
+            }
         }
         if rest
             && self.pool.conns.is_occupied(index)

@@ -67,9 +67,9 @@ impl View<'_> {
         self.groups[usize::from(ask.upstream)].server(ask.server)
     }
 
-    /// How soon a server could have a request, which goes to another worker only if it may (`cross`).
+    /// How soon a server could have a request that was received then, which goes to another worker only if it may (`cross`).
     #[inline]
-    pub(super) fn prospect(&self, server: ServerIndex, cross: bool) -> Prospect {
+    pub(super) fn prospect(&self, server: ServerIndex, cross: bool, received_us: u64) -> Prospect {
         let machine = &self.servers[server];
         let here = match machine.mode.private {
             true => self.cx.now_us >= machine.contact.away_until_us,
@@ -79,7 +79,7 @@ impl View<'_> {
             Prospect::Here
         } else if let Some(worker) = self.able_elsewhere(server).filter(|_| cross) {
             Prospect::Elsewhere(worker)
-        } else if self.may_come_up(server) {
+        } else if self.may_come_up_for(server, received_us) {
             Prospect::Later
         } else if let Some(worker) = self.owner_elsewhere(server).filter(|_| cross) {
             Prospect::Owner(worker)
@@ -90,14 +90,14 @@ impl View<'_> {
 
     /// Whether a request for this server would be served now.
     pub(super) fn is_up(&self, server: ServerIndex) -> bool {
-        self.servers[server].standing.takes_new() && self.prospect(server, true).is_now()
+        self.servers[server].standing.takes_new() && self.prospect(server, true, 0).is_now()
     }
 
     /// Whether one of this worker's connections to another server of the upstream may have a request of this one.
     pub(super) fn has_other(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
         let takes = |other: ServerIndex| {
-            self.servers[other].standing.takes_new() && self.prospect(other, false) == Prospect::Here
+            self.servers[other].standing.takes_new() && self.prospect(other, false, 0) == Prospect::Here
         };
         group.iter().any(|other| other != server && takes(other))
     }
@@ -118,22 +118,33 @@ impl View<'_> {
     pub(super) fn is_bound_usable(&self, ask: &PendingRequest) -> bool {
         let server = self.groups[usize::from(ask.upstream)].server(ask.bound);
         self.servers[server].standing.accepts_bound()
-            && match self.prospect(server, true) {
+            && match self.prospect(server, true, ask.received_us) {
                 Prospect::Here | Prospect::Elsewhere(_) => true,
                 Prospect::Later | Prospect::Owner(_) => ask.traits.has(RequestFlags::BOUND) || self.is_coming(server),
                 Prospect::Never => false,
             }
     }
 
-    /// Whether a request may wait for this server's next connect.
+    /// Whether what waits for this server may wait for its next connect: none has failed, or it was in use a moment ago and may be starting
+    /// again.
     #[inline]
     pub(super) fn may_come_up(&self, server: ServerIndex) -> bool {
+        self.may_come_up_for(server, 0)
+    }
+
+    /// The same for a request that was received then. It also waits for the first connect that ends after that, so that it finds out whether
+    /// the server is there again.
+    #[inline]
+    pub(super) fn may_come_up_for(&self, server: ServerIndex, received_us: u64) -> bool {
         let machine = &self.servers[server];
         if machine.mode.private {
             return machine.standing.keeps_connections();
         }
-        let retries = self.cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
-        machine.standing.keeps_connections() && !machine.is_full() && machine.contact.failures < retries
+        let contact = &machine.contact;
+        let failures_max = self.cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
+        let is_awaited = || contact.is_awaited(self.hints.awaited_until_us(server), failures_max);
+        let may_wait = contact.failures == 0 || contact.is_untried(received_us) || is_awaited();
+        machine.standing.keeps_connections() && !machine.is_full() && may_wait
     }
 
     /// Whether a server that has not failed is being connected to and can be expected at once.
@@ -186,7 +197,7 @@ impl View<'_> {
     /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
     pub(super) fn should_evacuate(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
-        let is_up = |other: ServerIndex| match self.prospect(other, true) {
+        let is_up = |other: ServerIndex| match self.prospect(other, true, 0) {
             Prospect::Here => other != server,
             prospect => prospect.is_now(),
         };

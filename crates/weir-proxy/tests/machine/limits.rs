@@ -4,7 +4,7 @@
 use weir_check::End;
 use weir_check::upstreams::check_honest;
 use weir_proxy::ending::Farewell;
-use weir_proxy::plan::{Entrance, PipelineMode};
+use weir_proxy::plan::{ClientPlan, Entrance, PipelineMode, Plan};
 
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
@@ -435,29 +435,9 @@ fn no_server_is_502() {
     world.finish();
 }
 
-/// What waits for a server that doesn't come up goes to another, or fails after connect-retries; at the start nothing is
-/// refused while connects are still under way.
+/// What waits for a server that doesn't come up goes to another; at the start nothing is refused while connects are still under way.
 #[test]
 fn what_waits_for_a_server_moves_on() {
-    let mut world = World::new(plan(1, 2), 1, 1);
-    world.servers[0].door = Door::Refuses;
-    let client = world.client();
-    world.get(client, "00000001");
-    world.run_for(100_000);
-    assert!(world.clients[client].replies.is_empty());
-    world.servers[0].door = Door::Open;
-    world.run_for(SECOND);
-    check_honest("00000001", &world.clients[client].replies[0]).unwrap();
-    world.finish();
-
-    let mut world = World::new(plan(1, 2), 1, 1);
-    world.servers[0].door = Door::Refuses;
-    let client = world.client();
-    world.get(client, "00000001");
-    world.run_for(59 * SECOND);
-    assert_eq!(world.clients[client].statuses(), [502], "connect-retries are used up before forward-timeout");
-    world.finish();
-
     // One of two servers is mute: what was given to it goes to the other one or to whom it comes back.
     let mut world = World::new(plan(2, 1), 1, 1);
     world.servers[0].door = Door::Mute;
@@ -670,10 +650,11 @@ fn clients_that_take_too_long_are_ended() {
     world.finish();
 }
 
-/// A client that ends its sending direction still gets what it asked for.
+/// A client that ends its sending direction still gets what it asked for, where such clients are served.
 #[test]
 fn a_half_closed_client_is_answered() {
-    let mut world = World::simple(2);
+    let client = ClientPlan { serves_half_closed: true, ..ClientPlan::default() };
+    let mut world = World::started(Plan { client, ..plan(1, 2) }, 1, 1);
     world.serve(|seen| Some(vec![Do::Delay(SECOND), Do::Answer(answer(seen.request))]));
     let client = world.client();
     for n in 0..200 {

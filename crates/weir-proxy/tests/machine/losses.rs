@@ -283,6 +283,9 @@ fn all_servers_close_after_each_answer() {
 #[test]
 fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
     let mut world = World::started(plan(1, 1), 1, 1);
+    let first = world.client();
+    world.get(first, "00000000");
+    world.settle();
     for _ in 0..20 {
         while world.open_conns().is_empty() {
             world.run_for(10_000);

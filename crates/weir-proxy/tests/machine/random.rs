@@ -117,6 +117,7 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     limited.upstreams[0].share = if rng.one_in(4) { Share::Client } else { Share::All };
     limited.upstreams[0].forward_retries = 50;
     limited.upstreams[0].pool = pool;
+    limited.client.serves_half_closed = true;
     let workers = 1 + rng.below(2) as u16;
     let servers = limited.upstreams[0].servers.len();
     let connections = limited.upstreams[0].servers.iter().map(|server| server.connections as usize).sum::<usize>();

@@ -64,7 +64,7 @@ fn a_refusal_waits_and_is_the_last_answer() {
 /// Of what waited to be parsed the client's end may be known already.
 #[test]
 fn who_has_left_before_he_was_parsed_does_not_wait() {
-    let client = ClientPlan { requests_queued_max: 2, ..ClientPlan::default() };
+    let client = ClientPlan { requests_queued_max: 2, serves_half_closed: true, ..ClientPlan::default() };
     let mut world = World::started(Plan { client, ..limited(|_| ()) }, 1, 1);
     world.serve(move |seen| Some(vec![Do::Delay(SECOND_US), Do::Answer(answer(seen.request))]));
     let client = world.client();
@@ -115,13 +115,13 @@ fn who_leaves_is_let_go_at_once() {
 #[test]
 fn who_ends_his_direction_gets_what_he_asked_before() {
     let mut world = world();
-    world.serve(|seen| Some(vec![Do::Delay(SECOND_US), Do::Answer(answer(seen.request))]));
+    world.serve(|seen| Some(vec![Do::Delay(60_000), Do::Answer(answer(seen.request))]));
     let client = world.client();
     (0..3).for_each(|_| world.get(client, "a"));
     world.half_close(client);
     world.settle();
     assert_eq!(world.clients[client].statuses(), [0; 0]);
-    world.run_for(3 * SECOND_US);
+    world.run_for(SECOND_US);
     assert_eq!(world.clients[client].statuses(), [200, 200, 429]);
     assert!(world.clients[client].closed);
     world.finish();

@@ -40,6 +40,8 @@ pub enum GivesUp {
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub asked: Asked,
+    /// The path; None: one of a few.
+    pub path: Option<&'static str>,
     /// What stands behind the pseudo fields.
     pub fields: Vec<(String, String)>,
     pub has_trailers: bool,
@@ -52,7 +54,15 @@ pub struct Ask {
 impl Ask {
     pub fn new(asked: Asked) -> Ask {
         let (has_trailers, awaits_continue) = (false, false);
-        Ask { asked, fields: Vec::new(), has_trailers, awaits_continue, gives_up: GivesUp::Never, pause_us: 0 }
+        Ask {
+            asked,
+            path: None,
+            fields: Vec::new(),
+            has_trailers,
+            awaits_continue,
+            gives_up: GivesUp::Never,
+            pause_us: 0,
+        }
     }
 }
 
@@ -301,7 +311,8 @@ impl Http2Client {
 
     /// The frames of a request's head, and oddities before it.
     fn head(&mut self, stream: u32, ask: &Ask) -> Vec<u8> {
-        let target = format!("/p{}?n={}&x", self.rng.below(5), ask.asked.nonce);
+        let path = ask.path.map_or_else(|| format!("/p{}", self.rng.below(5)), str::to_owned);
+        let target = format!("{path}?n={}&x", ask.asked.nonce);
         let pseudo =
             [(":method", ask.asked.method), (":scheme", "http"), (":path", &target), (":authority", "weir.test")];
         let mut fields: Vec<(&str, &str)> = pseudo.to_vec();
@@ -664,5 +675,5 @@ fn ask(nonce: &str, resets: u32, manners: &Manners, rng: &mut Rng) -> Ask {
     };
     let pause_us = if manners.pause_us > 0 { rng.below(manners.pause_us) } else { 0 };
     let asked = Asked { nonce: nonce.to_owned(), method, conditional, body, trigger: None };
-    Ask { asked, fields, has_trailers, awaits_continue, gives_up, pause_us }
+    Ask { asked, path: None, fields, has_trailers, awaits_continue, gives_up, pause_us }
 }

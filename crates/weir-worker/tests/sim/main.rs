@@ -22,6 +22,7 @@ mod forward;
 mod hostile;
 mod http2;
 mod joins;
+mod leavers;
 mod limits;
 mod node;
 mod operator;

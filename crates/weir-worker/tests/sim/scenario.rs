@@ -153,6 +153,9 @@ impl Scenario {
             is_between: false,
             prepared: None,
         };
+        // Whoever ends its direction has its answers; or those that come in time, where nobody counts on the others.
+        let is_patient = kind != Kind::Rough || Rng::new(seed ^ 0x4a1f).chance(500);
+        scenario.plan_mut().client.serves_half_closed = is_patient;
         if kind != Kind::Hostile {
             scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));
         }

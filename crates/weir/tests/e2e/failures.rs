@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::kit::{
-    Client, Honest, Io, Scratch, Server, Stopping, TcpSocket, Weir, app, eventually, free_port, nonce, on_both_drivers,
-    tcp_sockets,
+    Client, Gone, Honest, Io, Link, Scratch, Server, Stopping, TcpSocket, Weir, app, eventually, free_port, nonce,
+    on_both_drivers, tcp_sockets,
 };
 use socket2::{Domain, Socket, Type};
-use weir_check::Rules;
 use weir_check::upstreams::check_honest;
+use weir_check::{Request, Rules};
 
 on_both_drivers!(
     server_is_down_at_start_and_comes_up,
@@ -30,6 +30,8 @@ on_both_drivers!(
     e19_a_killer_request_is_refused_and_its_neighbours_are_answered,
     a_revived_server_has_requests,
     e18_a_server_that_cannot_pipeline_is_found,
+    what_everybody_refuses_fails_at_once,
+    what_accepts_and_closes_is_asked_twice,
 );
 
 /// The status that a request gets now.
@@ -81,6 +83,37 @@ fn server_goes_away_and_comes_back(io: Io) {
     eventually("weir finds it again", || plain() == 200);
     weir.stop();
     second.stop();
+}
+
+/// However often a server might be tried: a request fails with the first connect, and the next one finds out that the server is there.
+fn what_everybody_refuses_fails_at_once(io: Io) {
+    for pool in ["pipelined", "shared", "pinned", "per-request"] {
+        let (port, other) = (free_port(), free_port());
+        let options = format!("pool \"{pool}\"\n connect-retries 1000\n forward-timeout \"1h\"");
+        let servers = format!("server \"127.0.0.1:{port}\"\n server \"127.0.0.1:{other}\"");
+        let weir =
+            Weir::start(io, 2, &format!("upstream \"app\" {{\n{servers}\n{options}\n}}\nroute {{ proxy \"app\" }}\n"));
+        for _ in 0..5 {
+            assert_eq!(status(&weir), 502, "{pool}");
+        }
+        let server = Server::start_at(([127, 0, 0, 1], port).into(), Honest, Rules::default());
+        assert_eq!(status(&weir), 200, "{pool}");
+        weir.stop();
+        server.finish();
+    }
+}
+
+/// Whatever accepts connections and ends them is no server: a request is sent there twice.
+fn what_accepts_and_closes_is_asked_twice(io: Io) {
+    for resets in [false, true] {
+        let server = Server::start(move |link: &mut Link, _: &Request| Err(if resets { link.rst() } else { Gone }));
+        let weir = Weir::start(io, 1, &app(&server, 1, "forward-retries 100\n forward-timeout \"1h\""));
+        let mut client = Client::connect(weir.address);
+        client.get("/victim?n=00000001");
+        assert_eq!(client.reply().status, 502);
+        weir.stop();
+        assert_eq!(server.finish().requests.len(), 2);
+    }
 }
 
 fn other_server_takes_over(io: Io) {

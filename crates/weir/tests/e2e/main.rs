@@ -44,6 +44,7 @@ mod intercept_out;
 mod intercept_syn;
 mod lab_link;
 mod lasting;
+mod leavers;
 mod limits;
 mod log;
 mod make_test;

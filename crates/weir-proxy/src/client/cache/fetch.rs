@@ -367,7 +367,7 @@ pub(crate) fn on_worker_lost(answers: &mut Answers) {
     answers.conns.caches.to_ask.extend(parked);
 }
 
-/// The only one who waits for a fetch has given it up: as long as it is on no connection it need not be asked of a server.
+/// The only client that waits for a fetch has given it up, and its request counts until no server has the fetch: that is given up as well.
 pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &mut Context) {
     let Some(Caching::Waits(waits)) = &conns.exchange(slot).caching else { return };
     let Some(by) = waits.by.filter(|by| conns.holds(*by)) else { return };
@@ -375,10 +375,10 @@ pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &m
     let exchange = conns.exchange(by.index);
     let is_only = || fetch.readers.iter().rev().filter(|id| is_reader(conns, *id, by)).take(2).count() == 1;
     let is_awaited = fetch.fill.as_ref().is_some_and(Fill::is_awaited);
-    if matches!(fetch.stage, Stage::Asked) && exchange.server_conn.is_none() && !is_awaited && is_only() {
-        let worker = exchange.worker();
+    if matches!(fetch.stage, Stage::Asked) && !is_awaited && is_only() {
+        let (worker, conn, client) = (exchange.worker(), exchange.server_conn, conns.name(exchange.conn, cx));
         if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
-            cx.post(worker, Mail::Cancel { id: by, what: Cancellation::Waiting });
+            cx.post(worker, Mail::Cancel { id: by, what: Cancellation::Counted { client, conn } });
         }
     }
 }

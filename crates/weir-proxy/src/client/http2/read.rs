@@ -122,7 +122,12 @@ impl Clients {
         let mut heads = std::mem::take(&mut self.heads);
         while let Some(streams) = self.answers.conns.carriers.get_mut(index) {
             match streams.mux.read(&mut turn, &mut heads) {
-                Ok(Some(event)) => self.on_event(index, &event, to, cx),
+                Ok(Some(event)) => {
+                    self.on_event(index, &event, to, cx);
+                    if !is_reading_frames(&self.answers.conns, index) {
+                        break;
+                    }
+                }
                 Ok(None) => break,
                 Err(_) => {
                     count_glitches(&mut self.answers.conns, index, cx);
@@ -175,8 +180,10 @@ impl Clients {
                 cx.counters.http2_streams_reset.add(u64::from(by_client));
                 self.answers.stream_reset(ClientKey::new(tag as u32), cx);
             }
-            // What is under way goes on, and then nothing comes.
-            Event::Leaving { .. } => {}
+            // What is under way goes on, and then nothing comes (RFC 9113 §6.8).
+            Event::Leaving { code: Code::NoError } => {}
+            // An error of the connection, which its client is about to close.
+            Event::Leaving { .. } => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
         }
     }
 

@@ -255,8 +255,8 @@ impl Answers {
     }
 
     /// The client of a stream has given it up while a server has its request: that goes on to count as one of its streams until the answer
-    /// is there, so that resets don't get anybody more requests at a time (CVE-2023-44487, CVE-2025-8671). What still waits for a
-    /// connection is taken back; nothing is looked for among connections.
+    /// is there or the server was told, so that resets don't get anybody more requests at a time (CVE-2023-44487, CVE-2025-8671). What was
+    /// not sent yet is taken back.
     fn give_up(&mut self, index: ClientKey, cx: &mut Context) {
         if let Some(slot) = self.conns.at(index).codec.current() {
             // Nobody asks for it again.

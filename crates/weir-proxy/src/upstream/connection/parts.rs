@@ -139,18 +139,20 @@ pub(crate) struct Wait {
     pub silence: Silence,
     /// A request was sent once more on it: it takes no others, and ends when nobody waits for anything on it.
     pub nudged: bool,
+    /// When a timer looks whether it ends because no client wants the answer that is next.
+    pub left_us: u64,
 }
 
 impl Default for Wait {
     fn default() -> Wait {
-        Wait { late: false, due_us: u64::MAX, silence: Silence::Short, nudged: false }
+        Wait { late: false, due_us: u64::MAX, silence: Silence::Short, nudged: false, left_us: u64::MAX }
     }
 }
 
 impl Wait {
     /// The answer is complete.
     pub(crate) fn end(&mut self) {
-        (self.late, self.silence) = (false, Silence::Short);
+        (self.late, self.silence, self.left_us) = (false, Silence::Short, u64::MAX);
     }
 }
 
@@ -199,6 +201,12 @@ impl Rest {
             (self.unrested, self.unrested_us) = (0, now_us);
         }
         self.unrested += 1;
+    }
+
+    /// A request was taken back before it was sent. `behind`: it was put behind others.
+    pub(crate) fn on_retracted(&mut self, behind: bool) {
+        self.since_sync -= u32::from(behind);
+        self.unrested -= 1;
     }
 
     /// It has run empty. `held`: nothing could follow the last request. `alone`: that was not to be pipelined.

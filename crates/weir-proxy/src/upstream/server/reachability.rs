@@ -4,6 +4,9 @@
 
 use crate::upstream::backoff::Pacer;
 
+/// A connect that takes so long to fail is not refused, but unanswered.
+const SLOW_US: u64 = 250_000;
+
 /// Whether a server can be connected to, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -24,6 +27,12 @@ pub(crate) struct Reachability {
     pub pacer: Pacer,
     /// Failed connects in a row, over all connections.
     pub failures: u32,
+    /// When the last connect failed; 0: none has.
+    pub failed_us: u64,
+    /// When that had begun.
+    begun_us: u64,
+    /// It took so long to fail that nobody waits for the next one.
+    pub slow: bool,
     /// Connects that succeeded, of all its connections.
     pub connects: u64,
     /// No connection is up, and a connect has failed since the last one was.
@@ -44,6 +53,9 @@ impl Default for Reachability {
             reach: Reach::Unknown,
             pacer: Pacer::default(),
             failures: 0,
+            failed_us: 0,
+            begun_us: 0,
+            slow: false,
             connects: 0,
             unreachable: false,
             was_down: false,
@@ -63,10 +75,23 @@ impl Reachability {
         self.reach = Reach::Proven;
     }
 
-    /// A connect has failed, for the `failures`-th time in a row. `ready`: connections that are up.
-    pub(crate) fn on_failed(&mut self, failures: u32, ready: u32) {
-        self.failures = self.failures.max(failures);
+    /// A connect has failed now, for the `failures`-th time in a row, which had begun at `begun_us`. `ready`: connections that are up.
+    pub(crate) fn on_failed(&mut self, failures: u32, ready: u32, begun_us: u64, now_us: u64) {
+        self.failures = self.failures.max(failures).max(1);
         self.unreachable = ready == 0;
+        self.slow = now_us.saturating_sub(begun_us) >= SLOW_US;
+        (self.begun_us, self.failed_us) = (begun_us, now_us);
+    }
+
+    /// Whether what waits goes on waiting for it, though it can't be reached: until then it may be starting again, and fewer than so many
+    /// connects have failed. Those that began in time count.
+    pub(crate) fn is_awaited(&self, until_us: u64, failures_max: u32) -> bool {
+        self.failures < failures_max && self.begun_us < until_us
+    }
+
+    /// Whether a request that was received then has reason to wait for a connect, because none that might have served it has failed since.
+    pub(crate) fn is_untried(&self, received_us: u64) -> bool {
+        !self.slow && self.failed_us < received_us
     }
 
     /// A connection of one client is established. True: connects had failed before.

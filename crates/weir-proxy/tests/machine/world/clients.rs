@@ -143,6 +143,11 @@ impl World {
         self.clients[client].receiving = true;
     }
 
+    /// The client resets behind what it has sent, which weir can still receive.
+    pub fn reset_behind(&mut self, client: usize) {
+        self.clients[client].pending.push_back(Incoming::Rst);
+    }
+
     /// The client reads nothing, or all again.
     pub fn stall(&mut self, client: usize, stalled: bool) {
         self.clients[client].stalled = stalled;

@@ -221,6 +221,10 @@ impl World {
                 if client.pending.front() == Some(&Incoming::Fin) {
                     client.pending.clear();
                     engine.client_ended(client.token);
+                } else if client.pending.front() == Some(&Incoming::Rst) {
+                    client.pending.clear();
+                    client.gone = true;
+                    engine.client_failed(client.token);
                 }
             }
             Some(Incoming::Fin) => engine.client_ended(client.token),
@@ -292,6 +296,13 @@ impl World {
                 }
             }
             Action::ReceiveClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].receiving = on,
+            Action::SeeClient { token, socket } => {
+                let pending = &self.clients[(socket - CLIENT_SOCKETS) as usize].pending;
+                let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| pending.back() == Some(&end));
+                if ended || broken {
+                    self.nodes[node].engine.client_seen(token, ended, broken);
+                }
+            }
             Action::DeferClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on,
             Action::ShutdownClient { socket } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
