@@ -1,8 +1,11 @@
-//! Addresses of this machine. Called at start, for what must not be connected to.
+//! Addresses of this machine: all of them, and whether one is. Called at start, and before connections to what must not be connected to.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use crate::Interfaces;
 
 /// All addresses of all interfaces, loopback too.
 ///
@@ -27,6 +30,16 @@ pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
+/// The name of this machine (gethostname(2)); empty where it has none that is text.
+pub fn host_name() -> String {
+    // Of 64 bytes and a zero at most (HOST_NAME_MAX).
+    let mut name = [0_u8; 65];
+    // SAFETY: the kernel writes at most so many bytes there.
+    let code = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    if code == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { String::new() }
+}
+
 fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
     let address = entry.ifa_addr;
     if address.is_null() {
@@ -45,6 +58,47 @@ fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
         _ => None,
+    }
+}
+
+/// What the kernel says of where packets to an address would go, for all threads of a network namespace. So an address counts that was added a moment ago,
+/// and one that a route of the type `local` leads here.
+#[derive(Debug)]
+pub struct LocalRoutes {
+    /// None: there is no socket to ask by; it is tried again.
+    interfaces: Mutex<Option<Interfaces>>,
+    /// Those that there were, for when the kernel can't be asked.
+    listed: Vec<IpAddr>,
+}
+
+impl LocalRoutes {
+    /// Of the namespace that this thread is in.
+    ///
+    /// # Errors
+    /// The addresses can't be listed: the operating system's.
+    pub fn here() -> io::Result<LocalRoutes> {
+        Ok(LocalRoutes { interfaces: Mutex::new(Interfaces::here().ok()), listed: local_addresses()? })
+    }
+
+    /// Whether what is sent to an address comes to this machine now. Asks the kernel, which takes some microseconds.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        if address.is_loopback() || address.is_unspecified() {
+            return true;
+        }
+        let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if interfaces.is_none() {
+            *interfaces = Interfaces::here().ok();
+        }
+        match interfaces.as_mut().map(|interfaces| interfaces.is_local(address)) {
+            Some(Ok(is_local)) => is_local,
+            // Another socket the next time.
+            Some(Err(_)) => {
+                *interfaces = None;
+                self.listed.contains(&address)
+            }
+            None => self.listed.contains(&address),
+        }
     }
 }
 
@@ -87,6 +141,35 @@ mod tests {
         let has = |own: &mut OwnAddresses, text: &str| own.has(text.parse().unwrap(), 2);
         assert!(["127.9.9.9", "::ffff:127.0.0.1", "::1", "0.0.0.0"].iter().all(|text| has(&mut own, text)));
         assert!(!["203.0.113.9", "2001:db8::9"].iter().any(|text| has(&mut own, text)));
+    }
+
+    #[test]
+    fn an_address_counts_as_soon_as_it_is_there() {
+        let Ok(there) = crate::Namespace::create() else { return eprintln!("not tested: no namespace can be made") };
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let seen = || {
+            let mut interfaces = Interfaces::here().unwrap();
+            let lo = interfaces.index("lo").unwrap().unwrap();
+            interfaces.set_up(lo).unwrap();
+            let routes = LocalRoutes::here().unwrap();
+            let is = |text: &str| routes.has(address(text));
+            assert!(is("127.0.0.1") && is("::1") && is("0.0.0.0") && is("127.9.9.9"));
+            let later = ["9.9.9.9", "198.18.0.1", "198.18.0.2", "2001:db8::9"];
+            assert!(!later.iter().any(|text| is(text)), "there is no route at all");
+            // The third is a second one of its network, whose packets have the address of the first.
+            for (text, bits) in later.into_iter().zip([32, 24, 24, 128]) {
+                match interfaces.add_address(lo, address(text), bits) {
+                    Err(_) if text.contains(':') => eprintln!("not tested: there is no IPv6"),
+                    done => {
+                        done.unwrap();
+                        assert!(is(text), "{text}");
+                    }
+                }
+            }
+            assert!(is("::ffff:9.9.9.9"));
+            assert!(!is("9.9.9.8"));
+        };
+        there.enter(seen).unwrap();
     }
 
     #[test]

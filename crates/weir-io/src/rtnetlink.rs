@@ -380,7 +380,7 @@ impl Interfaces {
     }
 
     /// Sends a message and waits for what comes of it; what `take` finds in what is told, if that was asked for.
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &mut self,
         kind: u16,
         flags: u16,
@@ -459,7 +459,8 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { INET } else { INET6 }
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+/// The bytes of an address, in the order of the network.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),

@@ -2,10 +2,12 @@
 //! by checks of a configuration, before anything is served. Changes nothing, and needs no rights.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 
 use crate::Interfaces;
 use crate::netlink::find;
+use crate::rtnetlink::octets;
 
 /// `RTM_GETROUTE`, `RTM_GETRULE`.
 const GET_ROUTE: u16 = 26;
@@ -16,6 +18,12 @@ const TABLE_AT: usize = 4;
 const TABLE: u16 = 15;
 /// `RTN_LOCAL`.
 const LOCAL: u8 = 2;
+/// `RTN_ANYCAST`: an address of this machine and of others.
+const ANYCAST: u8 = 4;
+/// `RTA_DST`.
+const TO: u16 = 1;
+/// What the kernel says where no packet can be sent: there is no route, or one that refuses.
+const NO_WAY: [i32; 5] = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EAFNOSUPPORT];
 /// `RTPROT_KERNEL`: made by the kernel, for an address of this machine.
 const BY_KERNEL: u8 = 2;
 /// `FR_ACT_TO_TBL`.
@@ -77,6 +85,23 @@ impl Interfaces {
         })
     }
 
+    /// Whether packets that this machine sends to an address come to itself: the route that the kernel has for them is of the type `local`, or `anycast`.
+    ///
+    /// # Errors
+    /// The operating system's, but for what says that there is no way to the address.
+    pub fn is_local(&mut self, address: IpAddr) -> io::Result<bool> {
+        let mut header = [0; HEADER_BYTES];
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (header[0], header[1]) = (FAMILIES[usize::from(address.is_ipv6())], bits);
+        let told =
+            self.ask(GET_ROUTE, 0, &header, |message| message.bytes(TO, &octets(address)), |told| told.get(7).copied());
+        match told {
+            Ok(kind) => Ok(matches!(kind, Some(LOCAL | ANYCAST))),
+            Err(error) if NO_WAY.map(Some).contains(&error.raw_os_error()) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Has the kernel tell what was asked for only.
     fn ask_strictly(&self) -> io::Result<()> {
         let on: libc::c_int = 1;
@@ -100,8 +125,6 @@ mod tests {
     //! Proves: a route of one's own with a rule to its table leads here, and only with it; what the kernel has of its own accord does not. How: in new
     //! namespaces, if they may be made.
 
-    use std::net::IpAddr;
-
     use super::*;
     use crate::{Namespace, Tun};
 
@@ -121,6 +144,8 @@ mod tests {
             interfaces.add_address(tun, own, 30).unwrap();
             assert_eq!(interfaces.led_here(false).unwrap(), Led::Nowhere);
             assert_eq!(interfaces.led_here(true).unwrap(), Led::Nowhere);
+            let [mine, other] = ["198.18.9.1", "198.18.9.2"].map(|text| text.parse().unwrap());
+            assert_eq!([mine, other].map(|address| interfaces.is_local(address).unwrap()), [true, false]);
             interfaces.lead_in(tun, "weir-led", lo, own, [None; 2]).unwrap();
             assert_eq!(interfaces.led_here(false).unwrap(), Led::ByRule);
             assert_eq!(interfaces.led_here(true).unwrap(), Led::Nowhere);

@@ -434,8 +434,7 @@ impl Clerk {
     /// What comes of names is returned.
     fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Failure> {
         if let Some(forward) = &mut config.plan.forward {
-            let failed = |error| Failure::Running(format!("weir: can't list the addresses of this machine: {error}\n"));
-            forward.policy.add_local(&weir_io::local_addresses().map_err(failed)?);
+            forward.policy.set_local(run::own_addresses()?);
         }
         let failed = |error| run::failed("can't look names up", &error);
         // Nothing of what is in force is forgotten before it is not any more.

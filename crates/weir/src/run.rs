@@ -15,7 +15,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Errors, Experts, PinningChoice, find_path, load};
 use weir_http::Pseudonym;
-use weir_io::Board;
+use weir_io::{Board, LocalRoutes};
+use weir_proxy::forward::policy::IsLocal;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
 use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
@@ -253,12 +254,18 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
 /// What of a plan is known only where it is run.
 fn complete(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
     if let Some(forward) = &mut plan.forward {
-        let local = weir_io::local_addresses();
-        forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
+        forward.policy.set_local(own_addresses()?);
     }
     plan.client.head.pseudonym = plan.client.via_name.unwrap_or_else(random_name);
     key_shield(plan)?;
     open_cache(plan, workers)
+}
+
+/// Who knows the addresses of this machine as they are at each moment.
+pub(crate) fn own_addresses() -> Result<IsLocal, Failure> {
+    let routes = LocalRoutes::here();
+    let routes = routes.map_err(|error| failed("can't list the addresses of this machine", &error))?;
+    Ok(Arc::new(move |address| routes.has(address)))
 }
 
 /// Gives the accounts of `shield` a key that nobody can predict. The successor of a plan that has some keeps those.

@@ -17,7 +17,9 @@ mod rule;
 mod tests;
 
 use crate::observe::kinds::worded;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 pub use names::{Pattern, PatternError};
 pub use public::is_public;
@@ -64,26 +66,46 @@ worded! {
     Own: "own-address";
 }
 
+/// Says whether what is sent to an address comes to this machine, as things are when it is asked.
+pub type IsLocal = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
 /// The compiled rules. The default has none.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: Vec<Compiled>,
     own: Vec<SocketAddr>,
+    local: Local,
+}
+
+/// Who knows addresses of this machine; None: nobody.
+#[derive(Clone, Default)]
+struct Local(Option<IsLocal>);
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Local").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Policy {
     /// Rules in order, and the listeners of this proxy, which are never connected to.
     pub fn new(rules: Vec<Rule>, own: Vec<SocketAddr>) -> Policy {
-        Policy { rules: rule::merged(rules).into_iter().map(Compiled::new).collect(), own }
+        let rules = rule::merged(rules).into_iter().map(Compiled::new).collect();
+        Policy { rules, own, local: Local::default() }
     }
 
-    /// Addresses of this machine: a listener on all addresses is reached by each of them.
-    pub fn add_local(&mut self, addresses: &[IpAddr]) {
-        let everywhere: Vec<u16> =
-            self.own.iter().filter(|own| own.ip().is_unspecified()).map(SocketAddr::port).collect();
-        for port in everywhere {
-            self.own.extend(addresses.iter().map(|&address| SocketAddr::new(address, port)));
-        }
+    /// Has this one asked for addresses of this machine: a listener on all addresses is reached by each of them, also by one that the
+    /// machine has got since the start. It is asked only of a port of such a listener.
+    pub fn set_local(&mut self, is_local: IsLocal) {
+        self.local = Local(Some(is_local));
+    }
+
+    /// Whether who connects to an address at a port may come out at a listener of this proxy.
+    fn is_own(&self, address: SocketAddr) -> bool {
+        let is_everywhere = |own: &SocketAddr| own.ip().is_unspecified() && own.port() == address.port();
+        let is_local = |local: &IsLocal| local(address.ip().to_canonical());
+        self.own.iter().any(|own| reaches(address, *own))
+            || self.own.iter().any(is_everywhere) && self.local.0.as_ref().is_some_and(is_local)
     }
 
     /// Judges a request before the name is looked up, and completely when there is none. `Ok` for a name says that one of its
@@ -110,7 +132,7 @@ impl Policy {
     /// # Errors
     /// The client's fault, 403: why it must not be.
     pub fn check_address(&self, wanted: &Wanted<'_>, address: IpAddr) -> Result<(), Refusal> {
-        if self.own.iter().any(|own| reaches(SocketAddr::new(address, wanted.port), *own)) {
+        if self.is_own(SocketAddr::new(address, wanted.port)) {
             return Err(Refusal::Own);
         }
         let rule = self.rules.iter().find(|rule| rule.matches_address(address) && rule.matches(wanted));

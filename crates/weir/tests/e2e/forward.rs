@@ -1,11 +1,13 @@
 //! The forward proxy with real sockets, curl, nginx and a scripted name server: requests in absolute-form, tunnels, users, names.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::kit::forward::{allow, start};
 use crate::kit::names::{Kind, NameServer, Reply};
 use crate::kit::{
-    Client, Honest, Io, Nginx, Scratch, Server, Weir, bounded, eventually, nonce, on_both_drivers, passwd, pattern, run,
+    Client, Honest, Io, Nginx, Scratch, Server, Weir, bounded, eventually, free_port, in_own_network_as_root, ip,
+    nonce, on_both_drivers, passwd, pattern, run,
 };
 
 on_both_drivers!(
@@ -19,7 +21,8 @@ on_both_drivers!(
     names,
     a_slow_name_keeps_nobody_up,
     silent_names_keep_no_other_client_up,
-    pool_modes;
+    pool_modes,
+    an_address_of_later_is_weirs_own;
     alone:
     curl_over_the_proxy,
 );
@@ -35,6 +38,52 @@ fn curl(arguments: &[&str]) -> String {
 fn status(proxy: SocketAddr, arguments: &[&str]) -> String {
     let proxy = format!("http://{proxy}");
     curl(&[&["-x", &proxy, "-o", "/dev/null", "-w", "%{http_code}"], arguments].concat())
+}
+
+/// What the proxy answers to a request for a tunnel.
+fn tunnel(proxy: SocketAddr, to: &str) -> String {
+    let mut stream = TcpStream::connect(proxy).expect("it listens");
+    bounded(&stream);
+    write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").expect("it reads");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+/// A listener on all addresses is reached by one that the machine gets while weir runs, whatever rules say, and in whatever way it gets it.
+fn an_address_of_later_is_weirs_own(io: Io) {
+    in_own_network_as_root(&format!("forward::{}::an_address_of_later_is_weirs_own", io.word()), || {
+        let (server, port) = (Server::start(Honest), free_port());
+        let listener = format!("listen \"0.0.0.0:{port}\"");
+        let (weir, proxy) = start(io, &server, &format!("allow address=\"0.0.0.0/0\" port={port}"), &listener);
+        let is_own = |address: &str| {
+            let to = format!("{address}:{port}");
+            let told = tunnel(proxy, &to);
+            let asked = status(proxy, &[&format!("http://{to}/")]);
+            assert_eq!(told.contains("own-address"), asked == "403", "{asked} {told}");
+            asked == "403"
+        };
+        // The third is a second one of its network, and the last one has no interface.
+        let later = [
+            ("addr add 8.8.4.4/32 dev lo", "8.8.4.4"),
+            ("addr add 9.8.7.1/24 dev lo", "9.8.7.1"),
+            ("addr add 9.8.7.2/24 dev lo", "9.8.7.2"),
+            ("route add local 9.9.9.0/24 dev lo", "9.9.9.9"),
+        ];
+        assert!(!later.iter().any(|(_, address)| is_own(address)), "they are elsewhere");
+        for (line, address) in later {
+            ip(line);
+            assert!(is_own(address), "{address}");
+        }
+        ip("addr del 8.8.4.4/32 dev lo");
+        assert!(!is_own("8.8.4.4"), "it is elsewhere again");
+        weir.stop();
+        server.finish();
+    });
 }
 
 /// Absolute-form and CONNECT, HTTP/1.0, uploads, a download of 100 MB that is what it was, IPv6.

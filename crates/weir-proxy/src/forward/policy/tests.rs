@@ -160,9 +160,22 @@ fn a_listener_on_all_addresses_is_reached_by_those_of_the_machine() {
     let judge =
         |policy: &Policy, port| policy.check_address(&wanted(TUNNEL, "name.example", port), address("10.0.0.5"));
     assert_eq!(judge(&policy, 3128), Ok(()));
-    policy.add_local(&[address("10.0.0.5"), address("127.0.0.1")]);
+    // What the machine has is asked each time, and only where a listener is on all addresses.
+    let has = std::sync::Arc::new(std::sync::Mutex::new((Vec::new(), 0)));
+    let asked = std::sync::Arc::clone(&has);
+    policy.set_local(std::sync::Arc::new(move |address| {
+        let mut has = asked.lock().unwrap();
+        has.1 += 1;
+        has.0.contains(&address)
+    }));
+    assert_eq!(judge(&policy, 3128), Ok(()));
+    has.lock().unwrap().0.push(address("10.0.0.5"));
     assert_eq!(judge(&policy, 3128), Err(Refusal::Own));
+    let mapped = policy.check_address(&wanted(TUNNEL, "name.example", 3128), address("::ffff:10.0.0.5"));
+    assert_eq!(mapped, Err(Refusal::Own));
+    has.lock().unwrap().1 = 0;
     assert_eq!(judge(&policy, 9100), Ok(()));
+    assert_eq!(has.lock().unwrap().1, 0, "nobody listens on all addresses at this port");
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! Files that a configuration names, opened without being made to wait: a FIFO without a writer would keep a thread for good.
+//!
+//! Called by whoever reads certificates, users and lists. Links are followed: Kubernetes and certbot put what they write behind some. What weir
+//! itself writes and believes later is opened with more care (`weir/src/lasting/own.rs`).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Opens a regular file to be read.
+///
+/// # Errors
+/// The operating system's, and what is there in place of a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    check_regular(&file)?;
+    Ok(file)
+}
+
+/// Says what a file is that is no regular one.
+///
+/// # Errors
+/// It is none: what it is, and the way out.
+pub fn check_regular(file: &File) -> io::Result<()> {
+    let kind = file.metadata()?.file_type();
+    let what = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::other(format!("it is {what}, and weir reads regular files only: name another path")))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is no regular file is refused at once, also a FIFO that nobody writes to, and a link to a regular file is none of that.
+    //! How: a directory of its own.
+
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let directory = std::env::temp_dir().join(format!("weir-file-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let [file, link, pipe, dangling] = ["file", "link", "pipe", "dangling"].map(|name| directory.join(name));
+        std::fs::write(&file, "text").expect("a file");
+        symlink(&file, &link).expect("a link");
+        symlink(directory.join("nothing"), &dangling).expect("a link");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .expect("a FIFO");
+        assert!(open_regular(&file).is_ok() && open_regular(&link).is_ok());
+        for (path, what) in [(&pipe, "a pipe"), (&directory, "a directory"), (&"/dev/null".into(), "a device")] {
+            let error = open_regular(path).expect_err(what);
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        assert_eq!(open_regular(&dangling).map_err(|error| error.kind()).err(), Some(io::ErrorKind::NotFound));
+        std::fs::remove_dir_all(&directory).expect("it is there");
+    }
+}
