@@ -22,7 +22,7 @@
 // Where a server is asked while its client is accepted, one of them is in the namespace, which gives that device copies of the same packets.
 //
 // What is never led inside: first packets with options that a second connection could not keep (MD5 and AO of TCP, Multipath TCP), from one of the ports
-// themselves, whose addresses or ports this machine has changed (NAT), or for which nobody listens inside; fragments; IPv6 with extension headers. Errors
+// themselves, whose addresses or ports this machine has changed (NAT), or for which nobody listens inside, or while weir does not run; fragments; IPv6 with extension headers. Errors
 // of ICMP about a packet of ours reach it, and so does what comes for a connection that is over, so that it is told.
 // Compiled by `bpf/compile`; loaded by `src/intercept.rs`, which says what the maps hold. Needs no header of the system.
 
@@ -44,6 +44,7 @@ struct sock {
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static u64 (*const ktime_get_ns)(void) = (void *)5;
 static long (*const store_bytes)(struct sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
 static long (*const clone_redirect)(struct sk_buff *skb, u32 ifindex, u64 flags) = (void *)13;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
@@ -78,6 +79,8 @@ struct holding {
     u32 is_copied;
 };
 struct map SECTION("maps") holding = {ARRAY, 4, sizeof(struct holding), 1, 0};
+// Until when weir is known to run, nanoseconds of CLOCK_MONOTONIC. A process that is stopped, or that hangs, puts it off no more.
+struct map SECTION("maps") alive = {ARRAY, 4, 8, 1, 0};
 // A bit for each port whose connections are taken.
 struct map SECTION("maps") ports = {ARRAY, 4, 8, 1024, 0};
 // Whose first packet came by the clients' interface, from there to there: 0, or 1 when it was taken. Addresses of IPv4 are in the last words.
@@ -87,8 +90,8 @@ struct ends {
 };
 struct map SECTION("maps") begun = {LRU_HASH, sizeof(struct ends), 1, 1, 0};
 // What became of first packets.
-enum { TAKEN, PASSED_BY, WITH_OPTIONS, CHANGED };
-struct map SECTION("maps") counts = {PERCPU_ARRAY, 4, 8, 4, 0};
+enum { TAKEN, PASSED_BY, WITH_OPTIONS, CHANGED, UNSERVED };
+struct map SECTION("maps") counts = {PERCPU_ARRAY, 4, 8, 5, 0};
 
 enum { ICMP = 1, ICMPV6 = 58 };
 // RFC 791: the bits of a fragment's place and of one that more follow, in the order of the wire.
@@ -303,6 +306,13 @@ INLINE int is_sent_inside(struct sk_buff *skb, struct settings *at) {
     return first == first_of && last == last_of;
 }
 
+// Whether nobody would accept a connection: its handshake would be done by the kernel, and nothing would come after that.
+INLINE int is_silent(void) {
+    u32 first = 0;
+    u64 *until = map_lookup(&alive, &first);
+    return !until || ktime_get_ns() > *until;
+}
+
 int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     struct settings *at = known();
     struct packet packet = {};
@@ -328,6 +338,10 @@ int SECTION("classifier/to_servers") to_servers(struct sk_buff *skb) {
     u32 state = state_in(skb, &packet, at->netns);
     if (!state || (at->pass_by && state == LISTEN)) {
         count(PASSED_BY);
+        return NEXT;
+    }
+    if (state == LISTEN && is_silent()) {
+        count(UNSERVED);
         return NEXT;
     }
     u8 hardware[6];

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::links::FdLink;
@@ -60,11 +61,14 @@ pub struct Taken {
     pub with_options: u64,
     /// The same, for this machine has changed their addresses or ports (NAT).
     pub changed: u64,
+    /// The same, for nobody has said in time that weir [runs](Intercept::runs_for).
+    pub unserved: u64,
 }
 
 /// See the module.
 pub struct Intercept {
     settings: Array<MapData, Settings>,
+    alive: Array<MapData, u64>,
     counts: PerCpuArray<MapData, u64>,
     /// Goes before the others, also when the process is killed: the kernel closes descriptors then in the order of their numbers, the last first
     /// (`task_work_run`, kernel/task_work.c). What is sent after that is received by this machine, which knows where it belongs.
@@ -229,7 +233,7 @@ impl Intercept {
             server.beside.unwrap_or(0),
         ];
         settings.set(0, known, 0).map_err(of_map)?;
-        let counts = map(object, "counts")?;
+        let (alive, counts) = (map(object, "alive")?, map(object, "counts")?);
         // New connections last: they find all the others in their places.
         let reported = holds.then_some(("to_clients", &*client.name, TcAttachType::Egress));
         let onward = client.beside.map(|_| ("onward", &*client.name, TcAttachType::Egress));
@@ -242,7 +246,7 @@ impl Intercept {
         let places = reported.into_iter().chain(onward).chain(places);
         let links = places.map(|(name, interface, kind)| attach(object, name, interface, kind));
         let links = links.collect::<Result<_, _>>()?;
-        Ok(Intercept { settings, counts, leaves: None, _ports: bits, _links: links })
+        Ok(Intercept { settings, alive, counts, leaves: None, _ports: bits, _links: links })
     }
 
     /// Whether [`Intercept::leave`] is safe on this kernel. `bpf_redirect_neigh` leaked the route of a packet that had one (CVE-2025-40183,
@@ -271,6 +275,19 @@ impl Intercept {
         self.settings.set(0, known, 0).map_err(of_map)
     }
 
+    /// New connections are taken for so long from now on, and then left alone until this is called again. So whatever keeps the process from running, a
+    /// signal that stops it as well, leaves no connection without somebody to accept it. Before the first call they are left alone.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn runs_for(&mut self, time: Duration) -> Result<(), BpfError> {
+        // The clock of `bpf_ktime_get_ns`.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+        let until = u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX);
+        self.alive.set(0, until, 0).map_err(of_map)
+    }
+
     /// What became of first packets.
     ///
     /// # Errors
@@ -280,7 +297,8 @@ impl Intercept {
             let counts = self.counts.get(&which, 0).map_err(io::Error::other)?;
             Ok::<u64, io::Error>(counts.iter().sum())
         };
-        Ok(Taken { taken: sum(0)?, passed_by: sum(1)?, with_options: sum(2)?, changed: sum(3)? })
+        let [taken, passed_by, with_options, changed, unserved] = [sum(0)?, sum(1)?, sum(2)?, sum(3)?, sum(4)?];
+        Ok(Taken { taken, passed_by, with_options, changed, unserved })
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Interception {
     pub(crate) with_options: u64,
     /// The same, for this machine has changed their addresses or ports.
     pub(crate) translated: u64,
+    /// The same, for weir did not run: it was stopped, or hung.
+    pub(crate) unserved: u64,
     /// Why new ones pass by now; None: they are taken, as long as weir listens.
     pub(crate) passing: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! A thread that stays outside of the namespace: it tells the programs that connections are to pass by when there are hardly descriptors for more, or more
-//! begin than come to something, and takes all away at the end. It is made before the process enters the namespace, and gives up privileges with the others.
+//! A thread that stays outside of the namespace: it tells the programs that weir runs, and that connections are to pass by when a worker hangs, when there are
+//! hardly descriptors for more, or when more begin than come to something; it takes all away at the end. It is made before the process enters the namespace, and gives up privileges with the others.
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -20,6 +20,11 @@ use crate::terminal::{tell, warn};
 /// How often it looks, and how often when half of the descriptors are used.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
+/// How often it tells the programs that weir runs, and for how long they believe it: connections pass by that begin later after it was stopped.
+const BEAT: Duration = Duration::from_millis(50);
+const BELIEVED: Duration = Duration::from_millis(500);
+/// A worker whose turn lasts longer hangs, microseconds: nobody accepts what the kernel gives it. One that works for so long is ended by its watchdog.
+const TURN_US_MAX: u64 = 1_000_000;
 /// With so many in hundred of the descriptors in use connections pass by, and with so many no more.
 const FULL_PERCENT: u64 = 90;
 const ROOM_PERCENT: u64 = 80;
@@ -46,6 +51,8 @@ enum Why {
     Full,
     /// More begin than come to something.
     Flooded,
+    /// A worker does not come back from what it does.
+    Stuck,
 }
 
 impl Why {
@@ -53,6 +60,7 @@ impl Why {
         match self {
             Why::Full => "descriptors are nearly used up",
             Why::Flooded => "more begin than are completed and accepted",
+            Why::Stuck => "a worker hangs",
         }
     }
 }
@@ -87,13 +95,16 @@ pub(super) fn start(way: Way) -> Result<(Keeper, Watch), Failure> {
 
 fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     let Way { mut intercept, mut interfaces, index, beside } = way;
-    let (mut is_full, mut is_flooded, mut passes, mut look) = (false, false, None, LOOK);
+    let (mut is_full, mut is_flooded, mut passes, mut look) = (false, false, None, BEAT);
     let (mut flood, mut seen) = (Flood::default(), Instant::now());
+    // What can't be told is tried again; until then connections pass by.
+    let _ = intercept.runs_for(BELIEVED);
     while ended.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
+        let _ = intercept.runs_for(BELIEVED);
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let used = descriptors();
         is_full = is_used_up(used, most, is_full);
-        look = if used > most / 2 { LOOK_CLOSELY } else { LOOK };
+        look = if used > most / 2 { LOOK_CLOSELY } else { BEAT };
         if seen.elapsed() >= LOOK {
             seen = Instant::now();
             is_flooded = flood.is_on(flood::dropped(), seen);
@@ -101,7 +112,9 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
                 watch.set(taken, passes.map(Why::word));
             }
         }
-        let why = if is_full { Some(Why::Full) } else { is_flooded.then_some(Why::Flooded) };
+        let is_stuck = watch.longest_turn_us() > TURN_US_MAX;
+        let whys = [(is_stuck, Why::Stuck), (is_full, Why::Full), (is_flooded, Why::Flooded)];
+        let why = whys.into_iter().find_map(|(is_so, why)| is_so.then_some(why));
         if why == passes || intercept.pass_by(why.is_some()).is_err() {
             continue;
         }
@@ -111,6 +124,7 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
             Some(Why::Flooded) => {
                 warn(format_args!("new connections pass by for a while: {} (ListenDrops)", Why::Flooded.word()));
             }
+            Some(Why::Stuck) => warn(format_args!("new connections pass by: {}", Why::Stuck.word())),
             None => tell("new connections are taken again"),
         }
     }
@@ -118,9 +132,10 @@ fn keep(way: Way, watch: &Watch, ended: &Receiver<()>) {
     while sockets_inside() > 0 && Instant::now() < until {
         thread::sleep(LOOK_CLOSELY);
     }
-    if let Ok(Taken { taken, passed_by, with_options, changed }) = intercept.taken() {
+    if let Ok(Taken { taken, passed_by, with_options, changed, unserved }) = intercept.taken() {
         tell(format_args!(
-            "{taken} connections were taken; {passed_by} passed by, {with_options} for their options, {changed} for NAT"
+            "{taken} connections were taken; {passed_by} passed by, {with_options} for their options, {changed} for NAT, \
+             {unserved} because weir did not run"
         ));
     }
     drop(intercept);

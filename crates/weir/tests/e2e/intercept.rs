@@ -53,6 +53,11 @@ impl Intercept {
         self.child.id()
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        assert!(run("kill", &[signal, &self.process().to_string()]).status.success());
+    }
+
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.scratch.path("said")).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! Proves: through `weir intercept` each direction ends by itself, in either order; who aborts aborts what goes on, on either side, and loses nothing of
-//! what was said before; who reads nothing pins no more than docs/buffers.md says; a firewall that tracks connections harms none, also where a client's
-//! port is used again at once. How: the real binary between two networks of the test, clients and servers that do each. Needs root. docs/semantics.md §24.
+//! what was said before; while weir is stopped new connections pass by; who reads nothing pins no more than docs/buffers.md says; a firewall that tracks
+//! connections harms none, also where a client's port is used again at once. How: the real binary between two networks of the test, clients and servers that do each. Needs root. docs/semantics.md §24.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,8 @@ use crate::transparent::{Between, CLIENT, SERVER, who_reads_nothing};
 on_both_drivers!(
     either_direction_ends_first,
     an_abort_is_one,
-    where_connections_are_tracked;
+    where_connections_are_tracked,
+    a_stopped_weir_is_passed_by;
     alone:
     who_reads_nothing_pins_little,
 );
@@ -124,6 +125,39 @@ fn who_reads_nothing_pins_little(io: Io) {
         let weir = Intercept::start(io, &[]);
         who_reads_nothing(&between);
         assert_eq!(weir.total("tcp_connections"), 1);
+        weir.end("-TERM");
+    });
+}
+
+/// Whether a server speaks to a new client soon.
+fn is_served(between: &Between, from: &str, to: &str) -> bool {
+    let client = begin(between, (from, 0), (to, 8080));
+    client.set_nonblocking(false).expect("an option");
+    client.set_read_timeout(Some(Duration::from_millis(300))).expect("an option");
+    (&client).read(&mut [0; 4]).is_ok_and(|read| read > 0)
+}
+
+/// What stops the process also stops whoever could say that it is stopped.
+fn a_stopped_weir_is_passed_by(io: Io) {
+    in_network("a_stopped_weir_is_passed_by", io, || {
+        let (between, weir) = (between(), Intercept::start(io, &[]));
+        let (mut before, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+        echoes(&mut before);
+        eventually("it is taken", || weir.total("tcp_connections") == 1);
+        weir.signal("-STOP");
+        for (from, to) in CLIENT.into_iter().zip(SERVER) {
+            // Those that begin before it is noticed wait until it goes on.
+            eventually("new connections pass by", || is_served(&between, from, to));
+        }
+        weir.signal("-CONT");
+        echoes(&mut before);
+        eventually("new connections are taken again", || {
+            let taken = weir.total("tcp_connections");
+            let (mut stream, _) = between.ask(CLIENT[0], 0, SERVER[0], 8080).expect("it gets through");
+            echoes(&mut stream);
+            weir.total("tcp_connections") > taken
+        });
+        assert!(weir.status()["interception"]["unserved"].as_u64().is_some_and(|count| count >= 2));
         weir.end("-TERM");
     });
 }
