@@ -16,7 +16,7 @@ use crate::clients::{ClientTrust, WantedOfClients};
 use crate::names::Names;
 use crate::pairs::{BadPair, Files, Pair};
 use crate::rustls23::Rustls23;
-use crate::tickets::TicketKeys;
+use crate::tickets::{Place, TicketKeys};
 
 /// The name of HTTP/2 (RFC 9113 §3.1).
 pub(crate) const HTTP2: &[u8] = b"h2";
@@ -43,6 +43,8 @@ pub struct Wanted {
     pub ticket_keys: Option<PathBuf>,
     /// The port of the listener: with keys of a file a session goes on at the same port only.
     pub port: u16,
+    /// What its clients are served, in a word: with keys of a file a session goes on where that is the same.
+    pub role: &'static str,
 }
 
 /// What was read of the files of a listener.
@@ -74,6 +76,7 @@ impl Wanted {
             clients: None,
             ticket_keys: None,
             port: 0,
+            role: "",
             http1: true,
             http2: false,
         }
@@ -159,10 +162,17 @@ fn configure(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match (tickets, materials.ticket_keys) {
         (Some(tickets), _) => config.ticketer = Arc::clone(tickets),
-        (None, Some(keys)) if wanted.resumes() => config.ticketer = keys.ring(wanted.port)?,
+        (None, Some(keys)) if wanted.resumes() => config.ticketer = keys.ring(&place(wanted, materials.pairs))?,
         _ => config.send_tls13_tickets = 0,
     }
     Ok(Arc::new(config))
+}
+
+/// What a listener is to its tickets.
+fn place<'a>(wanted: &'a Wanted, pairs: &[Pair]) -> Place<'a> {
+    let names = pairs.iter().flat_map(|pair| pair.names.iter().map(ToString::to_string)).collect();
+    let Wanted { port, role, only_tls13, strict_names, .. } = wanted;
+    Place { port: *port, role, names, only_tls13: *only_tls13, strict_names: *strict_names }
 }
 
 impl Seal for Terms {

@@ -8,7 +8,8 @@
 //!   name 16 | nonce 12 | AES-256-GCM( issued 8 | session ) with its tag 16
 //! ```
 //!
-//! Key and name are made of the line and the port of the listener, so that a session goes on only where it could have begun.
+//! Key and name are made of the line and of what the listener is ([`Place`]): its port, whom it serves, the names of its certificates and which clients
+//! it takes. So a session goes on only where it could have begun, on this host or on another one with the same configuration.
 //! Bounds: [`LIFETIME_S`], [`KEYS_MAX`], [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
 
 use std::fmt;
@@ -35,6 +36,35 @@ const AHEAD_S_MAX: u64 = 60;
 
 const NAME_BYTES: usize = 16;
 const TIME_BYTES: usize = 8;
+
+/// What the listener is whose tickets they are: another one does not understand them. Its address does not count, which is another one on each host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    /// Its port.
+    pub(crate) port: u16,
+    /// What its clients are served, in a word.
+    pub(crate) role: &'a str,
+    /// All names that its certificates are for.
+    pub(crate) names: Vec<String>,
+    /// It takes TLS 1.3 only.
+    pub(crate) only_tls13: bool,
+    /// It refuses clients that ask for none of the names.
+    pub(crate) strict_names: bool,
+}
+
+impl Place<'_> {
+    /// The same bytes for the same place only. A renewed certificate has the names that the one before it had.
+    fn bytes(&self) -> Vec<u8> {
+        let mut names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut bytes = self.port.to_be_bytes().to_vec();
+        bytes.extend([self.only_tls13, self.strict_names].map(u8::from));
+        // No name has a zero in it.
+        [self.role].iter().chain(&names).for_each(|text| bytes.extend(text.bytes().chain([0])));
+        bytes
+    }
+}
 
 /// The keys of a file.
 #[derive(Clone)]
@@ -97,12 +127,13 @@ impl TicketKeys {
         self.keys.is_empty()
     }
 
-    /// What makes and takes tickets at a port.
+    /// What makes and takes tickets at a listener.
     ///
     /// # Errors
     /// The library takes no such keys.
-    pub(crate) fn ring(&self, port: u16) -> Result<Arc<dyn ProducesTickets>, BadPair> {
-        let keys: Result<Vec<_>, _> = self.keys.iter().map(|key| Key::new(key, port)).collect();
+    pub(crate) fn ring(&self, place: &Place<'_>) -> Result<Arc<dyn ProducesTickets>, BadPair> {
+        let place = place.bytes();
+        let keys: Result<Vec<_>, _> = self.keys.iter().map(|key| Key::new(key, &place)).collect();
         let keys = keys.map_err(|_| BadPair::new("the keys of tickets can't be used".to_owned()))?;
         Ok(Arc::new(Ring { sealing: keys.len().saturating_sub(2), keys }))
     }
@@ -114,16 +145,17 @@ struct Key {
 }
 
 impl Key {
-    fn new(secret: &[u8; KEY_BYTES], port: u16) -> Result<Key, aws_lc_rs::error::Unspecified> {
+    /// `place`: of [`Place::bytes`].
+    fn new(secret: &[u8; KEY_BYTES], place: &[u8]) -> Result<Key, aws_lc_rs::error::Unspecified> {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
-        let made = |what: &[u8]| hmac::sign(&secret, &[what, &port.to_be_bytes()].concat());
+        let made = |what: &[u8]| hmac::sign(&secret, &[what, place].concat());
         let mut name = [0; NAME_BYTES];
-        name.copy_from_slice(&made(b"weir ticket name 1").as_ref()[..NAME_BYTES]);
-        Ok(Key { name, aead: RandomizedNonceKey::new(&AES_256_GCM, made(b"weir ticket key 1").as_ref())? })
+        name.copy_from_slice(&made(b"weir ticket name 2").as_ref()[..NAME_BYTES]);
+        Ok(Key { name, aead: RandomizedNonceKey::new(&AES_256_GCM, made(b"weir ticket key 2").as_ref())? })
     }
 }
 
-/// The keys of a file for one port.
+/// The keys of a file for one listener.
 struct Ring {
     keys: Vec<Key>,
     /// Which of them seals.
@@ -190,9 +222,19 @@ mod tests {
         TicketKeys { path: PathBuf::new(), keys: keys.collect(), is_open: false }
     }
 
-    fn ring(numbers: &[u8], port: u16) -> Ring {
-        let keys: Vec<Key> = keys(numbers).keys.iter().map(|key| Key::new(key, port).unwrap()).collect();
+    fn ring_at(numbers: &[u8], place: &Place<'_>) -> Ring {
+        let place = place.bytes();
+        let keys: Vec<Key> = keys(numbers).keys.iter().map(|key| Key::new(key, &place).unwrap()).collect();
         Ring { sealing: keys.len().saturating_sub(2), keys }
+    }
+
+    fn place(port: u16, names: &[&str]) -> Place<'static> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Place { port, role: "reverse", names, only_tls13: false, strict_names: false }
+    }
+
+    fn ring(numbers: &[u8], port: u16) -> Ring {
+        ring_at(numbers, &place(port, &["a.test"]))
     }
 
     const NOW: u64 = 1_800_000_000;
@@ -217,6 +259,27 @@ mod tests {
         let old = ring(&[1, 2], 443).seal(b"s", NOW).unwrap();
         assert!(ring(&[1, 2, 3], 443).open(&old, NOW).is_some());
         assert_eq!(ring(&[2, 3, 4], 443).open(&old, NOW), None);
+    }
+
+    #[test]
+    fn another_listener_understands_nothing() {
+        let here = place(443, &["a.test", "b.test"]);
+        let ticket = ring_at(&[1], &here).seal(b"session", NOW).unwrap();
+        let opens = |place: &Place<'_>| ring_at(&[1], place).open(&ticket, NOW).is_some();
+        // On another host, and with a renewed certificate that has the names in another order.
+        assert!(opens(&here) && opens(&place(443, &["b.test", "a.test", "b.test"])));
+        for other in [
+            place(444, &["a.test", "b.test"]),
+            place(443, &["a.test"]),
+            place(443, &["a.test", "b.test", "c.test"]),
+            place(443, &["a.testb.test"]),
+            place(443, &[]),
+            Place { role: "forward", ..here.clone() },
+            Place { only_tls13: true, ..here.clone() },
+            Place { strict_names: true, ..here.clone() },
+        ] {
+            assert!(!opens(&other), "{other:?}");
+        }
     }
 
     #[test]

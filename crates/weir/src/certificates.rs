@@ -8,6 +8,7 @@
 mod kept;
 mod servers;
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use weir_config::TlsFiles;
-use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan, UpstreamPlan, kept};
+use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, Serves, TlsPlan, UpstreamPlan, kept};
 use weir_tls::{
     ClientTrust, Files, Materials, Pair, Roots, Staple, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
 };
@@ -196,7 +197,7 @@ impl Board {
     }
 
     fn write(&self, listeners: &[Listener], upstreams: &[Servers]) {
-        let mut all: Vec<Shown> = Vec::new();
+        let (mut all, mut seen) = (Vec::new(), HashSet::new());
         let shown = upstreams.iter().filter_map(|upstream| upstream.shown.as_ref());
         let certified = || listeners.iter().flat_map(|listener| &listener.kept);
         for kept in certified().map(|certified| &certified.pair).chain(shown) {
@@ -206,16 +207,16 @@ impl Board {
                 not_after: kept.value.not_after,
                 problem: kept.problem.clone(),
             };
-            if !all.iter().any(|other| other.file == shown.file) {
+            if seen.insert(shown.file.clone()) {
                 all.push(shown);
             }
         }
         let of_clients = listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
         let of_tickets = listeners.iter().filter_map(|listener| listener.ticket_keys.as_ref()).flat_map(files_of);
         let of_listeners = certified().filter_map(Certified::ocsp_shown).chain(of_clients).chain(of_tickets);
-        let mut files: Vec<FileShown> = Vec::new();
+        let (mut files, mut seen) = (Vec::new(), HashSet::new());
         for shown in of_listeners.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots))) {
-            if !files.iter().any(|other| other.file == shown.file) {
+            if seen.insert(shown.file.clone()) {
                 files.push(shown);
             }
         }
@@ -304,19 +305,25 @@ impl Watcher {
     pub(crate) fn seals(&self, plan: &Plan, mut seals: ServerSeals, given: &[usize]) -> Result<ServerSeals, String> {
         let mut all = Vec::new();
         given.iter().for_each(|slot| seals[*slot] = None);
+        let places = plan.places();
+        let written = |slot: usize| {
+            let (upstream, index) = *places.get(slot)?;
+            Some((upstream, plan.upstreams[usize::from(upstream)].servers[usize::from(index)].written.as_str()))
+        };
+        let sealed = seals.iter().enumerate().rev().filter_map(|(slot, seal)| Some((written(slot)?, seal.clone()?)));
+        let mut twins: HashMap<_, _> = sealed.collect();
         let added = seals.len()..plan.servers();
         seals.resize(plan.servers().max(seals.len()), None);
         for slot in given.iter().copied().chain(added) {
             let Some((upstream, server)) = plan.server(slot) else { break };
             let Some(tls) = &upstream.tls else { continue };
-            let is_twin = |other: &usize| {
-                plan.server(*other).is_some_and(|(of, one)| std::ptr::eq(of, upstream) && one.written == server.written)
-            };
-            seals[slot] = (0..seals.len()).filter(is_twin).find_map(|twin| seals[twin].clone());
+            let Some(of) = written(slot) else { continue };
+            seals[slot] = twins.get(&of).cloned();
             if seals[slot].is_none() {
                 let alone = UpstreamPlan { servers: vec![server.clone()], ..upstream.clone() };
                 let servers = Servers::open(&alone, tls).map_err(|text| format!("weir: {text}\n"))?;
                 seals[slot] = servers.seals().next().flatten();
+                twins.extend(seals[slot].clone().map(|seal| (of, seal)));
                 all.push(servers);
             }
         }
@@ -330,13 +337,17 @@ impl Watcher {
     /// A file is bad: the text is complete.
     pub(crate) fn renewed(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<Renewed, String> {
         let mut renewed = Renewed::default();
+        // By listener: how many before it speak TLS.
+        let sealed =
+            old.iter().scan(0, |count, plan| Some(std::mem::replace(count, *count + usize::from(plan.tls.is_some()))));
+        let sealed: Vec<usize> = sealed.collect();
         for (plan, before) in new.iter().zip(kept(old, new)) {
             let same = before.filter(|at| old[*at].tls == plan.tls && old[*at].protocols == plan.protocols);
             let speech = match (&plan.tls, same) {
                 (None, None) => Speech::Plain,
                 (None, Some(_)) => Speech::Same,
                 (Some(_), Some(at)) => {
-                    renewed.placed.push(Placed::Kept(old[..at].iter().filter(|plan| plan.tls.is_some()).count()));
+                    renewed.placed.push(Placed::Kept(sealed[at]));
                     Speech::Same
                 }
                 (Some(tls), None) => {
@@ -438,6 +449,7 @@ impl Listener {
             clients,
             ticket_keys: tls.ticket_keys.clone(),
             port: plan.address.network().map_or(0, |address| address.port()),
+            role: if plan.serves == Serves::Forward { "forward" } else { "reverse" },
             http1: plan.protocols.http1,
             http2: plan.protocols.http2,
         };

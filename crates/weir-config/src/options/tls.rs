@@ -30,7 +30,7 @@ pub(super) const TLS: Block = Block {
             "ticket-keys",
             Kind::Or("auto", &Kind::Text("a path", texts::forward::file)),
             Default::Is("auto"),
-            "Keys that tickets are sealed with, for several weirs whose clients resume sessions with any of them at the same port: a key a line, 80 bytes in base64, the newest last. The last three open tickets, the last but one seals them. Read again when it changes. `auto`: keys of this process alone, new every 6 hours.",
+            "Keys that tickets are sealed with, for several weirs whose clients resume sessions with any of them, at listeners of the same port and the same names: a key a line, 80 bytes in base64, the newest last. The last three open tickets, the last but one seals them. Read again when it changes. `auto`: keys of this process alone, new every 6 hours.",
         ),
         row(
             "client-auth",

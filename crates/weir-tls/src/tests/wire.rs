@@ -44,6 +44,7 @@ pub(super) fn wanted() -> Wanted {
         clients: None,
         ticket_keys: None,
         port: 443,
+        role: "",
         http1: true,
         http2: false,
     }

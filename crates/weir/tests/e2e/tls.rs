@@ -32,6 +32,7 @@ on_both_drivers!(
     who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for,
     clients_show_who_they_are,
     sessions_resume_with_any_weir_that_has_the_keys,
+    another_listener_of_the_port_knows_no_tickets,
     clients_get_the_ocsp_response_of_the_file,
 );
 
@@ -388,6 +389,42 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     eventually("the new key", || !reused());
     first.stop();
     second.stop();
+    server.finish();
+}
+
+/// With keys of a file: a session that began under one name's certificate, or before a listener that takes fewer clients, goes on there only.
+fn another_listener_of_the_port_knows_no_tickets(io: Io) {
+    let (server, scratch, port) = (Server::start(Honest), Scratch::new(), free_port());
+    let [a, b] = ["a.test", "b.test"].map(|name| certificate(&scratch, "ec", &[name], 9));
+    let renewed = certificate(&scratch, "ec", &["a.test"], 30);
+    let keys = scratch.write("keys", ("A".repeat(107) + "=\n").as_bytes());
+    let options = format!("ticket-keys=\"{}\"", keys.display());
+    let at = |host: u8| SocketAddr::from(([127, 0, 0, host], port));
+    let (strict, newer) = (format!("{options} strict-sni=#true"), format!("{options} min-version=\"1.3\""));
+    let rows = [
+        listen(at(1), &options, &[&a]),
+        listen(at(2), &options, &[&b]),
+        listen(at(3), &options, &[&a, &b]),
+        listen(at(4), &strict, &[&a]),
+        listen(at(5), &newer, &[&a]),
+        listen(at(6), &options, &[&renewed]),
+    ];
+    let weir = Weir::start(io, 1, &format!("{}{}", rows.concat(), app(&server, 1, "")));
+    for (version, hosts) in [("-tls1_2", &[2, 3, 4][..]), ("-tls1_3", &[2, 3, 4, 5])] {
+        let session = scratch.path(&format!("session{version}")).display().to_string();
+        let reused = |host, how: &str| {
+            let said = s_client(at(host), &[version, "-servername", "a.test", how, &session]);
+            assert!(said.contains("HTTP/1.1 200 OK"), "{version} {host}: {said}");
+            said.contains("\nReused, ")
+        };
+        assert!(!reused(1, "-sess_out"));
+        assert!(reused(1, "-sess_in"), "{version}");
+        assert!(reused(6, "-sess_in"), "{version}: the same site, as on another host");
+        for host in hosts {
+            assert!(!reused(*host, "-sess_in"), "{version} {host}");
+        }
+    }
+    weir.stop();
     server.finish();
 }
 
