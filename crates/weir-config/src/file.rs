@@ -1,7 +1,10 @@
 //! Files: which one is meant, and what is in it. Called by the command line. Bounds: [`FILE_BYTES_MAX`], [`LIST_BYTES_MAX`].
 
-use std::io::{self, Read as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::problem::{Errors, Problem};
 use crate::{Config, Experts, parse_with};
@@ -11,6 +14,15 @@ pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Largest file that a configuration names: some millions of names.
 pub const LIST_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// `O_NONBLOCK` of Linux, as all processors have it that weir runs on.
+const NONBLOCK: i32 = 0o4000;
+
+/// How long what writes a configuration to a pipe may take.
+const PIPE_MAX: Duration = Duration::from_secs(10);
+
+/// How often is looked for what it has written.
+const PIPE_EVERY: Duration = Duration::from_millis(10);
 
 /// Where a configuration is looked for when neither `-c` nor `$WEIR_CONFIG` says it.
 const PLACES: [&str; 2] = ["weir.kdl", "/etc/weir/weir.kdl"];
@@ -62,16 +74,50 @@ pub(crate) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One byte more than the limit says that there is more.
+/// What is in a regular file, which is opened without waiting. One byte more than the limit says that there is more.
 pub(crate) fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is a pipe, a socket or a device, and weir reads regular files only"));
+    }
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    // A directory can't be read, which the operating system says.
+    file.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// A FIFO that nobody writes to would be waited for otherwise.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)
+}
+
+/// The same of the configuration itself, which may come through a pipe: of what writes there at most [`PIPE_MAX`] is waited for.
+fn read_any(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    if file.metadata()?.file_type().is_file() {
+        return read_up_to(path, limit);
+    }
+    let (mut file, mut bytes, begun) = (file.take(limit + 1), Vec::new(), Instant::now());
+    loop {
+        match file.read_to_end(&mut bytes) {
+            Ok(_) if bytes.is_empty() => return Err(io::Error::other("nobody writes to this pipe or device")),
+            Ok(_) => return Ok(bytes),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PIPE_MAX => {
+                std::thread::sleep(PIPE_EVERY);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let why = format!("what writes to this pipe has not ended within {} s", PIPE_MAX.as_secs());
+                return Err(io::Error::new(ErrorKind::TimedOut, why));
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Box<Problem>> {
     let unreadable = |error: io::Error| Box::new(Problem::of_file("unreadable", format!("can't be read: {error}")));
-    let bytes = read_up_to(path, FILE_BYTES_MAX).map_err(unreadable)?;
+    let bytes = read_any(path, FILE_BYTES_MAX).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let problem = Problem::of_file("too-large", format!("is larger than {FILE_BYTES_MAX} bytes"));
         return Err(Box::new(problem));

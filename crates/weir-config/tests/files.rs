@@ -47,6 +47,50 @@ fn files_that_can_not_be_read() {
     }
 }
 
+/// A FIFO of a test's own, which goes with this.
+struct Pipe(PathBuf);
+
+impl Pipe {
+    fn new(name: &str) -> Pipe {
+        let path = std::env::temp_dir().join(format!("weir-config-{}-{name}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        Pipe(path)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_pipe_without_a_writer_is_not_waited_for() {
+    let pipe = Pipe::new("idle.kdl");
+    let errors = load(&pipe.0, Experts::NOBODY).unwrap_err();
+    assert_eq!(errors.problems()[0].code, "unreadable");
+    assert!(errors.to_string().contains("nobody writes to this pipe"), "{errors}");
+    // Nor is one that the configuration names: it would have to be read again.
+    let rest = "listen \"127.0.0.1:80\"; upstream app { server \"10.0.0.1:80\"; }";
+    let named = format!("{rest}; route {{ respond 503 file={:?}; }}", pipe.0.display().to_string());
+    let errors = parse(&named, "weir.kdl").unwrap_err();
+    assert!(errors.to_string().contains("it is a pipe, a socket or a device"), "{errors}");
+}
+
+#[test]
+fn a_configuration_may_come_through_a_pipe() {
+    let (ours, mut end) = std::io::pipe().unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&ours)));
+    let reader = std::thread::spawn(move || load(&path, Experts::NOBODY).map(|config| config.plan.listeners.len()));
+    for part in ["listen \"127.0.0.1:80\"\n", "route { respond 204; }\n"] {
+        std::io::Write::write_all(&mut end, part.as_bytes()).unwrap();
+        std::thread::yield_now();
+    }
+    drop(end);
+    assert_eq!(reader.join().unwrap().unwrap(), 1);
+}
+
 #[test]
 fn the_named_file_is_the_one() {
     let path = PathBuf::from("/some/where.kdl");

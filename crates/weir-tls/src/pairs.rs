@@ -4,7 +4,6 @@
 //! Bounds: [`FILE_BYTES_MAX`] of a file, [`CHAIN_MAX`] certificates in it.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -188,7 +187,7 @@ pub(crate) fn read(path: &Path, what: &str) -> Result<(Vec<u8>, bool), BadPair> 
 /// The same of one that may have so many bytes.
 pub(crate) fn read_up_to(path: &Path, what: &str, bytes_max: u64) -> Result<(Vec<u8>, bool), BadPair> {
     let failed = |error: io::Error| BadPair(format!("cannot read {what} in {}: {error}", path.display()));
-    let file = File::open(path).map_err(failed)?;
+    let file = weir_io::open_regular(path).map_err(failed)?;
     let is_open = file.metadata().map_err(failed)?.mode() & 0o004 != 0;
     let mut bytes = Vec::new();
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -4,6 +4,7 @@
 mod claim;
 mod hold;
 mod next;
+pub(crate) mod own;
 
 use std::io;
 use std::sync::Arc;

@@ -106,6 +106,13 @@ fn ban(compiler: &mut Compiler<'_>, shield: &Checked, limits: &[Written<'_>]) ->
         compiler.push(Problem::new("duplicate", &block.place("interface"), message));
     }
     let state = block.text("state");
+    if !state.is_empty()
+        && let Err(why) = (compiler.world.experts.keeps)(Path::new(state))
+    {
+        let message = format!("bans are not kept over a restart: {why}");
+        let help = "a file of weir's own in a directory that belongs to its user, such as /var/lib/weir/bans";
+        compiler.warnings.push(Problem::new("unwritable", &block.place("state"), message).help(help));
+    }
     Some(BanPlan {
         offences: Rate::new(after, block.number("within"), after, false),
         for_s,

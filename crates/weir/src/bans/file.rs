@@ -2,7 +2,7 @@
 //!
 //! Written as a whole beside the last one, whose place it takes then ([`Next`]). Called by the keeper (`bans`). Bound: [`FILE_BYTES_MAX`]; a line that can't be read is left out and reported by its number.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::shield::bans::Block;
 
 use super::ledger::Ban;
-use crate::lasting::Next;
+use crate::lasting::{Next, own};
 
 /// More is no file of ours: a million bans with long reasons.
 const FILE_BYTES_MAX: u64 = 512 << 20;
@@ -38,10 +38,10 @@ pub(super) struct Broken {
     pub(super) first: u64,
 }
 
-/// Reads a file, one ban after the other. One that is not there has none.
+/// Reads a file, one ban after the other. One that is not there has none; one that somebody else may have written is an error.
 pub(super) fn read(path: &Path, mut each: impl FnMut(Block, Ban)) -> io::Result<Broken> {
     let mut broken = Broken::default();
-    let mut file = match File::open(path) {
+    let mut file = match own::open(path, OpenOptions::new().read(true)) {
         Ok(file) => BufReader::new(file.take(FILE_BYTES_MAX)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(broken),
         Err(error) => return Err(error),
@@ -167,6 +167,11 @@ mod tests {
         let broken = format!("{}\n{{\n\n{}\n{}", whole[0], whole[1].replace("/48", "/480"), &whole[2][..20]);
         std::fs::write(&path, broken).unwrap();
         assert_eq!(all(), (bans[..1].to_vec(), Broken { count: 3, first: 2 }));
+        // What others may have written is not believed.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&path, open).unwrap();
+        let refused = read(&path, |_, _| panic!("a ban that is not ours")).unwrap_err();
+        assert!(refused.to_string().contains("others may write it"), "{refused}");
         // A link in the place of the new one is not followed.
         let other = directory.join("other");
         std::fs::write(&other, b"mine").unwrap();

@@ -4,7 +4,6 @@
 //! so from the beginning is told at once. Bound: a look at the metadata of each file, and [`LIST_BYTES_MAX`] of one that has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -112,7 +111,7 @@ impl List {
 fn read(path: &Path) -> Result<Vec<ServerPlan>, String> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
-    let done = File::open(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let done = weir_io::open_regular(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
     let done = match done {
         Ok(size) if size as u64 > LIST_BYTES_MAX => Err(io::Error::other(format!("more than {LIST_BYTES_MAX} bytes"))),
         done => done,

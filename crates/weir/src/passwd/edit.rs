@@ -54,7 +54,7 @@ pub(super) fn without(text: &str, name: &str) -> Option<String> {
 /// # Errors
 /// It can't be read.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| failed("read", path, &error))
+    weir_io::open_regular(path).and_then(io::read_to_string).map_err(|error| failed("read", path, &error))
 }
 
 /// Changes a file, or makes it if `may_make`. False: there is nothing to change.

@@ -4,7 +4,6 @@
 //! Bounds: the first [`BYTES_MAX`] of the file; it is read again when it has changed, looked at once in [`LOOK_EVERY`].
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -52,7 +51,7 @@ impl Hosts {
         }
         self.stamp = stamp;
         let mut bytes = Vec::new();
-        let read = File::open(&self.path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
+        let read = weir_io::open_regular(&self.path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes));
         self.table = if read.is_ok() { parse(&String::from_utf8_lossy(&bytes)) } else { HashMap::new() };
     }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -68,7 +67,7 @@ impl Users {
     /// All that is wrong with it, up to [`ERRORS_MAX`].
     pub(crate) fn read(path: &Path, before: &Users) -> Result<Users, BadUsers> {
         let failed = |error: io::Error| BadUsers(vec![format!("cannot read the users in {}: {error}", path.display())]);
-        let file = File::open(path).map_err(failed)?;
+        let file = weir_io::open_regular(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use weir_cache::{Changed, Flaw, PREFACE_BYTES, Preface, SNAPSHOT_MAGIC};
 
-use crate::lasting::{Next, WARY, remove};
+use crate::lasting::{Next, WARY, own, remove};
 
 /// Most bytes of changes behind the answers.
 pub(super) const CHANGES_BYTES_MAX: u64 = 4 << 20;
@@ -37,31 +37,7 @@ impl From<Flaw> for Refused {
 
 /// Opens what is there to be read and to be continued.
 pub(super) fn open(path: &Path) -> Result<File, Refused> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(WARY).open(path).map_err(|error| {
-        let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-        if is_link {
-            Refused::Unusable("it is a symbolic link, which is not followed".to_owned())
-        } else {
-            error.into()
-        }
-    })?;
-    let about = file.metadata()?;
-    if !about.is_file() {
-        return Err(Refused::Unusable("it is no file".to_owned()));
-    }
-    let us = rustix::process::geteuid().as_raw();
-    if about.uid() != us {
-        let text = format!(
-            "it belongs to user {}, and weir is user {us}: whoever writes it says what clients get",
-            about.uid()
-        );
-        return Err(Refused::Unusable(text));
-    }
-    if about.mode() & 0o022 != 0 {
-        let text = format!("others may write it (mode {:o}): chmod 600 it if nobody has", about.mode() & 0o777);
-        return Err(Refused::Unusable(text));
-    }
-    Ok(file)
+    Ok(own::open(path, OpenOptions::new().read(true).write(true))?)
 }
 
 /// What a file begins with.
@@ -134,7 +110,7 @@ pub(super) fn remove_last(path: &Path) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Why no snapshot can be kept at a path, for `weir check`.
+/// Why nothing can be kept at a path over a restart, for `weir check`.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let shown = directory.display();
@@ -142,7 +118,9 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
         return Err(format!("there is no directory {shown}"));
     }
     let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    rustix::fs::access(directory, access).map_err(|error| format!("this user can't read and write in {shown}: {error}"))
+    rustix::fs::access(directory, access)
+        .map_err(|error| format!("this user can't read and write in {shown}: {error}"))?;
+    own::misfit(path).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

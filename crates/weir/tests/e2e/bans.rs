@@ -3,6 +3,7 @@
 //! them. How: the real binary; clients of any address come by the PROXY protocol, or are named by a trusted proxy. docs/semantics.md §22.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -24,6 +25,7 @@ on_both_drivers!(
     whom_a_proxy_speaks_for_gets_403,
     nobody_shakes_hands_with_the_banned,
     a_restart_keeps_them,
+    a_file_that_others_may_have_written_is_not_believed,
     reloads_and_upgrades_keep_them,
 );
 
@@ -99,6 +101,59 @@ fn refused(weir: &Weir, arguments: &[&str], code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{said}");
     said
+}
+
+/// Nor does it keep weir from starting, and it stays what it is.
+fn a_file_that_others_may_have_written_is_not_believed(io: Io) {
+    let (server, scratch, listener) = (Server::start(Honest), Scratch::new(), address());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let planted = format!(
+        "{{\"network\":\"198.51.100.0/24\",\"since\":{now},\"until\":{},\"count\":1,\"reason\":\"planted\"}}\n",
+        now + 9999
+    );
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("it is there");
+    };
+    let file = |name: &str, rights| {
+        let path = scratch.write(name, planted.as_bytes());
+        mode(&path, rights);
+        path
+    };
+    let (link, pipe, open) = (scratch.path("link"), scratch.path("pipe"), file("open", 0o666));
+    std::os::unix::fs::symlink(file("far", 0o600), &link).expect("a writable directory");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .expect("a FIFO");
+    let mut all =
+        vec![(link, "symbolic link"), (pipe, "a pipe"), (open, "others may write it"), (file("good", 0o600), "")];
+    if rustix::process::geteuid().is_root() {
+        let foreign = file("foreign", 0o600);
+        std::os::unix::fs::chown(&foreign, Some(65_534), None).expect("root may");
+        all.push((foreign, "it belongs to user 65534"));
+    }
+    for (path, why) in all {
+        let before = std::fs::symlink_metadata(&path).expect("it is there");
+        let state = format!("{STRICT} state=\"{}\"", path.display());
+        let weir = Weir::start(io, 1, &behind(listener, "", &server, &state));
+        assert_eq!(ask(&mut client(listener, "247.0.2.7")), Some(200), "{why}");
+        assert_eq!(networks(&weir).len(), usize::from(why.is_empty()), "{}", path.display());
+        let refused = "bans are neither read nor kept: ";
+        if why.is_empty() {
+            assert!(!weir.said().contains(refused), "{}", weir.said());
+        } else {
+            eventually("it says why", || weir.said().contains(refused) && weir.said().contains(why));
+        }
+        offend(listener, "247.0.2.9");
+        weir.stop();
+        if !why.is_empty() {
+            let after = std::fs::symlink_metadata(&path).expect("it is there");
+            assert_eq!(
+                (after.ino(), after.mode(), after.mtime()),
+                (before.ino(), before.mode(), before.mtime()),
+                "{why}"
+            );
+        }
+    }
+    server.finish();
 }
 
 fn who_does_not_stop_is_banned(io: Io) {

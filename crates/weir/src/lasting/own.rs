@@ -1,0 +1,118 @@
+//! Opening a file that weir has written and believes later: whoever else can write it would speak in weir's name.
+//!
+//! Called by those who keep files (`bans`, `snapshot`). No link is followed, nothing is waited for, and what is opened is judged, not the name.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use super::WARY;
+
+/// Opens what is there, if nobody else can have written it.
+///
+/// # Errors
+/// The operating system's, `NotFound` among them; or why the file is not believed, with the way out.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.custom_flags(WARY).open(path).map_err(|error| match error.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+            io::Error::other("it is a symbolic link, which is not followed: name the file itself")
+        }
+        // A FIFO that nobody reads, opened to be written, and a socket.
+        Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => io::Error::other("it is no regular file"),
+        _ => error,
+    })?;
+    weir_io::check_regular(&file)?;
+    judge(&file.metadata()?, rustix::process::geteuid().as_raw()).map_err(io::Error::other)?;
+    Ok(file)
+}
+
+/// Why a file is not believed by this user.
+fn judge(about: &Metadata, us: u32) -> Result<(), String> {
+    let owner = about.uid();
+    if owner != us && owner != 0 {
+        return Err(format!(
+            "it belongs to user {owner}, and weir is user {us}: whoever can write it speaks for weir; `chown {us}` it if it is weir's, or remove it"
+        ));
+    }
+    if about.mode() & 0o022 != 0 {
+        return Err(format!("others may write it (mode {:o}): `chmod 600` it if nobody has", about.mode() & 0o777));
+    }
+    Ok(())
+}
+
+/// Why what is at a path now would not be believed, whoever's it is; None: nothing, or nothing is there.
+pub(crate) fn misfit(path: &Path) -> Option<String> {
+    let about = std::fs::symlink_metadata(path).ok()?;
+    if about.is_symlink() {
+        return Some(format!("{} is a symbolic link, which is not followed", path.display()));
+    }
+    if !about.is_file() {
+        return Some(format!("{} is no regular file", path.display()));
+    }
+    judge(&about, about.uid()).err().map(|why| format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: only a regular file that nobody else can have written is opened, and nothing is waited for. How: a directory of its own.
+
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use super::*;
+    use crate::lasting::tests::Directory;
+
+    #[test]
+    fn what_others_may_have_written_is_refused() {
+        let directory = Directory::new("own");
+        let file = directory.path("file");
+        let why = |path: &Path, writes: bool| {
+            let opened = open(path, OpenOptions::new().read(true).write(writes));
+            opened.err().map_or_else(String::new, |error| error.to_string())
+        };
+        assert_eq!(open(&file, OpenOptions::new().read(true)).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::write(&file, "mine").unwrap();
+        let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        for good in [0o600, 0o640, 0o644, 0o444] {
+            mode(good);
+            assert_eq!((why(&file, false), misfit(&file)), (String::new(), None), "{good:o}");
+        }
+        for bad in [0o620, 0o602, 0o666] {
+            mode(bad);
+            assert!(why(&file, false).contains(&format!("others may write it (mode {bad:o})")), "{bad:o}");
+            assert!(misfit(&file).is_some_and(|why| why.contains("others may write it")), "{bad:o}");
+        }
+        mode(0o600);
+        let [link, pipe] = ["link", "pipe"].map(|name| directory.path(name));
+        symlink(&file, &link).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        for writes in [false, true] {
+            assert!(why(&link, writes).contains("symbolic link"), "{}", why(&link, writes));
+            assert!(why(&pipe, writes).contains("it is a pipe"), "{}", why(&pipe, writes));
+        }
+        assert!(why(Path::new("/dev/null"), false).contains("it is a device"));
+        assert!([link, pipe].iter().all(|path| misfit(path).is_some()));
+        if rustix::process::geteuid().is_root() {
+            chown(&file, Some(65_534), None).unwrap();
+            assert!(why(&file, false).starts_with("it belongs to user 65534, and weir is user 0"));
+        }
+    }
+
+    #[test]
+    fn root_is_believed_by_everybody() {
+        let directory = Directory::new("own-root");
+        let file = directory.path("file");
+        std::fs::write(&file, "").unwrap();
+        let about = std::fs::metadata(&file).unwrap();
+        let (owner, other) = (about.uid(), about.uid() + 1);
+        assert_eq!(judge(&about, owner), Ok(()));
+        assert_eq!(judge(&about, other).is_ok(), owner == 0);
+    }
+}
