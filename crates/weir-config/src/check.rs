@@ -5,7 +5,11 @@
 use crate::habits;
 use crate::problem::{Problem, Span, nearest};
 use crate::schema::{Block, Default, Kind, Row, Setting};
+use crate::steps;
 use crate::tree::{Entry, Scalar, Value};
+
+/// Up to so many blocks are looked through one after another.
+const FEW: usize = 32;
 
 /// A block in which every value fits its row and every default is filled in.
 #[derive(Debug, Clone)]
@@ -38,7 +42,17 @@ impl Checked {
 
     /// All blocks of this name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Checked> {
-        self.blocks.iter().filter(move |checked| checked.block.name == name)
+        let near = if self.blocks.len() > FEW { self.run(name) } else { &self.blocks[..] };
+        near.iter().inspect(|_| steps::add(1)).filter(move |checked| checked.block.name == name)
+    }
+
+    /// The blocks of this name, which stand together because blocks have the order of the table.
+    fn run(&self, name: &str) -> &[Checked] {
+        let place = |name: &str| self.block.blocks.iter().position(|block| block.name == name);
+        let Some(wanted) = place(name) else { return &[] };
+        let begins =
+            |after: usize| self.blocks.partition_point(|one| place(one.block.name).is_some_and(|at| at < after));
+        &self.blocks[begins(wanted)..begins(wanted + 1)]
     }
 
     /// Where the option stands, or else the block.
@@ -112,8 +126,10 @@ impl Checker<'_> {
     }
 
     fn inner(&mut self, block: &'static Block, entry: &Entry) {
-        let earlier = self.blocks.iter().find(|other| other.block.name == block.name);
-        if let (false, Some(earlier)) = (block.repeats, earlier) {
+        let is_it = |other: &&Checked| other.block.name == block.name;
+        if !block.repeats
+            && let Some(earlier) = self.blocks.iter().find(is_it)
+        {
             let problem = Problem::new("duplicate", &entry.name_span, format!("`{}` may stand only once", block.name));
             self.problems.push(problem.related(&earlier.span, "it is here already"));
         }

@@ -11,8 +11,11 @@ mod forward;
 mod http2;
 mod identity;
 mod listen;
+mod metrics;
+mod names;
 mod own_answer;
 mod pool;
+mod reached;
 mod requirements;
 mod route;
 mod shield;
@@ -26,6 +29,7 @@ mod user;
 mod users;
 mod warn;
 
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -69,7 +73,7 @@ pub(crate) struct Compiled {
 
 /// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
-    let mut compiler = Compiler { world, problems, warnings: Vec::new(), names: Vec::new(), users: Vec::new() };
+    let mut compiler = Compiler::new(world, problems);
     compiler.count(document);
     let listeners = compiler.listeners(document);
     let mut upstreams = compiler.upstreams(document);
@@ -97,6 +101,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),
         users: compiler.users.clone(),
+        metrics_hosts: document.texts("metrics-hosts").into_iter().map(str::to_owned).collect(),
         ..Plan::default()
     };
     users::warn_of_passwords(&mut compiler, document, &plan);
@@ -130,6 +135,16 @@ struct Compiler<'a> {
     names: Vec<(String, Span)>,
     /// Files of users, each once.
     users: Vec<Arc<Path>>,
+    users_known: HashSet<Arc<Path>>,
+    derived: pool::Derived,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(world: World<'a>, problems: &'a mut Vec<Problem>) -> Compiler<'a> {
+        let (warnings, names) = (Vec::new(), Vec::new());
+        let (users, users_known, derived) = (Vec::new(), HashSet::new(), pool::Derived::new());
+        Compiler { world, problems, warnings, names, users, users_known, derived }
+    }
 }
 
 impl Compiler<'_> {
@@ -152,25 +167,6 @@ impl Compiler<'_> {
                 _ => {}
             }
         }
-    }
-
-    /// Where metrics are served.
-    fn metrics(&mut self, document: &Checked, plan: &Plan) -> Option<SocketAddr> {
-        let address = document.text("metrics").parse::<SocketAddr>().ok()?;
-        let place = document.place("metrics");
-        if let Some(listener) = plan.listeners.iter().find(|listener| is_same_place(&listener.address, &address.into()))
-        {
-            let message = format!("clients are listened for on `{}` already", listener.address);
-            self.push(Problem::new("conflict", &place, message).help("give metrics a port of their own"));
-        }
-        if !address.ip().is_loopback() {
-            let message =
-                format!("`metrics` on {address} tells everybody who can connect names and load of the servers");
-            let help =
-                "127.0.0.1 keeps it on this machine; otherwise let a firewall admit only those who collect metrics";
-            self.warnings.push(Problem::new("exposed", &place, message).help(help));
-        }
-        Some(address)
     }
 
     fn client(&mut self, block: &Checked) -> ClientPlan {
@@ -243,16 +239,16 @@ impl Compiler<'_> {
     }
 
     fn upstreams(&mut self, document: &Checked) -> Vec<UpstreamPlan> {
-        let mut seen: Vec<(&str, Span)> = Vec::new();
+        let mut seen: HashMap<&str, Span> = HashMap::new();
         let mut upstreams = Vec::new();
         for block in document.all("upstream").take(BLOCKS_MAX) {
             let name = block.text("name");
-            if let Some((_, span)) = seen.iter().find(|(other, _)| !name.is_empty() && *other == name) {
+            if let Some(span) = seen.get(name).filter(|_| !name.is_empty()) {
                 let problem =
                     Problem::new("duplicate", &block.place("name"), format!("upstream `{name}` is defined twice"));
                 self.push(problem.related(span, "first here"));
             }
-            seen.push((name, block.place("name")));
+            seen.entry(name).or_insert_with(|| block.place("name"));
             upstreams.push(self.upstream(block));
         }
         upstreams
@@ -327,18 +323,18 @@ impl Compiler<'_> {
 
     /// All `server` of a block.
     fn listed(&mut self, block: &Checked, speaks_tls: bool) -> Vec<ServerPlan> {
-        let mut seen: Vec<(&str, Span)> = Vec::new();
+        let mut seen: HashMap<&str, Span> = HashMap::new();
         let mut servers = Vec::new();
         for block in block.all("server").take(BLOCKS_MAX) {
             let name = block.text("address");
-            if let Some((_, span)) = seen.iter().find(|(other, _)| !name.is_empty() && *other == name) {
+            if let Some(span) = seen.get(name).filter(|_| !name.is_empty()) {
                 let problem =
                     Problem::new("duplicate", &block.place("address"), format!("server `{name}` is listed twice"));
                 self.push(
                     problem.related(span, "first here").help("for a larger share of requests raise its `weight`"),
                 );
             }
-            seen.push((name, block.place("address")));
+            seen.entry(name).or_insert_with(|| block.place("address"));
             servers.extend(self.server(block, speaks_tls));
         }
         servers

@@ -1,13 +1,17 @@
-//! What is different between two checked trees, a line for each block or option, in the words of the configuration: for whoever reloads.
+//! Differences between two checked trees, a line for each block or option in the words of the configuration. `weir reload` logs them, and
+//! `weir reload --dry-run` prints them.
 //!
-//! A block that may repeat is known by what stands directly behind its word, too (`server "10.0.0.1:9090"`); where that is there twice (routes),
-//! a block that is different is one that goes and one that comes. Defaults are compared as if they were written.
+//! A block that may repeat is known by what stands directly behind its word, too (`server "10.0.0.1:9090"`). Where a key stands more than once
+//! (routes), blocks that say the same are paired, and a block that is different is one that goes and one that comes. Defaults are compared as
+//! if they were written. Bound: each block is looked at a fixed number of times for each level that it is inside of, however many
+//! others stand beside it; a test counts.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::check::{Checked, Chosen};
 use crate::print::values;
-use crate::schema::Row;
+use crate::steps;
 
 /// Values that are nobody's business but the file's.
 const SECRETS: [&str; 1] = ["secret"];
@@ -21,48 +25,93 @@ pub(crate) fn lines(old: &Checked, new: &Checked) -> Vec<String> {
 
 /// `outside` names the blocks around, `here` this one.
 fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut Vec<String>) {
-    for row in old.block.rows() {
-        let [before, after] =
-            [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
-        let [before, after] = [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));
-        if is_different(old, new, row) {
-            lines.push(format!("{outside}~ {here}{} {before} -> {after}", row.name));
-        }
-    }
+    steps::add(1);
+    options(old, new, &format!("{outside}~ {here}"), lines);
     let inside = format!("{outside}{}", here.trim_end().to_owned() + if here.is_empty() { "" } else { ": " });
     for block in old.block.blocks {
         let [before, after] = [old, new].map(|checked| checked.all(block.name).collect::<Vec<_>>());
-        let count = |among: &[&Checked], one: &Checked| among.iter().filter(|other| key(other) == key(one)).count();
-        let is_pair = |one: &Checked| count(&before, one) == 1 && count(&after, one) == 1;
-        let is_kept = |one: &Checked, among: &[&Checked]| is_pair(one) || among.iter().any(|other| is_same(one, other));
-        for gone in before.iter().filter(|one| !is_kept(one, &after)) {
-            lines.push(format!("{inside}- {}", written(gone)));
-        }
-        for one in &after {
-            match before.iter().find(|other| is_pair(one) && key(other) == key(one)) {
-                Some(other) => blocks(other, one, &inside, &format!("{} ", key(one)), lines),
-                None if is_kept(one, &before) => {}
-                None => lines.push(format!("{inside}+ {}", written(one))),
+        let Mates { of_new, gone } = Mates::new(&before, &after);
+        lines.extend(gone.iter().map(|at| format!("{inside}- {}", written(before[*at]))));
+        for (one, mate) in after.iter().zip(of_new) {
+            match mate {
+                Mate::Known(at) => blocks(before[at], one, &inside, &format!("{} ", key(one)), lines),
+                Mate::Same => {}
+                Mate::Missing => lines.push(format!("{inside}+ {}", written(one))),
             }
         }
     }
 }
 
-fn is_different(old: &Checked, new: &Checked, row: &Row) -> bool {
-    let [before, after] = [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
-    before.map(values) != after.map(values)
+/// Options that have other values; `begin` is how their lines begin.
+fn options(old: &Checked, new: &Checked, begin: &str, lines: &mut Vec<String>) {
+    for row in old.block.rows() {
+        let [before, after] =
+            [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
+        if before.map(values) != after.map(values) {
+            let [before, after] = [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));
+            lines.push(format!("{begin}{} {before} -> {after}", row.name));
+        }
+    }
 }
 
-/// Whether they say the same.
-fn is_same(one: &Checked, other: &Checked) -> bool {
-    let of = |checked: &Checked| {
-        let mut text = heading(checked);
-        checked.options.iter().for_each(|chosen| text.extend(["\n", chosen.row.name, "\n", &values(chosen)]));
-        text
-    };
-    of(one) == of(other)
-        && one.blocks.len() == other.blocks.len()
-        && one.blocks.iter().zip(&other.blocks).all(|(one, other)| is_same(one, other))
+/// What a block of the new tree is in the old one.
+#[derive(Clone, Copy)]
+enum Mate {
+    /// The block of this index, the only one of its key on both sides.
+    Known(usize),
+    /// One that says the same.
+    Same,
+    /// Nothing.
+    Missing,
+}
+
+/// Which blocks of one name belong together.
+struct Mates {
+    /// By block of the new tree.
+    of_new: Vec<Mate>,
+    /// Indices of old blocks that the new tree does not have, ascending.
+    gone: Vec<usize>,
+}
+
+impl Mates {
+    fn new(before: &[&Checked], after: &[&Checked]) -> Mates {
+        let mut mates = Mates { of_new: vec![Mate::Missing; after.len()], gone: Vec::new() };
+        let mut keys: HashMap<String, [Vec<usize>; 2]> = HashMap::new();
+        for (side, blocks) in [before, after].into_iter().enumerate() {
+            blocks.iter().enumerate().for_each(|(at, one)| keys.entry(key(one)).or_default()[side].push(at));
+        }
+        for [old, new] in keys.into_values() {
+            match (&old[..], &new[..]) {
+                ([old], [new]) => mates.of_new[*new] = Mate::Known(*old),
+                (_, []) => mates.gone.extend(old),
+                ([], _) => {}
+                _ => mates.pair_same(before, after, [old, new]),
+            }
+        }
+        mates.gone.sort_unstable();
+        mates
+    }
+
+    /// Pairs blocks of one key that say the same, each with one.
+    fn pair_same(&mut self, before: &[&Checked], after: &[&Checked], [old, new]: [Vec<usize>; 2]) {
+        let mut wholes: HashMap<String, Vec<usize>> = HashMap::new();
+        old.into_iter().for_each(|at| wholes.entry(whole(before[at])).or_default().push(at));
+        for at in new {
+            if wholes.get_mut(&whole(after[at])).and_then(Vec::pop).is_some() {
+                self.of_new[at] = Mate::Same;
+            }
+        }
+        self.gone.extend(wholes.into_values().flatten());
+    }
+}
+
+/// All that a block says, with the blocks inside: the same for two that say the same.
+fn whole(checked: &Checked) -> String {
+    steps::add(1);
+    let mut text = heading(checked);
+    checked.options.iter().for_each(|chosen| text.extend(["\n", chosen.row.name, "\n", &values(chosen)]));
+    checked.blocks.iter().for_each(|block| text.extend(["\n{", &whole(block), "\n}"]));
+    text
 }
 
 /// Whether anything of a block was written.
@@ -72,6 +121,7 @@ fn is_written(checked: &Checked) -> bool {
 
 /// By what a block is known: its word, and what stands directly behind it where it may stand more than once.
 fn key(checked: &Checked) -> String {
+    steps::add(1);
     if checked.block.repeats { heading(checked) } else { checked.block.name.to_owned() }
 }
 
@@ -109,7 +159,8 @@ fn shown(chosen: &Chosen) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each kind of change is one line that says what and where, and no change is none. How: pairs of texts.
+    //! Proves: each kind of change is one line that says what and where, and no change is none. How: pairs of texts. How much work it is:
+    //! `steps`.
 
     use crate::parse;
 
@@ -166,5 +217,22 @@ mod tests {
         assert!(lines.iter().any(|line| line.starts_with("+ route") && line.contains("host=\"b\"")), "{lines:?}");
         assert!(lines.iter().any(|line| line.ends_with("secret *** -> ***")), "{lines:?}");
         assert!(!lines.iter().any(|line| secrets.iter().any(|secret| line.contains(secret))), "{lines:?}");
+    }
+
+    #[test]
+    fn blocks_that_are_there_twice_are_counted() {
+        // Routes with conditions may stand twice.
+        let route = "route { header \"x-a\" eq=\"1\"; proxy \"app\" }\n";
+        let text = |count: usize| {
+            let rest =
+                "listen \"127.0.0.1:8080\"\nupstream \"app\" { server \"127.0.0.1:1\" }\nroute { proxy \"app\" }\n";
+            format!("{rest}{}", route.repeat(count))
+        };
+        for (before, after, sign) in [(2, 1, '-'), (1, 3, '+'), (0, 2, '+')] {
+            let lines = between(&text(before), &text(after));
+            assert_eq!(lines.len(), before.abs_diff(after), "{lines:?}");
+            assert!(lines.iter().all(|line| line.starts_with(sign)), "{lines:?}");
+        }
+        assert_eq!(between(&text(3), &text(3)), Vec::<String>::new());
     }
 }

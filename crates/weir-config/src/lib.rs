@@ -27,6 +27,7 @@ mod reference;
 mod reverse;
 mod schema;
 mod servers;
+mod steps;
 mod texts;
 mod tree;
 mod units;

@@ -85,6 +85,12 @@ pub(crate) const DOCUMENT: Block = Block {
             Default::Is("off"),
             "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
+        row(
+            "metrics-hosts",
+            Kind::List("`*`, a host name, or `*.` and a domain", texts::host_pattern),
+            Default::Absent,
+            "Names by which browsers may ask for `metrics`, beside addresses, names without a dot and the name of this machine. Other names get 421, so that no page of a stranger reads them (DNS rebinding). Programs may ask for any name.",
+        ),
     ],
     blocks: &[
         LISTEN,
@@ -418,7 +424,7 @@ const UPSTREAM: Block = Block {
             "fallback",
             Kind::Text("the name of an upstream", texts::upstream_name),
             Default::Absent,
-            "Another upstream that has the requests which no server of this one can take: none can be reached, all are suspended or out of use, or all queues are full. It may have one itself.",
+            "Another upstream that has the requests which no server of this one can take: none can be reached, all are suspended or out of use, or all queues are full. It may have one itself, up to 16 upstreams in a row.",
         ),
         row(
             "all-down",

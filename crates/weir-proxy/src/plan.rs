@@ -81,6 +81,9 @@ pub struct Plan {
     pub discovery: DiscoveryPlan,
     /// How it gives way to a new program.
     pub upgrade: UpgradePlan,
+    /// Names by which browsers may ask the metrics listener, in lower case: `*` stands for all, `*.` and a domain for those below it. Default none:
+    /// only names that nobody else can have.
+    pub metrics_hosts: Vec<String>,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }

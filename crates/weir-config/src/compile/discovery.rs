@@ -20,7 +20,7 @@ pub(crate) fn servers(document: &Checked, problems: &mut Vec<Problem>) -> Vec<Se
         let message = format!("`{ORIGINAL_DESTINATION}` is no server of a list: it stands alone in its upstream");
         problems.push(Problem::new("conflict", &server.place("address"), message));
     }
-    Compiler { world, problems, warnings: Vec::new(), names: Vec::new(), users: Vec::new() }.listed(document, true)
+    Compiler::new(world, problems).listed(document, true)
 }
 
 impl Compiler<'_> {

@@ -3,27 +3,33 @@
 use weir_proxy::plan::{AllDown, UpstreamPlan};
 
 use super::Compiler;
+use super::names::Names;
 use crate::check::Checked;
 use crate::problem::Problem;
+
+/// Upstreams that stand in for each other one after the other, the first included: a request may be asked of all of them.
+const CHAIN_MAX: usize = 16;
 
 /// Notes in each upstream which other one stands in for it. Chains end, and connections of one belong to clients where those of the
 /// other do.
 pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstreams: &mut [UpstreamPlan]) {
     let blocks: Vec<&Checked> = document.all("upstream").take(upstreams.len()).collect();
-    let names: Vec<&str> = blocks.iter().map(|block| block.text("name")).collect();
+    let names = &Names::of_upstreams(document);
     for (at, block) in blocks.iter().enumerate() {
-        let Some(next) = compiler.upstream_named(block, "fallback", &names) else { continue };
-        let (name, other) = (names[at], names[next]);
+        let Some(next) = compiler.upstream_named(block, "fallback", names) else { continue };
+        let (name, other) = (names.at(at), names.at(next));
         let problem = |message: String| Problem::new("conflict", &block.place("fallback"), message);
         let mut chain = if next == at { vec![at] } else { vec![at, next] };
         while let Some(further) = chain.last().and_then(|last| upstreams[*last].fallback())
             && !chain.contains(&further)
+            && chain.len() <= CHAIN_MAX
         {
             chain.push(further);
         }
         let end = chain.last().copied().unwrap_or(next);
-        if next == at || upstreams[end].fallback().is_some() {
-            let way: Vec<&str> = chain.iter().map(|at| names[*at]).chain([name]).collect();
+        let is_circle = next == at || upstreams[end].fallback().is_some_and(|further| chain.contains(&further));
+        if is_circle {
+            let way: Vec<&str> = chain.iter().map(|at| names.at(*at)).chain([name]).collect();
             let message = format!("requests would go round: {}", way.join(" -> "));
             compiler.push(problem(message).help("let one of them have no `fallback`"));
             continue;
@@ -43,17 +49,18 @@ pub(super) fn fallbacks(compiler: &mut Compiler<'_>, document: &Checked, upstrea
         }
         upstreams[at].all_down = AllDown::Fallback(next);
     }
+    check_length(compiler, &blocks, upstreams);
 }
 
-impl Compiler<'_> {
-    /// The index of the upstream that an option names. None: there is none, which is reported, or the option does not stand there.
-    pub(super) fn upstream_named(&mut self, block: &Checked, option: &str, names: &[&str]) -> Option<usize> {
-        let name = block.text(option);
-        let target = names.iter().position(|other| *other == name);
-        // A missing or wrong name has been reported already.
-        if target.is_none() && !name.is_empty() {
-            self.push(super::route::unknown_upstream(block, option, names));
+/// Cuts chains that are too long, so that each walk along one ends soon.
+fn check_length(compiler: &mut Compiler<'_>, blocks: &[&Checked], upstreams: &mut [UpstreamPlan]) {
+    for (at, block) in blocks.iter().enumerate() {
+        if std::iter::successors(Some(at), |at| upstreams[*at].fallback()).nth(CHAIN_MAX).is_none() {
+            continue;
         }
-        target
+        let message = format!("more than {CHAIN_MAX} upstreams stand in for each other, one after the other");
+        let help = "give some of them the servers of others, or a `fallback` that is nearer to the end";
+        compiler.push(Problem::new("too-many", &block.place("fallback"), message).help(help));
+        upstreams[at].all_down = AllDown::TryAll;
     }
 }

@@ -1,5 +1,6 @@
 //! `listen` -> plan: where clients are listened for, who may connect there, and which two can't be beside each other.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use super::{BLOCKS_MAX, Compiler, narrow, sockets, tcp};
 use crate::Account;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
+use crate::steps;
 
 impl Compiler<'_> {
     /// All listeners, those of the forward proxy and of `tcp` last.
     pub(super) fn listeners(&mut self, document: &Checked) -> Vec<ListenerPlan> {
-        let mut seen: Vec<(Location, Span)> = Vec::new();
+        let mut seen = Seen::default();
         let mut listeners = Vec::new();
         let forward = document.all("forward").flat_map(|forward| forward.all("listen"));
         let blocks = document.all("listen").map(|block| (block, Serves::Reverse));
@@ -23,12 +25,11 @@ impl Compiler<'_> {
             else {
                 continue;
             };
-            if let Some((other, span)) = seen.iter().find(|(other, _)| is_same_place(other, &address)) {
+            if let Some((other, span)) = seen.add(&address, &block.place("address")) {
                 let message = format!("`{address}` is already listened on by `{other}`");
-                let problem = Problem::new("conflict", &block.place("address"), message).related(span, "first here");
+                let problem = Problem::new("conflict", &block.place("address"), message).related(&span, "first here");
                 self.push(problem);
             }
-            seen.push((address.clone(), block.place("address")));
             tcp::check_listener(self, block, serves);
             let (mode, group) = rights(self, block, &address, serves);
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
@@ -67,6 +68,41 @@ impl Compiler<'_> {
             self.push(Problem::new("conflict", &block.place("proxy-protocol"), message).help(help));
         }
         is_on
+    }
+}
+
+/// Places that are listened on, with where they are written: see [`is_same_place`].
+#[derive(Default)]
+struct Seen {
+    /// The first of each place without its scope: its number, and as it is written.
+    first: HashMap<Location, (usize, Location, Span)>,
+    /// By port and family: the first place of all, and the first that stands for all addresses.
+    ports: HashMap<(u16, bool), [Option<Location>; 2]>,
+}
+
+impl Seen {
+    /// Adds a place. Returns the first one before it that takes the same.
+    fn add(&mut self, place: &Location, span: &Span) -> Option<(Location, Span)> {
+        steps::add(1);
+        let bare = |place: &Location| match place.network() {
+            Some(address) => Location::Network(SocketAddr::new(address.ip(), address.port())),
+            None => place.clone(),
+        };
+        let network = place.network().filter(|address| address.port() != 0);
+        let ports = network.map(|address| self.ports.entry((address.port(), address.is_ipv4())).or_default());
+        let is_wild = network.is_some_and(|address| address.ip().is_unspecified());
+        let near =
+            ports.as_deref().map_or([None, None], |[any, wild]| [any.as_ref().filter(|_| is_wild), wild.as_ref()]);
+        let near = near.into_iter().flatten().chain([place]).filter(|near| is_same_place(near, place));
+        let found = near.filter_map(|near| self.first.get(&bare(near))).min_by_key(|(number, ..)| *number);
+        let found = found.map(|(_, place, span)| (place.clone(), span.clone()));
+        if let Some([any, wild]) = ports {
+            any.get_or_insert_with(|| place.clone());
+            is_wild.then(|| wild.get_or_insert_with(|| place.clone()));
+        }
+        let number = self.first.len();
+        self.first.entry(bare(place)).or_insert_with(|| (number, place.clone(), span.clone()));
+        found
     }
 }
 
@@ -128,5 +164,39 @@ pub fn is_same_place(a: &Location, b: &Location) -> bool {
     match (a, b) {
         (Location::Network(a), Location::Network(b)) => collide(*a, *b),
         _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is found is the first place before that takes the same. How: all pairs and triples of a few places, against the
+    //! definition.
+
+    use super::*;
+
+    #[test]
+    fn the_first_that_takes_the_same_is_found() {
+        let texts = [
+            "0.0.0.0:80",
+            "10.0.0.1:80",
+            "10.0.0.2:80",
+            "10.0.0.1:0",
+            "[::]:80",
+            "[::1]:80",
+            "[fe80::1%1]:80",
+            "[fe80::1%2]:80",
+            "unix:/a",
+            "unix:/b",
+        ];
+        let places = texts.map(|text| Location::read(text).expect("a place"));
+        let pairs = || places.iter().flat_map(|a| places.iter().map(move |b| [a, b]));
+        for all in pairs().flat_map(|[a, b]| places.iter().map(move |c| [a, b, c])) {
+            let mut seen = Seen::default();
+            for (at, place) in all.iter().enumerate() {
+                let wanted = all[..at].iter().position(|before| is_same_place(before, place));
+                let found = seen.add(place, &(at..at + 1));
+                assert_eq!(found, wanted.map(|at| (all[at].clone(), at..at + 1)), "{all:?}");
+            }
+        }
     }
 }

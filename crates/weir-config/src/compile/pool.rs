@@ -1,6 +1,8 @@
 //! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
 //! by [`super::compile`].
 
+use std::collections::{HashMap, HashSet};
+
 use weir_proxy::plan::{AllDown, Dial, PipelineMode, Pool, ProxyProtocol, Source, UpstreamPlan};
 
 use super::{Compiler, sockets};
@@ -34,17 +36,20 @@ pub(super) fn dial(block: &Checked) -> Dial {
     Dial { proxy_protocol, source, congestion: sockets::congestion(block), tuning: sockets::tuning(block) }
 }
 
+/// By index of an upstream and word of a pool: the index of the upstream that was derived from that one with this pool.
+pub(super) type Derived = HashMap<(usize, &'static str), usize>;
+
 /// The index of the upstream that has the same servers in this mode, added when there is none.
-fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
+fn derived(known: &mut Derived, upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
     let base = &upstreams[target];
     if base.pool == pool {
         return target;
     }
+    if let Some(known) = known.get(&(target, pool.word())) {
+        return *known;
+    }
     // Names of upstreams have neither spaces nor parentheses.
     let name = format!("{} ({})", base.name, pool.word());
-    if let Some(known) = upstreams.iter().position(|upstream| upstream.name == name) {
-        return known;
-    }
     let pipeline = match (Pool::PIPELINED.contains(&pool), Pool::PIPELINED.contains(&base.pool)) {
         (true, true) => base.pipeline,
         (true, false) => PipelineMode::Adaptive,
@@ -52,9 +57,10 @@ fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usiz
     };
     let plan = UpstreamPlan { name, pool, pipeline, ..base.clone() };
     // What stands in for it does so with this pool. Chains end.
-    let all_down = plan.fallback().map(|fallback| AllDown::Fallback(derived(upstreams, fallback, pool)));
+    let all_down = plan.fallback().map(|fallback| AllDown::Fallback(derived(known, upstreams, fallback, pool)));
     let plan = UpstreamPlan { all_down: all_down.unwrap_or(plan.all_down), ..plan };
     upstreams.push(plan);
+    known.insert((target, pool.word()), upstreams.len() - 1);
     upstreams.len() - 1
 }
 
@@ -72,7 +78,7 @@ pub(super) fn pooled(
         check_shared(compiler, route, upstream, pool);
         next = upstream.fallback();
     }
-    derived(upstreams, target, pool)
+    derived(&mut compiler.derived, upstreams, target, pool)
 }
 
 /// Connections that name a client, or lead where only he has connected to, carry requests of nobody else. `block` has the pool.
@@ -106,15 +112,11 @@ pub(super) fn shared(block: &Checked, pool: Pool, why: &str) -> Problem {
 impl Compiler<'_> {
     /// Options that are for connections that are kept, where none are.
     pub(super) fn check_private(&mut self, document: &Checked) {
+        let is_kept = |route: &&Checked| pool(route.word("pool")).is_some_and(|pool| !pool.is_private());
+        let kept: HashSet<&str> = document.all("route").filter(is_kept).map(|route| route.text("proxy")).collect();
         for upstream in document.all("upstream") {
-            if !pool(upstream.word("pool")).is_some_and(Pool::is_private) {
-                continue;
-            }
-            let is_kept = |route: &Checked| {
-                route.text("proxy") == upstream.text("name")
-                    && pool(route.word("pool")).is_some_and(|pool| !pool.is_private())
-            };
-            if document.all("route").any(is_kept) {
+            let is_private = pool(upstream.word("pool")).is_some_and(Pool::is_private);
+            if !is_private || kept.contains(upstream.text("name")) {
                 continue;
             }
             let of_server = ["connections-min", "connections", "connections-max"];
@@ -159,11 +161,12 @@ mod tests {
         assert_eq!(["v1", "v2", ""].map(proxy_protocol), [Some(ProxyProtocol::V1), Some(ProxyProtocol::V2), None]);
         let servers = vec![ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap())];
         let mut upstreams = vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }];
-        assert_eq!(derived(&mut upstreams, 0, Pool::Pipelined), 0);
-        assert_eq!(derived(&mut upstreams, 0, Pool::Pinned), 1);
-        assert_eq!(derived(&mut upstreams, 0, Pool::Shared), 2);
-        assert_eq!(derived(&mut upstreams, 0, Pool::Pinned), 1);
-        assert_eq!(derived(&mut upstreams, 0, Pool::Fresh), 3);
+        let mut known = Derived::new();
+        assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Pipelined), 0);
+        assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Pinned), 1);
+        assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Shared), 2);
+        assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Pinned), 1);
+        assert_eq!(derived(&mut known, &mut upstreams, 0, Pool::Fresh), 3);
         assert_eq!(upstreams[3].pipeline, PipelineMode::Adaptive);
         assert_eq!((upstreams[1].name.as_str(), upstreams[1].pool), ("app (pinned)", Pool::Pinned));
         assert_eq!(upstreams[1].servers, upstreams[0].servers);

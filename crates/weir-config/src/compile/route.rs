@@ -13,13 +13,15 @@ use weir_proxy::request::rules::matching::{Condition, Subject};
 use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
 use weir_proxy::request::rules::text::Text;
 
+use super::names::Names;
 use super::own_answer::no_single_goal;
+use super::reached::Reached;
 use super::requirements::requirements;
 use super::split::split;
 use super::users::basic_auth;
 use super::{BLOCKS_MAX, Compiler, network, pool, target_match};
 use crate::check::Checked;
-use crate::problem::{Problem, Span, nearest};
+use crate::problem::Problem;
 use crate::texts;
 
 /// Conditions of one route, rewrites of one, lines of `allow` and `deny` of one, pages of one, edits of one block.
@@ -28,8 +30,8 @@ pub(crate) const RULES_MAX: usize = 100;
 impl Compiler<'_> {
     /// Those with a pool of their own get an upstream of their own, behind all others.
     pub(super) fn routes(&mut self, document: &Checked, upstreams: &mut Vec<UpstreamPlan>) -> RouteTable {
-        let names: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
-        let mut routes: Vec<(Route, Span)> = Vec::new();
+        let names = Names::of_upstreams(document);
+        let (mut routes, mut reached) = (Vec::new(), Reached::default());
         for block in document.all("route").take(BLOCKS_MAX) {
             let Some(target) = self.target(block, &names, upstreams) else { continue };
             let rules = self.rules(block, document, &leads_to(&target, upstreams));
@@ -48,17 +50,17 @@ impl Compiler<'_> {
                 target,
                 rules,
             };
-            if let Some((_, span)) = routes.iter().find(|(other, _)| hides(other, &route)) {
+            if let Some(span) = reached.add(&route, &block.span) {
                 let message = "this route is never reached: an earlier one takes the same host, path and methods";
-                self.push(Problem::new("conflict", &block.span, message).related(span, "the earlier one"));
+                self.push(Problem::new("conflict", &block.span, message).related(&span, "the earlier one"));
             }
-            routes.push((route, block.span.clone()));
+            routes.push(route);
         }
-        RouteTable::new(routes.into_iter().map(|(route, _)| route).collect())
+        RouteTable::new(routes)
     }
 
     /// What answers. None: it was wrong, which has been reported.
-    fn target(&mut self, block: &Checked, names: &[&str], upstreams: &mut Vec<UpstreamPlan>) -> Option<Target> {
+    fn target(&mut self, block: &Checked, names: &Names<'_>, upstreams: &mut Vec<UpstreamPlan>) -> Option<Target> {
         if let Some(problem) = no_single_goal(block) {
             self.push(problem);
             return None;
@@ -241,16 +243,6 @@ fn leads_to<'u>(target: &Target, upstreams: &'u [UpstreamPlan]) -> Vec<&'u Upstr
     target.upstreams().flat_map(chain).collect()
 }
 
-/// There is no upstream of the name that an option says.
-pub(super) fn unknown_upstream(block: &Checked, option: &str, names: &[&str]) -> Problem {
-    let name = block.text(option);
-    let problem = Problem::new("unknown-upstream", &block.place(option), format!("there is no upstream `{name}`"));
-    match nearest(name, names.iter().copied()) {
-        Some(known) => problem.help(format!("did you mean `{known}`?")),
-        None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
-    }
-}
-
 /// Why no route can go by a field of requests; None: it can.
 pub(crate) fn unseen(name: &str) -> Option<String> {
     if let Err(why) = texts::route::field(name) {
@@ -274,19 +266,4 @@ pub(super) fn host_match(text: &str) -> HostMatch {
         _ if text.starts_with("*.") => HostMatch::Suffix(text.to_owned()),
         _ => HostMatch::Exact(text.to_owned()),
     }
-}
-
-/// Whether the earlier route takes everything that the later one is for, at the same host and path.
-fn hides(earlier: &Route, later: &Route) -> bool {
-    let methods = match (&earlier.methods, &later.methods) {
-        (None, None) => true,
-        (Some(earlier), Some(later)) => later.iter().all(|method| earlier.contains(method)),
-        _ => false,
-    };
-    methods
-        && earlier.conditions.is_empty()
-        && later.conditions.is_empty()
-        && earlier.scheme == later.scheme
-        && earlier.host == later.host
-        && earlier.path == later.path
 }

@@ -4,6 +4,7 @@ use weir_proxy::placement::balance::Key;
 use weir_proxy::plan::UpstreamPlan;
 use weir_proxy::request::rules::split::{Split, WHOLE};
 
+use super::names::Names;
 use super::route::RULES_MAX;
 use super::{Compiler, pool};
 use crate::check::Checked;
@@ -15,7 +16,7 @@ pub(super) fn split(
     compiler: &mut Compiler<'_>,
     route: &Checked,
     rest: usize,
-    names: &[&str],
+    names: &Names<'_>,
     upstreams: &mut Vec<UpstreamPlan>,
 ) -> Option<Split> {
     compiler.at_most(route, "split");
@@ -24,7 +25,7 @@ pub(super) fn split(
     for block in route.all("split").take(RULES_MAX) {
         let upstream = compiler.upstream_named(block, "upstream", names)?;
         if block.text("upstream") == route.text("proxy") {
-            let message = format!("`{}` has all that no `split` takes already", names[upstream]);
+            let message = format!("`{}` has all that no `split` takes already", names.at(upstream));
             compiler.push(Problem::new("conflict", &block.place("upstream"), message).help("name another upstream"));
             return None;
         }

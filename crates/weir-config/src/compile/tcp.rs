@@ -1,14 +1,16 @@
 //! `tcp`: which connections go to which upstream as they are, and what of that upstream has no meaning then. Called by [`super::compile`].
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use weir_proxy::placement::balance::{Key, Method};
 use weir_proxy::plan::{NamesPlan, PipelineMode, Pool, Serves, TcpPlan, UpstreamPlan};
 
+use super::names::Names;
 use super::{Compiler, destination, sockets};
 use crate::check::{Checked, Chosen, default_of};
 use crate::options::SOCKETS;
-use crate::problem::{Problem, Span};
+use crate::problem::Problem;
 use crate::schema::Default;
 
 /// Options of an upstream that say something of connections that are passed on as they are.
@@ -71,8 +73,9 @@ pub(super) fn tcp(
     upstreams: &mut [UpstreamPlan],
 ) -> Vec<Arc<TcpPlan>> {
     let blocks: Vec<&Checked> = document.all("upstream").take(upstreams.len()).collect();
-    let names: Vec<&str> = blocks.iter().map(|block| block.text("name")).collect();
+    let names = Names::of_upstreams(document);
     let mut plans = Vec::new();
+    let (users, mut plain) = (users(document), HashSet::new());
     for block in document.all("tcp").take(usize::from(u16::MAX)) {
         if block.all("listen").next().is_none() {
             let problem = Problem::new("missing-value", &block.span, "`tcp` has no `listen`");
@@ -82,7 +85,9 @@ pub(super) fn tcp(
             let target = compiler.upstream_named(block, "proxy", &names)?;
             if !upstreams[target].is_tcp() {
                 check_upstream(compiler, blocks[target], &upstreams[target]);
-                check_alone(compiler, document, block, names[target]);
+                // What goes to port 443 is what clients speak.
+                plain.extend(blocks[target].all("server").map(|server| server.place("address")));
+                check_alone(compiler, &users, block, names.at(target));
                 (upstreams[target].pool, upstreams[target].pipeline) = (Pool::Tcp, PipelineMode::Off);
             }
             Some(target as u16)
@@ -101,6 +106,8 @@ pub(super) fn tcp(
             half_close_timeout_us: block.number("half-close-timeout"),
         }));
     }
+    let is_plain = |problem: &Problem| problem.span.as_ref().is_some_and(|span| plain.contains(span));
+    compiler.warnings.retain(|problem| problem.code != "plain-text" || !is_plain(problem));
     destination::check(compiler, document, &blocks, upstreams);
     blocks.iter().zip(upstreams.iter()).for_each(|(block, plan)| check_congestion(compiler, block, plan));
     for (block, plan) in blocks.iter().zip(upstreams.iter()).filter(|(_, plan)| !plan.is_tcp()) {
@@ -159,14 +166,24 @@ fn named(compiler: &mut Compiler<'_>, block: &Checked, by_name: &[(&Checked, u16
     plan
 }
 
-/// An upstream is for connections or for requests.
-fn check_alone(compiler: &mut Compiler<'_>, document: &Checked, tcp: &Checked, name: &str) {
+/// By name of an upstream: the first block by which requests go there, and the option.
+type Users<'a> = HashMap<&'a str, (&'a Checked, &'static str)>;
+
+/// All of them.
+fn users(document: &Checked) -> Users<'_> {
     let routes = document.all("route").flat_map(|route| {
         let splits = route.all("split").map(|split| (split, "upstream"));
         splits.chain([(route, "proxy")])
     });
     let fallbacks = document.all("upstream").map(|upstream| (upstream, "fallback"));
-    if let Some((other, option)) = routes.chain(fallbacks).find(|(other, option)| other.text(option) == name) {
+    let mut users = Users::new();
+    routes.chain(fallbacks).for_each(|(user, option)| _ = users.entry(user.text(option)).or_insert((user, option)));
+    users
+}
+
+/// An upstream is for connections or for requests.
+fn check_alone(compiler: &mut Compiler<'_>, users: &Users<'_>, tcp: &Checked, name: &str) {
+    if let Some((other, option)) = users.get(name) {
         let message = format!("`{name}` is for connections of `tcp`, and requests can't go there as well");
         let problem = Problem::new("conflict", &other.place(option), message);
         let problem = problem.related(&tcp.place("proxy"), "`tcp` leads there");
@@ -176,10 +193,6 @@ fn check_alone(compiler: &mut Compiler<'_>, document: &Checked, tcp: &Checked, n
 
 /// What of an upstream has no meaning for connections that are passed on as they are.
 fn check_upstream(compiler: &mut Compiler<'_>, block: &Checked, plan: &UpstreamPlan) {
-    // What goes to port 443 is what clients speak.
-    let places: Vec<Span> = block.all("server").map(|server| server.place("address")).collect();
-    let is_here = |problem: &Problem| problem.span.as_ref().is_some_and(|span| places.contains(span));
-    compiler.warnings.retain(|problem| problem.code != "plain-text" || !is_here(problem));
     for (word, why) in OF_HTTP {
         if let Some(inner) = block.all(word).next() {
             let message = format!("`{word}` is for requests, and `tcp` leads to `{}`: {why}", plan.name);

@@ -1,5 +1,6 @@
 //! `tls` of a listener and of an upstream, compiled. What is in the files is looked at now, by whoever knows certificates, and again when they are used.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerTlsPlan, Serves, TlsPlan, TrustPlan};
@@ -17,10 +18,11 @@ impl Compiler<'_> {
             let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `listen`");
             self.push(problem.related(&block.span, "first here").help("one `tls` may have several certificates"));
         }
-        let mut certificates: Vec<CertificatePlan> = Vec::new();
+        let (mut certificates, mut seen) = (Vec::new(), HashSet::new());
         for certificate in block.all("certificate").take(BLOCKS_MAX) {
             let plan = self.certificate(certificate);
-            if certificates.contains(&plan) && !plan.certificate.as_os_str().is_empty() {
+            let is_first = seen.insert((plan.certificate.clone(), plan.key.clone(), plan.ocsp.clone()));
+            if !is_first && !plan.certificate.as_os_str().is_empty() {
                 let message = format!("`{}` is there twice", plan.certificate.display());
                 self.push(Problem::new("conflict", &certificate.place("file"), message));
             }

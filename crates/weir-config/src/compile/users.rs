@@ -14,7 +14,7 @@ impl Compiler<'_> {
     /// What is in the file is looked at now and again when it is used.
     pub(super) fn users(&mut self, block: &Checked) -> Option<Arc<Path>> {
         let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
-        if let Some(known) = self.users.iter().find(|known| known.as_os_str() == path) {
+        if let Some(known) = self.users_known.get(Path::new(path)) {
             return Some(Arc::clone(known));
         }
         let place = block.place("users");
@@ -33,6 +33,7 @@ impl Compiler<'_> {
         }
         let path: Arc<Path> = Path::new(path).into();
         self.users.push(Arc::clone(&path));
+        self.users_known.insert(Arc::clone(&path));
         Some(path)
     }
 }

@@ -1,6 +1,7 @@
 //! What is allowed, and hardly meant: upstreams that nothing leads to, redirects to where a client is, a log in a folder that is not there.
 //! Called by `compile`; makes warnings.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ impl Compiler<'_> {
     pub(super) fn warn(&mut self, document: &Checked) {
         let routes = document.all("route").map(|route| route.text("proxy"));
         let parts = document.all("route").flat_map(|route| route.all("split")).map(|split| split.text("upstream"));
-        let used: Vec<&str> = routes
+        let used: HashSet<&str> = routes
             .chain(parts)
             .chain(tcp::led_to(document))
             .chain(document.all("upstream").map(|one| one.text("fallback")))
@@ -24,7 +25,7 @@ impl Compiler<'_> {
         for upstream in document.all("upstream") {
             let name = upstream.text("name");
             // A name that was wrong has been reported.
-            if name.is_empty() || used.contains(&name) {
+            if name.is_empty() || used.contains(name) {
                 continue;
             }
             let message = format!("no route leads to the upstream `{name}`: its servers get no requests");

@@ -3,7 +3,7 @@
 //! A plan that was just compiled has servers as they are written. [`Plan::located`] puts a server for each known address in the place of
 //! one that is written as a name; who looks names up calls it again when they have others. Pure. docs/semantics.md §15.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -70,7 +70,9 @@ impl Plan {
             let added = known.temporary.get(plan.written_name());
             plan.located([listed(plan), added].map(|servers| servers.map_or(&[][..], Vec::as_slice)), known)
         };
-        Plan { upstreams: self.upstreams.iter().map(located).collect(), ..self.clone() }
+        let plan = Plan { upstreams: self.upstreams.iter().map(located).collect(), ..self.clone() };
+        // So that a server is found by its slot at once.
+        Plan { slots: plan.places(), ..plan }
     }
 
     /// The servers of a plan in force that operators have added, by the written name of their upstream: those that are not gone.
@@ -108,19 +110,25 @@ impl UpstreamPlan {
 
     /// With servers that a file lists, and those that operators have added.
     fn located(&self, [listed, added]: [&[ServerPlan]; 2], known: &Known) -> UpstreamPlan {
-        let mut servers: Vec<ServerPlan> = Vec::new();
+        let (mut servers, mut seen) = (Vec::new(), BTreeSet::new());
         let listed = listed.iter().map(|server| ServerPlan { found: true, ..server.clone() });
         let added = added.iter().map(|server| ServerPlan { found: true, temporary: true, ..server.clone() });
         for server in self.servers.iter().cloned().chain(listed).chain(added) {
             // What is written here comes before what a file says of the same server, and both before what was added.
-            if servers.iter().any(|other| other.written == server.written) {
+            if seen.contains(&server.written) {
                 continue;
             }
+            let before = servers.len();
+            let written = server.written.clone();
             if server.is_name() {
-                let places = known.names.get(&server.written).into_iter().flatten();
+                let places = known.names.get(&written).into_iter().flatten();
                 servers.extend(places.map(|place| server.at(place)));
             } else {
                 servers.push(server);
+            }
+            // One without any address is not here yet.
+            if servers.len() > before {
+                seen.insert(written);
             }
         }
         if servers.is_empty() {

@@ -7,7 +7,7 @@
 //! requests are: with others of those it is a new one that takes the name over
 //! ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of slots, for what was ever there. docs/semantics.md §13.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::tcp::follow_tcp;
@@ -32,14 +32,11 @@ impl fmt::Display for Full {
 /// By listener of another plan: which one of the old plan it is, whose socket and clients stay. Known by its address; port 0, of which there
 /// may be several, in order. One of another interface is another one: sockets share a port with those of their own.
 pub fn kept(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Option<usize>> {
-    let mut taken = vec![false; old.len()];
-    let mut find = |one: &ListenerPlan| {
-        let is_it = |old: &ListenerPlan| old.address == one.address && old.device() == one.device();
-        let at = (0..old.len()).find(|at| !taken[*at] && is_it(&old[*at]))?;
-        taken[at] = true;
-        Some(at)
-    };
-    new.iter().map(&mut find).collect()
+    let key = |one: &ListenerPlan| (one.address.clone(), one.device().map(str::to_owned));
+    let mut known: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    // The first of each stands last, where it is taken from.
+    old.iter().enumerate().rev().for_each(|(at, one)| known.entry(key(one)).or_default().push(at));
+    new.iter().map(|one| known.get_mut(&key(one))?.pop()).collect()
 }
 
 impl Plan {
@@ -57,14 +54,18 @@ impl Plan {
             slots: self.places(),
             ..wanted
         };
+        let mut namesakes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        self.upstreams.iter().enumerate().for_each(|(at, old)| namesakes.entry(&old.name).or_default().push(at));
         let vacant: BTreeSet<(u16, u16)> = vacant.iter().filter_map(|slot| next.slots.get(*slot).copied()).collect();
         let mut targets = Vec::new();
         for plan in plans {
-            let known = |old: &UpstreamPlan| old.name == plan.name && old.fits(&plan);
-            let living = self.upstreams.iter().position(|old| !old.is_retired() && known(old));
-            let at = living.or_else(|| self.upstreams.iter().position(known)).unwrap_or(next.upstreams.len());
+            let named = namesakes.get(plan.name.as_str()).map_or(&[][..], Vec::as_slice);
+            let is_living = |at: &usize| !self.upstreams[*at].is_retired();
+            let fits = |at: &usize| self.upstreams[*at].fits(&plan);
+            let living = named.iter().copied().find(|at| is_living(at) && fits(at));
+            let at = living.or_else(|| named.iter().copied().find(fits)).unwrap_or(next.upstreams.len());
             let old = self.upstreams.get(at).map_or(&[][..], |old| &old.servers);
-            let namesake = self.upstreams.iter().find(|old| !old.is_retired() && old.name == plan.name);
+            let namesake = named.iter().copied().find(is_living).map(|at| &self.upstreams[at]);
             let free = |index: &usize| old[*index].retired && vacant.contains(&(at as u16, *index as u16));
             let plan = plan.following(old, namesake, (0..old.len()).filter(free).collect());
             let added = old.len()..plan.servers.len();
@@ -146,6 +147,8 @@ impl UpstreamPlan {
     /// Whether one with other options can take the place of this one while requests are under way: nothing is different that is part of
     /// what a connection, a queue or a judgement is.
     pub fn fits(&self, other: &UpstreamPlan) -> bool {
+        #[cfg(test)]
+        tests::count();
         self.pool == other.pool
             && self.tls == other.tls
             && self.dial == other.dial
@@ -166,16 +169,27 @@ impl UpstreamPlan {
         let mut servers: Vec<ServerPlan> =
             old.iter().map(|old| ServerPlan { retired: true, orphaned: false, ..old.clone() }).collect();
         let mut order: Vec<Option<usize>> = vec![None; old.len()];
-        free.retain(|at| !self.servers.iter().any(|server| old[*at].is_same(server)));
+        let named = by_name(old);
+        let of = |name: &str| named.get(name).map_or(&[][..], Vec::as_slice);
+        let taken: BTreeSet<usize> = self
+            .servers
+            .iter()
+            .flat_map(|server| of(&server.name).iter().copied().filter(|at| old[*at].is_same(server)))
+            .collect();
+        free.retain(|at| !taken.contains(at));
         let mut free = free.into_iter();
+        let present = namesake.map(|plan| by_name(&plan.servers));
         for (index, mut server) in self.servers.into_iter().enumerate() {
-            let before = namesake.and_then(|plan| plan.present().find(|one| one.name == server.name));
+            let before = namesake.zip(present.as_ref()).and_then(|(plan, present)| {
+                let places = present.get(server.name.as_str())?;
+                places.iter().map(|at| &plan.servers[*at]).find(|one| !one.retired)
+            });
             let before = before.filter(|one| one.weight == server.weight);
             server.weight_ordered = before.and_then(|one| one.weight_ordered);
             // One that takes a name over has what is behind it, as who is new.
-            let is_new = |server: &ServerPlan| old.iter().all(|old| old.name != server.name);
-            let known = old.iter().position(|old| old.is_same(&server));
-            let Some(at) = known.or_else(|| is_new(&server).then(|| free.next()).flatten()) else {
+            let namesakes = of(&server.name);
+            let known = namesakes.iter().copied().find(|at| old[*at].is_same(&server));
+            let Some(at) = known.or_else(|| namesakes.is_empty().then(|| free.next()).flatten()) else {
                 servers.push(server);
                 order.push(Some(index));
                 continue;
@@ -188,9 +202,18 @@ impl UpstreamPlan {
     }
 }
 
+/// Places of servers by their names, ascending.
+fn by_name(servers: &[ServerPlan]) -> BTreeMap<&str, Vec<usize>> {
+    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    servers.iter().enumerate().for_each(|(at, server)| places.entry(&server.name).or_default().push(at));
+    places
+}
+
 impl ServerPlan {
     /// Whether it is the same server, whose connections may stay.
     pub(crate) fn is_same(&self, other: &ServerPlan) -> bool {
+        #[cfg(test)]
+        tests::count();
         let numbers = |one: &ServerPlan| (one.connections_min, one.connections, one.connections_max);
         self.name == other.name && self.address == other.address && numbers(self) == numbers(other)
     }

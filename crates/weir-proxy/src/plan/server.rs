@@ -15,7 +15,7 @@ pub const ORIGINAL_DESTINATION: &str = "original-destination";
 pub const UNLOCATED: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// Where a server is, or where clients are listened for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Location {
     /// At an address and a port of TCP.
     Network(SocketAddr),

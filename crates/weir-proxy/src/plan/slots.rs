@@ -3,6 +3,8 @@
 //! A plan that was just compiled numbers them upstream after upstream. A successor ([`Plan::merged`]) leaves everybody where they are and
 //! appends, or gives a slot away that is vacant, so that what is shared by all workers, counted or under way never has to be numbered anew.
 
+use std::collections::BTreeMap;
+
 use super::{Plan, ServerPlan, UpstreamPlan};
 
 impl Plan {
@@ -45,12 +47,15 @@ impl Plan {
         None
     }
 
-    /// The last slot before this one whose server had the same name, in an upstream of the same name.
-    pub fn predecessor(&self, slot: usize) -> Option<usize> {
-        let name = |slot| self.server(slot).map(|(upstream, server)| (&upstream.name, &server.name));
-        let wanted = name(slot)?;
-        // Those of a configuration that was just compiled have different names.
-        (0..slot).rev().filter(|_| !self.slots.is_empty()).find(|before| name(*before) == Some(wanted))
+    /// By slot: the last slot before it whose server had the same name, in an upstream of the same name.
+    pub fn predecessors(&self) -> Vec<Option<usize>> {
+        let mut last = BTreeMap::new();
+        let places = self.places().into_iter().map(|(upstream, index)| [upstream, index].map(usize::from));
+        let names = places.map(|[upstream, index]| {
+            let plan = &self.upstreams[upstream];
+            (plan.name.as_str(), plan.servers[index].name.as_str())
+        });
+        names.enumerate().map(|(slot, names)| last.insert(names, slot)).collect()
     }
 
     /// Whether the configuration has no server in a slot any more.

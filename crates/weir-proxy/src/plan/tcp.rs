@@ -1,6 +1,6 @@
 //! `tcp`: what becomes of connections that weir passes on as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Plan, UpstreamPlan};
@@ -21,7 +21,7 @@ pub enum Serves {
 }
 
 /// A `tcp` block. Connections keep that by which they were accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TcpPlan {
     /// Index in [`Plan::upstreams`](super::Plan::upstreams) of the one whose servers have the connections; with `names` those that ask for
     /// none of them. None: these are reset.
@@ -35,7 +35,7 @@ pub struct TcpPlan {
 }
 
 /// `sni` of a `tcp` block.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamesPlan {
     /// Names in small letters, and where they lead.
     pub exact: BTreeMap<Box<str>, u16>,
@@ -86,19 +86,30 @@ impl TcpPlan {
 /// by the block that it had, and names it by its place. Upstreams have their places already, by the one in the plan alone (`targets`).
 pub(super) fn follow_tcp(next: &mut Plan, old: &Plan, targets: &[usize]) {
     let wanted = std::mem::replace(&mut next.tcp, old.tcp.clone());
-    let uses =
-        |plan: &Plan, place: usize| plan.listeners.iter().any(|listener| listener.serves == Serves::Tcp(place as u16));
+    let mut known: BTreeMap<Arc<TcpPlan>, usize> = BTreeMap::new();
+    next.tcp.iter().enumerate().for_each(|(place, block)| _ = known.entry(Arc::clone(block)).or_insert(place));
+    // Places that no listener of before names, and no block of now has: they only become fewer.
+    let mut vacant: BTreeSet<usize> = (0..next.tcp.len()).collect();
+    for listener in &old.listeners {
+        if let Serves::Tcp(place) = listener.serves {
+            vacant.remove(&usize::from(place));
+        }
+    }
     let mut places: Vec<u16> = Vec::new();
     for mut block in wanted {
         Arc::make_mut(&mut block).retarget(targets);
-        let known = next.tcp.iter().position(|known| *known == block);
-        let is_vacant = |place: &usize| !uses(old, *place) && !places.contains(&(*place as u16));
-        let vacant = (0..next.tcp.len()).find(|place| next.tcp.len() >= BLOCKS_KEPT && is_vacant(place));
-        let place = known.or(vacant).unwrap_or(next.tcp.len());
-        if place < next.tcp.len() {
-            next.tcp[place] = block;
-        } else {
-            next.tcp.push(block);
+        let free = || vacant.first().copied().filter(|_| next.tcp.len() >= BLOCKS_KEPT);
+        let place = known.get(&block).copied().or_else(free).unwrap_or(next.tcp.len());
+        vacant.remove(&place);
+        known.entry(Arc::clone(&block)).or_insert(place);
+        match next.tcp.get_mut(place) {
+            Some(before) => {
+                if *before != block && known.get(before) == Some(&place) {
+                    known.remove(before);
+                }
+                *before = block;
+            }
+            None => next.tcp.push(block),
         }
         places.push(place as u16);
     }

@@ -10,6 +10,7 @@ pub mod path;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use path::PathError;
@@ -24,7 +25,7 @@ use crate::request::rules::split::Split;
 pub(crate) const HOST_BYTES_MAX: usize = 255;
 
 /// Which hosts a route is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostMatch {
     /// All, also a request without a host (HTTP/1.0).
     Any,
@@ -143,6 +144,9 @@ pub struct RouteTable {
     only: Option<Routed>,
 }
 
+/// Where the group of each host is among those of its scheme; true: of a suffix.
+type Places = BTreeMap<(bool, Vec<u8>), usize>;
+
 /// The routes of one scheme.
 #[derive(Debug, Clone, Default)]
 struct Hosts {
@@ -174,12 +178,13 @@ impl RouteTable {
     /// Compiles routes; their order decides only between equally specific ones.
     pub fn new(routes: Vec<Route>) -> RouteTable {
         let mut table = RouteTable::default();
+        let mut places: [Places; 3] = Default::default();
         for route in routes {
-            let hosts = match route.scheme {
-                None => &mut table.all,
-                Some(scheme) => &mut table.of_scheme[scheme as usize],
+            let (hosts, places) = match route.scheme {
+                None => (&mut table.all, &mut places[0]),
+                Some(scheme) => (&mut table.of_scheme[scheme as usize], &mut places[scheme as usize + 1]),
             };
-            hosts.group_mut(&route.host).entries.push(Entry {
+            hosts.group_mut(&route.host, places).entries.push(Entry {
                 path: route.path.into_bytes().into(),
                 methods: route.methods.map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
                 conditions: route.conditions,
@@ -286,16 +291,17 @@ impl Hosts {
         groups.find_map(|(_, group)| group.find(path, asked))
     }
 
-    /// The group of a host, made when missing. Only while compiling.
-    fn group_mut(&mut self, host: &HostMatch) -> &mut Group {
+    /// The group of a host, made when missing. Only while compiling: `places` is where each group is.
+    fn group_mut(&mut self, host: &HostMatch, places: &mut Places) -> &mut Group {
         let (list, name) = match host {
             HostMatch::Any => return &mut self.any,
             HostMatch::Exact(name) => (&mut self.exact, name.as_str()),
             HostMatch::Suffix(name) => (&mut self.suffixes, name.trim_start_matches('*')),
         };
         let name = name.trim_end_matches('.').to_ascii_lowercase().into_bytes();
-        let at = list.iter().position(|(other, _)| **other == *name).unwrap_or_else(|| {
-            list.push((name.into(), Group::default()));
+        let is_suffix = matches!(host, HostMatch::Suffix(_));
+        let at = *places.entry((is_suffix, name)).or_insert_with_key(|(_, name)| {
+            list.push((name.clone().into(), Group::default()));
             list.len() - 1
         });
         &mut list[at].1

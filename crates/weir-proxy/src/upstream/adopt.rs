@@ -7,6 +7,7 @@
 //! with what was routed to it, repetitions included, and lets its connections rest until they are closed:
 //! no route leads to it any more.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Upstreams;
@@ -30,10 +31,11 @@ impl Upstreams {
         for (upstream, (before, now)) in old.upstreams.iter().zip(&plan.upstreams).enumerate() {
             self.groups.adopt(upstream, before, now, self.pool.seed, cx);
         }
-        let places = plan.places();
+        let (places, mut present) = (plan.places(), Present::new());
         for (slot, (upstream, index)) in places.iter().enumerate().skip(known) {
             let [upstream, index] = [upstream, index].map(|at| usize::from(*at));
-            if old.upstreams.get(upstream).is_some_and(|before| joins(before, &plan.upstreams[upstream], index)) {
+            let now = &plan.upstreams[upstream];
+            if old.upstreams.get(upstream).is_some_and(|before| joins(before, now, index, &mut present)) {
                 self.pool.server_recovered(ServerIndex::new(slot as u32), cx);
             }
         }
@@ -44,18 +46,23 @@ impl Upstreams {
             if old.is_given_away(slot, &plan) {
                 replace_server(self, ServerIndex::new(slot as u32), stats.get(slot).cloned().unwrap_or_default(), cx);
             }
-            adopt_server(self, ServerIndex::new(slot as u32), [before, now], index, cx);
+            let is_joining = joins(before, now, index, &mut present);
+            adopt_server(self, ServerIndex::new(slot as u32), [before, now], (index, is_joining), cx);
         }
     }
 }
 
+/// By upstream: the names of the servers that it had, made when the first of them is looked for.
+type Present<'a> = BTreeMap<*const UpstreamPlan, BTreeSet<&'a str>>;
+
 /// Machines for all servers of the plan that have none.
 pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
     let known = all.pool.servers.len();
+    let before = plan.predecessors();
     for (slot, (upstream, index)) in plan.places().into_iter().enumerate().skip(known) {
         let (upstream, index) = (usize::from(upstream), usize::from(index));
         let server = all.pool.servers.next();
-        if let Some(before) = plan.predecessor(slot) {
+        if let Some(before) = before[slot] {
             // What was ordered of the name holds for whoever has it.
             let order = all.pool.hints.order(ServerIndex::new(before as u32));
             all.pool.hints.set_order(server, order);
@@ -102,7 +109,7 @@ fn adopt_server(
     all: &mut Upstreams,
     server: ServerIndex,
     [before, now]: [&UpstreamPlan; 2],
-    index: usize,
+    (index, is_joining): (usize, bool),
     cx: &mut Context,
 ) {
     let machine = &mut all.pool.servers[server];
@@ -120,7 +127,7 @@ fn adopt_server(
     if machine.standing.retire(gone) && gone {
         all.act(Then::StandDown(server), cx);
     }
-    if joins(before, now, index) {
+    if is_joining {
         all.pool.server_recovered(server, cx);
     }
     if is_new {
@@ -129,7 +136,12 @@ fn adopt_server(
 }
 
 /// Whether a server comes to an upstream that serves already, and had nobody of its name: its share grows (`slow-start`).
-fn joins(before: &UpstreamPlan, now: &UpstreamPlan, index: usize) -> bool {
+fn joins<'a>(before: &'a UpstreamPlan, now: &UpstreamPlan, index: usize, present: &mut Present<'a>) -> bool {
     let server = &now.servers[index];
-    !server.retired && !before.is_retired() && before.present().all(|one| one.name != server.name)
+    if server.retired || before.is_retired() {
+        return false;
+    }
+    let stays = before.servers.get(index).is_some_and(|one| !one.retired && one.name == server.name);
+    let names = || before.present().map(|one| one.name.as_str()).collect();
+    !stays && !present.entry(std::ptr::from_ref(before)).or_insert_with(names).contains(server.name.as_str())
 }

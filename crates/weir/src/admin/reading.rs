@@ -475,6 +475,13 @@ impl Reading {
         is_known.then(|| self.gone.iter().filter(is_it).map(ServerReading::left).sum())
     }
 
+    /// By upstream of the plan: its servers that the configuration has.
+    pub(crate) fn by_upstream(&self, plan: &Plan) -> Vec<Vec<&ServerReading>> {
+        let mut all = vec![Vec::new(); plan.upstreams.len()];
+        self.servers.iter().for_each(|server| all[server.upstream].push(server));
+        all
+    }
+
     /// Why weir should get no traffic: a word, and what it is about. None: it should.
     pub(crate) fn unready(&self, plan: &Plan) -> Option<(&'static str, String)> {
         if self.draining {
@@ -483,12 +490,11 @@ impl Reading {
         if self.leaving_soon {
             return Some(("leaving", String::new()));
         }
-        let dead = |(number, plan): &(usize, &UpstreamPlan)| {
-            plan.required
-                && !plan.is_retired()
-                && !self.servers.iter().any(|server| server.upstream == *number && server.is_usable())
+        let of_upstreams = self.by_upstream(plan);
+        let dead = |(plan, servers): &(&UpstreamPlan, &Vec<&ServerReading>)| {
+            plan.required && !plan.is_retired() && !servers.iter().any(|server| server.is_usable())
         };
-        let (_, upstream) = plan.upstreams.iter().enumerate().find(dead)?;
+        let (upstream, _) = plan.upstreams.iter().zip(&of_upstreams).find(dead)?;
         Some(("no-server", upstream.name.clone()))
     }
 }

@@ -1,28 +1,31 @@
 //! What it changes that names of servers have other addresses, files other servers, or operators have added some, for people.
 
+use std::collections::{HashMap, HashSet};
+
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 
 /// A line for each server that was found and comes, goes or changes. `new` has come of what is written, and is not merged.
 pub(super) fn lines(old: &Plan, new: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
+    let living = old.upstreams.iter().filter(|one| !one.is_retired());
+    let living: HashMap<_, _> = living.map(|one| (one.name.as_str(), one)).collect();
     for plan in &new.upstreams {
-        let before = old.upstreams.iter().find(|one| !one.is_retired() && one.name == plan.name);
-        let (old, new) = (before.map_or_else(Vec::new, found), found(plan));
-        let of = |all: &[&ServerPlan], one: &ServerPlan| {
-            all.iter().find(|other| other.name == one.name).map(|one| told(one))
-        };
+        let before = living.get(plan.name.as_str());
+        let (old, new) = (before.map_or_else(Vec::new, |before| found(before)), found(plan));
+        let known: HashMap<_, _> = old.iter().map(|one| (one.name.as_str(), told(one))).collect();
         let mut add = |sign, server: &ServerPlan| {
             lines.push(format!("upstream \"{}\": {sign} server \"{}\"", plan.name, server.name));
         };
         for server in &new {
-            match of(&old, server) {
+            match known.get(server.name.as_str()) {
                 None => add('+', server),
-                Some(before) if before != told(server) => add('~', server),
+                Some(before) if *before != told(server) => add('~', server),
                 Some(_) => {}
             }
         }
         // One that was temporary may have been written down.
-        let is_gone = |server: &&&ServerPlan| plan.present().all(|one| one.name != server.name);
+        let present: HashSet<_> = plan.present().map(|one| one.name.as_str()).collect();
+        let is_gone = |server: &&&ServerPlan| !present.contains(server.name.as_str());
         old.iter().filter(is_gone).for_each(|server| add('-', server));
     }
     lines

@@ -1,7 +1,7 @@
 //! Telling all workers of another plan, in two steps: first each learns who is new, then what leads to them, so that no mail between
 //! workers speaks of somebody whom its reader does not know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,10 +119,9 @@ impl Workers {
 
     /// Those of unix sockets that stay.
     fn set_rights(&self, old: &Plan, next: &Plan) {
-        let is_changed = |plan: &&ListenerPlan| {
-            let before = old.listeners.iter().find(|before| before.address == plan.address);
-            before.is_some_and(|before| (before.mode, before.group) != (plan.mode, plan.group))
-        };
+        let rights = |plan: &ListenerPlan| (plan.mode, plan.group);
+        let before: HashMap<_, _> = old.listeners.iter().rev().map(|plan| (&plan.address, rights(plan))).collect();
+        let is_changed = |plan: &&ListenerPlan| before.get(&plan.address).is_some_and(|before| *before != rights(plan));
         set_rights(&self.handle, next.listeners.iter().filter(is_changed));
     }
 
@@ -156,7 +155,8 @@ impl Workers {
         });
         if let Some(files) = files {
             // Nobody new comes to a unix socket that goes; who has connected to it is accepted.
-            let stays = |path: &Path| plan.listeners.iter().any(|at| at.address == Location::Unix(path.into()));
+            let paths: HashSet<_> = plan.listeners.iter().map(|at| &at.address).collect();
+            let stays = |path: &Path| paths.contains(&Location::Unix(path.into()));
             self.handle.remove_files(stays);
             self.handle.keep_files(files);
         }
@@ -198,8 +198,9 @@ fn counted(now: &[Vec<Arc<ServerStats>>], old: &Plan, next: &Plan) -> Vec<Vec<Ar
     for slot in (0..old.servers()).filter(|slot| old.is_given_away(*slot, next)) {
         all.iter_mut().for_each(|servers| servers[slot] = Arc::default());
     }
+    let predecessors = next.predecessors();
     for slot in old.servers()..next.servers() {
-        let before = next.predecessor(slot);
+        let before = predecessors[slot];
         for servers in &mut all {
             let stats = before.and_then(|before| servers.get(before)).cloned().unwrap_or_default();
             servers.push(stats);

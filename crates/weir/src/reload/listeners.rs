@@ -1,11 +1,12 @@
 //! The listeners of another configuration: what is new of them is bound before anything is changed, so that one that can't be had leaves
 //! all as it was.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-use weir_config::is_same_place;
 use weir_io::{SocketFile, bind_listeners, bind_unix};
 use weir_proxy::plan::{ListenerPlan, Location, kept};
 use weir_worker::{ListenerChange, Port, Speech, inbound};
@@ -29,18 +30,66 @@ pub(super) struct Opened {
 /// # Errors
 /// One can't: the text names it.
 pub(super) fn check(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<(), Failure> {
+    let taken = Taken::new(old);
     for (plan, before) in new.iter().zip(kept(old, new)) {
         // What this weir itself listens on, it may listen on beside that.
-        let is_beside = |old: &ListenerPlan| {
-            let are_apart = old.device().zip(plan.device()).is_some_and(|(old, new)| old != new);
-            is_same_place(&old.address, &plan.address) && !are_apart
-        };
-        if before.is_none() && !old.iter().any(is_beside) {
+        if before.is_none() && !taken.is_beside(plan) {
             // One that went a moment ago has its port for a second still.
             patiently(|| check_free(&plan.address, plan.device())).map_err(|error| Failure::binding(&error))?;
         }
     }
     Ok(())
+}
+
+/// Places that are listened on already, by what a new one would share with them.
+#[derive(Default)]
+struct Taken<'a> {
+    places: HashMap<Location, Devices<'a>>,
+    /// Of all addresses of a port and a family, and of those that stand for all.
+    ports: HashMap<(u16, bool), [Devices<'a>; 2]>,
+}
+
+/// Interfaces; None: any.
+type Devices<'a> = HashSet<Option<&'a str>>;
+
+/// The place of an address, whatever its scope.
+fn bare(address: SocketAddr) -> Location {
+    Location::Network(SocketAddr::new(address.ip(), address.port()))
+}
+
+impl<'a> Taken<'a> {
+    fn new(plans: &'a [ListenerPlan]) -> Taken<'a> {
+        let mut taken = Taken::default();
+        for plan in plans {
+            let place = match plan.address.network() {
+                Some(address) => {
+                    let [all, wild] = taken.ports.entry((address.port(), address.is_ipv4())).or_default();
+                    all.insert(plan.device());
+                    address.ip().is_unspecified().then(|| wild.insert(plan.device()));
+                    bare(address)
+                }
+                None => plan.address.clone(),
+            };
+            taken.places.entry(place).or_default().insert(plan.device());
+        }
+        taken
+    }
+
+    /// Whether one of them takes what a listener is for, by an interface of its own.
+    fn is_beside(&self, plan: &ListenerPlan) -> bool {
+        let device = plan.device();
+        let is_near = |devices: &Devices<'_>| match device {
+            None => !devices.is_empty(),
+            Some(_) => devices.contains(&None) || devices.contains(&device),
+        };
+        let Some(address) = plan.address.network() else { return self.places.get(&plan.address).is_some_and(is_near) };
+        if address.port() == 0 {
+            return false;
+        }
+        let ports = self.ports.get(&(address.port(), address.is_ipv4()));
+        let near = ports.map(|[all, wild]| if address.ip().is_unspecified() { all } else { wild });
+        near.is_some_and(is_near) || self.places.get(&bare(address)).is_some_and(is_near)
+    }
 }
 
 /// A socket for each worker, and where it is.
@@ -89,4 +138,43 @@ pub(super) fn open(
         opened.addresses.push(address);
     }
     Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a new place is beside one that is taken when one socket would take what the other is for, by an interface that both have. How:
+    //! all pairs of a few places, against the definition.
+
+    use super::*;
+    use weir_config::is_same_place;
+    use weir_proxy::plan::Tuning;
+
+    #[test]
+    fn places_are_beside_what_is_taken() {
+        let texts = [
+            "0.0.0.0:80",
+            "10.0.0.1:80",
+            "10.0.0.2:80",
+            "10.0.0.1:81",
+            "10.0.0.1:0",
+            "[::]:80",
+            "[fe80::1%1]:80",
+            "[fe80::1%2]:80",
+            "unix:/a",
+            "unix:/b",
+        ];
+        let plan = |text: &&str, device: Option<&str>| {
+            let mut plan = ListenerPlan::new(SocketAddr::from(([0, 0, 0, 0], 0)));
+            plan.address = Location::read(text).expect("a place");
+            plan.tuning = device.map(|name| Tuning { device: Some(name.into()), ..Tuning::default() }.into());
+            plan
+        };
+        let devices = [None, Some("a0"), Some("b0")];
+        let all: Vec<_> = texts.iter().flat_map(|text| devices.map(|device| plan(text, device))).collect();
+        for (old, new) in all.iter().flat_map(|old| all.iter().map(move |new| (old, new))) {
+            let are_apart = old.device().zip(new.device()).is_some_and(|(old, new)| old != new);
+            let wanted = is_same_place(&old.address, &new.address) && !are_apart;
+            assert_eq!(Taken::new(std::slice::from_ref(old)).is_beside(new), wanted, "{old:?} {new:?}");
+        }
+    }
 }

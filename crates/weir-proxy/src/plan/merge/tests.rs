@@ -1,6 +1,9 @@
 //! Proves: a successor says what was wanted, leaves who stays in place, never numbers anybody anew, keeps an ordered weight until the
-//! configuration changes it, and knows its bound; each step between two plans is one that workers can take one after another. How: random
-//! chains of configurations, each beside the one before.
+//! configuration changes it, and knows its bound; each step between two plans is one that workers can take one after another; what is compared for
+//! thousands grows with their number. How: random
+//! chains of configurations, each beside the one before; comparisons are counted.
+
+use std::cell::Cell;
 
 use proptest::prelude::*;
 use weir_http::Fields;
@@ -183,7 +186,7 @@ fn a_weight_that_was_ordered_stays_until_it_is_written_anew() {
     other.upstreams[0].queue_size = 7;
     let other = ordered.merged(other, 4, &BTreeSet::new()).unwrap();
     assert_eq!(
-        (other.server(2).unwrap().1.weight_now(), other.predecessor(2), other.predecessor(3)),
+        (other.server(2).unwrap().1.weight_now(), other.predecessors()[2], other.predecessors()[3]),
         (70, Some(0), Some(1))
     );
     assert_eq!(same.weighted(0, None).upstreams[0].servers[0].weight_now(), 2);
@@ -225,4 +228,38 @@ fn listeners_are_known_by_their_addresses() {
     assert_eq!(kept(&of(&[80, 82]), &other), [None, Some(0)]);
     assert_eq!(kept(&of(&[0, 80, 0]), &of(&[0, 0, 0])), [Some(0), Some(2), None]);
     assert!(kept(&of(&[80]), &[]).is_empty());
+}
+
+thread_local! {
+    static COMPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a comparison of two upstreams, or of two servers.
+pub(super) fn count() {
+    COMPARED.with(|compared| compared.set(compared.get() + 1));
+}
+
+#[test]
+fn comparisons_grow_with_the_number_of_upstreams_and_servers() {
+    const MANY: u32 = 5_000;
+    let server = |at: u32| ServerPlan::new(&format!("s{at}"), (std::net::Ipv4Addr::from(0x0a00_0000 + at), 80).into());
+    let upstream = |name: String, servers| UpstreamPlan { name, servers, ..UpstreamPlan::default() };
+    let of_one = |servers: Vec<ServerPlan>| vec![upstream("all".to_owned(), servers)];
+    let of_each = |numbers: Vec<u32>| -> Vec<UpstreamPlan> {
+        numbers.into_iter().map(|at| upstream(format!("u{at}"), vec![server(at)])).collect()
+    };
+    let lists: [&dyn Fn(Vec<u32>) -> Vec<UpstreamPlan>; 2] =
+        [&|numbers| of_one(numbers.into_iter().map(server).collect()), &of_each];
+    for list in lists {
+        let plan = |numbers: Vec<u32>| Plan { upstreams: list(numbers), ..Plan::default() };
+        let old = plan((0..MANY).collect());
+        let next: [Vec<u32>; 4] =
+            [(0..MANY).collect(), (0..MANY).rev().collect(), (0..=MANY).rev().collect(), (MANY..2 * MANY).collect()];
+        for numbers in next {
+            let before = COMPARED.get();
+            let merged = old.merged(plan(numbers), usize::MAX, &(0..MANY as usize).collect()).expect("room");
+            let compared = COMPARED.get() - before;
+            assert!(compared <= 10 * MANY as usize, "{compared} comparisons for {} servers", merged.servers());
+        }
+    }
 }

@@ -1,0 +1,30 @@
+//! `metrics`: where they are served. Called by [`super::compile`].
+
+use std::net::SocketAddr;
+
+use weir_proxy::plan::Plan;
+
+use super::{Compiler, is_same_place};
+use crate::check::Checked;
+use crate::problem::Problem;
+
+impl Compiler<'_> {
+    /// Where metrics are served.
+    pub(super) fn metrics(&mut self, document: &Checked, plan: &Plan) -> Option<SocketAddr> {
+        let address = document.text("metrics").parse::<SocketAddr>().ok()?;
+        let place = document.place("metrics");
+        if let Some(listener) = plan.listeners.iter().find(|listener| is_same_place(&listener.address, &address.into()))
+        {
+            let message = format!("clients are listened for on `{}` already", listener.address);
+            self.push(Problem::new("conflict", &place, message).help("give metrics a port of their own"));
+        }
+        if !address.ip().is_loopback() {
+            let message =
+                format!("`metrics` on {address} tells everybody who can connect names and load of the servers");
+            let help =
+                "127.0.0.1 keeps it on this machine; otherwise let a firewall admit only those who collect metrics";
+            self.warnings.push(Problem::new("exposed", &place, message).help(help));
+        }
+        Some(address)
+    }
+}

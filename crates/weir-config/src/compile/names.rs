@@ -1,0 +1,66 @@
+//! Names of upstreams by their place: an option that says one finds it in one step, however many there are. Called by [`super::compile`]'s parts.
+
+use std::collections::HashMap;
+
+use super::Compiler;
+use crate::check::Checked;
+use crate::problem::{PROBLEMS_MAX, Problem, nearest};
+use crate::steps;
+
+/// The names of all upstreams, in the order of the text.
+pub(super) struct Names<'a> {
+    all: Vec<&'a str>,
+    /// The first place of each.
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a> Names<'a> {
+    /// Those of the document.
+    pub(super) fn of_upstreams(document: &'a Checked) -> Names<'a> {
+        let all: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
+        let mut places = HashMap::with_capacity(all.len());
+        all.iter().enumerate().for_each(|(at, name)| _ = places.entry(*name).or_insert(at));
+        Names { all, places }
+    }
+
+    /// The place of a name.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        steps::add(1);
+        self.places.get(name).copied()
+    }
+
+    /// The name at a place.
+    pub(super) fn at(&self, place: usize) -> &'a str {
+        self.all[place]
+    }
+
+    /// The known name that is most like an unknown one.
+    fn like(&self, name: &str) -> Option<&'a str> {
+        steps::add(self.all.len());
+        nearest(name, self.all.iter().copied())
+    }
+}
+
+impl Compiler<'_> {
+    /// The index of the upstream that an option names. None: there is none, which is reported, or the option does not stand there.
+    pub(super) fn upstream_named(&mut self, block: &Checked, option: &str, names: &Names<'_>) -> Option<usize> {
+        let name = block.text(option);
+        let target = names.find(name);
+        // A missing or wrong name has been reported already.
+        if target.is_none() && !name.is_empty() {
+            self.unknown_upstream(block, option, names);
+        }
+        target
+    }
+
+    /// There is no upstream of the name that an option says. Comparing it with all of them is for problems that are shown.
+    fn unknown_upstream(&mut self, block: &Checked, option: &str, names: &Names<'_>) {
+        let name = block.text(option);
+        let problem = Problem::new("unknown-upstream", &block.place(option), format!("there is no upstream `{name}`"));
+        let known = if self.problems.len() < PROBLEMS_MAX { names.like(name) } else { None };
+        self.push(match known {
+            Some(known) => problem.help(format!("did you mean `{known}`?")),
+            None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! Which routes are never reached because an earlier one takes all that they are for. Called by [`super::route`] for one route after another.
+//!
+//! Bound: a route is compared with earlier ones of the same scheme, host, path and method only, and of those with routes that are reached.
+
+use std::collections::HashMap;
+
+use weir_proxy::request::route::{HostMatch, Route};
+
+use crate::problem::Span;
+use crate::steps;
+
+/// What a route is for, but for methods and conditions: scheme, host and path.
+type Place = (u8, HostMatch, String);
+
+/// Routes without conditions that are reached.
+#[derive(Default)]
+pub(super) struct Reached(HashMap<Place, Takers>);
+
+/// Routes of one place.
+#[derive(Default)]
+struct Takers {
+    /// One that takes all methods.
+    all: Option<Span>,
+    /// The others by each method that they take: all their methods.
+    by_method: HashMap<String, Vec<(Vec<String>, Span)>>,
+}
+
+impl Reached {
+    /// Adds a route. Returns the earlier one that hides it: that takes everything it is for, at the same host and path.
+    pub(super) fn add(&mut self, route: &Route, span: &Span) -> Option<Span> {
+        if !route.conditions.is_empty() {
+            return None;
+        }
+        let scheme = route.scheme.map_or(0, |scheme| scheme as u8 + 1);
+        let takers = self.0.entry((scheme, route.host.clone(), route.path.clone())).or_default();
+        let hidden = takers.hides(route.methods.as_deref());
+        if hidden.is_none() {
+            takers.add(route.methods.as_deref(), span);
+        }
+        hidden
+    }
+}
+
+impl Takers {
+    /// What takes all of these methods; None: all that there are.
+    fn hides(&self, methods: Option<&[String]>) -> Option<Span> {
+        let (None, Some(methods)) = (&self.all, methods) else { return self.all.clone() };
+        // One that takes all of them takes the one that the fewest take.
+        let of = |method: &String| self.by_method.get(method).map_or(&[][..], Vec::as_slice);
+        let near = methods.iter().map(of).min_by_key(|takers| takers.len())?;
+        let takes = |(taken, _): &&(Vec<String>, Span)| {
+            steps::add(1);
+            methods.iter().all(|method| taken.contains(method))
+        };
+        near.iter().find(takes).map(|(_, span)| span.clone())
+    }
+
+    fn add(&mut self, methods: Option<&[String]>, span: &Span) {
+        let Some(methods) = methods else {
+            self.all = Some(span.clone());
+            return;
+        };
+        for method in methods {
+            self.by_method.entry(method.clone()).or_default().push((methods.to_vec(), span.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a route is hidden exactly by an earlier one of the same place that takes all its methods. How: examples, against the
+    //! definition for all pairs of a few lists of methods.
+
+    use super::*;
+    use weir_proxy::request::route::Scheme;
+
+    fn route(methods: &[&str]) -> Route {
+        let methods = (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect());
+        Route { methods, ..Route::default() }
+    }
+
+    #[test]
+    fn routes_of_the_same_place_hide_others() {
+        let lists: [&[&str]; 6] = [&[], &["GET"], &["PUT"], &["GET", "PUT"], &["PUT", "GET", "POST"], &["POST"]];
+        for (earlier, later) in lists.iter().flat_map(|a| lists.iter().map(move |b| (a, b))) {
+            let mut reached = Reached::default();
+            assert_eq!(reached.add(&route(earlier), &(1..2)), None);
+            let takes = earlier.is_empty() || !later.is_empty() && later.iter().all(|one| earlier.contains(one));
+            assert_eq!(reached.add(&route(later), &(3..4)), takes.then_some(1..2), "{earlier:?} {later:?}");
+        }
+    }
+
+    #[test]
+    fn routes_of_other_places_hide_nothing() {
+        let places = [
+            route(&[]),
+            Route { scheme: Some(Scheme::Http), ..route(&[]) },
+            Route { scheme: Some(Scheme::Https), ..route(&[]) },
+            Route { host: HostMatch::Exact("a".to_owned()), ..route(&[]) },
+            Route { host: HostMatch::Suffix("a".to_owned()), ..route(&[]) },
+            Route { path: "/a".to_owned(), ..route(&[]) },
+        ];
+        let mut reached = Reached::default();
+        assert!(places.iter().all(|place| reached.add(place, &(0..1)).is_none()));
+        assert!(places.iter().all(|place| reached.add(place, &(2..3)) == Some(0..1)));
+    }
+}
