@@ -19,6 +19,7 @@ mod reading;
 mod routes;
 mod serve;
 mod status;
+mod strangers;
 mod usage;
 mod window;
 mod workers;

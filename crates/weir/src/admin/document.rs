@@ -358,6 +358,8 @@ pub(crate) struct Server {
     pub(crate) weight: u32,
     /// The one of the configuration.
     pub(crate) weight_configured: u32,
+    /// It gets requests only while no other server of its upstream can.
+    pub(crate) backup: bool,
     /// An operator has added it; it is not in the configuration.
     pub(crate) temporary: bool,
     /// `up`, `down` (no connection), `suspended`, `draining`, `disabled`, or `unknown` when no worker answers.
@@ -392,6 +394,12 @@ impl Server {
             ("draining" | "disabled", _) => 2,
             _ => 3,
         }
+    }
+
+    /// Its state for people: a backup says that it is one.
+    pub(crate) fn state_shown(&self) -> String {
+        let backup = if self.backup { " (backup)" } else { "" };
+        format!("{}{backup}", self.state)
     }
 
     /// Its weight for people: with that of the configuration where another one was ordered.

@@ -51,6 +51,8 @@ struct LiveServer {
     upstream: String,
     name: String,
     state: String,
+    /// It gets requests only while no other server of its upstream can.
+    backup: bool,
     /// Not as it should be.
     sick: bool,
     /// What the operator should know of it.
@@ -121,6 +123,7 @@ fn live_server(upstream: &str, server: &Server, reading: &ServerReading, pipes_m
         upstream: upstream.to_owned(),
         name: server.name.clone(),
         state: server.state.clone(),
+        backup: server.backup,
         sick: server.sickness() > 0,
         remark: overview::remark(server).map(|cell| cell.text),
         requests_per_second: window.requests_per_second_now,

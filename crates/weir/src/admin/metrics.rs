@@ -275,8 +275,9 @@ fn bans(text: &mut Exposition, facts: &Facts) {
 
 fn upstreams(text: &mut Exposition, reading: &Reading, plan: &Plan) {
     text.family("upstream_usable_servers", Type::Gauge, "Servers of the upstream that can take requests.");
-    for (number, upstream) in plan.upstreams.iter().enumerate().filter(|(_, upstream)| !upstream.is_retired()) {
-        let usable = reading.servers.iter().filter(|server| server.upstream == number && server.is_usable()).count();
+    let all = plan.upstreams.iter().zip(reading.by_upstream(plan));
+    for (upstream, servers) in all.filter(|(upstream, _)| !upstream.is_retired()) {
+        let usable = servers.iter().filter(|server| server.is_usable()).count();
         text.sample(&[("upstream", &upstream.name)], usable);
     }
 }
@@ -336,6 +337,9 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     let now = |of: fn(&Now) -> u32| move |server: &ServerReading| server.now.as_ref().map(|now| u64::from(of(now)));
     each("server_up", "Whether requests can go to the server.", &|server| Some(u64::from(server.is_usable())));
     each("server_weight", "Its configured weight.", &|server| Some(u64::from(server.plan(plan).1.weight)));
+    each("server_backup", "Whether the server gets requests only while no other one of its upstream can.", &|server| {
+        Some(u64::from(server.plan(plan).1.backup))
+    });
     each("server_connections_up", "Established connections.", &|server| Some(u64::from(up(server))));
     each("server_connections_configured", "Connections that requests share, at most.", &|server| {
         Some(u64::from(server.plan(plan).1.connections))

@@ -17,7 +17,7 @@ use hyper::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use weir_proxy::cross::standing::Order;
@@ -30,6 +30,7 @@ use super::metrics::metrics;
 use super::page;
 use super::reading::{Reader, Reading};
 use super::status::{Facts, server_status, status};
+use super::strangers::{self, Known, Meant};
 use crate::bans::{NeverBanned, Shown};
 use crate::names::meant;
 use crate::reload::{self, Added, Desk, Job};
@@ -47,6 +48,9 @@ pub(crate) enum Door {
     /// The metrics listener: anybody.
     Metrics,
 }
+
+/// What programs ask the metrics listener for.
+const FOR_PROGRAMS: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 
 /// How long all who look at the live page get the same: so workers are asked twice a second, however many look.
 const LIVE_FRESH: Duration = Duration::from_millis(500);
@@ -107,7 +111,24 @@ impl Routes {
     /// Answers a request.
     pub(crate) fn respond(&self, door: Door, request: &Request<Incoming>) -> Answer {
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        self.answer(door, request.method(), request.uri(), accept).unwrap_or_else(Refusal::answer)
+        let admitted = self.admit(door, request.uri(), request.headers());
+        admitted
+            .and_then(|()| self.answer(door, request.method(), request.uri(), accept))
+            .unwrap_or_else(Refusal::answer)
+    }
+
+    /// Refuses what a page of a stranger has a browser ask for. The admin socket is out of reach for browsers.
+    fn admit(&self, door: Door, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+        if door == Door::Admin {
+            return Ok(());
+        }
+        let meant = if FOR_PROGRAMS.contains(&uri.path()) { Meant::Program } else { Meant::Browser };
+        let (reader, machine) = (self.reader(), weir_io::host_name());
+        let known = Known { hosts: &reader.plan().metrics_hosts, machine: &machine };
+        match strangers::refused(meant, uri, headers, known) {
+            Some(why) => Err(refusal(StatusCode::MISDIRECTED_REQUEST, "foreign-host", why)),
+            None => Ok(()),
+        }
     }
 
     fn answer(&self, door: Door, method: &Method, uri: &Uri, accept: &str) -> Outcome {
@@ -475,12 +496,7 @@ fn text(status: StatusCode, body: String) -> Answer {
 
 fn live_page() -> Answer {
     let mut answer = answer(StatusCode::OK, "text/html; charset=utf-8", page::PAGE);
-    let fields: [(HeaderName, &str); 4] = [
-        (CONTENT_SECURITY_POLICY, page::policy()),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
+    let fields: [(HeaderName, &str); 2] = [(CONTENT_SECURITY_POLICY, page::policy()), (REFERRER_POLICY, "no-referrer")];
     for (name, value) in fields {
         answer.headers_mut().extend(HeaderValue::from_str(value).map(|value| (name, value)));
     }
@@ -492,5 +508,8 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let policy = HeaderName::from_static("cross-origin-resource-policy");
+    answer.headers_mut().insert(policy, HeaderValue::from_static("same-origin"));
     answer
 }

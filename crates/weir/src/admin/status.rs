@@ -65,10 +65,11 @@ impl Facts {
 /// Everything.
 pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told, uptime: Duration) -> Status {
     let unready = reading.unready(plan);
-    let upstream = |(number, plan): (usize, &weir_proxy::plan::UpstreamPlan)| Upstream {
+    let of_upstreams = reading.by_upstream(plan);
+    let upstream = |(plan, readings): (&weir_proxy::plan::UpstreamPlan, &Vec<&ServerReading>)| Upstream {
         name: plan.name.clone(),
-        usable: reading.servers.iter().any(|server| server.upstream == number && server.is_usable()),
-        servers: servers(reading, number).map(|server| self::server(server, plan_of(server, plan))).collect(),
+        usable: readings.iter().any(|server| server.is_usable()),
+        servers: readings.iter().map(|reading| server(reading, &plan.servers[reading.index])).collect(),
     };
     Status {
         version: VERSION,
@@ -89,7 +90,13 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         window_seconds: WINDOW.as_secs(),
         clients: clients(reading),
         workers: reading.workers.iter().enumerate().map(worker).collect(),
-        upstreams: plan.upstreams.iter().enumerate().filter(|(_, plan)| !plan.is_retired()).map(upstream).collect(),
+        upstreams: plan
+            .upstreams
+            .iter()
+            .zip(&of_upstreams)
+            .filter(|(plan, _)| !plan.is_retired())
+            .map(upstream)
+            .collect(),
         suspects: suspects(reading, plan),
         limits: limits(plan),
         cache: cache::figures(plan, &reading.hits),
@@ -214,14 +221,6 @@ pub(crate) fn server_status(reading: &ServerReading, plan: &Plan) -> ServerStatu
     }
 }
 
-fn servers(reading: &Reading, upstream: usize) -> impl Iterator<Item = &ServerReading> {
-    reading.servers.iter().filter(move |server| server.upstream == upstream)
-}
-
-fn plan_of<'a>(server: &ServerReading, plan: &'a weir_proxy::plan::UpstreamPlan) -> &'a weir_proxy::plan::ServerPlan {
-    &plan.servers[server.index]
-}
-
 fn clients(reading: &Reading) -> Clients {
     let get = |name| gauge(reading.totals.get(name, None));
     Clients {
@@ -314,6 +313,7 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
         address: plan.address.to_string(),
         weight: plan.weight_now(),
         weight_configured: plan.weight,
+        backup: plan.backup,
         temporary: plan.temporary,
         state: state.to_owned(),
         why,

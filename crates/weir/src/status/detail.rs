@@ -32,6 +32,9 @@ pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
     if let Some(why) = &server.why {
         out += &format!(": {why}");
     }
+    if server.backup {
+        out += ", backup: used while no other server of the upstream can be";
+    }
     if server.temporary {
         out += ", temporary: not in the configuration";
     }

@@ -272,7 +272,7 @@ fn row(server: &Server) -> Row {
     };
     let cells = vec![
         server.name.as_str().into(),
-        Cell { text: server.state.clone(), tone: tone(&server.state) },
+        Cell { text: server.state_shown(), tone: tone(&server.state) },
         server.weight_shown().into(),
         rate(window.requests_per_second_now).into(),
         rate(window.requests_per_second).into(),

@@ -29,6 +29,9 @@ on_both_drivers!(
     readiness_follows_the_servers,
     rates_are_those_of_now,
     those_who_hang_hinder_nobody,
+    those_who_are_silent_keep_nobody_waiting,
+    a_strangers_page_reads_nothing,
+    a_backup_is_marked,
     it_leaves_in_peace,
 );
 
@@ -422,6 +425,87 @@ fn those_who_hang_hinder_nobody(io: Io) {
     drop(hanging);
     weir.stop();
     server.finish();
+}
+
+/// Whether the other side has not closed yet.
+fn is_open(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("an option");
+    stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// A new connection takes the place of an idle one: nobody is served only when those that were there first are timed out.
+fn those_who_are_silent_keep_nobody_waiting(io: Io) {
+    let server = Server::start(Honest);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let weir = Weir::start(io, 1, &format!("metrics \"{address}\"\n{}", app(&server, 1, "")));
+    // On a machine that takes longer than their time for one answer it is tried again.
+    eventually("it answers while most of them are still there", || {
+        // As many as there may be.
+        let silent: Vec<TcpStream> = (0..64).map(|_| connect(address)).collect();
+        let healthy = get(connect(address), "/healthz", "").0.starts_with("HTTP/1.1 200 ");
+        healthy && silent.iter().filter(|stream| is_open(stream)).count() >= 32
+    });
+    weir.stop();
+    server.finish();
+}
+
+/// The status of an answer to these fields.
+fn asked(address: SocketAddr, path: &str, fields: &str) -> u16 {
+    let mut stream = connect(address);
+    write!(stream, "GET {path} HTTP/1.1\r\n{fields}\r\n").expect("it reads");
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).expect("an answer");
+    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// A browser that a stranger's name has led here (DNS rebinding) is refused; people and programs are not.
+fn a_strangers_page_reads_nothing(io: Io) {
+    let server = Server::start(Honest);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let metrics = |hosts: &str| format!("metrics \"{address}\"\n{hosts}\n{}", app(&server, 1, ""));
+    let weir = Weir::start(io, 1, &metrics(""));
+    let browser = "User-Agent: Mozilla/5.0\r\nAccept-Language: en\r\n";
+    let of = |host: &str, more: &str| format!("Host: {host}:{}\r\n{more}", address.port());
+    for path in ["/", "/live.json", "/metrics", "/healthz"] {
+        assert_eq!(asked(address, path, &of("evil.test", browser)), 421, "{path}");
+        assert_eq!(asked(address, path, &of("127.0.0.1", browser)), 200, "{path}");
+        assert_eq!(asked(address, path, &of("localhost", browser)), 200, "{path}");
+        let scraped = asked(address, path, &of("weir.example.org", "User-Agent: Prometheus/3.0.0\r\n"));
+        assert_eq!(scraped, if path.ends_with('/') || path.ends_with("json") { 421 } else { 200 }, "{path}");
+    }
+    weir.rewrite(&metrics("metrics-hosts \"weir.example.org\""));
+    weir.answer(&["reload"]);
+    assert_eq!(asked(address, "/live.json", &of("weir.example.org", browser)), 200);
+    assert_eq!(asked(address, "/live.json", &of("evil.test", browser)), 421);
+    weir.stop();
+    server.finish();
+}
+
+/// In JSON, in both texts, in metrics and for the live page.
+fn a_backup_is_marked(io: Io) {
+    let servers = [Server::start(Honest), Server::start(Honest)];
+    let names = [&servers[0], &servers[1]].map(|server| server.address.to_string());
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let upstream = format!("upstream \"app\" {{ server \"{}\"; server \"{}\" backup=#true; }}", names[0], names[1]);
+    let weir = Weir::start(io, 1, &format!("metrics \"{address}\"\n{upstream}\nroute {{ proxy \"app\"; }}\n"));
+    weir.answer(&["status", "--wait"]);
+    let told = json(&weir, &["status"]);
+    let live: Value = serde_json::from_str(&get(connect(address), "/live.json", "").1).expect("JSON");
+    let (table, metrics) = (weir.answer(&["status"]), get(connect(address), "/metrics", "").1);
+    for (at, name) in names.iter().enumerate() {
+        let is_backup = at == 1;
+        assert_eq!(told["upstreams"][0]["servers"][at]["backup"], is_backup);
+        let row = table.lines().find(|line| line.contains(name.as_str())).unwrap_or_else(|| panic!("{table}"));
+        assert_eq!(row.contains("(backup)"), is_backup, "{table}");
+        let page = weir.answer(&["status", "server", "app", name]);
+        assert_eq!(page.contains(", backup: "), is_backup, "{page}");
+        let line = format!("weir_server_backup{{upstream=\"app\",server=\"{name}\"}} {}\n", u8::from(is_backup));
+        assert!(metrics.contains(&line), "{metrics}");
+        let shown = live["servers"].as_array().into_iter().flatten().find(|server| server["name"] == name.as_str());
+        assert_eq!(shown.map(|server| &server["backup"]), Some(&Value::Bool(is_backup)), "{live}");
+    }
+    weir.stop();
+    servers.into_iter().for_each(|server| _ = server.finish());
 }
 
 /// As an unprivileged user who has no place for a socket: one line says so, and the proxy runs.
