@@ -57,7 +57,7 @@ pub use reply_parts::{KeptReply, ReplyParts, Trailers, fields_of_lines};
 pub use reply_reader::{ReplyFault, ReplyPart, ReplyReader};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;
-pub use request_line::{EncodedHead, Method, TargetForm, Version, encode_target};
+pub use request_line::{EncodedHead, Method, TargetForm, Version, encode_target, overlong_ascii};
 pub use scan::is_token;
 pub use span::Span;
 pub use syntax::SyntaxError;

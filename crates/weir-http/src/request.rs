@@ -91,6 +91,26 @@ impl RequestHead {
         max_forwards: None,
         via_loop: false,
     };
+
+    /// This head with another path and query, and its bytes, with one byte of what stands behind it, if there is
+    /// something. What stands in front of the path moves towards it, so that spans behind it stay as they are.
+    ///
+    /// # Panics
+    /// When `path` is longer than the one that it replaces.
+    pub fn with_path(&self, input: &[u8], path: &[u8]) -> (Self, Vec<u8>) {
+        let (start, end) = (self.path.start as usize, self.path.end as usize);
+        let by = self.path.len() - path.len();
+        let mut bytes = input[..input.len().min(self.bytes + 1)].to_vec();
+        bytes.copy_within(..start, by);
+        bytes[..by].fill(b' ');
+        bytes[start + by..end].copy_from_slice(path);
+        let moved = |span: Span| Span::new(span.start as usize + by, span.end as usize + by);
+        let authority = if self.authority.end <= self.path.start { moved(self.authority) } else { self.authority };
+        let method_span = moved(self.method_span);
+        let target = Span::new(self.target.start as usize + by, self.target.end as usize);
+        let path = Span::new(start + by, end);
+        (Self { method_span, target, path, authority, ..*self }, bytes)
+    }
 }
 
 /// Empty lines before a request that are skipped (RFC 9112 §2.2: a client may send one after a body).

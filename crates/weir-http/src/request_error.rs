@@ -19,7 +19,7 @@ faults! {
     TargetRaw: 400, "target-raw", "the target has bytes above ASCII that can't be encoded";
     /// The target has a `#`.
     TargetFragment: 400, "target-fragment", "the target has a fragment";
-    /// The path has an encoded NUL or an overlong UTF-8 sequence.
+    /// The path has an encoded NUL, or a dot, slash or backslash as an overlong UTF-8 sequence.
     TargetEncoding: 400, "target-encoding", "the path has an encoded NUL or an overlong character";
     /// A form that the method may not have, or none at all (RFC 9112 §3.2).
     TargetForm: 400, "target-form", "the target has a form that the method may not have";

@@ -321,7 +321,8 @@ pub(crate) fn put_encoded(out: &mut Vec<u8>, path: &[u8]) {
 }
 
 /// Encoded bytes in the path (not the query, where any bytes may be data) that servers are known to read as something
-/// else than an access rule does: NUL, and UTF-8 sequences longer than needed, such as `%c0%ae` for a dot.
+/// else than an access rule does: NUL, and a dot, slash or backslash as a UTF-8 sequence longer than needed, such as
+/// `%c0%ae`. Other escapes need not be UTF-8: paths in ISO 8859-1, cp1251 or GBK pass as they came.
 #[inline]
 fn check_encoding(path_and_query: &[u8]) -> Result<(), RequestError> {
     if path_and_query.contains(&b'%') { check_encoded(path_and_query) } else { Ok(()) }
@@ -330,17 +331,40 @@ fn check_encoding(path_and_query: &[u8]) -> Result<(), RequestError> {
 fn check_encoded(path_and_query: &[u8]) -> Result<(), RequestError> {
     let path = path_and_query.split(|&byte| byte == b'?').next().unwrap_or_default();
     for (at, _) in path.iter().enumerate().filter(|&(_, &byte)| byte == b'%') {
-        let fault = match encoded_byte(path, at) {
-            Some(0 | 0xc0 | 0xc1) => true,
-            Some(0xe0) => encoded_byte(path, at + 3).is_some_and(|byte| (0x80..0xa0).contains(&byte)),
-            Some(0xf0) => encoded_byte(path, at + 3).is_some_and(|byte| (0x80..0x90).contains(&byte)),
-            _ => false,
-        };
-        if fault {
+        let is_nul = encoded_byte(path, at) == Some(0);
+        if is_nul || overlong_ascii(&path[at..]).is_some_and(|(byte, _)| matches!(byte, 0 | b'.' | b'/' | b'\\')) {
             return Err(RequestError::TargetEncoding);
         }
     }
     Ok(())
+}
+
+/// The ASCII character at the start of `path` that is written as a UTF-8 sequence of two to six bytes, each as it is or
+/// escaped, and the length of that text; None: there is no such sequence. Decoders that take more than RFC 3629 allows
+/// read it as that character.
+pub fn overlong_ascii(path: &[u8]) -> Option<(u8, usize)> {
+    let byte_at = |at: usize| match path.get(at)? {
+        b'%' => Some((encoded_byte(path, at)?, at + 3)),
+        byte => Some((*byte, at + 1)),
+    };
+    let (first, mut at) = byte_at(0)?;
+    let length = match first {
+        0xc0 | 0xc1 => 2,
+        0xe0 => 3,
+        0xf0 => 4,
+        0xf8 => 5,
+        0xfc => 6,
+        _ => return None,
+    };
+    let mut value = u32::from(first & 1);
+    for _ in 1..length {
+        let (byte, next) = byte_at(at)?;
+        if byte & 0xc0 != 0x80 {
+            return None;
+        }
+        (value, at) = (value << 6 | u32::from(byte & 0x3f), next);
+    }
+    u8::try_from(value).ok().filter(u8::is_ascii).map(|byte| (byte, at))
 }
 
 /// The byte that `%xx` at this place stands for.

@@ -40,6 +40,7 @@ mod relays;
 mod ruling;
 mod sending;
 mod stalls;
+mod settled;
 mod tarpit;
 mod timers;
 mod tunnels;

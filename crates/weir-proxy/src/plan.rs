@@ -166,6 +166,12 @@ impl Plan {
         self.shield.as_ref()?.ban.as_ref()
     }
 
+    /// Whether a route, a rule of one or a limit looks at paths.
+    pub fn reads_paths(&self) -> bool {
+        let of_limits = || self.shield.as_ref().is_some_and(|shield| shield.limits.iter().any(LimitPlan::reads_paths));
+        self.routes.reads_paths() || of_limits()
+    }
+
     /// Whether servers learn from weir who a client is by its certificate: then Client-Cert and Client-Cert-Chain of clients are removed
     /// (RFC 9440 §2.4), whichever listener they come from.
     pub fn tells_certificates(&self) -> bool {
@@ -269,7 +275,7 @@ pub struct ClientPlan {
     pub compress_bytes_max: u64,
     /// Glitches of one connection, 1-1,000,000; with more it is closed behind what it has asked. None, the default: any number.
     pub glitches_max: Option<u32>,
-    /// Add Via with the name of `head` to what leaves, both ways. Default true.
+    /// Add Via with the name of `head` to answers, and to requests of the forward proxy. Default true.
     pub via: bool,
     /// The name that is asked for; None, the default: whoever runs the plan chooses one at random. What is used stands in `head`.
     pub via_name: Option<weir_http::Pseudonym>,

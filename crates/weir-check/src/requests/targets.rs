@@ -85,6 +85,7 @@ fn paths(rows: &mut Rows) {
         ("encoded_dots", "/%2e%2e/"),
         ("two_slashes", "//admin"),
         ("parameter", "/a;/../admin"),
+        ("dot_with_parameter", "/a/.;/../admin"),
         ("encoded_slash", "/%2fadmin"),
     ];
     for (name, target) in same {
@@ -93,6 +94,9 @@ fn paths(rows: &mut Rows) {
     }
     rows.bad("C4", "encoded_nul", &with("/admin%00"));
     rows.bad("C4", "overlong", &with("/%c0%ae"));
+    rows.bad("C4", "overlong_slash", &with("/a%e0%80%af"));
+    let latin1 = "/%E4pfel/%C0%B4";
+    rows.add("C4", "no_utf8", &with(latin1), Expect::Forwarded(vec![Leaving::new("GET", latin1)]));
     rows.bad("C4", "backslash", &with("\\admin"));
 }
 

@@ -290,12 +290,24 @@ fn request_targets(heads: &mut Heads) {
     for target in ["/a#b", "/a?b#c", "#", "http://a/#x"] {
         heads.bad("c3", "target-fragment", &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
-    for target in ["/admin%00", "/%C0%ae", "/a/%c1%81?x", "/%e0%80%af", "/%f0%8f%80%80", "http://a/%00"] {
+    for target in
+        ["/admin%00", "/%C0%ae", "/a/%c1%9c?x", "/%e0%80%af", "/%f0%80%80%ae", "/%fc%80%80%80%80%af", "http://a/%00"]
+    {
         heads.bad("c4", "target-encoding", &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
-    for target in
-        ["/%2e%2e/", "/%c3%a9", "/%e0%a0%80", "/%f0%90%80%80", "/a?%00%c0%ae", "/100%", "/%zz", "/%e0%8", "/%f0"]
-    {
+    for target in [
+        "/%2e%2e/",
+        "/%c3%a9",
+        "/%e0%a0%80",
+        "/%f0%90%80%80",
+        "/a?%00%c0%ae",
+        "/100%",
+        "/%zz",
+        "/%e0%8",
+        "/%f0",
+        "/%E4pfel",
+        "/%C0%B4%C1%B3",
+    ] {
         heads.ok("c4", &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
     heads.bad("c4", "target-form", "GET \\admin HTTP/1.1\r\nHost: a\r\n\r\n");

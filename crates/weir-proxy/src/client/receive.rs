@@ -10,6 +10,7 @@ use super::cache::{consult, look_up_again, purge};
 use super::guard::is_over_limit;
 use super::ruling::Ruling;
 use super::unsent::may_ask;
+use super::settled::settle;
 use super::visitors::{await_verdict, go_on_judged};
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -345,6 +346,8 @@ impl Clients {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
         if !cx.bans.is_empty() && is_barred(self, index, head, fields, bytes, cx) {
+        let settled = settle(self.answers.conns.at(index), head, bytes, &cx.plan, &mut self.path);
+        let (head, bytes) = settled.as_ref().map_or((head, bytes), |(head, bytes)| (head, bytes));
             return;
         }
         if cx.plan.shield.is_some() && is_over_limit(self, index, head, fields, bytes, cx) {

@@ -232,6 +232,11 @@ impl Terms {
 }
 
 impl LimitPlan {
+    /// Whether it is for some paths only.
+    pub fn reads_paths(&self) -> bool {
+        !self.requests.paths.is_empty()
+    }
+
     /// One that nobody has passed yet.
     pub fn new(name: &str, terms: Terms) -> LimitPlan {
         LimitPlan {

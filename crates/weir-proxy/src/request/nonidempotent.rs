@@ -5,6 +5,8 @@
 
 use regex::bytes::Regex;
 
+use super::rules::path::undo_escapes;
+
 /// One line of the configuration.
 #[derive(Debug, Clone)]
 pub struct Rule {
@@ -14,7 +16,8 @@ pub struct Rule {
     pub target: TargetMatch,
 }
 
-/// How a rule looks at the request target: path and query exactly as the client sent them.
+/// How a rule looks at the request target: path and query as they are forwarded, and without escapes of letters, digits and
+/// `-._~`, which mean the same (RFC 3986 §6.2.2.2).
 #[derive(Debug, Clone)]
 pub enum TargetMatch {
     /// All targets.
@@ -53,7 +56,10 @@ impl Rules {
     }
 
     fn matches_one(&self, method: &[u8], target: &[u8]) -> bool {
-        self.rules.iter().any(|rule| rule.method.as_bytes() == method && rule.target.matches(target))
+        let mut mine = self.rules.iter().filter(|rule| rule.method.as_bytes() == method);
+        // An escape that need not be there hides nothing.
+        let plain = target.contains(&b'%').then(|| undo_escapes(target));
+        mine.any(|rule| rule.target.matches(target) || plain.as_ref().is_some_and(|plain| rule.target.matches(plain)))
     }
 }
 

@@ -8,6 +8,8 @@
 pub mod path;
 
 #[cfg(test)]
+mod readings;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
@@ -142,6 +144,8 @@ pub struct RouteTable {
     of_scheme: [Hosts; 2],
     /// Where it leads, when the table is a single route for everything.
     only: Option<Routed>,
+    /// A route has a path, or rules that change paths.
+    reads_paths: bool,
 }
 
 /// Where the group of each host is among those of its scheme; true: of a suffix.
@@ -191,6 +195,8 @@ impl RouteTable {
                 to: Routed { target: route.target, rules: route.rules },
             });
         }
+        let reads_paths = table.entries().any(Entry::reads_path);
+        table.reads_paths = reads_paths;
         table.hosts_mut().for_each(Hosts::compile);
         table.only = match (&table.all.any.entries[..], table.all.has_hosts()) {
             ([entry], false) if entry.takes_everything() && table.of_scheme.iter().all(Hosts::is_empty) => {
@@ -208,8 +214,18 @@ impl RouteTable {
 
     /// What is done with the requests of each route, in no order.
     pub fn rules(&self) -> impl Iterator<Item = &RouteRules> {
+        self.entries().filter_map(|entry| entry.to.rules.as_deref())
+    }
+
+    /// Whether what becomes of a request depends on its path.
+    #[inline]
+    pub fn reads_paths(&self) -> bool {
+        self.reads_paths
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
         let hosts = std::iter::once(&self.all).chain(&self.of_scheme);
-        hosts.flat_map(Hosts::groups).flat_map(|group| &group.entries).filter_map(|entry| entry.to.rules.as_deref())
+        hosts.flat_map(Hosts::groups).flat_map(|group| &group.entries)
     }
 
     /// Replaces each upstream by what stands in its place in this list.
@@ -348,6 +364,10 @@ impl Entry {
         let methods = self.methods.as_ref();
         methods.is_none_or(|methods| methods.iter().any(|one| **one == *asked.method))
             && self.conditions.iter().all(|one| one.is_met(asked.path, asked.fields, asked.bytes))
+    }
+
+    fn reads_path(&self) -> bool {
+        *self.path != *b"/" || self.to.rules.as_ref().is_some_and(|rules| !rules.path.is_empty())
     }
 
     fn takes_everything(&self) -> bool {

@@ -35,6 +35,7 @@ mod moves;
 mod overlooked;
 mod own_answers;
 mod pipelining;
+mod paths;
 mod pools;
 mod pressure;
 mod random;

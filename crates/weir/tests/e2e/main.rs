@@ -54,6 +54,7 @@ mod packages;
 mod page;
 mod passwd;
 mod promises;
+mod paths;
 mod proxy_protocol;
 mod proxy_protocol_servers;
 mod reload;

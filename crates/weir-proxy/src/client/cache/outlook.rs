@@ -13,6 +13,7 @@ use weir_http::{Fields, RequestHead, parse_request};
 
 use super::seen::Seen;
 use crate::plan::{CacheRules, Plan};
+use crate::request::route::path::settled;
 use crate::request::route::{Asked, Routed, Target};
 use crate::request::rules::{Known, Ruled};
 
@@ -49,7 +50,7 @@ impl Outlook {
 
 /// What would become of a request at this time: microseconds of the monotonic clock. None as store: there is none.
 pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_us: u64) -> Outlook {
-    let text = text_of(question);
+    let text = text_of(question, plan);
     let mut fields = Fields::default();
     let head = match parse_request(&text, &plan.client.head, &mut fields) {
         Ok(Some(head)) => head,
@@ -72,11 +73,14 @@ pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_
     led(plan, store, routed, question, (&head, &fields, &text), now_us)
 }
 
-fn text_of(question: &Question<'_>) -> Vec<u8> {
-    let mut text = format!("GET {} HTTP/1.1\r\nHost: {}\r\n", question.path, question.authority);
-    question.fields.iter().for_each(|field| text += &format!("{field}\r\n"));
-    text += "\r\n";
-    text.into_bytes()
+fn text_of(question: &Question<'_>, plan: &Plan) -> Vec<u8> {
+    let settled = settled(question.path.as_bytes(), &mut Vec::new()).filter(|_| plan.reads_paths());
+    let path = settled.as_deref().unwrap_or(question.path.as_bytes());
+    let mut text = [b"GET ", path].concat();
+    text.extend_from_slice(format!(" HTTP/1.1\r\nHost: {}\r\n", question.authority).as_bytes());
+    question.fields.iter().for_each(|field| text.extend_from_slice(format!("{field}\r\n").as_bytes()));
+    text.extend_from_slice(b"\r\n");
+    text
 }
 
 /// Where its route leads.

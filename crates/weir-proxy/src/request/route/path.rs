@@ -1,8 +1,12 @@
-//! The path that routes are matched against, when the one received could be written in a simpler way.
+//! The path that rules are compared with, and the path that servers get.
 //!
-//! Called by [`super::RouteTable::find`]. Only the decision uses it: what is forwarded stays as it came (docs/hostile.md C4).
-//! Where servers are known to read a path in different ways and the difference leads to another place, the request is
-//! refused instead of guessed. Bound: the result is never longer than the input. RFC 3986 §2.1, §5.2.4, §6.2.2.
+//! [`normalised`] gives the form in which routes, limits and bans compare a path; [`settled`] gives the bytes that weir
+//! forwards. Servers differ in how they read a path: some resolve dot segments and some don't, some merge slashes, decode
+//! `%2f` or cut off parameters (`;x`). So weir resolves dot segments and leading slashes itself, once, before anything
+//! looks at a request, and forwards the result: no reading of it leads into a prefix that weir has not seen
+//! (docs/hostile.md C4). Where a dot segment stands behind something that servers read in different ways, it is not clear
+//! what it takes away, and the request is refused. All else is forwarded as it came. Bound: a result is never longer than the input. RFC 3986 §2.1, §5.2.4,
+//! §6.2.2.
 
 use std::fmt;
 
@@ -13,12 +17,14 @@ pub enum PathError {
     InvalidEscape,
     /// `%00`.
     Nul,
-    /// Not UTF-8 once decoded, as in the overlong `%c0%ae`.
-    InvalidUtf8,
+    /// A dot, slash or backslash as a UTF-8 sequence that is longer than needed, as in `%c0%ae`.
+    Overlong,
     /// A `\`, which some servers take for `/`.
     Backslash,
-    /// A `..` that some servers see and others don't: beside `%2f`, `%5c` or `//`, or with parameters (`..;x`).
+    /// A dot segment with parameters (`..;x`) or beside `%2f` or `%5c`, or `..` behind parameters, empty segments, `%2f` or `%5c`.
     AmbiguousDots,
+    /// Parameters with `%2f` or `%5c` in them (`;x=%2fy`): some servers end them there.
+    AmbiguousParameters,
 }
 
 impl PathError {
@@ -27,9 +33,10 @@ impl PathError {
         match self {
             PathError::InvalidEscape => "path-escape",
             PathError::Nul => "path-nul",
-            PathError::InvalidUtf8 => "path-utf8",
+            PathError::Overlong => "path-overlong",
             PathError::Backslash => "path-backslash",
             PathError::AmbiguousDots => "path-dots",
+            PathError::AmbiguousParameters => "path-parameters",
         }
     }
 }
@@ -39,9 +46,10 @@ impl fmt::Display for PathError {
         f.write_str(match self {
             PathError::InvalidEscape => "the path has a % without two hexadecimal digits",
             PathError::Nul => "the path contains %00",
-            PathError::InvalidUtf8 => "the decoded path is not UTF-8",
+            PathError::Overlong => "the path has a dot or slash as an overlong UTF-8 sequence",
             PathError::Backslash => "the path contains a backslash",
-            PathError::AmbiguousDots => "the path has a .. that can be read in two ways",
+            PathError::AmbiguousDots => "the path has a dot segment that can be read in two ways",
+            PathError::AmbiguousParameters => "the path has parameters that contain an escaped slash",
         })
     }
 }
@@ -50,7 +58,8 @@ impl std::error::Error for PathError {}
 
 /// The path of `path?query` without escapes, dot segments, empty segments and parameters (`;x`).
 ///
-/// Without any copy when there is nothing to simplify. An asterisk or nothing gives `/`.
+/// Without any copy when there is nothing to simplify. An asterisk or nothing gives `/`. Escapes need not be UTF-8: bytes
+/// are compared.
 ///
 /// # Errors
 /// [`PathError`]: the client sent something that two programs would read differently.
@@ -60,8 +69,7 @@ pub fn normalised<'a>(received: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'
     }
     // The query is looked at together with the path first: one vector scan is cheaper than finding the `?`.
     let plain = is_plain(received);
-    let end = received.iter().position(|&byte| byte == b'?').unwrap_or(received.len());
-    let path = &received[..end];
+    let path = without_query(received);
     if plain || is_plain(path) {
         return Ok(path);
     }
@@ -77,6 +85,68 @@ pub fn normalised<'a>(received: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'
 #[inline]
 pub fn check(received: &[u8], scratch: &mut Vec<u8>) -> Result<(), PathError> {
     if is_plain(received) { Ok(()) } else { normalised(received, scratch).map(|_| ()) }
+}
+
+/// Path and query that are forwarded in place of those received: without dot segments, and with one slash at the
+/// beginning. Every other byte stays. None: as they came.
+///
+/// Its [`normalised`] form is that of the path received. A path that [`normalised`] refuses stays as it came.
+#[inline]
+pub fn settled(received: &[u8], scratch: &mut Vec<u8>) -> Option<Vec<u8>> {
+    if is_plain(received) { None } else { resolved(received, scratch) }
+}
+
+#[cold]
+fn resolved(received: &[u8], scratch: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let path = without_query(received);
+    if received.first() != Some(&b'/') || is_plain(path) {
+        return None;
+    }
+    let rest = behind_slashes(path);
+    let has_dots = rest.split(|byte| *byte == b'/').any(|segment| dots(segment) > 0);
+    if !has_dots && rest.len() + 1 == path.len() || normalised(path, scratch).is_err() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(received.len());
+    out.push(b'/');
+    for segment in rest.split_inclusive(|byte| *byte == b'/') {
+        match dots(segment.strip_suffix(b"/").unwrap_or(segment)) {
+            // An empty one behind what was taken away would be a second slash in front.
+            0 if segment == b"/" && out.len() == 1 => {}
+            0 => out.extend_from_slice(segment),
+            1 => {}
+            _ => out.truncate(parent(&out)),
+        }
+    }
+    out.extend_from_slice(&received[path.len()..]);
+    Some(out)
+}
+
+/// The path in front of the `?`.
+fn without_query(received: &[u8]) -> &[u8] {
+    &received[..received.iter().position(|&byte| byte == b'?').unwrap_or(received.len())]
+}
+
+/// What stands behind the slashes that a path begins with.
+fn behind_slashes(path: &[u8]) -> &[u8] {
+    &path[path.iter().take_while(|byte| **byte == b'/').count()..]
+}
+
+/// The dots of a segment that is `.` or `..`, each as it is or escaped; 0: it is another.
+fn dots(segment: &[u8]) -> usize {
+    let (mut rest, mut count) = (segment, 0);
+    while let Some(behind) =
+        rest.strip_prefix(b".").or_else(|| rest.strip_prefix(b"%2e")).or_else(|| rest.strip_prefix(b"%2E"))
+    {
+        (rest, count) = (behind, count + 1);
+    }
+    if rest.is_empty() && count <= 2 { count } else { 0 }
+}
+
+/// Where the last segment of a path begins that ends with a slash: behind the first slash at least.
+fn parent(path: &[u8]) -> usize {
+    let above = &path[..path.len() - 1];
+    above.iter().rposition(|&byte| byte == b'/').map_or(1, |slash| slash + 1)
 }
 
 /// Bytes looked at together.
@@ -114,7 +184,7 @@ fn is_special(byte: u8) -> bool {
 enum Unit {
     /// `/`, or one that is hidden in an escape.
     Separator { escaped: bool },
-    /// `;` as it is, not escaped.
+    /// `;`. Servers that decode first cut off what stands behind an escaped one as well.
     Parameters,
     /// Anything else.
     Byte(u8),
@@ -126,72 +196,87 @@ fn next_unit(rest: &mut &[u8]) -> Result<Unit, PathError> {
         b'/' => (Unit::Separator { escaped: false }, 1),
         b';' => (Unit::Parameters, 1),
         b'\\' => return Err(PathError::Backslash),
-        b'%' => {
-            let digit = |at: usize| rest.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-            let (Some(high), Some(low)) = (digit(1), digit(2)) else { return Err(PathError::InvalidEscape) };
-            match (high << 4 | low) as u8 {
-                0 => return Err(PathError::Nul),
-                b'/' | b'\\' => (Unit::Separator { escaped: true }, 3),
-                byte => (Unit::Byte(byte), 3),
-            }
-        }
+        b'%' | 0x80.. => decoded(rest)?,
         byte => (Unit::Byte(byte), 1),
     };
     *rest = &rest[used..];
     Ok(unit)
 }
 
-/// The segment being written.
-struct Segment {
-    /// Where it starts in the output; the byte before is a slash.
+/// An escape, or a byte above ASCII, and how many bytes of the path it is.
+fn decoded(rest: &[u8]) -> Result<(Unit, usize), PathError> {
+    if let Some((byte, used)) = weir_http::overlong_ascii(rest) {
+        return match byte {
+            0 => Err(PathError::Nul),
+            b'.' | b'/' | b'\\' => Err(PathError::Overlong),
+            b';' => Ok((Unit::Parameters, used)),
+            // Compared as what careless decoders make of it.
+            _ => Ok((Unit::Byte(byte), used)),
+        };
+    }
+    if rest[0] != b'%' {
+        return Ok((Unit::Byte(rest[0]), 1));
+    }
+    let digit = |at: usize| rest.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let (Some(high), Some(low)) = (digit(1), digit(2)) else { return Err(PathError::InvalidEscape) };
+    match (high << 4 | low) as u8 {
+        0 => Err(PathError::Nul),
+        b'/' | b'\\' => Ok((Unit::Separator { escaped: true }, 3)),
+        b';' => Ok((Unit::Parameters, 3)),
+        byte => Ok((Unit::Byte(byte), 3)),
+    }
+}
+
+/// A path while it is simplified.
+struct Simplifying<'a> {
+    /// What is done of it: begins with a slash.
+    out: &'a mut Vec<u8>,
+    /// Where the segment being written starts in `out`; the byte before is a slash.
     start: usize,
-    /// An escaped or doubled separator is beside it, or it has parameters: then it must not be `..`.
-    doubtful: bool,
-    /// After its first `;`.
+    /// The segment has had its first `;`.
     in_parameters: bool,
+    /// An escaped separator is beside the segment.
+    beside_escaped: bool,
+    /// Parameters, an escaped separator or an empty segment were there: servers differ in what `..` takes away.
+    has_doubt: bool,
 }
 
 fn simplify(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     out.push(b'/');
-    let mut rest = &path[1..];
-    let mut segment = Segment { start: 1, doubtful: false, in_parameters: false };
+    let mut rest = behind_slashes(path);
+    let (start, in_parameters, beside_escaped, has_doubt) = (1, false, false, false);
+    let mut path = Simplifying { out, start, in_parameters, beside_escaped, has_doubt };
     while !rest.is_empty() {
         match next_unit(&mut rest)? {
-            Unit::Byte(byte) if !segment.in_parameters => out.push(byte),
-            Unit::Byte(_) => (),
-            Unit::Parameters => {
-                segment.in_parameters = true;
-                segment.doubtful = true;
-            }
+            Unit::Byte(byte) if !path.in_parameters => path.out.push(byte),
+            Unit::Byte(_) => {}
+            Unit::Parameters => (path.in_parameters, path.has_doubt) = (true, true),
+            Unit::Separator { escaped: true } if path.in_parameters => return Err(PathError::AmbiguousParameters),
             Unit::Separator { escaped } => {
-                segment.doubtful |= escaped;
-                let empty = out.len() == segment.start;
-                if end_segment(out, &segment)? {
-                    out.push(b'/');
-                }
-                segment = Segment { start: out.len(), doubtful: escaped || empty, in_parameters: false };
+                path.has_doubt |= escaped || path.out.len() == path.start;
+                path.beside_escaped |= escaped;
+                path.end_segment(true)?;
+                path.beside_escaped = escaped;
             }
         }
     }
-    end_segment(out, &segment)?;
-    std::str::from_utf8(out).map(|_| ()).map_err(|_| PathError::InvalidUtf8)
+    path.end_segment(false)
 }
 
-/// Applies dot segments. True when the segment stays and a slash may follow it.
-fn end_segment(out: &mut Vec<u8>, segment: &Segment) -> Result<bool, PathError> {
-    match &out[segment.start..] {
-        b"" => Ok(false),
-        b"." => {
-            out.truncate(segment.start);
-            Ok(false)
+impl Simplifying<'_> {
+    /// Applies dot segments and begins the next segment. `slash`: one follows.
+    fn end_segment(&mut self, slash: bool) -> Result<(), PathError> {
+        let is_cut = self.in_parameters || self.beside_escaped;
+        match &self.out[self.start..] {
+            b"" => {}
+            b"." if is_cut => return Err(PathError::AmbiguousDots),
+            b"." => self.out.truncate(self.start),
+            b".." if is_cut || self.has_doubt => return Err(PathError::AmbiguousDots),
+            b".." => self.out.truncate(parent(&self.out[..self.start])),
+            _ if slash => self.out.push(b'/'),
+            _ => {}
         }
-        b".." if segment.doubtful => Err(PathError::AmbiguousDots),
-        b".." => {
-            let parent = &out[..segment.start - 1];
-            let keep = parent.iter().rposition(|&byte| byte == b'/').map_or(1, |slash| slash + 1);
-            out.truncate(keep);
-            Ok(false)
-        }
-        _ => Ok(true),
+        (self.start, self.in_parameters) = (self.out.len(), false);
+        Ok(())
     }
 }

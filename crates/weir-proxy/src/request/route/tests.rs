@@ -102,9 +102,18 @@ fn find(table: &RouteTable, host: &str, path: &str) -> Option<usize> {
     look(table, host, path, "GET").unwrap()
 }
 
+/// What a path is compared as. One that is no UTF-8 is shown as ISO 8859-1.
 fn normal(path: &str) -> Result<String, PathError> {
     let mut scratch = Vec::new();
-    path::normalised(path.as_bytes(), &mut scratch).map(|path| String::from_utf8(path.to_vec()).unwrap())
+    let latin1 = |path: &[u8]| path.iter().map(|&byte| char::from(byte)).collect();
+    let shown = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap_or_else(|_| latin1(path));
+    path::normalised(path.as_bytes(), &mut scratch).map(shown)
+}
+
+/// What is forwarded.
+fn sent(path: &str) -> String {
+    let settled = path::settled(path.as_bytes(), &mut Vec::new());
+    settled.map_or_else(|| path.to_owned(), |path| String::from_utf8(path).unwrap())
 }
 
 #[test]
@@ -206,8 +215,12 @@ fn c4_every_disguise_of_a_path_is_seen_through_or_refused() {
         ("/%2e%2e/admin", "/admin"),
         ("/a/%2E%2e/admin", "/admin"),
         ("//admin", "/admin"),
-        ("/a;/../admin", "/admin"),
         ("/a;x=1/b;y", "/a/b"),
+        ("/a%3bx=1/b", "/a/b"),
+        ("/%E4pfel", "/\u{e4}pfel"),
+        ("/%D0%C0%B4", "/\u{d0}4"),
+        ("/%ff/%c1%a1dmin", "/\u{ff}/admin"),
+        ("/%E0%81%A1/%f0%80%81%a1/%F8%80%80%81%a1/%fc%80%80%80%81%a1", "/a/a/a/a"),
         ("/%2fadmin", "/admin"),
         ("/%5Cadmin", "/admin"),
         ("/./admin/.", "/admin/"),
@@ -216,8 +229,11 @@ fn c4_every_disguise_of_a_path_is_seen_through_or_refused() {
         ("/a/..", "/"),
         ("/..", "/"),
         ("/%61dmin", "/admin"),
+        ("/.//a", "/a"),
+        ("/a/..//b", "/b"),
+        ("/a/../b;c/%2fd", "/b/d"),
+        ("/a//./b", "/a/b"),
         ("/a%3fb?c%00", "/a?b"),
-        ("/a%3b/b", "/a;/b"),
         ("/%252e%252e/", "/%2e%2e/"),
         ("/.../..a/a..", "/.../..a/a.."),
         ("/caf%C3%A9", "/café"),
@@ -230,8 +246,14 @@ fn c4_every_disguise_of_a_path_is_seen_through_or_refused() {
     }
     for (path, expected) in [
         ("/admin%00", PathError::Nul),
-        ("/%c0%ae%c0%ae/", PathError::InvalidUtf8),
-        ("/%ff", PathError::InvalidUtf8),
+        ("/%c0%ae%c0%ae/", PathError::Overlong),
+        ("/a%C0%AFb", PathError::Overlong),
+        ("/a%c1%9cb", PathError::Overlong),
+        ("/%e0%80%ae/", PathError::Overlong),
+        ("/%f0%80%80%af", PathError::Overlong),
+        ("/%f8%80%80%80%ae", PathError::Overlong),
+        ("/%fc%80%80%80%80%ae", PathError::Overlong),
+        ("/%c0%80", PathError::Nul),
         ("/\\admin", PathError::Backslash),
         ("/a\\b", PathError::Backslash),
         ("/%", PathError::InvalidEscape),
@@ -242,12 +264,61 @@ fn c4_every_disguise_of_a_path_is_seen_through_or_refused() {
         ("/a%2f../admin", PathError::AmbiguousDots),
         ("/a/..;/admin", PathError::AmbiguousDots),
         ("/a/..;x", PathError::AmbiguousDots),
+        ("/app;%2fy/admin", PathError::AmbiguousParameters),
+        ("/a;b=%5Cc", PathError::AmbiguousParameters),
+        ("/a/.;/../b", PathError::AmbiguousDots),
+        ("/a/%2e;/../b", PathError::AmbiguousDots),
+        ("/a/.;x=1/b", PathError::AmbiguousDots),
+        ("/a/%2e%2E;/b", PathError::AmbiguousDots),
+        ("/a/..%3b/b", PathError::AmbiguousDots),
+        ("/a/.%c0%bb/b", PathError::AmbiguousDots),
+        ("/a;/../b", PathError::AmbiguousDots),
+        ("/a/;b/c/../../d", PathError::AmbiguousDots),
+        ("/a//b/../../c", PathError::AmbiguousDots),
+        ("/a/x%2fy/../../b", PathError::AmbiguousDots),
+        ("/a/.%2f../b", PathError::AmbiguousDots),
         ("/a//../admin", PathError::AmbiguousDots),
         ("/a%5c..%5cadmin", PathError::AmbiguousDots),
     ] {
         assert_eq!(normal(path), Err(expected), "{path}");
     }
-    assert_eq!(path::normalised(b"/\xc0\xae/", &mut Vec::new()), Err(PathError::InvalidUtf8));
+    assert_eq!(path::normalised(b"/\xc0\xae/", &mut Vec::new()), Err(PathError::Overlong));
+}
+
+#[test]
+fn c4_what_is_sent_has_no_dots_and_one_slash_in_front() {
+    for (path, expected) in [
+        ("/a/../admin", "/admin"),
+        ("/%2e%2E/a%7E/./%41/.", "/a%7E/%41/"),
+        ("/a/b/..?x=/../y", "/a/?x=/../y"),
+        ("/../..", "/"),
+        ("//", "/"),
+        ("///admin//x?//", "/admin//x?//"),
+        ("//%2fa;b/c", "/%2fa;b/c"),
+        ("//a/../%E4", "/%E4"),
+        ("/x/..///login", "/login"),
+        ("/.//x", "/x"),
+        ("/a/./b//c;d/%2fe", "/a/b//c;d/%2fe"),
+        ("/a//b/./c", "/a//b/c"),
+    ] {
+        assert_eq!(sent(path), expected, "{path}");
+    }
+    for path in [
+        "/",
+        "",
+        "*",
+        "/a//b/c%2fd;e/%2E%2ef/...?..",
+        "/%252e%252e/a",
+        "/a%5cb/%E4/%C0%B4",
+        "/a?b=//../c",
+        // Refused.
+        "/a/..;/b",
+        "//a/..;/b",
+        "/a//../b",
+        "/%zz/..",
+    ] {
+        assert_eq!(sent(path), path);
+    }
 }
 
 /// Paths made of the pieces that matter.
@@ -285,7 +356,7 @@ proptest! {
             prop_assert!(result.starts_with('/'));
             prop_assert!(!result.contains("//"));
             prop_assert!(result.split('/').all(|segment| segment != "." && segment != ".."));
-            prop_assert!(result.len() <= path.len());
+            prop_assert!(result.chars().count() <= path.len());
         }
     }
 

@@ -148,8 +148,8 @@ fn canonical(path: &[u8]) -> Result<Vec<u8>, RuleFault> {
     Ok(out)
 }
 
-/// Letters, digits and `-._~` as themselves, other escapes with capital digits. All escapes are complete.
-fn undo_escapes(path: &[u8]) -> Vec<u8> {
+/// Letters, digits and `-._~` as themselves, other escapes with capital digits.
+pub(crate) fn undo_escapes(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((&byte, behind)) = rest.split_first() {
