@@ -81,7 +81,9 @@ fn serve(mut socket: TcpStream, body_bytes: usize) -> std::io::Result<()> {
 fn answer(mux: &mut Mux, event: &Event<'_>, body_bytes: usize) {
     match *event {
         Event::Request { stream, end, .. } if end => put_answer(mux, stream, 200, body_bytes),
-        Event::Refused { stream, error, .. } => put_answer(mux, stream, error.status(), 0),
+        Event::Refused { stream, error, .. } | Event::Broken { stream, error, .. } => {
+            put_answer(mux, stream, error.status(), 0)
+        }
         Event::Data { stream, bytes, end, .. } => {
             mux.consumed(stream, bytes.len());
             if end {

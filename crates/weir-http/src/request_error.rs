@@ -31,6 +31,16 @@ faults! {
     VersionUnsupported: 505, "version-unsupported", "the version is not HTTP/1.0 or HTTP/1.1";
     /// HTTP/1.1 without Host.
     HostMissing: 400, "host-missing", "Host is missing";
+    /// HTTP/2: a pseudo field is missing, unknown, repeated, not in front of the fields, or has a value that none may have.
+    PseudoField: 400, "pseudo-field", "a pseudo field is missing, unknown, repeated or misplaced";
+    /// HTTP/2: a field that belongs to connections of HTTP/1, or TE other than `trailers` (RFC 9113 §8.2.2).
+    ConnectionField: 400, "connection-field", "a field that HTTP/2 does not have";
+    /// HTTP/2: Host is not what `:authority` says.
+    HostDiffers: 400, "host-differs", "Host and :authority differ";
+    /// HTTP/2: the body is not as long as Content-Length says (RFC 9113 §8.1.1).
+    LengthDiffers: 400, "length-differs", "Content-Length is not the length of the body";
+    /// HTTP/2: the trailers are malformed (RFC 9113 §8.1).
+    TrailersInvalid: 400, "trailers-invalid", "the trailers are malformed";
     /// Several Host lines.
     HostRepeated: 400, "host-repeated", "Host is there more than once";
     /// Host is not a host with an optional port.

@@ -29,6 +29,7 @@ mod connections;
 mod errands;
 pub(crate) mod fallback;
 mod glitches;
+mod grpc;
 mod guard;
 mod http1;
 mod http2;

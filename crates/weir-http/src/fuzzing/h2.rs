@@ -19,6 +19,7 @@ enum Told {
     /// Stream, head as text, whether no body follows.
     Request(u32, String, bool),
     Refused(u32, &'static str),
+    Broken(u32, &'static str),
     Data(u32, Vec<u8>, bool),
     /// Stream, code, by the client.
     Reset(u32, u32, bool),
@@ -103,6 +104,7 @@ impl Listener {
                 Told::Request(stream, String::from_utf8_lossy(request.text).into_owned(), end)
             }
             Event::Refused { stream, error, .. } => Told::Refused(stream, error.word()),
+            Event::Broken { stream, error, .. } => Told::Broken(stream, error.word()),
             Event::Data { stream, bytes, end, .. } => match self.told.last_mut() {
                 Some(Told::Data(of, before, ended @ false)) if *of == stream => {
                     before.extend_from_slice(bytes);

@@ -55,7 +55,9 @@ pub enum Event<'a> {
         /// It has no body.
         end: bool,
     },
-    /// A request that is well-formed and must be refused: answer with [`RequestError::status`]. Its body is thrown away.
+    /// A request that must be refused, be it malformed (RFC 9113 §8.1.1) or not: answer with [`RequestError::status`]. Its body is
+    /// thrown away. A malformed one is answered before its stream ends, because a client that gets nothing but RST_STREAM has
+    /// no cause to name, and may repeat it at once.
     Refused {
         /// Its stream.
         stream: u32,
@@ -74,6 +76,16 @@ pub enum Event<'a> {
         bytes: &'a [u8],
         /// The body is complete, and as long as its Content-Length has said. Trailers are dropped.
         end: bool,
+    },
+    /// A request's body is not what its head has said, or its trailers are malformed, and no answer has begun: answer with
+    /// [`RequestError::status`]. Nothing more comes of it.
+    Broken {
+        /// Its stream.
+        stream: u32,
+        /// Its tag, as in [`Event::Data`].
+        tag: u64,
+        /// What is wrong.
+        error: RequestError,
     },
     /// A stream has ended before its time: nothing more comes of it and nothing can be sent on it. What waited to be sent is forgotten.
     Reset {

@@ -43,7 +43,7 @@ glitches! {
     WindowShrunk: "h2-window-shrunk";
     /// PRIORITY of RFC 7540, which is ignored.
     Priority: "h2-priority";
-    /// A header list that is no request: pseudo fields, names or values against RFC 9113 §8.
+    /// A header list that is no request, or a body that is not what it has said: against RFC 9113 §8.
     Malformed: "h2-pseudo";
     /// Trailers, which are not passed on.
     TrailerDropped: "trailer-dropped";

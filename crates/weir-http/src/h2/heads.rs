@@ -58,8 +58,8 @@ pub(super) enum Outcome {
     Request(RequestHead, Priority),
     /// A request that is well-formed and can't be served.
     Refused(RequestError),
-    /// No request: the stream is at fault (RFC 9113 §8.1.1).
-    Malformed,
+    /// No request (RFC 9113 §8.1.1), and the first reason for that.
+    Malformed(RequestError),
 }
 
 /// A list while it is read.
@@ -82,7 +82,7 @@ struct List<'h> {
     begun: bool,
     has_host: bool,
     has_cookie: bool,
-    malformed: bool,
+    malformed: Option<RequestError>,
     refused: Option<RequestError>,
 }
 
@@ -123,7 +123,7 @@ impl Heads {
         let head = RequestHead { version: Version::Http2, body, ..RequestHead::EMPTY };
         let (bytes, lines, limits) = (0, 0, &limits.head);
         let (method, scheme, path, authority) = (None, None, None, None);
-        let (begun, has_host, has_cookie, malformed, refused) = (false, false, false, false, None);
+        let (begun, has_host, has_cookie, malformed, refused) = (false, false, false, None, None);
         #[rustfmt::skip]
         let mut list = List {
             text, fields, pseudo, cookie, limits, bytes, lines, method, scheme, path, authority, head, begun, has_host, has_cookie, malformed, refused,
@@ -146,7 +146,7 @@ impl Heads {
         let bytes_max = limits.head.head_max().saturating_mul(LIST_FACTOR);
         decoder.decode(block, &mut self.scratch, |name, value| {
             bytes += name.len() + value.len() + FIELD_BYTES;
-            well_formed &= is_name(name) && is_value(value) && !classify(name).is_in(CONNECTION);
+            well_formed &= check_field(name, trim(value)).is_ok() && !classify(name).is_in(CONNECTION);
             bytes <= bytes_max
         })?;
         Ok(well_formed)
@@ -159,17 +159,47 @@ impl Heads {
     }
 }
 
-/// A field name as it may stand in HTTP/2: a token without capital letters (RFC 9113 §8.2.1).
+/// A name as it may stand in HTTP/2, which is a token without capital letters, and a value without control bytes
+/// (RFC 9113 §8.2.1, RFC 9110 §5.5).
 #[inline]
-fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && token_faults(name) & NOT_TOKEN == 0 && !name.iter().any(u8::is_ascii_uppercase)
+fn check_field(name: &[u8], value: &[u8]) -> Result<(), RequestError> {
+    let is_name = !name.is_empty() && token_faults(name) & NOT_TOKEN == 0 && !name.iter().any(u8::is_ascii_uppercase);
+    if is_name && value_end(value, 0) == value.len() { Ok(()) } else { Err(field_fault(name)) }
 }
 
-/// A value without control bytes and without white space around it (RFC 9113 §8.2.1, RFC 9110 §5.5).
+/// What is wrong with a field whose name or value is.
+#[cold]
+fn field_fault(name: &[u8]) -> RequestError {
+    let fault = match name {
+        b"" => SyntaxError::NameEmpty,
+        _ if name.iter().any(|&byte| is_blank(byte)) => SyntaxError::NameSpaced,
+        _ if token_faults(name) & NOT_TOKEN != 0 || name.iter().any(u8::is_ascii_uppercase) => SyntaxError::NameInvalid,
+        _ => SyntaxError::ControlByte,
+    };
+    fault.into()
+}
+
+/// A value without the blanks around it. RFC 9113 §8.2.1 calls a request with them malformed. HTTP/1 has them as no part
+/// of the value (RFC 9110 §5.5), servers get the value without them, and clients do send them: Go's repeats such a
+/// request without end when its stream is reset.
 #[inline]
-fn is_value(value: &[u8]) -> bool {
-    let blank = |byte: Option<&u8>| byte.is_some_and(|&byte| is_blank(byte));
-    value_end(value, 0) == value.len() && !blank(value.first()) && !blank(value.last())
+fn trim(value: &[u8]) -> &[u8] {
+    let is_blank_at = |byte: Option<&u8>| byte.is_some_and(|&byte| is_blank(byte));
+    if is_blank_at(value.first()) || is_blank_at(value.last()) { trimmed(value) } else { value }
+}
+
+#[cold]
+fn trimmed(value: &[u8]) -> &[u8] {
+    let is_text = |byte: &u8| !is_blank(*byte);
+    let start = value.iter().position(is_text).unwrap_or(value.len());
+    let end = value.iter().rposition(is_text).map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
+/// The value of a pseudo field: no control bytes and no blanks around it, which no URI and no method has.
+#[inline]
+fn is_pseudo_value(value: &[u8]) -> bool {
+    value_end(value, 0) == value.len() && trim(value).len() == value.len()
 }
 
 impl List<'_> {
@@ -181,17 +211,19 @@ impl List<'_> {
             self.refuse(SyntaxError::HeadTooLarge.into());
             return self.bytes <= self.limits.head_max().saturating_mul(LIST_FACTOR);
         }
-        if self.malformed {
+        if self.malformed.is_some() {
             return true;
         }
         if name.first() == Some(&b':') {
-            self.malformed |= self.begun || !self.pseudo_field(name, value);
+            let is_fine = !self.begun && self.pseudo_field(name, value);
+            self.malformed = (!is_fine).then_some(RequestError::PseudoField);
             return true;
         }
         if !self.begun {
             self.begin();
         }
-        self.malformed |= !self.field(name, value);
+        let fault = self.field(name, trim(value)).err();
+        self.malformed = self.malformed.or(fault);
         true
     }
 
@@ -210,33 +242,34 @@ impl List<'_> {
         };
         let start = self.pseudo.len();
         self.pseudo.extend_from_slice(value);
-        place.replace(Span::new(start, self.pseudo.len())).is_none() && is_value(value)
+        place.replace(Span::new(start, self.pseudo.len())).is_none() && is_pseudo_value(value)
     }
 
     /// All pseudo fields have come: writes the line, and Host.
     fn begin(&mut self) {
         self.begun = true;
-        self.malformed |= self.write_line().is_none();
+        self.malformed = self.write_line().err();
     }
 
-    /// None: malformed.
-    fn write_line(&mut self) -> Option<()> {
-        let method = self.method?.of(self.pseudo);
+    /// # Errors
+    /// Why the list is malformed.
+    fn write_line(&mut self) -> Result<(), RequestError> {
+        let method = self.method.ok_or(RequestError::PseudoField)?.of(self.pseudo);
         self.head.method = Method::of(method);
         // PRI belongs to the preface (RFC 9113 §3.4).
         if !is_token(method) || method == b"PRI" {
-            return None;
+            return Err(RequestError::MethodInvalid);
         }
         let connect = self.head.method == Method::Connect;
         let target = match (connect, self.scheme, self.path, self.authority) {
             // RFC 9113 §8.5
             (true, None, None, Some(authority)) => authority.of(self.pseudo),
             (false, Some(_), Some(path), _) => path.of(self.pseudo),
-            _ => return None,
+            _ => return Err(RequestError::PseudoField),
         };
         let is_path = target.first() == Some(&b'/') || target == b"*" && self.head.method == Method::Options;
         if !connect && !is_path {
-            return None;
+            return Err(RequestError::TargetForm);
         }
         let fault = line_fault(method, target, self.limits);
         let scheme = self.scheme.map_or(&b"http"[..], |scheme| scheme.of(self.pseudo));
@@ -244,7 +277,7 @@ impl List<'_> {
         let fault = fault.or((!known).then_some(RequestError::TargetForm));
         if let Some(fault) = fault {
             self.refuse(fault);
-            return Some(());
+            return Ok(());
         }
         self.text.extend_from_slice(method);
         self.text.push(b' ');
@@ -258,46 +291,50 @@ impl List<'_> {
             let authority = authority.of(self.pseudo);
             put(self.text, self.fields, b"host", authority, FieldName::Host, false);
         }
-        Some(())
+        Ok(())
     }
 
-    /// An ordinary field. False: malformed.
+    /// An ordinary field, its value without blanks around it.
+    ///
+    /// # Errors
+    /// Why the list is malformed.
     #[inline]
-    fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
-        if !is_name(name) || !is_value(value) {
-            return false;
-        }
+    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), RequestError> {
+        check_field(name, value)?;
         let known = classify(name);
         match known {
-            FieldName::Cookie => return self.crumb(value),
+            FieldName::Cookie => {
+                self.crumb(value);
+                return Ok(());
+            }
             FieldName::Host => {
                 if std::mem::replace(&mut self.has_host, true) {
-                    return false;
+                    return Err(RequestError::HostRepeated);
                 }
                 if let Some(authority) = self.authority {
-                    return authority.of(self.pseudo).eq_ignore_ascii_case(value);
+                    let is_same = authority.of(self.pseudo).eq_ignore_ascii_case(value);
+                    return if is_same { Ok(()) } else { Err(RequestError::HostDiffers) };
                 }
             }
-            FieldName::Te if !value.eq_ignore_ascii_case(b"trailers") => return false,
-            _ if known.is_in(CONNECTION) => return false,
+            FieldName::Te if !value.eq_ignore_ascii_case(b"trailers") => return Err(RequestError::ConnectionField),
+            _ if known.is_in(CONNECTION) => return Err(RequestError::ConnectionField),
             _ => {}
         }
         if self.counts_one_more() {
             let underscore = token_faults(name) & UNDERSCORE != 0;
             put(self.text, self.fields, name, value, known, underscore);
         }
-        true
+        Ok(())
     }
 
     /// A part of the cookie (RFC 9113 §8.2.3): all become one line.
-    fn crumb(&mut self, value: &[u8]) -> bool {
+    fn crumb(&mut self, value: &[u8]) {
         if !std::mem::replace(&mut self.has_cookie, true) {
             self.counts_one_more();
         } else if !self.cookie.is_empty() {
             self.cookie.extend_from_slice(b"; ");
         }
         self.cookie.extend_from_slice(value);
-        true
     }
 
     /// Whether another line may be written.
@@ -310,11 +347,11 @@ impl List<'_> {
     }
 
     fn finish(mut self, end: bool) -> Outcome {
-        if !self.begun && !self.malformed {
+        if !self.begun && self.malformed.is_none() {
             self.begin();
         }
-        if self.malformed && self.refused != Some(SyntaxError::HeadTooLarge.into()) {
-            return Outcome::Malformed;
+        if let Some(error) = self.malformed.filter(|_| self.refused != Some(SyntaxError::HeadTooLarge.into())) {
+            return Outcome::Malformed(error);
         }
         if let Some(error) = self.refused {
             return Outcome::Refused(error);
@@ -335,7 +372,7 @@ impl List<'_> {
         }
         // RFC 9113 §8.1.1: a length that no body follows.
         if end && !self.head.body.is_empty() {
-            return Outcome::Malformed;
+            return Outcome::Malformed(RequestError::LengthDiffers);
         }
         let priority = self.fields.get(self.text, b"priority").map(Priority::parse);
         Outcome::Request(self.head, priority.unwrap_or_default())

@@ -126,6 +126,7 @@ pub(super) enum Made {
 pub(super) enum Step {
     Request { stream: u32, head: RequestHead, end: bool },
     Refused { stream: u32, error: RequestError },
+    Broken { stream: u32, tag: u64, error: RequestError },
     Data { stream: u32, tag: u64, from: usize, to: usize, end: bool },
     Reset { stream: u32, tag: u64, code: Code, by_client: bool },
     Leaving { code: Code },
@@ -163,6 +164,7 @@ impl Mux {
                 Event::Request { stream, request, end }
             }
             Step::Refused { stream, error } => Event::Refused { stream, error, line: heads.line() },
+            Step::Broken { stream, tag, error } => Event::Broken { stream, tag, error },
             Step::Data { stream, tag, from, to, end } => Event::Data { stream, tag, bytes: &input[from..to], end },
             Step::Reset { stream, tag, code, by_client } => Event::Reset { stream, tag, code, by_client },
             Step::Leaving { code } => Event::Leaving { code },

@@ -15,8 +15,9 @@ use super::hpack::HpackError;
 use super::limits::Limits;
 use super::mux::Going;
 use super::read::{Data, Made, OpenBlock, Reading, Step};
-use super::stream::Stream;
+use super::stream::{Answer, Stream};
 use crate::request::{RequestBody, RequestHead};
+use crate::request_error::RequestError;
 
 /// CONTINUATION frames of a header block (CVE-2024-27316). An ordinary head needs none.
 const CONTINUATIONS_MAX: u8 = 8;
@@ -109,8 +110,14 @@ impl Reading<'_, '_> {
         if stream.received {
             return self.stream_error(id, Code::StreamClosed);
         }
-        if !well_formed || !block.end_stream || block.odd_priority || stream.length_left.is_some_and(|left| left > 0) {
+        if block.odd_priority {
             return self.stream_error(id, Code::ProtocolError);
+        }
+        if !well_formed || !block.end_stream {
+            return self.body_fault(id, RequestError::TrailersInvalid, block.end_stream);
+        }
+        if stream.length_left.is_some_and(|left| left > 0) {
+            return self.body_fault(id, RequestError::LengthDiffers, true);
         }
         self.mux.glitch(Glitch::TrailerDropped);
         Ok(self.end_body(id, self.turn.at, self.turn.at))
@@ -138,9 +145,13 @@ impl Reading<'_, '_> {
             self.mux.budget.reset_early(self.turn.now_us)?;
             return Ok(None);
         }
-        if matches!(outcome, Outcome::Malformed) || block.odd_priority {
+        if block.odd_priority {
             self.mux.glitch(Glitch::Malformed);
             return self.stream_error(id, Code::ProtocolError);
+        }
+        if matches!(outcome, Outcome::Malformed(_)) {
+            self.mux.glitch(Glitch::Malformed);
+            self.mux.budget.forced_reset()?;
         }
         if is_doomed(id, self.turn, self.heads) {
             self.mux.glitch(Glitch::ResetEarly);
@@ -155,11 +166,10 @@ impl Reading<'_, '_> {
                 stream.length_left = length(&head);
                 Step::Request { stream: id, head, end }
             }
-            Outcome::Refused(error) => {
+            Outcome::Refused(error) | Outcome::Malformed(error) => {
                 stream.ignored = true;
                 Step::Refused { stream: id, error }
             }
-            Outcome::Malformed => return Ok(None),
         };
         self.mux.streams.add(stream);
         Ok(Some(step))
@@ -231,10 +241,24 @@ impl Reading<'_, '_> {
         if let Some(left) = &mut stream.length_left
             && !frame::fits_length(left, bytes, end)
         {
-            return self.stream_error(id, Code::ProtocolError);
+            return self.body_fault(id, RequestError::LengthDiffers, end);
         }
         self.mux.reader.data = Data::Body(padding);
         Ok(None)
+    }
+
+    /// The body of a request is not what was said, which its client pays for. It is answered where that has not begun. `end`: no more
+    /// of it comes behind this frame.
+    fn body_fault(&mut self, id: u32, error: RequestError, end: bool) -> Result<Option<Step>, Failure> {
+        let Some(stream) = self.mux.streams.find_mut(id) else { return Ok(None) };
+        if stream.answer != Answer::Awaited || stream.ignored {
+            return self.stream_error(id, Code::ProtocolError);
+        }
+        (stream.ignored, stream.received, stream.length_left) = (true, end, None);
+        let tag = stream.tag;
+        self.mux.glitch(Glitch::Malformed);
+        self.mux.budget.forced_reset()?;
+        Ok(Some(Step::Broken { stream: id, tag, error }))
     }
 
     /// What has come of the payload of a DATA frame.

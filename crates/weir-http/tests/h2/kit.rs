@@ -219,6 +219,7 @@ pub(crate) fn said(event: &Event<'_>) -> String {
             format!("request {stream} {}{}", line.escape_ascii(), last(*end))
         }
         Event::Refused { stream, error, .. } => format!("refused {stream} {}", error.word()),
+        Event::Broken { stream, error, .. } => format!("broken {stream} {}", error.word()),
         Event::Data { stream, bytes, end, .. } => format!("data {stream} {}{}", bytes.len(), last(*end)),
         Event::Reset { stream, code, by_client: true, .. } => format!("reset {stream} {} by client", code.word()),
         Event::Reset { stream, code, by_client: false, .. } => format!("reset {stream} {}", code.word()),

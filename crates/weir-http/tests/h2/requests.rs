@@ -17,58 +17,86 @@ fn outcome(list: &[(&str, &str)]) -> (String, String) {
 fn malformed_lists() {
     let get = |more: &[(&'static str, &'static str)]| [GET, more].concat();
     let (method, scheme, path, authority) = (GET[0], GET[1], GET[2], GET[3]);
-    let lists: Vec<(&str, Vec<(&str, &str)>)> = vec![
-        ("8.2 name in capitals", get(&[("X-a", "1")])),
-        ("8.2 no name", get(&[("", "1")])),
-        ("8.2 name with a space", get(&[("x y", "1")])),
-        ("8.2 name with a colon", get(&[("x:y", "1")])),
-        ("8.2 name with CRLF", get(&[("x\r\ny", "1")])),
-        ("8.2 name with NUL", get(&[("x\0", "1")])),
-        ("8.2 name above ASCII", get(&[("caf\u{e9}", "1")])),
-        ("8.2.1 value with CR", get(&[("x", "a\rb")])),
-        ("8.2.1 value with LF", get(&[("x", "a\nb")])),
-        ("8.2.1 value with NUL", get(&[("x", "a\0b")])),
-        ("8.2.1 value with a field", get(&[("x", "a\r\ntransfer-encoding: chunked")])),
-        ("8.2.1 space before", get(&[("x", " a")])),
-        ("8.2.1 tab behind", get(&[("x", "a\t")])),
-        ("8.2.1 cookie with LF", get(&[("cookie", "a\nb")])),
-        ("8.2.2 connection", get(&[("connection", "x-foo")])),
-        ("8.2.2 proxy-connection", get(&[("proxy-connection", "close")])),
-        ("8.2.2 keep-alive", get(&[("keep-alive", "1")])),
-        ("8.2.2 transfer-encoding", get(&[("transfer-encoding", "chunked")])),
-        ("8.2.2 upgrade", get(&[("upgrade", "websocket")])),
-        ("8.2.2 te", get(&[("te", "trailers, deflate")])),
-        ("8.3 pseudo behind a field", vec![method, scheme, path, ("x", "1"), authority]),
-        ("8.3 unknown pseudo", get(&[(":proto", "x")])),
-        ("8.3 of answers", get(&[(":status", "200")])),
-        ("8.3.1 twice", get(&[(":path", "/")])),
-        ("8.3.1 twice", get(&[(":method", "GET")])),
-        ("8.3.1 twice", get(&[(":authority", "a")])),
-        ("8.3.1 no method", vec![scheme, path, authority]),
-        ("8.3.1 no scheme", vec![method, path, authority]),
-        ("8.3.1 no path", vec![method, scheme, authority]),
-        ("8.3.1 empty path", vec![method, scheme, (":path", ""), authority]),
-        ("8.3.1 path without slash", vec![method, scheme, (":path", "a"), authority]),
-        ("8.3.1 absolute", vec![method, scheme, (":path", "http://a/"), authority]),
-        ("8.3.1 asterisk for GET", vec![method, scheme, (":path", "*"), authority]),
-        ("8.3.1 method is no token", vec![(":method", "GE T"), scheme, path, authority]),
-        ("8.3.1 method with CRLF", vec![(":method", "GET\r\n"), scheme, path, authority]),
-        ("8.3.1 path with CRLF", vec![method, scheme, (":path", "/\r\nx: y"), authority]),
-        ("8.3.1 authority with CRLF", vec![method, scheme, path, (":authority", "a\r\nx: y")]),
-        ("8.3.1 empty method", vec![(":method", ""), scheme, path, authority]),
-        ("3.4 PRI", vec![(":method", "PRI"), scheme, path, authority]),
-        ("8.3.1 host differs", get(&[("host", "b")])),
-        ("8.3.1 two hosts", get(&[("host", "a"), ("host", "a")])),
-        ("8.5 CONNECT with a path", vec![(":method", "CONNECT"), path, authority]),
-        ("8.5 CONNECT without authority", vec![(":method", "CONNECT"), ("host", "a:1")]),
-        ("RFC 8441", vec![(":method", "CONNECT"), (":protocol", "websocket"), scheme, path, authority]),
-        ("8.1.1 a length and no body", get(&[("content-length", "1")])),
-        ("empty", vec![]),
+    let lists: Vec<(&str, &str, Vec<(&str, &str)>)> = vec![
+        ("8.2 name in capitals", "name-invalid", get(&[("X-a", "1")])),
+        ("8.2 no name", "name-empty", get(&[("", "1")])),
+        ("8.2 name with a space", "name-spaced", get(&[("x y", "1")])),
+        ("8.2 name with a colon", "name-invalid", get(&[("x:y", "1")])),
+        ("8.2 name with CRLF", "name-invalid", get(&[("x\r\ny", "1")])),
+        ("8.2 name with NUL", "name-invalid", get(&[("x\0", "1")])),
+        ("8.2 name above ASCII", "name-invalid", get(&[("caf\u{e9}", "1")])),
+        ("8.2.1 value with CR", "control-byte", get(&[("x", "a\rb")])),
+        ("8.2.1 value with LF", "control-byte", get(&[("x", "a\nb")])),
+        ("8.2.1 value with NUL", "control-byte", get(&[("x", "a\0b")])),
+        ("8.2.1 value with a field", "control-byte", get(&[("x", "a\r\ntransfer-encoding: chunked")])),
+        ("8.2.1 cookie with LF", "control-byte", get(&[("cookie", "a\nb")])),
+        ("8.2.2 connection", "connection-field", get(&[("connection", "x-foo")])),
+        ("8.2.2 proxy-connection", "connection-field", get(&[("proxy-connection", "close")])),
+        ("8.2.2 keep-alive", "connection-field", get(&[("keep-alive", "1")])),
+        ("8.2.2 transfer-encoding", "connection-field", get(&[("transfer-encoding", "chunked")])),
+        ("8.2.2 upgrade", "connection-field", get(&[("upgrade", "websocket")])),
+        ("8.2.2 te", "connection-field", get(&[("te", "trailers, deflate")])),
+        ("8.3 pseudo behind a field", "pseudo-field", vec![method, scheme, path, ("x", "1"), authority]),
+        ("8.3 unknown pseudo", "pseudo-field", get(&[(":proto", "x")])),
+        ("8.3 of answers", "pseudo-field", get(&[(":status", "200")])),
+        ("8.3.1 twice", "pseudo-field", get(&[(":path", "/")])),
+        ("8.3.1 twice", "pseudo-field", get(&[(":method", "GET")])),
+        ("8.3.1 twice", "pseudo-field", get(&[(":authority", "a")])),
+        ("8.3.1 no method", "pseudo-field", vec![scheme, path, authority]),
+        ("8.3.1 no scheme", "pseudo-field", vec![method, path, authority]),
+        ("8.3.1 no path", "pseudo-field", vec![method, scheme, authority]),
+        ("8.3.1 empty path", "target-form", vec![method, scheme, (":path", ""), authority]),
+        ("8.3.1 path without slash", "target-form", vec![method, scheme, (":path", "a"), authority]),
+        ("8.3.1 absolute", "target-form", vec![method, scheme, (":path", "http://a/"), authority]),
+        ("8.3.1 asterisk for GET", "target-form", vec![method, scheme, (":path", "*"), authority]),
+        ("8.3.1 method is no token", "method-invalid", vec![(":method", "GE T"), scheme, path, authority]),
+        ("8.3.1 method with CRLF", "pseudo-field", vec![(":method", "GET\r\n"), scheme, path, authority]),
+        ("8.3.1 path with CRLF", "pseudo-field", vec![method, scheme, (":path", "/\r\nx: y"), authority]),
+        ("8.3.1 authority with CRLF", "pseudo-field", vec![method, scheme, path, (":authority", "a\r\nx: y")]),
+        ("8.3.1 empty method", "method-invalid", vec![(":method", ""), scheme, path, authority]),
+        ("3.4 PRI", "method-invalid", vec![(":method", "PRI"), scheme, path, authority]),
+        ("8.3.1 host differs", "host-differs", get(&[("host", "b")])),
+        ("8.3.1 two hosts", "host-repeated", get(&[("host", "a"), ("host", "a")])),
+        ("8.5 CONNECT with a path", "pseudo-field", vec![(":method", "CONNECT"), path, authority]),
+        ("8.5 CONNECT without authority", "pseudo-field", vec![(":method", "CONNECT"), ("host", "a:1")]),
+        ("RFC 8441", "pseudo-field", vec![(":method", "CONNECT"), (":protocol", "websocket"), scheme, path, authority]),
+        ("8.1.1 a length and no body", "length-differs", get(&[("content-length", "1")])),
+        ("8.2.1 a path with a blank behind it", "pseudo-field", vec![method, scheme, (":path", "/ "), authority]),
+        ("empty", "pseudo-field", vec![]),
     ];
-    for (section, list) in lists {
-        let expected = (String::new(), "rst 1 protocol-error".to_owned());
-        assert_eq!(outcome(&list), expected, "{section}: {list:?}");
+    for (section, word, list) in lists {
+        // It is for the caller to answer it, and nothing is sent before.
+        assert_eq!(outcome(&list), (format!("refused 1 {word}"), String::new()), "{section}: {list:?}");
     }
+}
+
+/// A malformed request is answered and its stream is closed, whichever side is still open; no code says that it might be
+/// repeated.
+#[test]
+fn a_malformed_request_is_answered() {
+    let bad = [POST, &[("te", "gzip")]].concat();
+    for (end, expected) in [(END_STREAM, ""), (0, "rst 1 no-error, ")] {
+        let mut server = Server::new();
+        assert_eq!(server.feed(&headers(1, end, &bad)), ["refused 1 connection-field"]);
+        if end == 0 {
+            assert_eq!(server.feed(&data(1, 0, b"abc")), [""; 0], "its body is thrown away");
+        }
+        server.answer(1, 3);
+        assert_eq!(server.sent().join(", "), format!("headers 1 :status=200, data 1 3 end, {expected}ended 1"));
+        assert_eq!((server.mux.open(), server.count(Glitch::Malformed), server.count(Glitch::ForcedReset)), (0, 1, 0));
+        assert_eq!(server.feed(&headers(3, END_STREAM, GET)), ["request 3 GET / HTTP/2.0 end"]);
+    }
+}
+
+/// Blanks around a value are no part of it, as in HTTP/1.
+#[test]
+fn blanks_around_values() {
+    let list =
+        [GET, &[("x", " a b\t"), ("host", "\ta "), ("te", " trailers"), ("y", " \t "), ("cookie", " c=1 ")]].concat();
+    check_accepted(&list, true, "GET / HTTP/2.0\r\nhost: a\r\nx: a b\r\nte: trailers\r\ny: \r\ncookie: c=1\r\n\r\n");
+    let mut server = Server::new();
+    server.feed(&headers(1, 0, POST));
+    assert_eq!(server.feed(&headers(1, END_STREAM, &[("x", " y ")])), ["data 1 0 end"], "trailers, too");
 }
 
 /// Well-formed for HTTP/2, and refused for the reasons for which HTTP/1.1 refuses them.
@@ -197,8 +225,8 @@ fn heads_without_a_length() {
 fn content_length_is_kept() {
     let post = |length| headers(1, 0, &[POST, &[("content-length", length)]].concat());
     let told = "request 1 POST / HTTP/2.0";
-    let wrong = "reset 1 protocol-error";
-    let trailers = headers(1, END_STREAM, &[("x", "y")]);
+    let wrong = "broken 1 length-differs";
+    let (trailers, bad) = (headers(1, END_STREAM, &[("x", "y")]), headers(1, END_STREAM, &[("X", "y")]));
     for (length, body, events) in [
         ("3", vec![data(1, END_STREAM, b"abc")], "data 1 3 end"),
         ("3", vec![data(1, 0, b"ab"), data(1, 0, b"c"), data(1, END_STREAM, b"")], "data 1 2, data 1 1, data 1 0 end"),
@@ -208,12 +236,29 @@ fn content_length_is_kept() {
         ("3", vec![data(1, 0, b"abcd")], wrong),
         ("3", vec![data(1, 0, b"ab"), data(1, 0, b"cd")], &format!("data 1 2, {wrong}")),
         ("0", vec![data(1, 0, b"x")], wrong),
+        ("3", vec![data(1, 0, b"abcd"), data(1, 0, b"e"), data(1, END_STREAM, b"f")], wrong),
+        ("3", vec![data(1, 0, b"abc"), bad.clone()], "data 1 3, broken 1 trailers-invalid"),
         ("0", vec![data(1, END_STREAM, b"")], "data 1 0 end"),
     ] {
         let mut server = Server::new();
         let found = server.feed(&[post(length), body.concat()].concat()).join(", ");
         assert_eq!(found, format!("{told}, {events}"), "{length}");
+        if events.contains("broken") {
+            assert_eq!(server.sent(), [""; 0], "it is for the caller to answer it");
+            server.answer(1, 0);
+            let sent = server.sent();
+            assert!(
+                sent[0].starts_with("headers 1 :status=200") && sent.last().is_some_and(|last| last == "ended 1"),
+                "{sent:?}"
+            );
+            assert_eq!((server.mux.open(), server.count(Glitch::Malformed)), (0, 1));
+        }
     }
+    // What is answered already can only be reset.
+    let mut server = Server::new();
+    server.feed(&post("3"));
+    server.answer(1, 2);
+    assert_eq!(server.feed(&data(1, 0, b"abcd")), ["reset 1 protocol-error"]);
 }
 
 /// RFC 9113 §6.5.2 and §8.2.3: the list counts with 32 a field, a split cookie is one field.
@@ -252,7 +297,8 @@ fn refused_lists_are_decoded() {
     let mut bad = vec![0x40];
     bad.extend_from_slice(b"\x05x-one\x03one");
     bad.extend_from_slice(&block(&[("BAD", "1")]));
-    assert_eq!(server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &bad)), [""; 0]);
+    let refused = ["refused 1 pseudo-field"];
+    assert_eq!(server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &bad)), refused);
     let good = [block(GET), vec![0x80 | 62]].concat();
     assert_eq!(
         server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 3, &good)),

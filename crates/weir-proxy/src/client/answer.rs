@@ -9,6 +9,7 @@ use super::account::Records;
 use super::cache::{self, fetch, fetched};
 use super::compressing::{self, Encoders};
 use super::connections::Connections;
+use super::grpc;
 use super::http1::Additions;
 use super::stalls;
 use super::unsent::{unsent, unsent_first};
@@ -320,6 +321,9 @@ impl Answers {
         self.records.blame(slot, cause, || self.conns.standing(slot));
         let exchange = self.conns.exchange_mut(slot);
         exchange.want.close |= cause.ends_connection();
+        if exchange.want.grpc {
+            return grpc::fail(self, slot, cause, status, cx);
+        }
         let proxied = self.conns.at(self.conns.exchange(slot).conn).flags.proxied;
         let proxy_fields = if proxied { proxy_fields(cause, &cx.plan) } else { Vec::new() };
         let seconds = retry_after_s.map(|seconds| seconds.to_string());

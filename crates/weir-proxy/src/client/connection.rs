@@ -281,6 +281,8 @@ pub(crate) struct ReplyConstraints {
     pub cut: bool,
     /// It goes to where its client has connected to, and counts there.
     pub original: bool,
+    /// It is of gRPC, and came by HTTP/2.
+    pub grpc: bool,
 }
 
 /// No worker has a request.

@@ -2,11 +2,12 @@
 //! route).
 
 use bytes::Bytes;
-use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
+use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::ask::leads_home;
 use super::banned::is_barred;
 use super::cache::{consult, look_up_again, purge};
+use super::grpc::is_grpc;
 use super::guard::is_over_limit;
 use super::ruling::Ruling;
 use super::unsent::may_ask;
@@ -406,6 +407,7 @@ impl Clients {
             close: !head.persist || self.conn(index).flags.leaves || self.conn(index).stream.is_some(),
             trailers: head.te_trailers,
             connect: head.method == Method::Connect,
+            grpc: self.conn(index).stream.is_some() && is_grpc(fields, bytes),
             ..ReplyConstraints::default()
         };
         let exchange = self.answers.conns.push(index, want, cx);
@@ -525,7 +527,7 @@ pub(super) fn go_on(
         clients.answers.conns.exchange_mut(exchange).ruled = Some(ruled);
     }
     let upstream = match goal {
-        Ok(_) if clients.conn(index).stream.is_some() && is_grpc(fields, bytes) => {
+        Ok(_) if clients.answers.conns.exchange(exchange).want.grpc => {
             return clients.answer_locally(index, exchange, head, here, Cause::Grpc.into(), cx);
         }
         Ok(upstream) => upstream,
@@ -567,14 +569,6 @@ pub(super) fn go_on(
     if clients.is_there(index) {
         clients.answers.conns.arm(index, cx);
     }
-}
-
-/// Whether a request is of gRPC: of its own protocol, which needs HTTP/2 all the way, not of gRPC-Web.
-fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
-    const MEDIA_TYPE: &[u8] = b"application/grpc";
-    let value = fields.find(FieldName::ContentType).map_or(&b""[..], |field| field.value.of(bytes));
-    let is_prefix = value.len() >= MEDIA_TYPE.len() && value[..MEDIA_TYPE.len()].eq_ignore_ascii_case(MEDIA_TYPE);
-    is_prefix && matches!(value.get(MEDIA_TYPE.len()), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
 /// Where a request goes, or what weir answers by itself. `sealed`: its client speaks TLS; `scratch` is memory for a path.

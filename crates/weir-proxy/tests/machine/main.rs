@@ -30,6 +30,7 @@ mod late;
 mod leavers;
 mod limits;
 mod losses;
+mod malformed;
 mod misframing;
 mod moves;
 mod overlooked;

@@ -193,7 +193,7 @@ pub struct Client {
     receiving: bool,
     judge: StrictReplies,
     /// Of one that speaks HTTP/2 and is judged here.
-    frames: Option<http2::Frames>,
+    pub frames: Option<http2::Frames>,
     pub replies: Vec<Reply>,
     /// How weir ended it, if it did.
     pub end: Option<End>,

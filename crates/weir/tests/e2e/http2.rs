@@ -21,6 +21,7 @@ on_both_drivers!(
     a_drain_loses_no_stream,
     what_a_client_may_not_do,
     grpc_is_refused,
+    malformed_requests_are_answered,
     resets_have_a_budget,
 );
 
@@ -380,13 +381,69 @@ fn grpc_is_refused(io: Io) {
             client.send(&frame(DATA, END_STREAM, stream, b"x"));
         }
         let answer = client.answer(stream);
-        assert_eq!(answer.statuses, [if is_refused { 415 } else { 200 }], "{media_type}");
+        assert_eq!(answer.statuses, [200], "{media_type}");
+        assert_eq!(answer.field("grpc-status"), is_refused.then_some("12"), "{media_type}");
         if is_refused {
+            assert_eq!((answer.field("content-type"), answer.body.len()), (Some("application/grpc"), 0));
+            let message = answer.field("grpc-message").unwrap_or_default();
+            assert!(message.contains("gRPC"), "{:?}", answer.fields);
             client.until("no body is wanted", |client| client.answers[&stream].reset == Some(0));
         }
     }
     weir.stop();
     server.finish();
+}
+
+/// A client that gets nothing but RST_STREAM(PROTOCOL_ERROR) may repeat its request without end: it is told what is wrong.
+fn malformed_requests_are_answered(io: Io) {
+    let server = Server::start(Honest);
+    let address = free();
+    let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 2, "")));
+    let mut client = Http2Client::connect(address, &[]);
+    for (name, value, cause) in [
+        ("te", "gzip", "connection-field"),
+        ("host", "other.test", "host-differs"),
+        ("connection", "close", "connection-field"),
+        ("X-Capital", "1", "name-invalid"),
+        ("content-length", "7", "length-differs"),
+    ] {
+        let (head, stream) = client.request("GET", "/bad", &[(name, value)], false);
+        client.send(&head);
+        let answer = client.answer(stream);
+        assert_eq!((&answer.statuses[..], answer.ended, answer.reset), (&[400][..], true, None), "{name}");
+        assert_eq!(String::from_utf8_lossy(&answer.body), format!("400 Bad Request: {cause}\n"));
+    }
+    // With a body that is still to come, the stream is closed behind the answer, with a code that asks for no repetition.
+    let (head, stream) = client.request("POST", "/bad", &[("upgrade", "x")], true);
+    client.send(&head);
+    assert_eq!(client.answer(stream).statuses, [400]);
+    client.until("no body is wanted", |client| client.answers[&stream].reset == Some(0));
+    // A body of another length.
+    let (head, stream) = client.request("POST", "/bad", &[("content-length", "3")], true);
+    client.send(&[head, frame(DATA, END_STREAM, stream, b"ab")].concat());
+    let answer = client.answer(stream);
+    assert_eq!((&answer.statuses[..], answer.reset), (&[400][..], None));
+    // Blanks around a value are not part of it.
+    let (head, stream) = client.request("GET", "/v?n=00000000", &[("x-blank", " b ")], false);
+    client.send(&head);
+    assert_eq!(client.answer(stream).statuses, [200]);
+    // Too many of them are the end of the connection, of nobody else's.
+    let heads: Vec<Vec<u8>> = (0..10).map(|_| client.request("GET", "/bad", &[("te", "gzip")], false).0).collect();
+    client.send(&heads.concat());
+    client.read_until("it ends", |client| client.closed);
+    assert_eq!(client.goaways.last().map(|(_, code)| *code), Some(11));
+    let mut other = Http2Client::connect(address, &[]);
+    let fine = other.get("/v?n=00000001");
+    assert_eq!(other.answer(fine).statuses, [200]);
+    drop((client, other));
+    weir.stop();
+    let log = server.finish();
+    assert!(
+        log.requests.iter().all(|(_, request)| !request.target.starts_with("/bad")),
+        "nothing of them was forwarded"
+    );
+    let blank = log.requests.iter().find(|(_, request)| request.nonce() == "00000000").expect("it was asked");
+    assert_eq!(blank.1.fields.all("x-blank"), ["b"]);
 }
 
 fn resets_have_a_budget(io: Io) {

@@ -6,6 +6,7 @@ use weir_http::h2::{Code, Event, Glitch, PREFACE, Turn};
 
 use crate::base::keys::{ClientKey, Key};
 use crate::base::piece::Input;
+use crate::cause::Cause;
 use crate::client::Clients;
 use crate::client::connection::Reading;
 use crate::client::connections::Connections;
@@ -173,6 +174,9 @@ impl Clients {
                 let opened = self.answers.open_stream(index, stream, cx);
                 self.answers.refuse(opened, error.into(), line, cx.now_us, cx);
             }
+            Event::Broken { stream, tag, error } => {
+                self.body_broken(index, stream, ClientKey::new(tag as u32), error.into(), cx);
+            }
             Event::Data { stream, tag, bytes, end } => {
                 self.stream_data(index, stream, ClientKey::new(tag as u32), bytes, end, to, cx);
             }
@@ -185,6 +189,17 @@ impl Clients {
             // An error of the connection, which its client is about to close.
             Event::Leaving { .. } => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
         }
+    }
+
+    /// The body of a request is not what its head has said: that is the answer where one can be made, else the stream ends.
+    fn body_broken(&mut self, carrier: ClientKey, id: u32, index: ClientKey, cause: Cause, cx: &mut Context) {
+        if self.answers.conns.upload(index).is_some() {
+            return self.answers.upload_failed(index, cause, cx);
+        }
+        if let Some(streams) = self.answers.conns.carriers.get_mut(carrier) {
+            streams.mux.reset(id, Code::ProtocolError);
+        }
+        self.answers.stream_reset(index, cx);
     }
 
     /// A piece of a request's body. `end`: there is no more.
