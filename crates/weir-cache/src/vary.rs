@@ -51,7 +51,8 @@ impl Vary {
 /// same there.
 fn is_ours(name: &[u8]) -> bool {
     let known = FieldName::of(name);
-    let is_written = matches!(known, FieldName::Via | FieldName::ClientCert | FieldName::ClientCertChain);
+    let is_written =
+        matches!(known, FieldName::Via | FieldName::CdnLoop | FieldName::ClientCert | FieldName::ClientCertChain);
     is_written || known.is_forwarding() || known.is_hop_by_hop()
 }
 
@@ -267,9 +268,17 @@ mod tests {
         for lines in [["Foo bar", "a"], ["Foo; a", ""], ["\"foo\"", ""], ["f\u{f6}o", ""], ["a=b", ""]] {
             assert_eq!(vary(&lines), Vary::Anything, "{lines:?}");
         }
-        for name in
-            ["X-Forwarded-For", "x-forwarded-any", "Forwarded", "X-Real-IP", "Via", "Client-Cert", "Connection", "TE"]
-        {
+        for name in [
+            "X-Forwarded-For",
+            "x-forwarded-any",
+            "Forwarded",
+            "X-Real-IP",
+            "Via",
+            "CDN-Loop",
+            "Client-Cert",
+            "Connection",
+            "TE",
+        ] {
             assert_eq!(vary(&["a", name]), Vary::Anything, "{name}");
         }
         let many: Vec<String> = (0..=NAMES_MAX).map(|i| format!("f{i}")).collect();

@@ -1,7 +1,7 @@
 //! The judge of what weir sends upstream: every byte of a connection is exactly a sequence of valid requests.
 //!
 //! Called by every scripted upstream of the tests. It enforces what RFC 9112 demands of a sender, and what weir promises
-//! on top: one framing field, no extensions, no trailers, no hop-by-hop leftovers, one `Via`, and nothing behind a
+//! on top: one framing field, no extensions, no trailers, no hop-by-hop leftovers, one `Via` or `CDN-Loop`, and nothing behind a
 //! request that must not be followed until that is answered (docs/semantics.md §1 to §3).
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::message::{Fields, Request};
 /// What the configuration of the weir under test promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// `Via` names weir exactly once. Default true.
+    /// `Via` or `CDN-Loop` names weir exactly once. Default true.
     pub via: bool,
     /// Field names with `_` may leave. Default false.
     pub underscores: bool,
@@ -219,15 +219,17 @@ impl StrictRequests {
         Ok((request, reader))
     }
 
-    /// Host, Via, and the fields that must have been dropped.
+    /// Host, Via and CDN-Loop, and the fields that must have been dropped.
     fn end_to_end(&self, fields: &Fields) -> Result<(), String> {
         match fields.all("host").as_slice() {
             [host] if is_host(host) => {}
             hosts => return Err(format!("not exactly one valid Host: {hosts:?}")),
         }
-        let vias = list(&fields.all("via"));
+        let (vias, loops) = (list(&fields.all("via")), list(&fields.all("cdn-loop")));
         let is_weir = |name: &&str| *name == "weir" || name.starts_with("weir-");
-        let mut own: Vec<&str> = vias.iter().filter_map(|via| via.split_whitespace().nth(1)).filter(is_weir).collect();
+        let passed = loops.iter().filter_map(|member| member.split(';').next()).map(str::trim);
+        let by = vias.iter().filter_map(|via| via.split_whitespace().nth(1));
+        let mut own: Vec<&str> = by.chain(passed).filter(is_weir).collect();
         let count = own.len();
         own.sort_unstable();
         own.dedup();
@@ -237,11 +239,12 @@ impl StrictRequests {
             .last()
             .and_then(|via| via.split_once(' '))
             .filter(|(version, _)| ["1.0", "1.1", "2"].contains(version));
-        let last = last.map(|(_, name)| name);
+        let is_last =
+            last.map(|(_, name)| name).into_iter().chain(loops.last().map(String::as_str)).any(|name| is_weir(&name));
         // Its own probes come through nobody.
         let asked = self.rules.via && fields.first("user-agent") != Some("weir-health");
-        if asked && !(once && last.is_some_and(|name| is_weir(&name))) {
-            return Err(format!("Via doesn't end with weir, exactly once: {vias:?}"));
+        if asked && !(once && is_last) {
+            return Err(format!("neither Via nor CDN-Loop ends with weir, exactly once: {vias:?} {loops:?}"));
         }
         let forbidden = ["keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "proxy"];
         for (name, value) in &fields.0 {

@@ -41,8 +41,8 @@ use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
-    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, Network, PipelineMode, Plan, Pool,
-    RetryPlan, ServerPlan, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
+    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, LoopField, Network, PipelineMode, Plan,
+    Pool, RetryPlan, ServerPlan, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -189,6 +189,11 @@ impl Compiler<'_> {
             compress_bytes_max: block.number("compress-memory"),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
             via: block.flag("via"),
+            loop_field: match (block.word("loop-field"), block.flag("via")) {
+                ("cdn-loop", _) | ("auto", true) => LoopField::CdnLoop,
+                ("via", _) => LoopField::Via,
+                _ => LoopField::Off,
+            },
             via_name: None,
             underscores: block.flag("underscores"),
             judged: false,

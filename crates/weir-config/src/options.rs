@@ -77,7 +77,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "via-name",
             Kind::Or("auto", &Kind::Text("a name", texts::via_name)),
             Default::Is("auto"),
-            "Weir's name in `Via`. A request that has it there already has come back, and gets 508: no two proxies of a chain may have the same. `auto`: `weir-` and a random number, another one at each start.",
+            "Weir's name in `Via` and `CDN-Loop`. A request that has it there already has come back, and gets 508: no two proxies of a chain may have the same. `auto`: `weir-` and a random number, another one at each start.",
         ),
         row(
             "metrics",
@@ -196,12 +196,7 @@ const CLIENT: Block = Block {
             "Slowest acceptable request body in bytes a second, judged over each 10 s that begin with a byte of it; 0 switches it off.",
         ),
         row("idle-timeout", TIMEOUT, Default::Is("75s"), "How long a connection may stay without a request."),
-        row(
-            "send-timeout",
-            TIMEOUT,
-            Default::Is("60s"),
-            "How long a client may take to accept one send (up to 256 KiB).",
-        ),
+        row("send-timeout", TIMEOUT, Default::Is("60s"), "How long a client may take for one send (up to 256 KiB)."),
         row(
             "tunnel-timeout",
             TIMEOUT,
@@ -238,11 +233,12 @@ const CLIENT: Block = Block {
             Default::Is("off"),
             "Strange though legal events (docs/status.md) that one connection may make; with more it is closed behind what it asked.",
         ),
+        row("via", Kind::Flag, Default::Is("#true"), "Add `Via` to responses, and to requests of the forward proxy."),
         row(
-            "via",
-            Kind::Flag,
-            Default::Is("#true"),
-            "Add `Via` with weir's name (`via-name`) to requests and replies.",
+            "loop-field",
+            Kind::Word(&["auto", "cdn-loop", "via", "off"]),
+            Default::Is("auto"),
+            "Field with weir's name (`via-name`) in requests to servers: one that comes back with it gets 508. `via`: behind it nginx (unless `gzip_proxied` says otherwise) and IIS compress nothing. `auto`: `cdn-loop` (RFC 8586), or nothing where `via` is off.",
         ),
         row(
             "underscores",

@@ -41,6 +41,9 @@ pub struct RequestEdits<'a> {
     pub te_trailers: bool,
     /// Add a Via line with this name.
     pub via: Option<Pseudonym>,
+    /// Add a CDN-Loop line with this name (RFC 8586): it says where the request was as Via does, but no server takes it for
+    /// a reason to send its answer without compression.
+    pub cdn_loop: Option<Pseudonym>,
     /// Keep fields whose name contains `_`, but for those that name one which weir writes or removes if `_` is read as `-`.
     pub underscores: bool,
     /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
@@ -96,6 +99,11 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
     put_connection(out, edits);
     if let Some(us) = edits.via {
         put_via(out, head.version, us);
+    }
+    if let Some(us) = edits.cdn_loop {
+        out.extend_from_slice(b"CDN-Loop: ");
+        out.extend_from_slice(us.as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
     if let Some(forwarded) = edits.forwarded.as_ref().filter(|_| !edits.keeps_forwarding) {
         put_forwarded(out, input, fields, forwarded);

@@ -64,6 +64,7 @@ pub enum FieldName {
     Warning,
     ClientCert,
     ClientCertChain,
+    CdnLoop,
     /// Any other name that begins with `X-Forwarded-`.
     XForwardedOther,
 }
@@ -151,6 +152,7 @@ const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::Authorization,
     FieldName::WwwAuthenticate,
     FieldName::Via,
+    FieldName::CdnLoop,
     FieldName::Forwarded,
     FieldName::XForwardedFor,
     FieldName::XForwardedProto,

@@ -163,9 +163,17 @@ pub(crate) fn te_trailers(input: &[u8], fields: &Fields) -> bool {
     fields.all(FieldName::Te).any(|field| members(field.value.of(input)).any(|m| m.eq_ignore_ascii_case(b"trailers")))
 }
 
-/// Via already names us as a recipient: the request came back (RFC 9110 §7.6.3).
-pub(crate) fn via_loop(input: &[u8], fields: &Fields, us: Pseudonym) -> bool {
+/// The request came back: Via already names us as a recipient (RFC 9110 §7.6.3), or CDN-Loop as one that it has passed
+/// (RFC 8586 §2).
+pub(crate) fn is_loop(input: &[u8], fields: &Fields, us: Pseudonym) -> bool {
     fields.all(FieldName::Via).any(|field| names_us(field.value.of(input), us))
+        || fields.all(FieldName::CdnLoop).any(|field| has_passed(field.value.of(input), us))
+}
+
+/// One member is our name, with parameters or not.
+fn has_passed(value: &[u8], us: Pseudonym) -> bool {
+    let names = members(value).filter_map(|member| member.split(|byte| *byte == b';').next());
+    names.map(<[u8]>::trim_ascii).any(|name| name.eq_ignore_ascii_case(us.as_bytes()))
 }
 
 /// One pass over `received-protocol RWS received-by [ RWS comment ]` entries: the second word of an entry is the

@@ -141,6 +141,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
         upgrade: head.upgrade.map(|span| span.of(data)),
         te_trailers: head.te_trailers,
         via: None,
+        cdn_loop: None,
         underscores: false,
         judges_clients: false,
         forwarded: None,

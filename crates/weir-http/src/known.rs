@@ -57,6 +57,7 @@ const NAMES: &[(FieldName, &[u8])] = &[
     (FieldName::Warning, b"warning"),
     (FieldName::ClientCert, b"client-cert"),
     (FieldName::ClientCertChain, b"client-cert-chain"),
+    (FieldName::CdnLoop, b"cdn-loop"),
 ];
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";

@@ -67,8 +67,8 @@ pub struct RequestHead {
     pub conditional: bool,
     /// Max-Forwards when it is one valid number; above 2^32-1 it counts as 2^32-1.
     pub max_forwards: Option<u32>,
-    /// Via names us already.
-    pub via_loop: bool,
+    /// Via or CDN-Loop names us already: the request has come back.
+    pub is_loop: bool,
 }
 
 impl RequestHead {
@@ -89,7 +89,7 @@ impl RequestHead {
         te_trailers: false,
         conditional: false,
         max_forwards: None,
-        via_loop: false,
+        is_loop: false,
     };
 
     /// This head with another path and query, and its bytes, with one byte of what stands behind it, if there is
@@ -133,6 +133,7 @@ const RARE: u64 = FieldName::set(&[
     FieldName::Te,
     FieldName::MaxForwards,
     FieldName::Via,
+    FieldName::CdnLoop,
     FieldName::Expect,
     FieldName::Proxy,
 ]);
@@ -219,7 +220,7 @@ pub(crate) fn judge(
         }
         head.te_trailers = modern && framing::te_trailers(input, fields);
         head.max_forwards = max_forwards(input, fields);
-        head.via_loop = framing::via_loop(input, fields, limits.pseudonym);
+        head.is_loop = framing::is_loop(input, fields, limits.pseudonym);
         if head.upgrade.is_none() && fields.find(FieldName::Upgrade).is_some() {
             fields.odd.insert(Oddity::VainUpgrade);
         }

@@ -45,7 +45,7 @@ impl Connection {
         }
         let (body, bytes) = read_body(head, &input[head.bytes..])?;
         let consumed = head.bytes + bytes;
-        if head.via_loop {
+        if head.is_loop {
             self.statuses.push(508);
             return Ok(consumed);
         }
@@ -130,7 +130,8 @@ fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], 
         close: false,
         upgrade,
         te_trailers,
-        via: Some(weir_http::Pseudonym::default()),
+        via: None,
+        cdn_loop: Some(weir_http::Pseudonym::default()),
         underscores: false,
         judges_clients: false,
         forwarded,

@@ -157,8 +157,18 @@ fn flags_and_numbers() {
     let hops = |value: &str| request(&get(&format!("Max-Forwards: {value}\r\n"))).0.max_forwards;
     assert_eq!((hops("0"), hops("10"), hops("99999999999999999999999")), (Some(0), Some(10), Some(u32::MAX)));
     assert_eq!((hops("-1"), hops(""), hops("1\r\nMax-Forwards: 1")), (None, None, None));
-    assert!(request(&get("Via: 1.1 x\r\nVia: 1.0 Weir (comment)\r\n")).0.via_loop);
-    assert!(!request(&get("Via: 1.1 x (1.1 weir)\r\n")).0.via_loop);
+    assert!(request(&get("Via: 1.1 x\r\nVia: 1.0 Weir (comment)\r\n")).0.is_loop);
+    for (value, expected) in [
+        ("weir", true),
+        ("a, Weir", true),
+        ("a;x=1 , weir ; y", true),
+        ("\r\nCDN-Loop: weir", true),
+        ("weird, a;weir, a weir", false),
+        ("", false),
+    ] {
+        assert_eq!(request(&get(&format!("CDN-Loop: {value}\r\n"))).0.is_loop, expected, "{value}");
+    }
+    assert!(!request(&get("Via: 1.1 x (1.1 weir)\r\n")).0.is_loop);
 }
 
 /// docs/hostile.md B11: what Connection may take away and what not.

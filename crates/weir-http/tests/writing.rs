@@ -17,6 +17,7 @@ fn edits() -> RequestEdits<'static> {
         upgrade: None,
         te_trailers: false,
         via: None,
+        cdn_loop: None,
         underscores: false,
         judges_clients: false,
         forwarded: None,
@@ -163,7 +164,12 @@ fn upgrade_and_te() {
 
 #[test]
 fn via_is_appended_with_the_version_received() {
-    let via = RequestEdits { via: Some(weir_http::Pseudonym::default()), ..edits() };
+    let us = Some(weir_http::Pseudonym::default());
+    let passed = RequestEdits { cdn_loop: us, ..edits() };
+    assert_eq!(fields_of("CDN-Loop: x;v=1\r\n", &passed), "CDN-Loop: x;v=1\r\nCDN-Loop: weir\r\n");
+    let listed = "Connection: CDN-Loop\r\nCDN-Loop: x\r\n";
+    assert_eq!(fields_of(listed, &passed), "CDN-Loop: x\r\nCDN-Loop: weir\r\n", "no client has it removed");
+    let via = RequestEdits { via: us, ..edits() };
     assert_eq!(fields_of("Via: 1.1 x\r\n", &via), "Via: 1.1 x\r\nVia: 1.1 weir\r\n");
     assert!(request("GET / HTTP/1.0\r\nHost: a\r\n\r\n", &via).ends_with("\r\nVia: 1.0 weir\r\n\r\n"));
 }

@@ -180,6 +180,17 @@ impl Plan {
     }
 }
 
+/// What a request carries so that weir knows it when it comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopField {
+    /// Nothing: a loop goes on until something gives up.
+    Off,
+    /// `CDN-Loop` (RFC 8586), which no server takes for a reason to compress nothing.
+    CdnLoop,
+    /// `Via` (RFC 9110 §7.6.3): nginx (`gzip_proxied`) and IIS send answers to such requests without compression.
+    Via,
+}
+
 /// A forward proxy: requests in absolute-form, and CONNECT.
 #[derive(Debug, Clone)]
 pub struct ForwardPlan {
@@ -277,6 +288,9 @@ pub struct ClientPlan {
     pub glitches_max: Option<u32>,
     /// Add Via with the name of `head` to answers, and to requests of the forward proxy. Default true.
     pub via: bool,
+    /// What requests to servers of the configuration carry so that one which comes back is known. Default
+    /// [`LoopField::CdnLoop`].
+    pub loop_field: LoopField,
     /// The name that is asked for; None, the default: whoever runs the plan chooses one at random. What is used stands in `head`.
     pub via_name: Option<weir_http::Pseudonym>,
     /// Forward fields whose name contains `_`. Default false.
@@ -524,7 +538,19 @@ impl ClientPlan {
         self.trusted_proxies.iter().any(|network| network.has_client(address))
     }
 
-    /// What stands in Via of what leaves.
+    /// The names in Via and CDN-Loop of a request that leaves. `strangers`: it is one of the forward proxy, to a server that
+    /// its client has chosen (RFC 9110 §7.6.3).
+    pub(crate) fn loop_marks(&self, strangers: bool) -> (Option<weir_http::Pseudonym>, Option<weir_http::Pseudonym>) {
+        let us = Some(self.head.pseudonym);
+        match self.loop_field {
+            _ if strangers => (self.pseudonym(), None),
+            LoopField::Off => (None, None),
+            LoopField::Via => (us, None),
+            LoopField::CdnLoop => (None, us),
+        }
+    }
+
+    /// What stands in Via of answers.
     pub fn pseudonym(&self) -> Option<weir_http::Pseudonym> {
         self.via.then_some(self.head.pseudonym)
     }
@@ -547,6 +573,7 @@ impl Default for ClientPlan {
             compress_bytes_max: 128 << 20,
             glitches_max: None,
             via: true,
+            loop_field: LoopField::CdnLoop,
             via_name: None,
             underscores: false,
             judged: false,

@@ -119,7 +119,8 @@ fn connection_options(rows: &mut Rows) {
 fn loops(rows: &mut Rows) {
     rows.add("B12", "own_via", &get("Via: 1.1 weir\r\n"), Expect::Local(&[508]));
     rows.add("B12", "own_via_among_others", &get("Via: 1.1 x, 1.0 WEIR, 1.1 y\r\n"), Expect::Local(&[508]));
-    let left = Leaving { fields: vec![("via", "1.1 weird, 1.1 weir")], ..Leaving::new("GET", "/") };
+    rows.add("B12", "own_cdn_loop", &get("CDN-Loop: a;x=1, WEIR\r\n"), Expect::Local(&[508]));
+    let left = Leaving { fields: vec![("via", "1.1 weird"), ("cdn-loop", "weir")], ..Leaving::new("GET", "/") };
     let joined = Expect::Forwarded(vec![left]);
     let lines = Leaving { without: vec!["WEIR"], ..Leaving::new("GET", "/") };
     let text = get("Via: 1.1 weird\r\n");

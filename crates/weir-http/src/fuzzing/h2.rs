@@ -338,6 +338,7 @@ pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
         upgrade: None,
         te_trailers: head.te_trailers,
         via: None,
+        cdn_loop: None,
         underscores: false,
         forwarded: None,
         keeps_forwarding: false,

@@ -2,30 +2,29 @@
 //! route).
 
 use bytes::Bytes;
-use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
+use weir_http::{Fields, Method, RequestError, RequestHead, Version};
 
 use super::ask::leads_home;
 use super::banned::is_barred;
 use super::cache::{consult, look_up_again, purge};
 use super::grpc::is_grpc;
 use super::guard::is_over_limit;
-use super::ruling::Ruling;
-use super::unsent::may_ask;
+use super::ruling::{Ruling, route};
 use super::settled::settle;
+use super::unsent::may_ask;
 use super::visitors::{await_verdict, go_on_judged};
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
-use crate::client::connection::{ClientConn, KeptRequest, ReadBuffer, Reading, ReplyConstraints};
+use crate::client::connection::{KeptRequest, ReadBuffer, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::{ClientEnd, Farewell};
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
-use crate::plan::Plan;
 use crate::request::client_address::client_scheme;
-use crate::request::route::{Asked, Routed};
+use crate::request::route::Routed;
 
 impl Clients {
     /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain).
@@ -346,9 +345,9 @@ impl Clients {
     ) {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
-        if !cx.bans.is_empty() && is_barred(self, index, head, fields, bytes, cx) {
         let settled = settle(self.answers.conns.at(index), head, bytes, &cx.plan, &mut self.path);
         let (head, bytes) = settled.as_ref().map_or((head, bytes), |(head, bytes)| (head, bytes));
+        if !cx.bans.is_empty() && is_barred(self, index, head, fields, bytes, cx) {
             return;
         }
         if cx.plan.shield.is_some() && is_over_limit(self, index, head, fields, bytes, cx) {
@@ -433,7 +432,7 @@ impl Clients {
     }
 
     /// A client closed its sending direction. What it sent before that and waits is still served, as long as answers come
-    /// ([`ClientConn::left_us`]).
+    /// ([`left_us`](crate::client::connection::ClientConn::left_us)).
     pub(crate) fn client_ended(&mut self, token: u64, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         let is_held = self.answers.conns.tarpit.is_held(index);
@@ -568,44 +567,5 @@ pub(super) fn go_on(
     }
     if clients.is_there(index) {
         clients.answers.conns.arm(index, cx);
-    }
-}
-
-/// Where a request goes, or what weir answers by itself. `sealed`: its client speaks TLS; `scratch` is memory for a path.
-pub(super) fn route(
-    conn: &ClientConn,
-    sealed: bool,
-    head: &RequestHead,
-    fields: &Fields,
-    bytes: &[u8],
-    plan: &Plan,
-    scratch: &mut Vec<u8>,
-) -> Result<Routed, Local> {
-    let proxied = conn.flags.proxied;
-    if head.via_loop {
-        return Err(Cause::Loop.into());
-    }
-    if !proxied && (head.method == Method::Connect || head.form == TargetForm::Authority) {
-        return Err(Cause::ConnectRefused.into());
-    }
-    if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
-        return Err(if head.method == Method::Trace { Cause::MaxForwards.into() } else { Local::Options });
-    }
-    if let (RequestBody::Length(length), Some(max)) = (head.body, plan.client.body_bytes_max)
-        && length > max
-    {
-        return Err(Cause::BodyTooLarge.into());
-    }
-    if proxied {
-        return conn.decided(plan);
-    }
-    let path = head.path.of(bytes);
-    let path = if path.is_empty() { b"/" } else { path };
-    let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
-    let asked = Asked { sealed, host, path, method, fields, bytes };
-    match plan.routes.find(&asked, scratch) {
-        Ok(Some(routed)) => Ok(routed.clone()),
-        Ok(None) => Err(Cause::NoRoute.into()),
-        Err(_) => Err(Cause::Path.into()),
     }
 }

@@ -4,22 +4,22 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_http::{Fields, RequestHead};
+use weir_http::{Fields, Method, RequestBody, RequestHead, TargetForm};
 
 use super::Clients;
 use super::ask::key_of;
-use super::receive::route;
 use super::stalls::carrier_of;
 use super::visitors::Login;
 use crate::base::keys::ClientKey;
 use crate::cause::{Cause, Local};
+use crate::client::connection::ClientConn;
 use crate::context::Context;
 use crate::forward::lookup::{Credentials, User};
 use crate::plan::Plan;
 use crate::request::client_address::{client_address, client_scheme};
 use crate::request::identity::Identity;
 use crate::request::own_answer::OwnAnswer;
-use crate::request::route::{Routed, Target};
+use crate::request::route::{Asked, Routed, Target};
 use crate::request::rules::{Known, RouteRules, Ruled};
 
 /// The upstream for a request, or what weir answers by itself; and what the rules of its route make of it, if anything.
@@ -143,5 +143,44 @@ impl Found {
             None => identity.map(Ruled::only_named),
         };
         (goal, ruled)
+    }
+}
+
+/// Where a request goes, or what weir answers by itself. `sealed`: its client speaks TLS; `scratch` is memory for a path.
+pub(super) fn route(
+    conn: &ClientConn,
+    sealed: bool,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &Plan,
+    scratch: &mut Vec<u8>,
+) -> Result<Routed, Local> {
+    let proxied = conn.flags.proxied;
+    if head.is_loop {
+        return Err(Cause::Loop.into());
+    }
+    if !proxied && (head.method == Method::Connect || head.form == TargetForm::Authority) {
+        return Err(Cause::ConnectRefused.into());
+    }
+    if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
+        return Err(if head.method == Method::Trace { Cause::MaxForwards.into() } else { Local::Options });
+    }
+    if let (RequestBody::Length(length), Some(max)) = (head.body, plan.client.body_bytes_max)
+        && length > max
+    {
+        return Err(Cause::BodyTooLarge.into());
+    }
+    if proxied {
+        return conn.decided(plan);
+    }
+    let path = head.path.of(bytes);
+    let path = if path.is_empty() { b"/" } else { path };
+    let (host, method) = (head.authority.of(bytes), head.method_span.of(bytes));
+    let asked = Asked { sealed, host, path, method, fields, bytes };
+    match plan.routes.find(&asked, scratch) {
+        Ok(Some(routed)) => Ok(routed.clone()),
+        Ok(None) => Err(Cause::NoRoute.into()),
+        Err(_) => Err(Cause::Path.into()),
     }
 }

@@ -134,6 +134,7 @@ impl<'a> Outgoing<'a> {
             extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
+        let (via, cdn_loop) = self.client.loop_marks(self.anywhere.is_some() && !self.upstream.is_destination());
         let ruled = self.ruled.map(|ruled| ruled.request_fields(self.client));
         let (removed, added) = ruled.unwrap_or_default();
         let edits = RequestEdits {
@@ -143,7 +144,8 @@ impl<'a> Outgoing<'a> {
             close: self.upstream.pool == Pool::PerRequest,
             upgrade: self.head.upgrade.map(|span| span.of(self.bytes)),
             te_trailers: self.head.te_trailers,
-            via: self.client.pseudonym(),
+            via,
+            cdn_loop,
             underscores: self.client.underscores,
             judges_clients: self.client.judged,
             // Who the clients are is not the affair of servers that are strangers.

@@ -76,6 +76,7 @@ pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
         _ if known.is_hop_by_hop() => Some("it is between two neighbours, and weir writes its own"),
         FieldName::Host if side == Side::Request => Some("what servers see as Host is the option `host`"),
         FieldName::Via => Some("weir writes it itself; `via` of `client` switches that off"),
+        FieldName::CdnLoop => Some("weir writes it itself; `loop-field` of `client` switches that off"),
         FieldName::Host => Some("answers have none"),
         FieldName::Date if side == Side::Answer => Some("caches count by it; weir adds it where it is missing"),
         FieldName::Expect | FieldName::MaxForwards if side == Side::Request => Some("weir answers to it itself"),
@@ -222,6 +223,7 @@ mod tests {
             "HTTP2-Settings",
             "Host",
             "Via",
+            "CDN-Loop",
             "Proxy",
         ];
         for name in never {
