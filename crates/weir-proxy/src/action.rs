@@ -26,7 +26,7 @@ pub enum Action {
         /// Read.
         on: bool,
     },
-    /// Find out whether a client is still there that is not read; answer with [`Engine::client_seen`](crate::engine::Engine::client_seen) if it is not.
+    /// Find out whether a client is still there that is not read; answer with [`client_seen`](crate::engine::client_seen) if it is not.
     SeeClient {
         /// Names the client in the answer.
         token: u64,

@@ -31,7 +31,7 @@ pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
 use crate::client::cache::crowd;
-use crate::client::{Clients, accept, banned};
+use crate::client::{self, Clients, accept, banned};
 pub use crate::client::{Door, MovedClient, Unwanted, Visit};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
@@ -85,6 +85,12 @@ pub struct Parts {
 pub fn end_turn(engine: &mut Engine, now_us: u64) {
     let turn_us = now_us.saturating_sub(engine.cx.now_us);
     engine.clients.answers().hits.turn_ended(turn_us);
+}
+
+/// A client that is not read ([`Action::SeeClient`]) has ended its sending direction behind what it has sent, or its connection is `broken`.
+pub fn client_seen(engine: &mut Engine, token: u64, broken: bool) {
+    client::client_seen(&mut engine.clients, token, broken, &mut engine.cx);
+    engine.pass_on();
 }
 
 /// As [`Engine::accepted`], of a client who speaks TLS and was let in by a [`Door`] in front of his handshake, which gave this.
@@ -336,12 +342,6 @@ impl Engine {
     /// A client's connection broke.
     pub fn client_failed(&mut self, token: u64) {
         self.clients.client_failed(token, &mut self.cx);
-        self.pass_on();
-    }
-
-    /// What is known of a client that is not read: it has ended its sending direction, behind what it has sent, or its connection is broken.
-    pub fn client_seen(&mut self, token: u64, ended: bool, broken: bool) {
-        self.clients.client_seen(token, ended, broken, &mut self.cx);
         self.pass_on();
     }
 

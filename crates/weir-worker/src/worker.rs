@@ -12,7 +12,7 @@ use weir_io::{Announced, Class, Completion, Departure, Driver, Event, Payload, R
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, end_turn};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, client_seen, end_turn};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -510,13 +510,10 @@ impl<D: Driver> Worker<D> {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
             }
-            Action::SeeClient { token, socket } => {
-                let departure = self.driver.departure(unpack(socket));
-                if departure != Departure::Stays {
-                    let broken = departure == Departure::Broken;
-                    self.engine.client_seen(token, !broken, broken);
-                }
-            }
+            Action::SeeClient { token, socket } => match self.driver.departure(unpack(socket)) {
+                Departure::Stays => {}
+                departure => client_seen(&mut self.engine, token, departure == Departure::Broken),
+            },
             Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));

@@ -490,21 +490,6 @@ impl Clients {
             self.answers.close_conn(index, ClientEnd::ClientReset, cx);
         }
     }
-
-    /// What is known of a client that is not read: it has ended its sending direction behind what it has sent (`ended`), or its connection
-    /// is broken.
-    pub(crate) fn client_seen(&mut self, token: u64, ended: bool, broken: bool, cx: &mut Context) {
-        let Some(index) = self.answers.conns.of_token(token) else { return };
-        let conn = self.conn(index);
-        // What stands in front of the end of a body is for its server.
-        let may_leave =
-            !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;
-        if broken {
-            self.answers.close_conn(index, ClientEnd::ClientReset, cx);
-        } else if ended && may_leave && conn.flags.stopped {
-            self.answers.client_left(index, cx);
-        }
-    }
 }
 
 /// What becomes of a request is known: that is done. `here`: something of its body is.

@@ -163,14 +163,6 @@ impl Answers {
         cx.actions.push_back(Action::CloseClient { socket: conn.socket, reset: conn.flags.reset });
     }
 
-    /// A client has ended its sending direction, and waits no more for what is not there yet.
-    pub(super) fn client_left(&mut self, index: ClientKey, cx: &mut Context) {
-        let begun = self.conns.current(self.conns.at(index)).is_some_and(|first| first.phase() == Phase::Answering);
-        // Should it be there still, what it has of an answer must not look like all of it.
-        self.conns.at_mut(index).flags.reset |= begun;
-        self.close_conn(index, ClientEnd::ClientClosed, cx);
-    }
-
     /// Forgets all exchanges of a connection; those under way upstream are told.
     pub(super) fn drop_exchanges(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.conns.tarpit.forget(index);

@@ -5,8 +5,8 @@
 
 use super::answer::Answers;
 use super::cache::{self, fetched};
+use super::departed::look_for_client;
 use super::{Clients, tarpit};
-use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
@@ -17,6 +17,22 @@ use crate::ending::{ClientEnd, Timeout};
 fn note_late(clients: &mut Clients, index: ClientKey, with: Timeout, cx: &Context) {
     cx.counters.timeouts.count(with);
     clients.conn_mut(index).flags.late = true;
+}
+
+/// The answer that a client waits for is late, or it is time to look for the client. Whether that was all there is to do.
+fn look_at_first(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
+    let exchange = clients.answers.conns.exchange(first);
+    if !clients.conn(index).awaits_server(exchange) {
+        return false;
+    }
+    if exchange.deadline_us > cx.now_us {
+        return look_for_client(clients, index, first, cx);
+    }
+    clients.answers.server_timed_out(first, cx);
+    if clients.is_there(index) {
+        clients.answers.conns.arm(index, cx);
+    }
+    true
 }
 
 impl Clients {
@@ -82,25 +98,6 @@ impl Clients {
         }
     }
 
-    /// A client waits for the answer of a server to its first request. Whether it has left, or it is time to look whether it has.
-    fn look_for_client(&mut self, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
-        let now_us = cx.now_us;
-        let (conn, exchange) = (self.conn(index), self.answers.conns.exchange(first));
-        if conn.left_us(exchange, &cx.plan.client) <= now_us {
-            self.answers.client_left(index, cx);
-            return true;
-        }
-        let is_due = conn.see_us(exchange) <= now_us;
-        if is_due {
-            let token = self.answers.conns.token(index);
-            let conn = self.conn_mut(index);
-            conn.send_us = now_us;
-            cx.actions.push_back(Action::SeeClient { token, socket: conn.socket });
-            self.answers.conns.arm(index, cx);
-        }
-        is_due
-    }
-
     fn conn_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let conn = self.conn(index);
@@ -119,18 +116,10 @@ impl Clients {
             self.answers.close_conn(index, ClientEnd::SendTimeout, cx);
             return;
         }
-        if let Some(first) = conn.codec.current() {
-            let exchange = self.answers.conns.exchange(first);
-            if exchange.deadline_us <= now_us && conn.awaits_server(exchange) {
-                self.answers.server_timed_out(first, cx);
-                if self.is_there(index) {
-                    self.answers.conns.arm(index, cx);
-                }
-                return;
-            }
-            if conn.awaits_server(exchange) && self.look_for_client(index, first, cx) {
-                return;
-            }
+        if let Some(first) = conn.codec.current()
+            && look_at_first(self, index, first, cx)
+        {
+            return;
         }
         let conn = self.conn(index);
         match conn.reading() {

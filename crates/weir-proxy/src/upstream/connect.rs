@@ -227,7 +227,7 @@ impl Pool {
         if self.servers[server].is_blocked() {
             self.yield_paused(server, cx);
         }
-        self.hurry_scout(server, cx);
+        hurry_scout(self, server, cx);
         while self.servers[server].wants_more() {
             self.make_connection(server, cx);
         }
@@ -245,7 +245,7 @@ impl Pool {
 
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: ServerIndex, cx: &mut Context) -> ConnKey {
-        let is_urgent = self.is_urgent(server, cx);
+        let is_urgent = is_urgent(self, server, cx);
         let spares = self.servers[server].conns.iter().copied().filter(|conn| self.conns.at(*conn).is_spare());
         let due_us = |conn: &ConnKey| self.conns.at(*conn).contact.due_us;
         let due = spares.clone().find(|conn| due_us(conn) <= cx.now_us);
@@ -258,32 +258,6 @@ impl Pool {
             self.look_out(server, cx);
         }
         index
-    }
-
-    /// Whether what asks for a server waits for one connect and not for its back-off: no connection is up, and the server need not be starting
-    /// again.
-    fn is_urgent(&self, server: ServerIndex, cx: &Context) -> bool {
-        let machine = &self.servers[server];
-        let failures_max = cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
-        machine.ready == 0 && !machine.contact.is_awaited(self.hints.awaited_until_us(server), failures_max)
-    }
-
-    /// What has come for a server without connections finds out at once whether it is back, by the connection that would be tried next.
-    fn hurry_scout(&mut self, server: ServerIndex, cx: &mut Context) {
-        let machine = &self.servers[server];
-        if machine.waiting.is_calm() || !self.is_urgent(server, cx) {
-            return;
-        }
-        let conns = || machine.conns.iter().copied().map(|index| (index, self.conns.at(index).state()));
-        let is_under_way = conns().any(|(_, state)| matches!(state, ConnState::Connecting { .. }));
-        let now_us = cx.now_us;
-        let is_due = |(_, state): &(ConnKey, ConnState)| match *state {
-            ConnState::Down { retry_us } => retry_us != NEVER_US && retry_us > now_us,
-            _ => false,
-        };
-        if let Some((index, _)) = conns().find(is_due).filter(|_| !is_under_way) {
-            self.connect(index, cx);
-        }
     }
 
     /// A connection is due at this time, or never.
@@ -396,5 +370,31 @@ impl Pool {
             }
         }
         self.keep_least(server, cx);
+    }
+}
+
+/// Whether what asks for a server waits for one connect and not for its back-off: no connection is up, and the server need not be starting
+/// again.
+fn is_urgent(pool: &Pool, server: ServerIndex, cx: &Context) -> bool {
+    let machine = &pool.servers[server];
+    let failures_max = cx.plan.upstreams[usize::from(machine.upstream)].connects_failed_max();
+    machine.ready == 0 && !machine.contact.is_awaited(pool.hints.awaited_until_us(server), failures_max)
+}
+
+/// What has come for a server without connections finds out at once whether it is back, by the connection that would be tried next.
+fn hurry_scout(pool: &mut Pool, server: ServerIndex, cx: &mut Context) {
+    let machine = &pool.servers[server];
+    if machine.waiting.is_calm() || !is_urgent(pool, server, cx) {
+        return;
+    }
+    let conns = || machine.conns.iter().copied().map(|index| (index, pool.conns.at(index).state()));
+    let is_under_way = conns().any(|(_, state)| matches!(state, ConnState::Connecting { .. }));
+    let now_us = cx.now_us;
+    let is_due = |(_, state): &(ConnKey, ConnState)| match *state {
+        ConnState::Down { retry_us } => retry_us != NEVER_US && retry_us > now_us,
+        _ => false,
+    };
+    if let Some((index, _)) = conns().find(is_due).filter(|_| !is_under_way) {
+        pool.connect(index, cx);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::base::token::Token;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::engine::{Action, FlowEvent, Input, measured, on_flow};
+use weir_proxy::engine::{Action, FlowEvent, Input, client_seen, measured, on_flow};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::arms::PathFigures;
 use weir_proxy::plan::{Location, Plan};
@@ -300,7 +300,7 @@ impl World {
                 let pending = &self.clients[(socket - CLIENT_SOCKETS) as usize].pending;
                 let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| pending.back() == Some(&end));
                 if ended || broken {
-                    self.nodes[node].engine.client_seen(token, ended, broken);
+                    client_seen(&mut self.nodes[node].engine, token, broken);
                 }
             }
             Action::DeferClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on,
