@@ -197,12 +197,7 @@ const CLIENT: Block = Block {
         ),
         row("idle-timeout", TIMEOUT, Default::Is("75s"), "How long a connection may stay without a request."),
         row("send-timeout", TIMEOUT, Default::Is("60s"), "How long a client may take for one send (up to 256 KiB)."),
-        row(
-            "tunnel-timeout",
-            TIMEOUT,
-            Default::Is("1h"),
-            "How long a tunnel (CONNECT, WebSocket) may stay silent both ways.",
-        ),
+        row("tunnel-timeout", TIMEOUT, Default::Is("1h"), "How long a tunnel (CONNECT, WebSocket) may be silent."),
         row(
             "half-closed",
             Kind::Word(&["cancel", "serve"]),
