@@ -8,6 +8,7 @@ mod cores;
 mod discovery;
 mod forward;
 mod health;
+mod metrics;
 mod route;
 mod shield;
 mod shutdown;
@@ -79,18 +80,8 @@ pub(crate) const DOCUMENT: Block = Block {
             Default::Is("auto"),
             "Weir's name in `Via` and `CDN-Loop`. A request that has it there already has come back, and gets 508: no two proxies of a chain may have the same. `auto`: `weir-` and a random number, another one at each start.",
         ),
-        row(
-            "metrics",
-            Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
-            Default::Is("off"),
-            "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
-        ),
-        row(
-            "metrics-hosts",
-            Kind::List("`*`, a host name, or `*.` and a domain", texts::host_pattern),
-            Default::Absent,
-            "Names by which browsers may ask for `metrics`, beside addresses, names without a dot and the name of this machine. Other names get 421, so that no page of a stranger reads them (DNS rebinding). Programs may ask for any name.",
-        ),
+        metrics::METRICS,
+        metrics::HOSTS,
     ],
     blocks: &[
         LISTEN,

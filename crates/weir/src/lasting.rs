@@ -19,6 +19,7 @@ use crate::bans::{self, Bans};
 use crate::leaving::Leaving;
 use crate::reload::Desk;
 use crate::snapshot::{self, Snapshots};
+use crate::spreading::Spreading;
 pub(crate) use claim::Taken;
 pub(crate) use hold::{Hold, Turn};
 pub(crate) use next::{Next, remove, remove_rest};
@@ -43,9 +44,10 @@ impl Lasting {
         Lasting { bans: Bans::open(plan, waits), snapshots: Snapshots::open(plan, waits) }
     }
 
-    /// What is told of them.
-    pub(crate) fn facts(&self, probe: &weir_io::Probe) -> Facts {
-        Facts { bans: self.bans.clone(), snapshots: self.snapshots.clone(), ..Facts::of(probe) }
+    /// What is told of them, and of whom new connections are given to.
+    pub(crate) fn facts(&self, probe: &weir_io::Probe, spreading: &Spreading) -> Facts {
+        let (bans, snapshots) = (self.bans.clone(), self.snapshots.clone());
+        Facts { bans, snapshots, spreading: spreading.clone(), ..Facts::of(probe) }
     }
 
     /// Starts the threads, before workers that have just been made accept anybody.

@@ -162,9 +162,8 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     warn_of(config.warnings.as_ref(), doors.note.iter().chain(&notes).chain(&as_root));
     side.start(&plan, &running.handle()).inspect_err(|_| running.stop())?;
     let (board, names, seals) = (certificates.board(), discovery.board(), certificates.server_seals());
-    let (spread, interception) = (spreading.clone(), source.interception);
-    interception.iter().for_each(|watch| watch.set_workers(running.handle().board()));
-    let facts = Facts { certificates: board, names, spreading: spread, interception, ..lasting.facts(&probe) };
+    let interception = source.interception.inspect(|watch| watch.set_workers(running.handle().board()));
+    let facts = Facts { certificates: board, names, interception, ..lasting.facts(&probe, &spreading) };
     let certificates = certificates.start().map_err(|error| no_thread(&running, "certificates", &error))?;
     heritage.carry_out_orders(&plan, &running.handle());
     let predecessor = heritage.predecessor;

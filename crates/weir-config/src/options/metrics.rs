@@ -1,0 +1,21 @@
+//! Rows of the document about the metrics listener: where it is, and whom it answers. Part of the option table.
+
+use super::row;
+use crate::schema::{Default, Kind, Row};
+use crate::texts;
+
+/// Where metrics are served.
+pub(super) const METRICS: Row = row(
+    "metrics",
+    Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
+    Default::Is("off"),
+    "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
+);
+
+/// Names by which browsers may ask for them.
+pub(super) const HOSTS: Row = row(
+    "metrics-hosts",
+    Kind::List("`*`, a host name, or `*.` and a domain", texts::host_pattern),
+    Default::Absent,
+    "Names by which browsers may ask for `metrics`, beside addresses, names without a dot and the name of this machine. Other names get 421, so that no page of a stranger reads them (DNS rebinding). Programs may ask for any name.",
+);
