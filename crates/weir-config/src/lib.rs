@@ -216,8 +216,15 @@ impl Experts<'static> {
 /// Files that TLS needs, as far as they belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFiles<'a> {
-    /// A certificate and its key.
+    /// The certificate of a listener and its key.
     Certificate {
+        /// The chain in PEM.
+        certificate: &'a Path,
+        /// The key in PEM, maybe in the same file.
+        key: &'a Path,
+    },
+    /// The same of the certificate that weir shows to servers.
+    Shown {
         /// The chain in PEM.
         certificate: &'a Path,
         /// The key in PEM, maybe in the same file.

@@ -181,6 +181,12 @@ worded! {
     NotYetValid: "tls-not-yet-valid";
     /// No CA of `ca` has signed its certificate, or the server does not send one that is between.
     UnknownCa: "tls-unknown-ca";
+    /// Its certificate has no name in subjectAltName.
+    NoNames: "tls-no-names";
+    /// Its certificate is that of a CA, and `ca` does not have exactly this one.
+    CaCertificate: "tls-ca-certificate";
+    /// The key of its certificate, or of one above it, is of a kind or a size that weir does not take.
+    UnusableKey: "tls-unusable-key";
     /// Its certificate can't be used for another reason.
     Certificate: "tls-certificate";
     /// The server sent an alert: it wants another name, or a certificate of weir that it knows.
@@ -203,8 +209,22 @@ impl ServerTlsFailure {
             ServerTlsFailure::Expired => "its certificate, or one above it, has expired",
             ServerTlsFailure::NotYetValid => "its certificate, or one above it, is not valid yet",
             ServerTlsFailure::UnknownCa => "no CA of `ca` has signed its certificate, or one between is not sent",
-            ServerTlsFailure::Certificate => "its certificate can't be used",
-            ServerTlsFailure::Alert => "it refused TLS by an alert: the name, or the certificate that weir shows",
+            ServerTlsFailure::NoNames => {
+                "its certificate has no name in subjectAltName; a common name (CN) does not count"
+            }
+            ServerTlsFailure::CaCertificate => {
+                "its certificate says that it is a CA (CA:TRUE): put exactly this certificate into the file of `ca`, or \
+                 give the server one that is signed by a CA"
+            }
+            ServerTlsFailure::UnusableKey => {
+                "its certificate has a key that weir does not take: RSA needs 2048 to 8192 bits and not the kind for PSS \
+                 only, and curves are P-256, P-384 and P-521"
+            }
+            ServerTlsFailure::Certificate => "its certificate is damaged, signed wrongly, or made for something else",
+            ServerTlsFailure::Alert => {
+                "it refused TLS by an alert: the name, the certificate that weir shows, or its own key, such as one for \
+                 RSA-PSS only"
+            }
             ServerTlsFailure::Misbehaved => "it breaks the rules of TLS, or bytes are changed on the way",
             ServerTlsFailure::Left => "it closed the connection within the TLS handshake",
             ServerTlsFailure::Internal => "TLS failed within weir",

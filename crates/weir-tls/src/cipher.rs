@@ -135,6 +135,12 @@ failures! {
     UnknownCa: "unknown-ca",
     /// The other side's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
     BadCertificate: "bad-certificate",
+    /// The other side's certificate has no name that counts: none in subjectAltName.
+    NoNames: "no-names",
+    /// The other side shows the certificate of a CA, which is not one of those that are trusted by themselves.
+    CaCertificate: "ca-certificate",
+    /// The key of the other side's certificate, or of one above it, is of a kind or a size that weir does not take.
+    UnusableKey: "unusable-key",
     /// The client showed no certificate, where one is required.
     NoCertificate: "no-certificate",
     /// The client's certificate, or one above it, was revoked.
@@ -146,10 +152,23 @@ failures! {
 impl Failure {
     /// Whether it is the other side's certificate that is not taken. It has sent it, and waits to hear what is wrong with it.
     pub(crate) fn is_about_certificate(self) -> bool {
-        use Failure::{BadCertificate, Expired, NoCertificate, NotYetValid, Revoked, UnknownCa, Unlisted, WrongName};
+        use Failure::{
+            BadCertificate, CaCertificate, Expired, NoCertificate, NoNames, NotYetValid, Revoked, UnknownCa, Unlisted,
+            UnusableKey, WrongName,
+        };
         matches!(
             self,
-            WrongName | Expired | NotYetValid | UnknownCa | BadCertificate | NoCertificate | Revoked | Unlisted
+            WrongName
+                | Expired
+                | NotYetValid
+                | UnknownCa
+                | BadCertificate
+                | NoNames
+                | CaCertificate
+                | UnusableKey
+                | NoCertificate
+                | Revoked
+                | Unlisted
         )
     }
 }

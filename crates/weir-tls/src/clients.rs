@@ -13,11 +13,11 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::CertificateRevocationListDer;
-use rustls_pki_types::pem::PemObject as _;
 
-use crate::der;
+use crate::known::KnownClients;
 use crate::pairs::{self, BadPair};
 use crate::servers::{Roots, Trust};
+use crate::{der, pem};
 
 /// Bytes of a file of revocation lists.
 pub const LIST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -68,8 +68,8 @@ impl ClientTrust {
     /// # Errors
     /// They can't be read, or are something else.
     pub fn read(wanted: &WantedOfClients, provider: &Arc<CryptoProvider>) -> Result<ClientTrust, BadPair> {
-        let roots = Roots::read(&Trust::File(wanted.authorities.clone()))?;
-        let roots = roots.store().ok_or_else(|| BadPair::new("there are no CAs".to_owned()))?;
+        let trusted = Roots::read(&Trust::File(wanted.authorities.clone()))?;
+        let roots = trusted.store().ok_or_else(|| BadPair::new("there are no CAs".to_owned()))?;
         let lists = wanted.revocations.as_deref().map(lists).transpose()?.unwrap_or_default();
         let (unlisted, lists_end) = match &wanted.revocations {
             Some(path) => judge(path, &lists, &roots)?,
@@ -85,6 +85,11 @@ impl ClientTrust {
             let file = wanted.revocations.as_ref().unwrap_or(&wanted.authorities).display();
             BadPair::new(format!("{file} can't be used: {error}"))
         })?;
+        // Whether a certificate that is trusted by itself was revoked is not looked at, and so it isn't where lists are.
+        let verifier = match &wanted.revocations {
+            None => KnownClients::new(verifier, trusted.known()),
+            Some(_) => verifier,
+        };
         Ok(ClientTrust {
             verifier,
             revocations: wanted.revocations.clone(),
@@ -120,8 +125,7 @@ fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, BadP
     if der::read_list(&bytes).is_some() {
         return Ok(vec![CertificateRevocationListDer::from(bytes)]);
     }
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| BadPair::new(format!("{shown} is damaged: {}", pairs::damage(&error))))?;
+    let found = pem::lists(&bytes).map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
     match found.len() {
         0 => Err(BadPair::new(format!("{shown} has no revocation list in PEM (`-----BEGIN X509 CRL-----`) or DER"))),
         1..=LISTS_MAX => Ok(found),

@@ -9,6 +9,7 @@ const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const OCTET_STRING: u8 = 0x04;
+const BOOLEAN: u8 = 0x01;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 /// `[0]`, the version; `[3]`, the extensions.
@@ -18,6 +19,8 @@ const EXTENSIONS: u8 = 0xa3;
 const DNS_NAME: u8 = 0x82;
 /// 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+/// 2.5.29.19.
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
 /// What was read of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +82,12 @@ fn behind_issuer(der: &[u8]) -> Option<Reader<'_>> {
     Some(body)
 }
 
+/// Whether these bytes begin as PKCS#12 does (RFC 7292 §4): a sequence with the version 3.
+pub(crate) fn is_pkcs12(der: &[u8]) -> bool {
+    let version = Reader(der).expect(SEQUENCE).and_then(|mut body| body.expect(INTEGER));
+    version.is_some_and(|version| version.0 == [3])
+}
+
 /// Whose certificate it is, as text (RFC 4514): `CN=partner,O=Example,C=DE`. None: it is no certificate.
 pub fn subject_text(der: &[u8]) -> Option<String> {
     let mut body = behind_issuer(der)?;
@@ -126,32 +135,64 @@ pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
     let mut body = behind_issuer(der)?;
     let mut validity = body.expect(SEQUENCE)?;
     let (not_before, not_after) = (time(validity.next()?)?, time(validity.next()?)?);
-    let mut names = Vec::new();
-    while let Some((tag, content)) = body.next() {
-        if tag == EXTENSIONS {
-            let mut extensions = Reader(content).expect(SEQUENCE)?;
-            while let Some((SEQUENCE, extension)) = extensions.next() {
-                alternative_names(Reader(extension), &mut names);
-            }
-        }
-    }
+    let names = extension(der, SUBJECT_ALT_NAME).map(dns_names).unwrap_or_default();
     Some(Certificate { names, not_before, not_after })
 }
 
-/// The names of this extension, if it has any.
-fn alternative_names(mut extension: Reader<'_>, names: &mut Vec<Box<str>>) -> Option<()> {
-    if extension.expect(OBJECT_IDENTIFIER)?.0 != SUBJECT_ALT_NAME {
-        return None;
+/// The value of an extension of a certificate, by its object identifier; None: it has none such.
+pub(crate) fn extension<'a>(der: &'a [u8], identifier: &[u8]) -> Option<&'a [u8]> {
+    let mut body = behind_issuer(der)?;
+    let (_, content) = std::iter::from_fn(|| body.next()).find(|(tag, _)| *tag == EXTENSIONS)?;
+    let mut extensions = Reader(content).expect(SEQUENCE)?;
+    while let Some((SEQUENCE, extension)) = extensions.next() {
+        let mut extension = Reader(extension);
+        if extension.expect(OBJECT_IDENTIFIER)?.0 == identifier {
+            // Whether it is critical may stand between.
+            return std::iter::from_fn(|| extension.next())
+                .find(|(tag, _)| *tag == OCTET_STRING)
+                .map(|(_, value)| value);
+        }
     }
-    // Whether it is critical may stand between.
-    let value = std::iter::from_fn(|| extension.next()).find(|(tag, _)| *tag == OCTET_STRING)?.1;
-    let mut list = Reader(value).expect(SEQUENCE)?;
+    None
+}
+
+/// DNS names of a subjectAltName, in lower case.
+fn dns_names(value: &[u8]) -> Vec<Box<str>> {
+    let Some(mut list) = Reader(value).expect(SEQUENCE) else { return Vec::new() };
+    let mut names = Vec::new();
     while let Some((tag, name)) = list.next() {
         if tag == DNS_NAME && name.is_ascii() && !name.is_empty() {
             names.push(String::from_utf8_lossy(name).to_ascii_lowercase().into());
         }
     }
-    Some(())
+    names
+}
+
+/// Whether a certificate is for any name or address at all (subjectAltName). A common name does not count (RFC 9525 §2).
+pub(crate) fn has_names(der: &[u8]) -> bool {
+    let list = extension(der, SUBJECT_ALT_NAME).and_then(|value| Reader(value).expect(SEQUENCE));
+    list.is_some_and(|list| !list.0.is_empty())
+}
+
+/// Whether a certificate is that of a CA (RFC 5280 §4.2.1.9).
+pub(crate) fn is_authority(der: &[u8]) -> bool {
+    let value = extension(der, BASIC_CONSTRAINTS).and_then(|value| Reader(value).expect(SEQUENCE));
+    value.and_then(|mut value| value.next()).is_some_and(|(tag, content)| tag == BOOLEAN && content != [0])
+}
+
+/// Who has signed a certificate, and whose it is, as text.
+pub(crate) fn parties(der: &[u8]) -> Option<(String, String)> {
+    let (_, issuer) = identity(der)?;
+    Some((distinguished::text(name_of(issuer)), subject_text(der)?))
+}
+
+/// What is in the SubjectPublicKeyInfo of a certificate (RFC 5280 §4.1.2.7).
+pub(crate) fn public_key(der: &[u8]) -> Option<Reader<'_>> {
+    let mut body = behind_issuer(der)?;
+    // Validity, subject.
+    body.next()?;
+    body.next()?;
+    body.expect(SEQUENCE)
 }
 
 /// Seconds since 1970 of a time (RFC 5280 §4.1.2.5): always UTC, always with seconds.

@@ -5,6 +5,7 @@
 //! [`ServerTerms`] what is expected of the servers of an upstream.
 #![forbid(unsafe_code)]
 
+mod chain;
 mod cipher;
 mod clients;
 mod der;
@@ -13,8 +14,11 @@ mod driver;
 mod gate;
 mod guarded;
 mod handshake;
+mod keys;
+mod known;
 mod names;
 mod pairs;
+mod pem;
 mod records;
 mod rustls23;
 mod sealed;

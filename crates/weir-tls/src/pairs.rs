@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::PrivateKeyDer;
 
-use crate::der;
+use crate::{chain, der, keys, pem};
 
 /// Bytes of a file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -51,17 +50,6 @@ impl std::error::Error for BadPair {}
 impl fmt::Display for BadPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// What is wrong with a file in PEM, in words of ours: those of the library show what is in the file, which may be a key.
-pub(crate) fn damage(error: &rustls_pki_types::pem::Error) -> &'static str {
-    use rustls_pki_types::pem::Error;
-    match error {
-        Error::MissingSectionEnd { .. } => "a line `-----END …-----` is missing, or lines are not where they must be",
-        Error::IllegalSectionStart { .. } => "a line `-----BEGIN …-----` is not as it must be",
-        Error::Base64Decode(_) => "what stands between `BEGIN` and `END` is not base64",
-        _ => "it is not as PEM must be",
     }
 }
 
@@ -110,36 +98,20 @@ impl Pair {
     ) -> Result<Pair, BadPair> {
         let (certificate, key) = (files.certificate.display(), files.key.display());
         let bad = |text: String| BadPair(text);
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain_text).collect();
-        let chain = chain.map_err(|error| bad(format!("{certificate} is damaged: {}", damage(&error))))?;
-        let Some(leaf) = chain.first() else {
-            return Err(bad(format!("{certificate} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")));
-        };
-        if chain.len() > CHAIN_MAX {
-            return Err(bad(format!(
-                "{certificate} has {} certificates, of {CHAIN_MAX} that it may have",
-                chain.len()
-            )));
-        }
-        let Some(der::Certificate { names, not_before, not_after }) = der::read(leaf) else {
+        let chain = chain::read(&files.certificate, chain_text)?;
+        let Some(der::Certificate { names, not_before, not_after }) = der::read(&chain[0]) else {
             return Err(bad(format!("{certificate} has no certificate that can be understood")));
         };
-        let der = PrivateKeyDer::from_pem_slice(key_text).map_err(|error| match error {
-            rustls_pki_types::pem::Error::NoItemsFound if is_encrypted(key_text) => {
-                bad(format!("the key in {key} is encrypted: `openssl pkey -in {key} -out PLAIN` writes it in plain"))
-            }
-            rustls_pki_types::pem::Error::NoItemsFound => {
-                bad(format!("{key} has no private key in PEM (`-----BEGIN PRIVATE KEY-----`)"))
-            }
-            error => bad(format!("the key in {key} is damaged: {}", damage(&error))),
+        let loaded = provider.key_provider.load_private_key(private_key(&files.key, key_text)?);
+        let loaded = loaded.map_err(|error| match keys::flaw(&chain[0]) {
+            Some(flaw) => bad(format!("the certificate in {certificate} can't be used: {flaw}")),
+            None => bad(format!("the key in {key} can't be used: {error}")),
         })?;
-        let loaded = provider.key_provider.load_private_key(der);
-        let loaded = loaded.map_err(|error| bad(format!("the key in {key} can't be used: {error}")))?;
         let pair = CertifiedKey::new(chain, loaded);
         match pair.keys_match() {
             Ok(()) => {}
             Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-                return Err(bad(format!("the key in {key} is not that of the certificate in {certificate}")));
+                return Err(chain::misfit(files, &pair));
             }
             Err(error) => return Err(bad(format!("the certificate in {certificate} can't be used: {error}"))),
         }
@@ -158,6 +130,18 @@ impl Pair {
         }
     }
 
+    /// Why clients refuse it as that of a server, whatever the time is.
+    pub fn unnamed(&self) -> Option<String> {
+        let text = || {
+            let certificate = self.files.certificate.display();
+            format!(
+                "the certificate in {certificate} has no name in subjectAltName: clients refuse it, whatever its common \
+                 name (CN) is"
+            )
+        };
+        (!der::has_names(&self.key.cert[0])).then(text)
+    }
+
     /// What the operator should know of it at this time.
     pub fn warnings(&self, now: i64) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -166,6 +150,8 @@ impl Pair {
             let day = der::day_text(self.not_after);
             warnings.push(format!("the certificate in {certificate} expires on {day}, in {days} days"));
         }
+        warnings.extend(chain::flaw(&self.files.certificate, &self.key.cert));
+        warnings.extend(chain::out_of_time(&self.files.certificate, &self.key.cert, now));
         if self.is_open {
             let key = self.files.key.display();
             warnings.push(format!("everybody on this host may read the key in {key}; `chmod o= {key}` ends that"));
@@ -174,9 +160,17 @@ impl Pair {
     }
 }
 
-fn is_encrypted(pem: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(pem);
-    text.contains("ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
+/// The private key of a text.
+fn private_key(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, BadPair> {
+    let key = file.display();
+    match pem::key(text) {
+        Ok(Some(der)) => Ok(der),
+        Ok(None) if pem::has_encrypted_key(text) => Err(BadPair(format!(
+            "the key in {key} is encrypted: `openssl pkey -in {key} -out PLAIN` writes it in plain"
+        ))),
+        Ok(None) => Err(BadPair(format!("{key} has no private key in PEM (`-----BEGIN PRIVATE KEY-----`)"))),
+        Err(damage) => Err(BadPair(format!("the key in {key} is damaged: {damage}"))),
+    }
 }
 
 /// The content of a file, and whether everybody may read it.

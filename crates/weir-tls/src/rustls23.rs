@@ -356,6 +356,8 @@ fn certificate_failure(error: &CertificateError) -> Failure {
         CertificateError::UnknownRevocationStatus
         | CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => Failure::Unlisted,
+        // What those of `known` say.
+        CertificateError::Other(other) => other.0.downcast_ref().copied().unwrap_or(Failure::BadCertificate),
         _ => Failure::BadCertificate,
     }
 }

@@ -14,11 +14,15 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
+use crate::chain;
 use crate::cipher::{Cipher, Seal};
+use crate::der;
+use crate::keys;
+use crate::known::{Known, KnownServers};
 use crate::pairs::{self, BadPair, Files, Pair};
+use crate::pem;
 use crate::rustls23::Rustls23;
 
 /// Sessions of a server that may be resumed. A ticket of TLS 1.3 is used once (RFC 8446 §C.4).
@@ -42,6 +46,10 @@ pub enum Trust {
 pub struct Roots {
     /// None: anybody is trusted.
     roots: Option<Arc<RootCertStore>>,
+    /// The certificates of a file, which are trusted by themselves, too.
+    known: Known,
+    /// The file.
+    file: Option<PathBuf>,
 }
 
 impl fmt::Debug for Roots {
@@ -56,11 +64,12 @@ impl Roots {
     /// # Errors
     /// There are none, or they can't be read.
     pub fn read(trust: &Trust) -> Result<Roots, BadPair> {
-        let (certificates, place) = match trust {
-            Trust::Anybody => return Ok(Roots { roots: None }),
-            Trust::System => (system()?, "what the system trusts".to_owned()),
-            Trust::File(path) => (file(path)?, path.display().to_string()),
+        let (certificates, place, path) = match trust {
+            Trust::Anybody => return Ok(Roots { roots: None, known: Known::default(), file: None }),
+            Trust::System => (system()?, "what the system trusts".to_owned(), None),
+            Trust::File(path) => (file(path)?, path.display().to_string(), Some(path.clone())),
         };
+        let known = if path.is_some() { Known::new(&certificates) } else { Known::default() };
         let mut roots = RootCertStore::empty();
         let found = certificates.len();
         // Systems trust a few that the library can't read; a file of our own must be right as a whole.
@@ -69,7 +78,7 @@ impl Roots {
             let text = format!("{refused} of {found} certificates in {place} can't be understood as those of a CA");
             return Err(BadPair::new(text));
         }
-        Ok(Roots { roots: Some(Arc::new(roots)) })
+        Ok(Roots { roots: Some(Arc::new(roots)), known, file: path })
     }
 
     /// What judges certificates by them.
@@ -80,7 +89,27 @@ impl Roots {
         let Some(roots) = &self.roots else { return Ok(Arc::new(Anybody(Arc::clone(provider)))) };
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
         let verifier = builder.build().map_err(|error| BadPair::new(format!("TLS can't be set up: {error}")))?;
-        Ok(verifier)
+        Ok(Arc::new(KnownServers::new(verifier, self.known.clone())))
+    }
+
+    /// The certificates that are trusted by themselves.
+    pub(crate) fn known(&self) -> Known {
+        self.known.clone()
+    }
+
+    /// What the operator should know of a file of them at this time, seconds since 1970.
+    pub fn warnings(&self, now: i64) -> Vec<String> {
+        let Some(file) = self.file.as_deref().map(Path::display) else { return Vec::new() };
+        let judge = |certificate: &[u8]| {
+            let subject = chain::subject(certificate);
+            if let Some(flaw) = keys::flaw(certificate) {
+                return Some(format!("{subject} in {file}: {flaw}; certificates that it has signed are refused"));
+            }
+            let end = der::read(certificate)?.not_after;
+            let day = der::day_text(end);
+            (end < now).then(|| format!("{subject} in {file} has expired on {day}: a server that shows it is refused"))
+        };
+        self.known.iter().filter_map(judge).collect()
     }
 
     /// The CAs themselves; None: anybody is trusted.
@@ -114,10 +143,12 @@ fn system() -> Result<Vec<CertificateDer<'static>>, BadPair> {
 fn file(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
     let shown = path.display();
     let (text, _) = pairs::read(path, "the certificates of CAs")?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|error| BadPair::new(format!("{shown} is damaged: {}", pairs::damage(&error))))?;
+    let found = pem::certificates(&text).map_err(|damage| BadPair::new(format!("{shown} is damaged: {damage}")))?;
     match found.len() {
-        0 => Err(BadPair::new(format!("{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`)"))),
+        0 => {
+            let instead = pem::instead(&text);
+            Err(BadPair::new(format!("{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`){instead}")))
+        }
         1..=TRUSTED_MAX => Ok(found),
         many => Err(BadPair::new(format!("{shown} has {many} certificates, of {TRUSTED_MAX} that it may have"))),
     }

@@ -163,6 +163,9 @@ fn of_server(why: Failure) -> ServerTlsFailure {
         Failure::Expired => ServerTlsFailure::Expired,
         Failure::NotYetValid => ServerTlsFailure::NotYetValid,
         Failure::UnknownCa => ServerTlsFailure::UnknownCa,
+        Failure::NoNames => ServerTlsFailure::NoNames,
+        Failure::CaCertificate => ServerTlsFailure::CaCertificate,
+        Failure::UnusableKey => ServerTlsFailure::UnusableKey,
         // The last three are said of clients.
         Failure::BadCertificate | Failure::NoCertificate | Failure::Revoked | Failure::Unlisted => {
             ServerTlsFailure::Certificate
@@ -199,8 +202,12 @@ fn failure(why: Failure) -> TlsFailure {
         Failure::NotYetValid => TlsFailure::CertificateNotYetValid,
         Failure::Revoked => TlsFailure::CertificateRevoked,
         Failure::Unlisted => TlsFailure::CertificateUnlisted,
-        // Names are looked for in certificates of servers.
-        Failure::BadCertificate | Failure::WrongName => TlsFailure::CertificateBad,
+        // The others are said of servers.
+        Failure::BadCertificate
+        | Failure::WrongName
+        | Failure::NoNames
+        | Failure::CaCertificate
+        | Failure::UnusableKey => TlsFailure::CertificateBad,
     }
 }
 
@@ -251,11 +258,11 @@ mod tests {
         let counters = Counters::default();
         count(&counters, &tally);
         assert_eq!((counters.tls_handshakes.get(), counters.tls_resumed.get()), (7, 3));
-        // Clients are not asked for names, so that this can't be of them, and counts among the rest.
-        let twice = [TlsFailure::CertificateBad.word()];
+        // What is said of servers only counts among the rest: a wrong name, no names, that of a CA, a key.
+        let rest = TlsFailure::CertificateBad.word();
         for why in TlsFailure::ALL {
             let word = why.word();
-            assert_eq!(counters.tls_failures.get(word), 1 + u64::from(twice.contains(&word)), "{why:?}");
+            assert_eq!(counters.tls_failures.get(word), if word == rest { 5 } else { 1 }, "{why:?}");
             let here = match word.strip_prefix("client-certificate-") {
                 Some("missing") => "no-certificate",
                 Some("bad") => "bad-certificate",

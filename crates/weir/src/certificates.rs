@@ -40,9 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     let now = now();
     match files {
-        TlsFiles::Certificate { certificate, key } => {
+        TlsFiles::Certificate { certificate, key } | TlsFiles::Shown { certificate, key } => {
             let pair = read(certificate, key)?;
-            pair.out_of_time(now).map_or_else(|| Ok(pair.warnings(now)), Err)
+            pair.out_of_time(now).map_or_else(|| Ok(warnings(files, &pair, now)), Err)
         }
         TlsFiles::Ocsp { response, certificate, key } => {
             let misfit = Staple::read(response).map_err(|bad| bad.to_string())?.misfit(&read(certificate, key)?, now);
@@ -59,9 +59,9 @@ pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
 pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     let now = now();
     match files {
-        TlsFiles::Certificate { certificate, key } => {
+        TlsFiles::Certificate { certificate, key } | TlsFiles::Shown { certificate, key } => {
             let pair = read(certificate, key)?;
-            Ok(pair.out_of_time(now).into_iter().chain(pair.warnings(now)).collect())
+            Ok(pair.out_of_time(now).into_iter().chain(warnings(files, &pair, now)).collect())
         }
         TlsFiles::Ocsp { response, certificate, key } => {
             let staple = Staple::read(response).map_err(|bad| bad.to_string())?;
@@ -69,7 +69,7 @@ pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         }
         TlsFiles::Authorities(path) => {
             let trust = path.map_or(Trust::System, |path| Trust::File(path.into()));
-            Roots::read(&trust).map(|_| Vec::new()).map_err(|bad| bad.to_string())
+            Roots::read(&trust).map(|roots| roots.warnings(now)).map_err(|bad| bad.to_string())
         }
         TlsFiles::Clients { authorities, revocations } => {
             let (authorities, revocations) = (authorities.into(), revocations.map(Into::into));
@@ -79,6 +79,12 @@ pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         }
         TlsFiles::TicketKeys(path) => TicketKeys::read(path).map(|keys| keys.warnings()).map_err(|bad| bad.to_string()),
     }
+}
+
+/// What the operator should know of a certificate for that use.
+fn warnings(files: TlsFiles<'_>, pair: &Pair, now: i64) -> Vec<String> {
+    let unnamed = pair.unnamed().filter(|_| matches!(files, TlsFiles::Certificate { .. }));
+    pair.warnings(now).into_iter().chain(unnamed).collect()
 }
 
 fn read(certificate: &Path, key: &Path) -> Result<Pair, String> {

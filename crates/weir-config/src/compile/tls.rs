@@ -103,7 +103,9 @@ impl Compiler<'_> {
 
     fn certificate(&mut self, block: &Checked) -> CertificatePlan {
         let file = block.text("file");
-        let mut plan = self.pair(file, block.text("key"), &block.place("file"));
+        let mut plan = self.pair(file, block.text("key"), &block.place("file"), |certificate, key| {
+            TlsFiles::Certificate { certificate, key }
+        });
         let ocsp = Some(block.text("ocsp")).filter(|path| !path.is_empty()).map(Path::new);
         if let (Some(response), CertificatePlan { certificate, key, .. }) = (ocsp, &plan) {
             let verdict = (self.world.experts.tls)(TlsFiles::Ocsp { response, certificate, key });
@@ -114,13 +116,19 @@ impl Compiler<'_> {
     }
 
     /// A certificate with its key, which is in the same file when none is named.
-    fn pair(&mut self, file: &str, key: &str, place: &Span) -> CertificatePlan {
+    fn pair(
+        &mut self,
+        file: &str,
+        key: &str,
+        place: &Span,
+        files: for<'a> fn(&'a Path, &'a Path) -> TlsFiles<'a>,
+    ) -> CertificatePlan {
         let key = if key.is_empty() { file } else { key };
         let plan = CertificatePlan { certificate: file.into(), key: key.into(), ocsp: None };
         // A path that was wrong has been reported.
         if !file.is_empty() {
             let CertificatePlan { certificate, key, .. } = &plan;
-            let verdict = (self.world.experts.tls)(TlsFiles::Certificate { certificate, key });
+            let verdict = (self.world.experts.tls)(files(certificate, key));
             self.judged(verdict, place);
         }
         plan
@@ -148,8 +156,10 @@ impl Compiler<'_> {
             let problem = Problem::new("conflict", &block.place("key"), "`key` is of no use without a `certificate`");
             self.push(problem.help("name the certificate, or leave `key` out"));
         }
-        let certificate = given("certificate")
-            .map(|file| self.pair(file, given("key").unwrap_or_default(), &block.place("certificate")));
+        let certificate = given("certificate").map(|file| {
+            let key = given("key").unwrap_or_default();
+            self.pair(file, key, &block.place("certificate"), |certificate, key| TlsFiles::Shown { certificate, key })
+        });
         let name = given("name").map(str::to_owned);
         Some(ServerTlsPlan { trust: self.trust(block, upstream), name, certificate })
     }

@@ -69,6 +69,38 @@ fn who_is_known_gets_in_and_others_hear_why_not() {
     }
 }
 
+/// The usual certificate of a client without a CA is signed by itself, and says that it is a CA.
+#[test]
+fn who_stands_in_the_file_itself_gets_in() {
+    let scratch = Scratch::new();
+    let [own, twin, other] = ["own", "twin", "other"].map(|name| scratch.ca(name));
+    let lone = scratch.signed(&other, "lone", FOR_CLIENTS, 9);
+    let old = scratch.signed(&other, "old", FOR_CLIENTS, -1);
+    let trusted = [&own, &lone, &old].map(|files| std::fs::read_to_string(&files.certificate).unwrap());
+    let certificate = write(&scratch.path("trusted"), &trusted.map(|text| text.trim_end().to_owned()).concat());
+    let trusted = Files { key: certificate.clone(), certificate };
+    let terms = asking(&scratch, wanted(&trusted, None, true));
+    for (files, end) in [
+        (&own, None),
+        (&lone, None),
+        (&old, Some(Failure::Expired)),
+        (&twin, Some(Failure::BadCertificate)),
+        (&other, Some(Failure::BadCertificate)),
+    ] {
+        for version in BOTH {
+            let mut wire = Wire::new(&terms, &client_with(version, &read(files)), "a.example");
+            let _ = wire.run();
+            assert_eq!(wire.state.err(), end, "{}", files.certificate.display());
+        }
+    }
+    // With lists each must be of a CA that has one.
+    let list = scratch.list(&own, "list", &[], FUTURE);
+    let terms = asking(&scratch, wanted(&trusted, Some(&list), true));
+    let mut wire = Wire::new(&terms, &client_with(&TLS13, &read(&own)), "a.example");
+    let _ = wire.run();
+    assert_eq!(wire.state.err(), Some(Failure::BadCertificate));
+}
+
 #[test]
 fn a_certificate_that_is_optional_is_judged_when_it_is_shown() {
     let scratch = Scratch::new();
@@ -166,7 +198,7 @@ fn files_of_something_else_are_told_in_words() {
         (scratch.path("gone"), "cannot read the revocation lists in "),
         (path("empty", ""), "has no revocation list in PEM"),
         (ca.certificate.clone(), "has no revocation list in PEM"),
-        (path("cut", &text[..text.len() - 30]), "is damaged: a line `-----END …-----` is missing"),
+        (path("cut", &text[..text.len() - 30]), "is damaged: line 1: this section has no `-----END …-----`"),
         (path("odd", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"), "can't be understood"),
         (path("many", &text.repeat(257)), "has 257 revocation lists, of 256"),
     ] {

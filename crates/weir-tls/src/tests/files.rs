@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::pairs::{Files, Pair};
 use crate::terms::provider;
 
+/// What makes the usual key.
+pub(super) const EC: [&str; 4] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+
 /// A directory that goes with the test.
 pub(super) struct Scratch(PathBuf);
 
@@ -50,12 +53,25 @@ impl Scratch {
 
     /// A certificate signed by a CA, with these extensions, good for so many days: less than 0, and it has expired.
     pub(super) fn signed(&self, ca: &Files, stem: &str, extensions: &str, days: i32) -> Files {
+        self.signed_as(ca, stem, "leaf", &EC, extensions, days)
+    }
+
+    /// The same for this common name, with a key that `openssl req` makes with these arguments.
+    pub(super) fn signed_as(
+        &self,
+        ca: &Files,
+        stem: &str,
+        name: &str,
+        key_kind: &[&str],
+        extensions: &str,
+        days: i32,
+    ) -> Files {
         let path = |end: &str| self.path(&format!("{stem}.{end}"));
         let (certificate, key, request) = (path("pem"), path("key"), path("csr"));
         let extensions = write(&path("ext"), extensions);
         let mut command = Command::new("openssl");
-        command.args(["req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-        openssl(command.args(["-subj", "/CN=leaf", "-keyout"]).arg(&key).arg("-out").arg(&request));
+        command.args(["req", "-new", "-nodes"]).args(key_kind);
+        openssl(command.args(["-subj", &format!("/CN={name}"), "-keyout"]).arg(&key).arg("-out").arg(&request));
         let mut command = Command::new("openssl");
         command.args(["x509", "-req", "-CAcreateserial", "-days", &days.to_string(), "-in"]).arg(&request);
         command.arg("-CA").arg(&ca.certificate).arg("-CAkey").arg(&ca.key).arg("-extfile").arg(&extensions);

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use super::files::{Scratch, openssl, write};
+use super::files::{EC, Scratch, openssl, write};
 use crate::pairs::{Files, Pair};
 use crate::terms::provider;
 
@@ -82,6 +82,84 @@ fn what_is_wrong_is_said() {
     assert!(why_not(&Files { certificate: large, key: one.key }).contains("larger than 1 MiB"));
 }
 
+/// A CA, what it has signed for others to sign, and what that has signed: their certificates, and the key of the last.
+fn chain(scratch: &Scratch) -> ([String; 3], Files) {
+    let root = scratch.ca("root");
+    let middle = scratch.signed_as(&root, "middle", "middle", &EC, "basicConstraints=critical,CA:TRUE", 30);
+    let leaf = scratch.signed_as(&middle, "leaf", "www", &EC, "subjectAltName=DNS:www.example", 20);
+    let texts = [&leaf, &middle, &root].map(|files| std::fs::read_to_string(&files.certificate).unwrap());
+    (texts, leaf)
+}
+
+/// Files come without a last line end, and then two certificates share a line.
+#[test]
+fn a_chain_is_read_as_a_whole_or_not_at_all() {
+    let scratch = Scratch::new();
+    let ([leaf, middle, root], Files { key, .. }) = chain(&scratch);
+    let read = |text: &str| {
+        let certificate = write(&scratch.path("chain"), text);
+        Pair::read(&Files { certificate, key: key.clone() }, &provider())
+    };
+    let glued = [&leaf, &middle, &root].map(|text| text.trim_end().to_owned()).concat();
+    for text in [[leaf.as_str(), &middle, &root].concat(), glued.clone(), glued.replace('\n', "\r\n")] {
+        let pair = read(&text).unwrap();
+        assert_eq!((pair.key.cert.len(), pair.warnings(pair.not_before + DAY_S)), (3, Vec::new()));
+    }
+    for damaged in [glued.replacen("----------BEGIN", "BEGIN", 1), glued.replacen("-----END", "", 1)] {
+        assert!(read(&damaged).unwrap_err().to_string().contains("is damaged: line "), "{damaged}");
+    }
+    let joined = glued.replacen("----------BEGIN", "-----BEGIN", 1);
+    assert_eq!(read(&joined).unwrap().key.cert.len(), 3, "the hyphens of both are the same");
+}
+
+#[test]
+fn the_order_of_a_chain_is_judged() {
+    let scratch = Scratch::new();
+    let ([leaf, middle, root], Files { key, .. }) = chain(&scratch);
+    let read = |texts: &[&String]| {
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        let certificate = write(&scratch.path("chain"), &texts.concat());
+        Pair::read(&Files { certificate, key: key.clone() }, &provider())
+    };
+    for (texts, number) in [(&[&root, &middle, &leaf][..], 3), (&[&middle, &leaf], 2)] {
+        let said = read(texts).unwrap_err().to_string();
+        assert!(said.contains(&format!("wrong order: the key in {} fits number {number} (`CN=www`)", key.display())));
+    }
+    let pair = read(&[&leaf, &root, &middle]).unwrap();
+    let said = pair.warnings(pair.not_before + DAY_S);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("is `CN=root` and has not signed the one before it (`CN=www`): `CN=middle`"), "{said:?}");
+    let late = read(&[&leaf, &middle, &root]).unwrap().warnings(i64::MAX);
+    assert!(late.iter().any(|text| text.contains("certificate 2 in") && text.contains("(`CN=middle`) has expired")));
+}
+
+#[test]
+fn keys_that_can_t_be_used_are_named() {
+    let scratch = Scratch::new();
+    let ca = scratch.ca("ca");
+    let names = "subjectAltName=DNS:a.example";
+    for (stem, kind, text) in [
+        ("small", &["-newkey", "rsa:1024"][..], "its RSA key has 1024 bits, and weir takes 2048 to 8192"),
+        ("pss", &["-newkey", "rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048"], "RSA-PSS only"),
+        ("curve", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"], "use P-256, P-384 or P-521"),
+        ("ed448", &["-newkey", "ed448"], "its kind of key is not supported"),
+    ] {
+        let said = why_not(&scratch.signed_as(&ca, stem, "leaf", kind, names, 9));
+        assert!(said.contains(text), "{said}");
+    }
+    for (stem, kind) in [
+        ("rsa", &["-newkey", "rsa:2048"][..]),
+        ("p384", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384"]),
+        ("p521", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-521"]),
+        ("ed25519", &["-newkey", "ed25519"]),
+    ] {
+        let pair = Pair::read(&scratch.signed_as(&ca, stem, "leaf", kind, names, 9), &provider()).unwrap();
+        assert_eq!((pair.unnamed(), crate::keys::flaw(&pair.key.cert[0])), (None, None), "{stem}");
+    }
+    let unnamed = Pair::read(&scratch.signed(&ca, "unnamed", "basicConstraints=CA:FALSE", 9), &provider()).unwrap();
+    assert!(unnamed.unnamed().unwrap().contains("no name in subjectAltName"));
+}
+
 /// What a damaged file holds is in no message, neither as text nor as numbers: it may be the key.
 #[test]
 fn a_damaged_key_is_not_told() {
@@ -90,14 +168,14 @@ fn a_damaged_key_is_not_told() {
     let text = std::fs::read_to_string(&key).unwrap();
     let secret: String = text.lines().nth(1).unwrap().chars().take(12).collect();
     let numbers = secret.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
-    for damaged in [text.replace('\n', " "), text.replace('\n', "\\n"), text.replace("-----END", "END")] {
-        for files in [
-            Files { certificate: certificate.clone(), key: write(&scratch.path("damaged"), &damaged) },
-            Files { certificate: write(&scratch.path("damaged"), &damaged), key: key.clone() },
-        ] {
+    for damaged in [text.replace(&secret[..4], "*"), text.replace('\n', "\\n"), text.replace("-----END", "END")] {
+        let damaged = write(&scratch.path("damaged"), &damaged);
+        let of_key = Files { certificate: certificate.clone(), key: damaged.clone() };
+        let of_both = Files { certificate: damaged, key: key.clone() };
+        for (files, expected) in [(of_key, "damaged"), (of_both, "")] {
             let said = why_not(&files);
-            assert!(!said.contains(&secret) && !said.contains(&numbers), "{said}");
-            assert!(said.contains("damaged"), "{said}");
+            assert!(!said.contains(&secret[4..]) && !said.contains(&numbers), "{said}");
+            assert!(said.contains(expected), "{said}");
         }
     }
 }

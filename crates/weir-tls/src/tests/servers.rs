@@ -234,6 +234,62 @@ fn who_can_t_be_known_is_refused_by_word() {
     assert_eq!(wire.state, Err(Failure::Misbehaved));
 }
 
+/// The usual certificate of an internal server is signed by itself, and says that it is a CA.
+#[test]
+fn a_certificate_in_the_file_itself_is_trusted() {
+    let scratch = Scratch::new();
+    let ca = scratch.ca("ca");
+    let names = "subjectAltName=DNS:a.example,IP:10.0.0.1";
+    let own = scratch.files("ec", &["a.example"]);
+    let (lone, expired) = (scratch.signed(&ca, "lone", names, 30), scratch.signed(&ca, "expired", names, -1));
+    let (stranger, unnamed) = (scratch.signed(&ca, "stranger", names, 30), scratch.files("ec", &[]));
+    let weak = scratch.signed_as(&ca, "weak", "weak", &["-newkey", "rsa:1024"], "basicConstraints=CA:TRUE", 30);
+    let below_weak = scratch.signed(&weak, "below", names, 30);
+    let chain = [&below_weak, &weak].map(|files| std::fs::read_to_string(&files.certificate).unwrap()).concat();
+    let below_weak = Files { certificate: write(&scratch.path("chain"), &chain), key: below_weak.key };
+    for version in [&TLS12, &TLS13] {
+        for (trusted, name, shown, end) in [
+            (&own, "a.example", &own, Ok(State::Open)),
+            (&own, "b.example", &own, Err(Failure::WrongName)),
+            (&lone, "a.example", &lone, Ok(State::Open)),
+            (&lone, "10.0.0.1", &lone, Ok(State::Open)),
+            (&lone, "10.0.0.2", &lone, Err(Failure::WrongName)),
+            (&expired, "a.example", &expired, Err(Failure::Expired)),
+            (&ca, "a.example", &own, Err(Failure::CaCertificate)),
+            (&lone, "a.example", &stranger, Err(Failure::UnknownCa)),
+            (&unnamed, "a.example", &unnamed, Err(Failure::NoNames)),
+            (&ca, "a.example", &below_weak, Err(Failure::UnusableKey)),
+        ] {
+            let mut wire = Wire::new(&trusting(trusted, &[name]), 0, &server(shown, &[version], None));
+            let _ = wire.run();
+            let of = |files: &Files| files.certificate.display().to_string();
+            assert_eq!(wire.state, end, "{} by {} for {name}", of(shown), of(trusted));
+        }
+    }
+    // Who has the certificate must have its key.
+    let mixed = rustls::sign::CertifiedKey::new(pair(&own).key.cert.clone(), Arc::clone(&pair(&lone).key.key));
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).unwrap();
+    let config = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(mixed)));
+    let mut wire = Wire::new(&trusting(&own, &["a.example"]), 0, &Arc::new(config));
+    assert!(wire.run().is_err() && wire.state.is_err(), "{:?}", wire.state);
+}
+
+#[test]
+fn what_is_odd_about_cas_is_said() {
+    let scratch = Scratch::new();
+    let (ca, other) = (scratch.ca("ca"), scratch.ca("other"));
+    let weak = scratch.signed_as(&ca, "weak", "weak", &["-newkey", "rsa:1024"], "basicConstraints=CA:TRUE", 30);
+    let texts = [&other, &weak].map(|files| std::fs::read_to_string(&files.certificate).unwrap().trim_end().to_owned());
+    let roots = Roots::read(&Trust::File(write(&scratch.path("both"), &texts.concat()))).unwrap();
+    assert_eq!(roots.len(), 2, "one behind the other on a line");
+    let said = |now| roots.warnings(now).join("\n");
+    assert!(said(0).contains("`CN=weak` in ") && said(0).contains("1024 bits"), "{}", said(0));
+    assert!(!said(0).contains("`CN=other`"), "{}", said(0));
+    assert!(said(4_000_000_000).contains("`CN=other` in "), "{}", said(4_000_000_000));
+    let cut = write(&scratch.path("cut"), &texts.concat().replacen("-----BEGIN", "----BEGIN", 1));
+    assert!(Roots::read(&Trust::File(cut)).unwrap_err().to_string().contains("is damaged: line 1"));
+}
+
 /// A name that resolves to nothing, from here on, may be taken for another: also who has the certificate must have its key.
 #[test]
 fn who_trusts_anybody_still_wants_the_key() {

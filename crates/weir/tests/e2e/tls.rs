@@ -19,6 +19,7 @@ use weir_check::{Body, Request};
 
 on_both_drivers!(
     programs_with_both_versions_and_both_kinds_of_keys,
+    a_chain_whose_parts_share_a_line_is_served_whole,
     large_bodies_keep_alive_and_pipelining,
     servers_and_the_log_are_told,
     bytes_both_ways_through_a_tunnel,
@@ -110,6 +111,28 @@ fn programs_with_both_versions_and_both_kinds_of_keys(io: Io) {
     }
     assert_eq!(total(&weir, "tls_handshakes", ""), handshakes);
     assert!(total(&weir, "tls_failures", "nothing-in-common") >= 2);
+    weir.stop();
+    server.finish();
+}
+
+/// Two files were put together, and the first had no last line end.
+fn a_chain_whose_parts_share_a_line_is_served_whole(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let (root, address) = (ca(&scratch, "root"), free());
+    let leaf = signed(&scratch, &root, "leaf", "IP:127.0.0.1", 9);
+    let texts = [&leaf, &root].map(|files| std::fs::read_to_string(&files.certificate).expect("it was made"));
+    let files = |text: String| Files { certificate: scratch.write("chain", text.as_bytes()), key: leaf.key.clone() };
+    let whole = files([texts[0].trim_end(), &texts[1]].concat());
+    let config = format!("{}{}", listen(address, "", &[&whole]), app(&server, 1, ""));
+    let weir = Weir::start(io, 1, &config);
+    let trusted = root.certificate.display().to_string();
+    let said = s_client(address, &["-CAfile", &trusted, "-verify_return_error", "-showcerts"]);
+    assert_eq!(said.matches("BEGIN CERTIFICATE").count(), 2, "{said}");
+    // Less than the whole is never served: what was before it stays.
+    files([texts[0].trim_end(), &texts[1].replacen("-----BEGIN", "----BEGIN", 1)].concat());
+    eventually("it is told", || weir.said().contains("is damaged: line "));
+    let said = s_client(address, &["-CAfile", &trusted, "-verify_return_error", "-showcerts"]);
+    assert_eq!(said.matches("BEGIN CERTIFICATE").count(), 2, "{said}");
     weir.stop();
     server.finish();
 }

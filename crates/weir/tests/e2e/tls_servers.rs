@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::kit::tls::Files;
-use crate::kit::tls_servers::{Front, ca, serving, signed};
+use crate::kit::tls_servers::{Front, ca, self_signed, serving, signed};
 use crate::kit::{
     Behaviour, Client, Gone, Honest, Io, Link, SWITCH, Scratch, Server, Weir, eventually, free_port, nonce,
     on_both_drivers, pattern, status,
@@ -17,6 +17,8 @@ on_both_drivers!(
     requests_and_large_bodies_pass,
     sessions_are_resumed,
     who_can_t_be_known_is_told_by_word,
+    a_certificate_in_the_file_of_cas_is_trusted_itself,
+    a_key_that_can_t_be_used_is_told_by_word,
     who_does_not_speak_tls_is_told_by_word,
     a_handshake_that_hangs_is_a_connect_that_takes_too_long,
     a_certificate_is_shown_to_whoever_asks,
@@ -174,6 +176,46 @@ fn who_can_t_be_known_is_told_by_word(io: Io) {
         weir.stop();
     }
     server.kill();
+}
+
+fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    // Signed by itself, and by default those of OpenSSL are those of CAs.
+    let own = self_signed(&scratch, "own", &["-addext", "subjectAltName=IP:127.0.0.1"]);
+    let front = Front::start(server.address, serving(&own, None));
+    let weir = Weir::start(io, 1, &app(&by(&own), &[front.address], SOON));
+    is_served(weir.address);
+    assert_eq!(failures(&weir), 0);
+    // Another one is not, and its line says what to do.
+    front.set(serving(&self_signed(&scratch, "twin", &["-addext", "subjectAltName=IP:127.0.0.1"]), None));
+    weir.rewrite(&app(&by(&own), &[front.address], &format!("{SOON}\n pool \"per-request\"")));
+    weir.answer(&["reload"]);
+    is_refused(&weir, "tls-ca-certificate");
+    assert!(weir.said().contains("put exactly this certificate into the file of `ca`"), "{}", weir.said());
+    weir.stop();
+    let unnamed = self_signed(&scratch, "unnamed", &[]);
+    let front = Front::start(server.address, serving(&unnamed, None));
+    let weir = Weir::start(io, 1, &app(&by(&unnamed), &[front.address], SOON));
+    is_refused(&weir, "tls-no-names");
+    weir.stop();
+    server.kill();
+}
+
+/// A small key is no key for rustls, so that OpenSSL is the server.
+fn a_key_that_can_t_be_used_is_told_by_word(io: Io) {
+    let scratch = Scratch::new();
+    let files = self_signed(&scratch, "small", &["-newkey", "rsa:1024", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut command = std::process::Command::new("openssl");
+    command.args(["s_server", "-quiet", "-www", "-cipher", "DEFAULT@SECLEVEL=0", "-accept", &address.to_string()]);
+    command.arg("-cert").arg(&files.certificate).arg("-key").arg(&files.key);
+    let quiet = std::process::Stdio::null;
+    let mut server = command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().expect("openssl is there");
+    eventually("it listens", || TcpStream::connect(address).is_ok());
+    let weir = Weir::start(io, 1, &app(&by(&files), &[address], SOON));
+    is_refused(&weir, "tls-unusable-key");
+    weir.stop();
+    server.kill().and_then(|()| server.wait()).expect("it ends");
 }
 
 /// A server that does with each connection what it is told.

@@ -28,6 +28,19 @@ pub fn ca(scratch: &Scratch, name: &str) -> Files {
     Files { certificate, key }
 }
 
+/// A certificate that has signed itself, as `openssl req` makes it with these arguments, which may say another kind of key.
+pub fn self_signed(scratch: &Scratch, stem: &str, arguments: &[&str]) -> Files {
+    let [certificate, key] = ["pem", "key"].map(|end| scratch.path(&format!("{stem}.{end}")));
+    let text = |path: &std::path::Path| path.display().to_string();
+    let usual = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let kind = if arguments.contains(&"-newkey") { &[][..] } else { &usual };
+    let subject = format!("/CN={stem}");
+    let new = ["req", "-x509", "-nodes", "-days", "9", "-subj", &subject];
+    let files = ["-keyout", &text(&key), "-out", &text(&certificate)];
+    openssl(&[&new[..], kind, arguments, &files].concat());
+    Files { certificate, key }
+}
+
 /// A certificate that a CA has signed, for these names (`DNS:a.test,IP:127.0.0.1`) and so many days: below 0 it has expired.
 pub fn signed(scratch: &Scratch, ca: &Files, stem: &str, names: &str, days: i32) -> Files {
     let path = |end: &str| scratch.path(&format!("{stem}.{end}"));
