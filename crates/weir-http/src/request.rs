@@ -198,8 +198,12 @@ pub(crate) fn judge(
     fields: &mut Fields,
     head: &mut RequestHead,
 ) -> Result<(), RequestError> {
+    let mut is_followed = false;
     if fields.has_any(FRAMING) {
-        head.body = body(input, head, fields)?;
+        let body = body(input, head, fields)?;
+        // CONNECT has no content (RFC 9110 §9.3.6): what follows it is bytes for the tunnel, or for nobody; never another request.
+        is_followed = head.method == Method::Connect && !body.is_empty();
+        head.body = if head.method == Method::Connect { RequestBody::None } else { body };
     }
     let host = host(input, head.version, fields)?;
     if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
@@ -210,7 +214,7 @@ pub(crate) fn judge(
     fields.judge_repeated();
     let options = framing::connection(input, fields)?;
     let modern = head.version != Version::Http10;
-    head.persist = !options.close && (modern || options.keep_alive);
+    head.persist = !options.close && !is_followed && (modern || options.keep_alive);
     head.conditional = fields.has_any(CONDITIONAL);
     if fields.has_any(RARE) {
         let empty = head.body.is_empty();
@@ -254,7 +258,10 @@ fn body(input: &[u8], head: &RequestHead, fields: &Fields) -> Result<RequestBody
         (Coding::Unknown, None) => return Err(RequestError::CodingUnknown),
         (Coding::Chunked, None) => RequestBody::Chunked,
     };
-    if head.method == Method::Connect { Err(RequestError::ConnectBody) } else { Ok(body) }
+    match (head.method, body) {
+        (Method::Connect, RequestBody::Chunked) => Err(RequestError::ConnectBody),
+        (_, body) => Ok(body),
+    }
 }
 
 /// Host must be valid even when the target overrules it (RFC 9112 §3.2).

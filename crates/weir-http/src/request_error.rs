@@ -15,7 +15,7 @@ faults! {
     MethodInvalid: 400, "method-invalid", "the method is not a token";
     /// The target is missing or has a byte that may not stand in one.
     TargetInvalid: 400, "target-invalid", "the target is missing or has a byte that may not stand in one";
-    /// The target has a byte above ASCII; [`crate::encode_target`] may help.
+    /// The target has a byte above ASCII, or a query without a path; [`crate::encode_target`] may help.
     TargetRaw: 400, "target-raw", "the target has bytes above ASCII that can't be encoded";
     /// The target has a `#`.
     TargetFragment: 400, "target-fragment", "the target has a fragment";
@@ -57,8 +57,8 @@ faults! {
     CodingUnknown: 501, "coding-unknown", "Transfer-Encoding names a coding other than chunked";
     /// Transfer-Encoding in HTTP/1.0.
     CodingInHttp10: 400, "coding-in-http10", "Transfer-Encoding in HTTP/1.0";
-    /// CONNECT with a body.
-    ConnectBody: 400, "connect-body", "CONNECT with a body";
+    /// CONNECT with chunks; a length is ignored.
+    ConnectBody: 400, "connect-body", "CONNECT with a chunked body";
     /// Expect is not `100-continue`.
     Expectation: 417, "expectation", "Expect is not 100-continue";
 }

@@ -234,7 +234,8 @@ fn split_target(line: &[u8], head: &mut RequestHead) -> Result<(), RequestError>
     split_absolute(line, head)
 }
 
-/// `http://authority/path`. A query without a path is refused: the path to forward would not be a slice of it.
+/// `http://authority/path`. A query without a path has to be written anew, with the `/` that it stands for (RFC 3986 §6.2.3), because the path to
+/// forward would not be a slice of it.
 fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let text = head.target.of(line);
     let scheme_len = [b"http://".as_slice(), b"https://"]
@@ -248,7 +249,7 @@ fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestErro
         return Err(RequestError::TargetAuthority);
     }
     if rest.get(authority_len) == Some(&b'?') {
-        return Err(RequestError::TargetInvalid);
+        return Err(RequestError::TargetRaw);
     }
     let authority_start = head.target.start as usize + scheme_len;
     let authority_end = authority_start + authority_len;
@@ -265,10 +266,12 @@ pub struct EncodedHead {
     pub bytes: Vec<u8>,
     /// Bytes that it is longer than the one that came.
     pub added: usize,
+    /// Bytes had to be encoded, which no client should send.
+    pub is_raw: bool,
 }
 
 /// A copy of the head at the start of `input`, which gave [`RequestError::TargetRaw`], with the UTF-8 in path and query of its target
-/// percent-encoded: RFC 3986 has no such bytes, but what people type into simple clients does (`curl http://host/café`), and
+/// percent-encoded, and with `/` for an empty path in front of a query (RFC 3986 §6.2.3). RFC 3986 has no such bytes, but what people type into simple clients does (`curl http://host/café`), and
 /// everybody reads it like this. None when the line is not complete. Of a head that is not complete everything is copied that is
 /// here, as far as a head may go: what costs is the head, not what a client has sent behind it.
 ///
@@ -291,7 +294,8 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
     let path_start = match target.iter().position(|&byte| byte == b'/') {
         Some(0) => Some(0),
         Some(at) => {
-            target.get(at + 2..).and_then(|rest| rest.iter().position(|&byte| byte == b'/')).map(|len| at + 2 + len)
+            let rest = target.get(at + 2..).unwrap_or_default();
+            rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).map(|len| at + 2 + len)
         }
         None => None,
     };
@@ -301,11 +305,14 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
         return Err(RequestError::TargetRaw);
     }
     let path_start = start + method.len() + 1 + before.len();
-    let mut encoded = Vec::with_capacity(input.len() + 2 * path.len());
+    let mut encoded = Vec::with_capacity(input.len() + 2 * path.len() + 1);
     encoded.extend_from_slice(&input[..path_start]);
+    if path.first() == Some(&b'?') {
+        encoded.push(b'/');
+    }
     put_encoded(&mut encoded, path);
     encoded.extend_from_slice(&input[path_start + path.len()..]);
-    Ok(Some(EncodedHead { added: encoded.len() - input.len(), bytes: encoded }))
+    Ok(Some(EncodedHead { added: encoded.len() - input.len(), bytes: encoded, is_raw: !path.is_ascii() }))
 }
 
 /// Appends `path` with all that is not ASCII percent-encoded.

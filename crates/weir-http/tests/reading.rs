@@ -379,6 +379,40 @@ fn raw_targets_hide_no_other_fault() {
     }
 }
 
+/// An empty path in front of a query is `/` (RFC 3986 §6.2.3), and only that is added.
+#[test]
+fn a_query_without_a_path_gets_one() {
+    let rest = " HTTP/1.1\r\nHost: b\r\n\r\n";
+    for (target, path) in [
+        ("http://b?q", "/?q"),
+        ("http://b:80?x=1/2", "/?x=1/2"),
+        ("HTTP://[::1]:80?", "/?"),
+        ("https://b?\u{e9}", "/?%C3%A9"),
+    ] {
+        let text = format!("GET {target}{rest}G");
+        let parse = |bytes: &[u8]| parse_request(bytes, &Limits::default(), &mut Fields::default());
+        assert_eq!(parse(text.as_bytes()), Err(RequestError::TargetRaw));
+        let encoded = encode_target(text.as_bytes(), &Limits::default()).unwrap().unwrap();
+        let head = parse(&encoded.bytes).unwrap().unwrap();
+        assert_eq!(String::from_utf8_lossy(head.path.of(&encoded.bytes)), path);
+        assert_eq!((head.bytes - encoded.added, encoded.is_raw), (text.len() - 1, !target.is_ascii()));
+        let mut scan = HeadScan::default();
+        let ends: Vec<_> =
+            (0..text.len() - 1).map(|at| scan.find(&text.as_bytes()[..at], &Limits::default())).collect();
+        assert!(ends.iter().all(|end| *end == Ok(None)), "{text}: {ends:?}");
+        assert_eq!(scan.find(text.as_bytes(), &Limits::default()), Ok(Some(text.len() - 1)));
+    }
+    for target in ["http://?q", "http://u@b?q", "ftp://b?q", "b?q"] {
+        let text = format!("GET {target}{rest}");
+        let encoded = encode_target(text.as_bytes(), &Limits::default());
+        let parsed = encoded.map(|encoded| {
+            let bytes = encoded.expect("a whole line").bytes;
+            parse_request(&bytes, &Limits::default(), &mut Fields::default())
+        });
+        assert!(parsed.is_ok_and(|parsed| parsed.is_err()), "{target}");
+    }
+}
+
 /// Encoding costs what the head costs, however much stands behind it.
 #[test]
 fn only_the_head_is_copied_to_encode_its_target() {

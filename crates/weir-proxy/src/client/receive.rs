@@ -238,7 +238,7 @@ impl Clients {
         used
     }
 
-    /// A head whose target has raw UTF-8: it is taken as if the client had encoded that.
+    /// A head whose target has raw UTF-8, or a query without a path: it is taken as if the client had encoded that, or written the path.
     #[cold]
     fn parse_raw_head(
         &mut self,
@@ -258,7 +258,7 @@ impl Clients {
         };
         let parsed = weir_http::parse_request(&encoded.bytes, &cx.plan.client.head, fields);
         let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded.bytes), 0, to, cx);
-        if used > 0 && self.is_there(index) {
+        if used > 0 && encoded.is_raw && self.is_there(index) {
             // The target of a request had to be encoded.
             self.conn_mut(index).count_glitch(ClientGlitch::TargetRaw, 1, cx);
             self.answers.conns.limit(index, cx);
@@ -380,10 +380,15 @@ impl Clients {
             }
             return;
         }
-        let has_more = !head.body.is_empty() || head.method == Method::Connect;
+        // Behind CONNECT bytes may come that were meant for a tunnel. Behind one that lacks credentials each request has to show some, so that
+        // those of a tunnel are none; and clients whose authentication takes several turns need the connection.
+        let may_ask_again = head.persist && !here && matches!(local, Local::Refused(cause) if cause.status() == 407);
+        let is_followed = head.method == Method::Connect && !may_ask_again;
+        let has_more = !head.body.is_empty() || is_followed;
         let slot = self.answers.conns.exchange_mut(exchange);
         slot.want.close |= has_more;
         slot.want.body_open = has_more;
+        slot.want.connect &= has_more;
         if has_more {
             // At once: with answers in front of this one, parsing would go on.
             self.conn_mut(index).read_as(Reading::Closing);

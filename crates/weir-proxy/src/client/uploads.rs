@@ -27,7 +27,9 @@ impl ClientConn {
     pub(super) fn drains(&self, head: &RequestHead, here: bool, local: &Local) -> bool {
         let is_small = matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);
         let is_coming = !head.expect_continue || here;
-        let goes_on = head.persist && self.stream.is_none() && !self.flags.leaves && !self.flags.proxied;
+        // Of what a forward proxy refuses only that which lacks credentials comes again.
+        let is_worth_it = !self.flags.proxied || matches!(local, Local::Refused(cause) if cause.status() == 407);
+        let goes_on = head.persist && self.stream.is_none() && !self.flags.leaves && is_worth_it;
         is_small && is_coming && goes_on && !matches!(local, Local::Refused(cause) if cause.ends_connection())
     }
 }

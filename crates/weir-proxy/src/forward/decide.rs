@@ -183,7 +183,7 @@ impl ForwardProxy {
             Unreadable::Invalid => Cause::CredentialsInvalid,
         })?;
         let is_known = state.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
-        if is_same(value, &state.credentials) && is_known {
+        if state.credentials.as_deref().is_some_and(|shown| is_same(value, shown)) && is_known {
             if let Some(seat) = &state.seat {
                 return Ok(Some(Arc::clone(seat.user())));
             }
@@ -194,14 +194,14 @@ impl ForwardProxy {
                     state.seat = UserConnectionGuard::take(&user, forward.user_connections_max);
                     if state.seat.is_none() {
                         // The next request tries again.
-                        state.credentials = Box::default();
+                        state.credentials = None;
                         state.charge_user(&user.name, &mut cx.usage);
                         return Err(Cause::UserConnections.into());
                     }
                     return Ok(Some(user));
                 }
                 Some(Err(why)) => {
-                    state.credentials = Box::default();
+                    state.credentials = None;
                     return Err(match why {
                         Unverified::Wrong => Cause::CredentialsWrong.into(),
                         Unverified::NoRoom => Cause::CredentialsBusy.into(),
@@ -213,7 +213,7 @@ impl ForwardProxy {
         }
         let credentials = read_basic(value).ok_or(Cause::CredentialsInvalid)?;
         (state.seat, state.verdict) = (None, None);
-        state.credentials = value.into();
+        state.credentials = Some(value.into());
         let (users, client) = (Arc::clone(users), Lane::of(by.peer));
         state.asked = self.verify(by.token, client, users, credentials);
         Err(Pending::News)

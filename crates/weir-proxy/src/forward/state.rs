@@ -16,8 +16,8 @@ pub(crate) struct ForwardState {
     pub seat: Option<UserConnectionGuard>,
     /// Who made the last request, as verified.
     pub asker: Option<Arc<User>>,
-    /// The credentials of the last request that had to be verified, as they came.
-    pub credentials: Box<[u8]>,
+    /// The credentials of the last request that had to be verified, as they came; None: there was none, or they were refused.
+    pub credentials: Option<Box<[u8]>>,
     /// The serial number of that question.
     pub asked: u64,
     /// What came of that; None: it is not known yet, or there was none.

@@ -23,6 +23,7 @@ mod cuts;
 mod doors;
 mod fallbacks;
 mod forward;
+mod forward_clients;
 mod fresh;
 mod glitches;
 mod health;
