@@ -16,6 +16,8 @@ use crate::syntax::{Line, Sender, parse_field};
 
 /// Never passed on: hop-by-hop or written anew by us.
 const REMOVED: u64 = FieldName::HOP_BY_HOP;
+/// What passes where the trailers do.
+const ANNOUNCED: u64 = FieldName::set(&[FieldName::Trailer]);
 
 /// Status, reason and end-to-end fields of an answer. What was said between its server and us only (framing, connection, hop-by-hop fields)
 /// is not among the fields, however they are read.
@@ -35,6 +37,8 @@ pub struct ReplyParts<'a> {
     pub removed: &'a [&'a [u8]],
     /// Behind those that were received: complete lines, each of a field that may be passed on.
     lines: &'a [u8],
+    /// Fields that are not passed on.
+    hidden: u64,
     /// What the spans of `list` refer to.
     text: &'a [u8],
     list: &'a [Field],
@@ -61,6 +65,7 @@ impl<'a> ReplyParts<'a> {
             added: &[],
             removed: &[],
             lines: &[],
+            hidden: REMOVED,
             text: &input[..head.bytes],
             list: fields.as_slice(),
         }
@@ -76,6 +81,7 @@ impl<'a> ReplyParts<'a> {
             added: fields,
             removed: &[],
             lines: &[],
+            hidden: REMOVED,
             text: &[],
             list: &[],
         }
@@ -99,10 +105,16 @@ impl<'a> ReplyParts<'a> {
         ReplyParts { removed, ..self }
     }
 
+    /// The same with the Trailer of its source, for a client that gets the trailers which that announces (RFC 9110 §6.6.2).
+    #[inline]
+    pub fn announcing(self) -> ReplyParts<'a> {
+        ReplyParts { hidden: REMOVED & !ANNOUNCED, ..self }
+    }
+
     /// Whether a field is for the client.
     #[inline]
     fn passes(&self, field: &Field) -> bool {
-        !(field.known.is_in(REMOVED) | field.listed) && (self.removed.is_empty() || !self.is_removed(field))
+        !(field.known.is_in(self.hidden) | field.listed) && (self.removed.is_empty() || !self.is_removed(field))
     }
 
     #[cold]
@@ -158,14 +170,16 @@ impl<'a> ReplyParts<'a> {
         }
     }
 
-    /// Appends its bytes to `text` and its fields, without those that don't pass, to `list`; [`KeptReply::parts`] gives it back from what
-    /// was appended.
+    /// Appends its bytes to `text` and its fields, without those that pass to no client, to `list`; [`KeptReply::parts`] gives it back from
+    /// what was appended.
     pub fn keep(&self, text: &mut Vec<u8>, list: &mut Vec<Field>) -> KeptReply {
+        // Whether its client gets trailers is known later.
+        let announcing = self.announcing();
         let start = text.len();
         text.extend_from_slice(self.reason);
         let reason = Span::new(0, text.len() - start);
         let mut run = Run::default();
-        for field in self.list.iter().filter(|field| self.passes(field)) {
+        for field in self.list.iter().filter(|field| announcing.passes(field)) {
             if field.folded | field.spaced || !run.is_followed_by(field) {
                 run.flush(text, self.text);
             }
@@ -198,6 +212,7 @@ impl KeptReply {
             added: &[],
             removed: &[],
             lines: &[],
+            hidden: REMOVED,
             text,
             list,
         }
@@ -377,6 +392,22 @@ mod tests {
             assert_eq!(fields_of(&kept.parts(&text, &list)), fields_of(&parts));
             assert_eq!(text_of(&kept.parts(&text, &list)), text_of(&parts));
             assert!(parts.bytes_max() + "HTTP/1.1 200 \r\n".len() >= text_of(&parts).len());
+        }
+    }
+
+    #[test]
+    fn trailers_are_announced_to_who_gets_them() {
+        let text = b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n";
+        let mut fields = Fields::default();
+        let context = crate::ReplyContext::default();
+        let head = crate::parse_reply(text, &crate::Limits::default(), context, &mut fields).unwrap().unwrap();
+        let parts = ReplyParts::received(text, &head, &fields);
+        let (mut kept_text, mut kept_list) = (Vec::new(), Vec::new());
+        let kept = parts.keep(&mut kept_text, &mut kept_list);
+        for parts in [parts, kept.parts(&kept_text, &kept_list)] {
+            let names = |parts: ReplyParts<'_>| parts.fields().map(|(name, _)| name.to_vec()).collect::<Vec<_>>();
+            assert_eq!(names(parts), [b"A"]);
+            assert_eq!(names(parts.announcing()), [b"Trailer".to_vec(), b"A".to_vec()]);
         }
     }
 

@@ -151,6 +151,8 @@ impl Answers {
         exchange.await_more(cx.now_us);
         // What was asked behind it is answered before the connection is closed.
         exchange.want.close |= goes && codec.newest() == Some(slot);
+        let has_trailers = exchange.want.trailers && head.body == ReplyBody::Chunked;
+        let head = &AnswerHead { parts: if has_trailers { head.parts.announcing() } else { head.parts }, ..*head };
         let ruled = exchange.ruled.take();
         let begun = match &ruled {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),

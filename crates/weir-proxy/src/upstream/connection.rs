@@ -224,7 +224,9 @@ impl UpstreamConn {
     /// Notes a request whose bytes were just appended to the log from `start` on.
     pub(crate) fn push(&mut self, ask: PendingRequest, start: u64, now_us: u64) {
         let behind = !self.entries.is_empty();
-        let soon = self.owner.is_none() && self.history.answers > 0 && self.rest_us(now_us) < CALM_US;
+        let behind_strangers = self.entries.iter().any(|entry| entry.ask.carrier != ask.carrier);
+        let strange_us = self.history.strange_us(ask.carrier);
+        let soon = self.owner.is_none() && strange_us.is_some_and(|us| now_us.saturating_sub(us) < CALM_US);
         if behind {
             self.history.on_pipelined();
         } else {
@@ -243,6 +245,7 @@ impl UpstreamConn {
             len,
             sent_us: now_us,
             behind,
+            behind_strangers,
             soon,
             cancelled: false,
             given_up: false,
@@ -372,8 +375,7 @@ impl UpstreamConn {
     pub(crate) fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         // Now, because the end of an answer may give this connection to the next request at once.
-        self.history.answered_us = now_us;
-        self.history.answers += 1;
+        self.history.on_answered(entry.ask.carrier, now_us);
         self.reply.end();
         self.withheld.over = false;
         self.wait.end();

@@ -16,9 +16,11 @@ pub(crate) struct Entry {
     pub len: u32,
     /// When it was put on this connection.
     pub sent_us: u64,
-    /// Others were unanswered on the connection then: what comes may be meant for them.
+    /// Others were unanswered on the connection then.
     pub behind: bool,
-    /// Others were, a moment before: what comes late may be meant for them.
+    /// Others of another client connection were: what comes may be meant for them.
+    pub behind_strangers: bool,
+    /// Those were a moment before: what comes late may be meant for them.
     pub soon: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,

@@ -67,7 +67,9 @@ impl Upstreams {
         let pair = self.pool.pair(index);
         let Some(entry) = pair.conn.entries.front() else { return Reading::Break(None) };
         let stray = head.status < 200
-            && (entry.behind || pair.is_mismatch(&ask, fields, input, cx) || entry.soon && pair.may_be_late(cx));
+            && (entry.behind_strangers
+                || pair.is_mismatch(&ask, fields, input, cx)
+                || entry.soon && pair.may_be_late(cx));
         if stray {
             // Whoever can write behind an answer of its own could write this one.
             cx.counters.interim_dropped.add(1);

@@ -177,6 +177,50 @@ fn late_hints_reach_nobody() {
     }
 }
 
+/// A client gets hints to what it asks one request after the other, however fast: what came before was for itself. Between others it doesn't.
+#[test]
+fn own_hints_pass_at_once() {
+    for mode in [PipelineMode::Off, PipelineMode::Depth(16)] {
+        let mut plan = plan(1, 1);
+        plan.upstreams[0].pipeline = mode;
+        let mut world = World::started(plan, 1, 1);
+        world.serve(|seen| Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))]));
+        let (client, other) = (world.client(), world.client());
+        let mut ask = |asker: usize, passes: bool| {
+            world.get(asker, "own00000");
+            world.run_for(1_000);
+            let reply = world.clients[asker].replies.pop().unwrap();
+            check_honest("own00000", &reply).unwrap();
+            assert_eq!(reply.interim.len(), usize::from(passes), "{mode:?}");
+            world.clients[asker].replies.clear();
+        };
+        (0..3).for_each(|_| ask(client, true));
+        // Only where clients are kept apart a moment is waited for.
+        let kept_apart = mode == PipelineMode::Off;
+        ask(other, !kept_apart);
+        ask(other, !kept_apart);
+        ask(client, !kept_apart);
+        world.run_for(100_000);
+        let mut ask = |asker: usize| {
+            world.get(asker, "own00000");
+            world.run_for(1_000);
+            world.clients[asker].replies.pop().unwrap().interim.len()
+        };
+        assert_eq!((ask(client), ask(client)), (1, 1));
+        world.finish();
+    }
+    // One behind the other on a connection.
+    let mut world = World::started(deep(1), 1, 1);
+    trusted(&mut world);
+    world.serve(|seen| Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))]));
+    let client = world.client();
+    ["own00000", "own00001", "own00002"].iter().for_each(|nonce| world.get(client, nonce));
+    world.run_for(10_000);
+    assert!(world.clients[client].replies.iter().all(|reply| reply.interim == [103]));
+    assert_eq!(world.clients[client].replies.len(), 3);
+    world.finish();
+}
+
 /// With `echo` also one that was alone needs its identifier.
 #[test]
 fn with_echo_hints_need_the_identifier() {

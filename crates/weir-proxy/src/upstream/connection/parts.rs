@@ -302,6 +302,10 @@ pub(crate) struct History {
     pub answers: u64,
     /// When the last answer was complete.
     pub answered_us: u64,
+    /// The client connection that it was for, and when it was complete.
+    last: Option<(ClientName, u64)>,
+    /// When the last answer to any other one was.
+    before_us: Option<u64>,
     /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`super::UpstreamConn::is_rested`]).
     pub rested: bool,
     /// Glitches on it.
@@ -309,6 +313,24 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// An answer to this client connection is complete.
+    pub(crate) fn on_answered(&mut self, carrier: ClientName, now_us: u64) {
+        if let Some((_, us)) = self.last.filter(|(last, _)| *last != carrier) {
+            self.before_us = Some(us);
+        }
+        self.last = Some((carrier, now_us));
+        self.answered_us = now_us;
+        self.answers += 1;
+    }
+
+    /// When the last answer to another client connection than this one was complete; None: there was none.
+    pub(crate) fn strange_us(&self, carrier: ClientName) -> Option<u64> {
+        match self.last {
+            Some((last, us)) if last != carrier => Some(us),
+            _ => self.before_us,
+        }
+    }
+
     /// A request is sent behind another one.
     pub(crate) fn on_pipelined(&mut self) {
         if !self.pipelined {
