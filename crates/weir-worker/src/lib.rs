@@ -31,6 +31,7 @@ mod tls;
 mod tuning;
 mod watchdog;
 mod worker;
+mod zone;
 
 pub use control::{Adoption, Busy, Command, Control};
 pub use cores::Cores;

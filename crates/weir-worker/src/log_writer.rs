@@ -23,6 +23,7 @@ use weir_proxy::observe::access::Destination;
 use weir_proxy::observe::counters::Counters;
 
 use crate::log_sink::{LOG_RING_BYTES, LogSink, Wall, ring};
+use crate::zone::Zone;
 
 /// Most bytes in one write.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -59,6 +60,7 @@ impl LogWriter {
         let (producers, rings): (Vec<_>, Vec<_>) = workers.iter().map(|_| ring(LOG_RING_BYTES)).unzip();
         let (wall, orders) = (Arc::new(Wall::default()), Arc::new(Orders::default()));
         let (ending, ended) = channel();
+        let (zone, unknown) = Zone::read();
         let writer = Writer {
             target,
             to: to.clone(),
@@ -68,9 +70,13 @@ impl LogWriter {
             batch: Vec::with_capacity(BATCH_BYTES),
             written: 0,
             wall: Arc::clone(&wall),
+            zone,
             orders: Arc::clone(&orders),
             complaints: Complaints::new(workers.to_vec()),
         };
+        if let Some(why) = unknown {
+            writer.complaints.tell(&why);
+        }
         writer.look_at_the_clock();
         let thread = std::thread::Builder::new().name("weir-log".to_owned()).spawn(move || writer.run(&ending))?;
         let sink = |ring| LogSink::new(ring, Arc::clone(&wall), thread.thread().clone());
@@ -151,6 +157,8 @@ struct Writer {
     /// So much of the batch is written.
     written: usize,
     wall: Arc<Wall>,
+    /// Of the times in it.
+    zone: Zone,
     orders: Arc<Orders>,
     complaints: Complaints,
 }
@@ -273,8 +281,7 @@ impl Writer {
     }
 
     fn look_at_the_clock(&self) {
-        let zone = jiff::tz::TimeZone::system().to_offset(jiff::Timestamp::now());
-        self.wall.set(wall_offset_us(), zone.seconds());
+        self.wall.set(wall_offset_us(), self.zone.offset_s(jiff::Timestamp::now()));
     }
 }
 

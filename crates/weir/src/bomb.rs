@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args};
 use weir_lab::bomb::{
-    self, Behaviour, Class, Drip, Ending, Identity, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary,
-    Threshold,
+    self, Behaviour, Class, ClassSummary, Drip, Ending, Identity, Line, Mix, Plan, Rate, Record, Request, Sources,
+    Spelling, Summary, Threshold,
 };
 use weir_lab::machine as laboratory;
 use weir_lab::target::Target;
@@ -54,8 +54,8 @@ answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. Bloc
 when connecting, closed or reset before an answer, or answered 403, 429 or 503. Failed is: not connected, not
 answered, not as it should be, or answered 500 to 599.
 
-Exit codes: 0 fine, 1 failed, a condition was met, or there was never a connection (unless a condition about
-blocked, failed or answered judges that), 2 wrong usage.
+Exit codes: 0 fine, 1 failed, a condition was met, or every request or attempt to connect failed (unless a
+condition about blocked, failed, answered or statuses judges that), 2 wrong usage.
 
 Example:
   weir bomb -c 64 -d 10s http://127.0.0.1:8080/
@@ -263,8 +263,9 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     terminal::print(&text);
     written.map_err(|error| running(&error))?;
     let mut met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
-    if summary.total.reached_nobody() && !conditions.iter().any(Threshold::judges_attempts) {
-        met.push("there was never a connection".to_owned());
+    if !conditions.iter().any(Threshold::judges_attempts) {
+        let statuses_are_judged = conditions.iter().any(Threshold::judges_statuses);
+        met.extend(nothing_worked(&summary.total, statuses_are_judged).map(str::to_owned));
     }
     if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
 }
@@ -277,6 +278,17 @@ fn identity() -> Identity {
         weir: version(COMMIT),
         machine: laboratory::Machine::look(),
         command: laboratory::shown_command_line(&words),
+    }
+}
+
+/// What is said of a run in which nothing worked. `statuses_are_judged`: that everything is answered by errors may be what is wanted.
+fn nothing_worked(total: &ClassSummary, statuses_are_judged: bool) -> Option<&'static str> {
+    if total.reached_nobody() {
+        Some("there was never a connection")
+    } else if total.failed_entirely() && !statuses_are_judged {
+        Some("every request failed")
+    } else {
+        None
     }
 }
 

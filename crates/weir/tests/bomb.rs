@@ -159,6 +159,14 @@ fn conditions_decide_the_exit_code() {
     let failed = bomb(&["-n", "10", "-c", "1", "--fail-if", "failed>0%", &failing]);
     assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
     assert!(text(&failed.stdout).contains("  last failure after "), "{}", text(&failed.stdout));
+    // Without any condition, too, when nothing at all is answered as it should be; one that says what is wanted is obeyed.
+    for (more, code) in [(&[][..], 1), (&["--fail-if", "p99>10s"], 1), (&["--fail-if", "5xx<100%"], 0)] {
+        let failed = bomb(&[&["-n", "10", "-c", "1", &failing], more].concat());
+        assert_eq!(failed.status.code(), Some(code), "{more:?}: {}", text(&failed.stderr));
+        assert_eq!(text(&failed.stderr).contains("every request failed"), code == 1, "{}", text(&failed.stderr));
+    }
+    let some = format!("http://{}/?status=404", served.local_addr());
+    assert_eq!(bomb(&["-n", "10", "-c", "1", &some]).status.code(), Some(0), "the server works");
     let fine = bomb(&["-n", "10", "-c", "1", "--fail-if", "all: 5xx>0%", "--fail-if", "answered<100%", &url]);
     assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
 }

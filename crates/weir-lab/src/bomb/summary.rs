@@ -202,6 +202,14 @@ impl ClassSummary {
         counts.attempts() > 0 && counts.connects(Connect::Established) == 0 && counts.answered() == 0
     }
 
+    /// Something was tried and is over, and all of it has failed: nothing was answered with a status below 500, and no connection was all that
+    /// was wanted.
+    pub fn failed_entirely(&self) -> bool {
+        let counts = self.counted();
+        let fine = counts.outcomes(Outcome::Connected) + counts.outcomes(Outcome::Unfinished);
+        counts.failed() > 0 && fine == 0 && counts.failed() >= counts.attempts() - counts.outcomes(Outcome::Unsent)
+    }
+
     /// What was counted.
     pub fn counted(&self) -> &Counts {
         &self.slice.counts

@@ -88,6 +88,11 @@ impl Threshold {
         matches!(self.metric, Metric::Blocked | Metric::Failed | Metric::Answered)
     }
 
+    /// Whether it says which statuses answers are to have.
+    pub fn judges_statuses(&self) -> bool {
+        matches!(self.metric, Metric::Status(_))
+    }
+
     /// Says how the run fails it; None when it does not. What can't be measured, because nothing was answered, fails.
     pub fn failure(&self, summary: &Summary) -> Option<String> {
         let class = match &self.class {

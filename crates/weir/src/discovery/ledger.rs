@@ -1,7 +1,9 @@
 //! What is known of each name, and when it is looked up again. Pure: time is an argument. Called by [`super`].
 //!
 //! An address is in use from the first answer that has it until `hold` after the first one that has it no more. Look-ups that fail change
-//! nothing, and are tried again after [`RETRY_MIN`], twice that, and so on up to [`RETRY_MAX`]. Bound: [`ADDRESSES_MAX`] a name.
+//! nothing, and are tried again after [`RETRY_MIN`], twice that, and so on up to [`RETRY_MAX`]. That a name has no addresses is an answer
+//! like others: it holds for its own time, but not longer than [`NOTHING_MAX`], because nobody is served meanwhile. Bound:
+//! [`ADDRESSES_MAX`] a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,6 +18,9 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest one.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
+/// The longest time after which a name without addresses is looked up again.
+const NOTHING_MAX: Duration = Duration::from_secs(5);
+
 /// Where a name says that its servers are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -28,15 +33,15 @@ pub(super) struct Answer {
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The name has no addresses, as whoever must know says.
-    Nothing(&'static str),
+    /// The name has no addresses, as the name servers say, for so long if they say that (RFC 2308 §5).
+    Nothing(&'static str, Option<Duration>),
     /// Nobody could tell.
     Failed(&'static str),
 }
 
 impl Trouble {
     pub(super) fn text(&self) -> &'static str {
-        let (Trouble::Nothing(text) | Trouble::Failed(text)) = self;
+        let (Trouble::Nothing(text, _) | Trouble::Failed(text)) = self;
         text
     }
 }
@@ -67,7 +72,7 @@ struct Name {
     addresses: BTreeMap<SocketAddr, (Place, Option<Instant>)>,
     due: Instant,
     is_asked: bool,
-    /// Look-ups in a row that had no answer.
+    /// Look-ups in a row that nobody could answer.
     failures: u32,
     problem: Option<&'static str>,
     /// It has been looked up since all were to be last.
@@ -186,16 +191,25 @@ impl Name {
     }
 
     fn failed(&mut self, text: &str, trouble: &Trouble, plan: &DiscoveryPlan, now: Instant) -> Option<News> {
-        if matches!(trouble, Trouble::Nothing(_)) {
-            self.miss(&[], plan, now);
-        }
-        self.due = now + (RETRY_MIN * (1 << self.failures.min(5))).min(RETRY_MAX);
-        self.failures = self.failures.saturating_add(1);
+        self.due = now
+            + match trouble {
+                Trouble::Nothing(_, ttl) => {
+                    self.miss(&[], plan, now);
+                    self.failures = 0;
+                    let min = Duration::from_micros(plan.ttl_min_us);
+                    ttl.unwrap_or(min).min(NOTHING_MAX).max(min)
+                }
+                Trouble::Failed(_) => {
+                    let pause = (RETRY_MIN * (1 << self.failures.min(5))).min(RETRY_MAX);
+                    self.failures = self.failures.saturating_add(1);
+                    pause
+                }
+            };
         let before = self.problem.replace(trouble.text());
         let stays = match (self.addresses.len(), trouble) {
             (0, _) => "it has no server until it can be".to_owned(),
             (_, Trouble::Failed(_)) => "what is known stays in use".to_owned(),
-            (_, Trouble::Nothing(_)) => {
+            (_, Trouble::Nothing(..)) => {
                 format!("what is known stays in use for {} s", hold(plan).as_secs_f64())
             }
         };

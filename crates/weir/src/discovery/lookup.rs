@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// How long an address of `/etc/hosts` holds.
 const HOSTS_TTL: Duration = Duration::from_secs(10);
 /// What is said of what can't be a name, also of the target `.` of a service that nobody gives.
-const NO_NAME: Trouble = Trouble::Nothing("there can't be such a name");
+const NO_NAME: Trouble = Trouble::Nothing("there can't be such a name", None);
 /// What is said when nobody answers.
 const SILENCE: Trouble = Trouble::Failed("no name server answered in time");
 
@@ -75,7 +75,7 @@ impl Asker {
                     places.extend(found.list.into_iter().map(place));
                 }
                 Err(why) => {
-                    is_whole &= matches!(why, Trouble::Nothing(_));
+                    is_whole &= matches!(why, Trouble::Nothing(..));
                     last = Some(why);
                 }
             }
@@ -146,14 +146,19 @@ fn join(all: Vec<Result<Found, Missing>>) -> Result<(Found, bool), Trouble> {
 
 /// Why nothing was found, of all that was asked.
 fn trouble(missing: &[Missing]) -> Trouble {
+    let told = missing.iter().filter_map(|why| match why {
+        Missing::Name(ttl) | Missing::Kind(ttl) => *ttl,
+        Missing::Failed | Missing::TimedOut => None,
+    });
+    let ttl = told.min();
     if missing.iter().any(|why| matches!(why, Missing::Name(_))) {
-        Trouble::Nothing("there is no such name")
+        Trouble::Nothing("there is no such name", ttl)
     } else if missing.contains(&Missing::TimedOut) {
         SILENCE
     } else if missing.contains(&Missing::Failed) {
         Trouble::Failed("the name servers can't tell")
     } else {
-        Trouble::Nothing("it has no addresses")
+        Trouble::Nothing("it has no addresses", ttl)
     }
 }
 
@@ -190,10 +195,13 @@ mod tests {
             assert_eq!(join(vec![Err(other), found(1, 9)]).unwrap().1, is_whole, "{other:?}");
         }
         use Missing::{Failed, Kind, Name, TimedOut};
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
         for (one, other, told) in [
-            (Name(None), Failed, Trouble::Nothing("there is no such name")),
-            (Name(None), Kind(None), Trouble::Nothing("there is no such name")),
-            (Kind(None), Kind(None), Trouble::Nothing("it has no addresses")),
+            (Name(None), Failed, Trouble::Nothing("there is no such name", None)),
+            (Name(None), Kind(None), Trouble::Nothing("there is no such name", None)),
+            (Name(seconds(9)), Kind(seconds(7)), Trouble::Nothing("there is no such name", seconds(7))),
+            (Kind(None), Kind(None), Trouble::Nothing("it has no addresses", None)),
+            (Kind(seconds(3)), Kind(None), Trouble::Nothing("it has no addresses", seconds(3))),
             (Kind(None), TimedOut, SILENCE),
             (Failed, TimedOut, SILENCE),
             (Failed, Kind(None), Trouble::Failed("the name servers can't tell")),

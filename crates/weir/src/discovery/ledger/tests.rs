@@ -30,14 +30,14 @@ fn known(ledger: &Ledger) -> Vec<SocketAddr> {
 #[derive(Debug, Clone)]
 enum Step {
     Answer(Vec<u8>, u64, bool),
-    Nothing,
+    Nothing(Option<u64>),
     Failed,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (prop::collection::vec(0u8..6, 1..4), 0u64..400, any::<bool>()).prop_map(|(a, ttl, whole)| Step::Answer(a, ttl, whole)),
-        1 => Just(Step::Nothing),
+        1 => prop::option::of(0u64..100).prop_map(Step::Nothing),
         1 => Just(Step::Failed),
     ]
 }
@@ -75,9 +75,11 @@ proptest! {
                     let ttl = Duration::from_secs(ttl_s.clamp(1, if is_whole { 300 } else { 30 }));
                     (last, is_whole, ttl..=ttl)
                 }
-                Step::Nothing => {
-                    ledger.learn("a:80", Err(Trouble::Nothing("nothing")), now);
-                    (Vec::new(), true, RETRY_MIN..=RETRY_MAX)
+                Step::Nothing(ttl_s) => {
+                    let ttl = ttl_s.map(Duration::from_secs);
+                    ledger.learn("a:80", Err(Trouble::Nothing("nothing", ttl)), now);
+                    let wanted = Duration::from_secs(ttl_s.unwrap_or(1).clamp(1, 5));
+                    (Vec::new(), true, wanted..=wanted)
                 }
                 Step::Failed => {
                     ledger.learn("a:80", Err(Trouble::Failed("failed")), now);
@@ -106,7 +108,7 @@ fn trouble_is_told_once_and_so_is_its_end() {
     assert_eq!(ledger.shown()[0].problem, Some("no name server answered in time"));
     assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), Some(News::Back("a:80 can be looked up again".to_owned())));
     assert_eq!(ledger.learn("a:80", answer(&[1], 1), now), None);
-    let Some(News::Lost(text)) = ledger.learn("a:80", Err(Trouble::Nothing("there is no such name")), now) else {
+    let Some(News::Lost(text)) = ledger.learn("a:80", Err(Trouble::Nothing("there is no such name", None)), now) else {
         panic!("not told")
     };
     assert_eq!(text, "a:80 can't be looked up: there is no such name; what is known stays in use for 30 s");
@@ -124,6 +126,30 @@ fn pauses_double_up_to_a_bound() {
     }
     ledger.learn("a:80", answer(&[1], 7), now);
     assert_eq!(ledger.next(), Some(now + Duration::from_secs(7)));
+}
+
+/// A name that is scaled to none, and back after a while: it is in use as soon as a name with addresses would be.
+#[test]
+fn that_there_is_nothing_is_no_reason_to_wait() {
+    let mut now = Instant::now();
+    let mut ledger = ledger(now);
+    for _ in 0..3 {
+        ledger.learn("a:80", Err(Trouble::Failed("x")), now);
+    }
+    for (ttl_s, pause_s) in [(None, 1), (Some(0), 1), (Some(3), 3), (Some(3600), 5), (None, 1)] {
+        for _ in 0..20 {
+            ledger.learn("a:80", Err(Trouble::Nothing("x", ttl_s.map(Duration::from_secs))), now);
+            assert_eq!(ledger.next(), Some(now + Duration::from_secs(pause_s)), "{ttl_s:?}");
+            now += Duration::from_secs(pause_s);
+        }
+    }
+    // Name servers that fail afterwards are asked again at once, as the first time.
+    ledger.learn("a:80", Err(Trouble::Failed("x")), now);
+    assert_eq!(ledger.next(), Some(now + RETRY_MIN));
+    // No name is looked up more often than the operator wants.
+    ledger.plan.ttl_min_us = 60 * SECOND_US;
+    ledger.learn("a:80", Err(Trouble::Nothing("x", None)), now);
+    assert_eq!(ledger.next(), Some(now + Duration::from_secs(60)));
 }
 
 #[test]
