@@ -63,16 +63,31 @@ impl Checked {
 
 /// Checks the entries of a block and fills in what is missing. Problems are pushed; what is wrong is left out.
 pub(crate) fn check(block: &'static Block, entry: &Entry, problems: &mut Vec<Problem>) -> Checked {
-    let mut checker = Checker { block, written: Vec::new(), blocks: Vec::new(), problems };
+    let word = if block.by_word { entry.name.as_str() } else { block.name };
+    let mut checker = Checker { block, word, written: Vec::new(), blocks: Vec::new(), problems };
     checker.positional(&entry.values);
+    let flag = entry.entries.iter().find(|inner| is_tls_flag(block, inner));
     for inner in &entry.entries {
-        checker.entry(inner);
+        match flag {
+            Some(flag) if std::ptr::eq(flag, inner) => checker.tls_flag(inner),
+            // What belongs to it is said with it.
+            Some(_) if matches!(inner.name.as_str(), "cert" | "certificate" | "key") => {}
+            _ => checker.entry(inner),
+        }
     }
     checker.finish(&entry.name_span)
 }
 
+/// Whether this is `tls=#true` of a listener, as if TLS needed no certificate.
+fn is_tls_flag(block: &Block, entry: &Entry) -> bool {
+    let is_flag = || matches!(entry.values[..], [Value { scalar: Scalar::Flag(_), .. }]);
+    block.name == "listen" && entry.name == "tls" && !entry.braces && entry.entries.is_empty() && is_flag()
+}
+
 struct Checker<'a> {
     block: &'static Block,
+    /// The word that begins it, as it was typed.
+    word: &'a str,
     /// What was written, right or wrong; no settings when it was wrong.
     written: Vec<(&'static Row, Span, Vec<Setting>)>,
     blocks: Vec<Checked>,
@@ -83,22 +98,52 @@ impl Checker<'_> {
     /// Values without a name, in the order of the table.
     fn positional(&mut self, values: &[Value]) {
         let mut left = values;
+        if let [status, to] = values
+            && self.block.name == "redirect"
+            && is_number(&status.scalar)
+            && let Scalar::Text(url) = &to.scalar
+        {
+            let status_text = text_of(&status.scalar);
+            let problem = Problem::new(
+                "bad-value",
+                &status.span,
+                "`redirect` begins with the place, and its status is an option",
+            );
+            self.problems.push(problem.help(format!("write `redirect \"{url}\" status={status_text}`")));
+            left = &values[1..];
+        }
         for row in self.block.positional {
             let [value, ..] = left else { return };
             let (mine, others) = left.split_at(if row.kind.is_list() { left.len() } else { 1 });
             self.option(row, &value.span, mine);
             left = others;
         }
-        left.iter().for_each(|value| self.surplus(&value.span));
+        let before = &values[..values.len() - left.len()];
+        left.iter().for_each(|value| self.surplus(value, before));
     }
 
-    fn surplus(&mut self, span: &Span) {
-        let names: Vec<_> = self.block.positional.iter().map(|row| row.name).collect();
+    fn surplus(&mut self, value: &Value, before: &[Value]) {
+        // The first one of a block that begins by its word is that word.
+        let names: Vec<_> =
+            self.block.positional.iter().skip(usize::from(self.block.by_word)).map(|row| row.name).collect();
         let message = match names[..] {
-            [] => format!("`{}` takes no value here", self.block.name),
-            _ => format!("`{}` takes no more values than: {}", self.block.name, names.join(", ")),
+            [] => format!("`{}` takes no value here", self.word),
+            _ => format!("`{}` takes no more values than: {}", self.word, names.join(", ")),
         };
-        self.problems.push(Problem::new("surplus-value", span, message));
+        let problem = Problem::new("surplus-value", &value.span, message);
+        let name = before.get(1).map(|value| text_of(&value.scalar));
+        let help = habits::named(self.block.name, self.word, &text_of(&value.scalar), name.as_deref());
+        self.problems.push(match help {
+            Some(help) => problem.help(help),
+            None => problem,
+        });
+    }
+
+    fn tls_flag(&mut self, entry: &Entry) {
+        let problem =
+            Problem::new("surplus-value", &entry.name_span, "`tls` of a listener needs a certificate, and no value");
+        let help = "write `listen \"ADDRESS:PORT\" { tls { certificate \"FILE\" key=\"FILE\"; } }`";
+        self.problems.push(problem.help(help));
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -143,13 +188,15 @@ impl Checker<'_> {
         };
         let problem =
             Problem::new("unknown-option", &entry.name_span, format!("`{}` is not known {place}", entry.name));
-        let habit = habits::option(&entry.name);
-        let help = match (nearest(&entry.name, self.block.words()), owner(&entry.name), habit) {
-            (_, None, Some(say)) => format!("weir says it so: {say}"),
-            (Some(word), ..) => format!("did you mean `{word}`?"),
-            (None, Some(""), _) => format!("`{}` stands at the top of the file", entry.name),
-            (None, Some(owner), _) => format!("`{}` stands in `{owner}`", entry.name),
-            (None, None, None) => format!("known here: {}", self.block.words().collect::<Vec<_>>().join(", ")),
+        let owners = owners(&entry.name);
+        let habit = habits::help(&entry.name, self.block.name, !owners.is_empty());
+        let help = match (habit, nearest(&entry.name, self.block.words())) {
+            (Some(say), _) => say,
+            (None, Some(word)) if owners.is_empty() => format!("did you mean `{word}`?"),
+            (None, None) if owners.is_empty() => {
+                format!("known here: {}", self.block.words().collect::<Vec<_>>().join(", "))
+            }
+            _ => format!("`{}` belongs {}", entry.name, owners.join(" or ")),
         };
         self.problems.push(problem.help(help));
     }
@@ -200,7 +247,11 @@ impl Checker<'_> {
         match row.kind.check(&value.scalar) {
             Ok(setting) => Some(setting),
             Err(message) => {
-                self.problems.push(Problem::new("bad-value", &value.span, format!("`{}`: {message}", row.name)));
+                let problem = Problem::new("bad-value", &value.span, format!("`{}`: {message}", row.name));
+                self.problems.push(match habits::instead(row.name, &text_of(&value.scalar)) {
+                    Some(help) => problem.help(help),
+                    None => problem,
+                });
                 None
             }
         }
@@ -341,16 +392,47 @@ pub(crate) fn default_of(row: &'static Row, text: &str) -> Chosen {
     Chosen { row, span: None, settings }
 }
 
-/// The block that knows a word, for a hint: the empty name is the document.
-fn owner(word: &str) -> Option<&'static str> {
-    fn search(block: &'static Block, word: &str, depth: usize) -> Option<&'static str> {
+fn is_number(scalar: &Scalar) -> bool {
+    match scalar {
+        Scalar::Integer(_) => true,
+        Scalar::Text(text) => !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
+        _ => false,
+    }
+}
+
+/// A value as it may stand in a message.
+fn text_of(scalar: &Scalar) -> String {
+    match scalar {
+        Scalar::Text(text) => text.clone(),
+        Scalar::Integer(number) => number.to_string(),
+        Scalar::Float(number) => number.to_string(),
+        Scalar::Flag(flag) => format!("#{flag}"),
+        _ => String::new(),
+    }
+}
+
+/// Blocks that a hint names at most.
+const OWNERS_MAX: usize = 3;
+
+/// Where a word is known, for a hint: "at the top of the file", "in `listen`".
+fn owners(word: &str) -> Vec<String> {
+    fn search(block: &'static Block, word: &str, depth: usize, found: &mut Vec<String>) {
         if block.words().any(|known| known == word) {
-            return Some(block.name);
+            let place = match (block.name, block.by_word) {
+                ("", _) => "at the top of the file".to_owned(),
+                (_, true) => format!("in `{}`", block.beginnings().join("`, `")),
+                (name, false) => format!("in `{name}`"),
+            };
+            if found.len() < OWNERS_MAX && !found.contains(&place) {
+                found.push(place);
+            }
         }
         // The table is two levels deep; the count only makes that plain.
-        block.blocks.iter().filter(|_| depth < 4).find_map(|inner| search(inner, word, depth + 1))
+        block.blocks.iter().filter(|_| depth < 4).for_each(|inner| search(inner, word, depth + 1, found));
     }
-    search(&crate::options::DOCUMENT, word, 0)
+    let mut found = Vec::new();
+    search(&crate::options::DOCUMENT, word, 0, &mut found);
+    found
 }
 
 #[cfg(test)]

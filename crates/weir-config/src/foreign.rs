@@ -47,7 +47,7 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     // The first word is what the span begins with.
     let word = text[span].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
     let label =
-        habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; weir says it so: {say}"));
+        habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; in weir it is {say}"));
     let program = PROGRAMS.iter().find(|(other, _)| *other == what);
     let help = program.map_or_else(
         || crate::START.to_owned(),

@@ -1,5 +1,8 @@
 //! What nginx, HAProxy, Caddy and Traefik call things that weir spells differently, so that a message can name weir's word. Called
-//! for words that are wrong anyway: by `check` for options, by `schema` for values, by `foreign` for whole files.
+//! for words that are wrong anyway: by `check` for options and for values that stand in the wrong place, by `schema` for values, by `foreign` for
+//! whole files.
+
+use crate::units::parse_size;
 
 /// Words that begin a line elsewhere, each group with weir's way to say it. Dashes count as underscores.
 const OPTIONS: &[(&[&str], &str)] = &[
@@ -27,9 +30,92 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (&["location", "handle_path", "path_prefix", "pathprefix"], "`route path=\"/PATH\" { proxy \"NAME\"; }`"),
     (
-        &["return", "redir", "http_request", "static_response"],
+        &["return", "redir", "http_request", "static_response", "redirectscheme", "redirectregex", "errorloc"],
         "`redirect \"https://HOST/PATH\"` or `respond 404 \"TEXT\"` in `route`",
     ),
+    (
+        &[
+            "proxy_set_header",
+            "header_up",
+            "request_header",
+            "set_header",
+            "set_headers",
+            "req_set_header",
+            "customrequestheaders",
+            "proxy_pass_header",
+            "reqadd",
+        ],
+        "`request { set \"NAME\" \"VALUE\"; }` in `route`, and for Host `request { host \"NAME\"; }`",
+    ),
+    (
+        &[
+            "add_header",
+            "more_set_headers",
+            "header_down",
+            "http_response",
+            "response_header",
+            "headers",
+            "rspadd",
+            "customresponseheaders",
+        ],
+        "`answer { set \"NAME\" \"VALUE\"; }` in `route`",
+    ),
+    (&["proxy_hide_header", "more_clear_headers", "del_header"], "`answer { remove \"NAME\"; }` in `route`"),
+    (
+        &["cors", "access_control_allow_origin", "accesscontrolalloworiginlist"],
+        "`answer { set \"Access-Control-Allow-Origin\" \"https://HOST\"; }` in `route`, and a `route methods=\"OPTIONS\"` with \
+         `respond 204` for preflight requests",
+    ),
+    (
+        &["gzip", "gzip_types", "brotli", "zstd", "deflate", "encode", "compression"],
+        "`compress` in `route`, with `compress { types \"text/*\"; }` for other types than usual",
+    ),
+    (
+        &["basic_auth", "basicauth", "auth_basic", "auth_basic_user_file", "userlist", "http_auth"],
+        "`users \"FILE\"` in `route`; `weir passwd` writes the file",
+    ),
+    (
+        &["ipwhitelist", "ipallowlist", "allowlist", "whitelist", "sourcerange", "remote_ip"],
+        "`allow \"10.0.0.0/8\"` and `deny \"all\"` in `route`",
+    ),
+    (
+        &[
+            "stripprefix",
+            "strip_path_prefix",
+            "uri_strip_prefix",
+            "replacepath",
+            "replacepathregex",
+            "addprefix",
+            "uri",
+        ],
+        "`strip-prefix \"/PATH\"` or `rewrite \"REGEX\" \"PATH\"` in `route`",
+    ),
+    (&["error_pages", "errorfile", "handle_errors", "errors"], "`error-page 502 file=\"FILE\"` in `route`"),
+    (
+        &[
+            "proxy_cache",
+            "proxy_cache_path",
+            "proxy_cache_valid",
+            "fastcgi_cache",
+            "http_cache",
+            "cache_use",
+            "expires",
+        ],
+        "`cache { ttl \"1h\"; }` in `route`, and `cache { size \"1GiB\"; }` at the top",
+    ),
+    (&["split_clients", "weighted", "canary", "mirror_percent"], "`split \"UPSTREAM\" percent=5` in `route`"),
+    (
+        &["server_template", "resolvers", "dynamic"],
+        "`server \"NAME:PORT\"` in `upstream`: a name stands for all its addresses",
+    ),
+    (&["stream", "layer4", "tcprouters"], "`tcp { listen \"ADDRESS:PORT\"; proxy \"NAME\"; }` at the top"),
+    (&["ssl_preread", "req_ssl_sni", "hostsni"], "`sni \"NAME\" { proxy \"NAME\"; }` in `tcp`"),
+    (
+        &["default_server", "backend_default"],
+        "`route { proxy \"NAME\"; }` without `host`, which takes what no other route does",
+    ),
+    (&["http2_max_concurrent_streams", "maxconcurrentstreams"], "`http2 { streams 100; }` in `client`"),
+    (&["accesslog", "access_logs"], "`access-log \"PATH\"` at the top"),
     (&["server_name", "hosts", "domain"], "`route host=\"NAME\" { proxy \"NAME\"; }`"),
     (&["limit_except"], "`route methods=\"GET,HEAD\" { proxy \"NAME\"; }`"),
     (
@@ -55,7 +141,17 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (&["proxy_connect_timeout", "timeout_connect", "dial_timeout"], "`connect-timeout` in `upstream`"),
     (
-        &["proxy_read_timeout", "proxy_send_timeout", "timeout_server", "response_header_timeout"],
+        &[
+            "proxy_read_timeout",
+            "proxy_send_timeout",
+            "timeout_server",
+            "response_header_timeout",
+            "read_timeout",
+            "response_timeout",
+            "request_timeout",
+            "proxy_timeout",
+            "timeout_queue",
+        ],
         "`forward-timeout` in `upstream`",
     ),
     (
@@ -80,18 +176,167 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (&["ssl_protocols", "ssl_min_ver", "minversion"], "`min-version` of `tls`"),
     (&["ssl_client_certificate", "ssl_verify_client", "ca_file"], "`client-auth` and `client-ca` of `tls` in `listen`"),
+    (&["ssl_crl", "crl_file"], "`client-crl` of `tls` in `listen`"),
+    (
+        &["ssl_session_tickets", "tls_ticket_keys", "ssl_session_ticket_key"],
+        "`tickets` and `ticket-keys` of `tls` in `listen`",
+    ),
+    (&["ssl_stapling", "ssl_stapling_file"], "`certificate \"FILE\" ocsp=\"FILE\"` in `tls`"),
+    (&["strict_sni", "snistrict", "ssl_reject_handshake"], "`strict-sni` of `tls` in `listen`"),
+    (&["proxy_ssl_name", "sni_name", "servername", "tls_server_name"], "`tls name=\"NAME\"` in `upstream`"),
+    (
+        &["proxy_ssl_certificate", "proxy_ssl_certificate_key", "tls_client_auth"],
+        "`tls certificate=\"FILE\" key=\"FILE\"` in `upstream`",
+    ),
+    (&["slowstart", "slow_start"], "`slow-start` in `upstream`"),
+    (
+        &["hard_stop_after", "worker_shutdown_timeout", "grace_period", "shutdown_delay"],
+        "`shutdown { drain \"30s\"; }` at the top",
+    ),
+    (&["interval_check", "health_interval", "inter"], "`health { interval \"5s\"; }` in `upstream`"),
+    (&["health_status", "http_check_expect", "expect_status"], "`health { expect-status \"200\"; }` in `upstream`"),
     (
         &["proxy_ssl_verify", "proxy_ssl_trusted_certificate", "tls_insecure_skip_verify"],
         "`tls verify=#true ca=\"FILE\"` in `upstream`",
     ),
     (&["log_format", "option_httplog", "httplog"], "`access-log \"PATH\" format=\"...\"` at the top"),
-    (&["error_log", "log_level"], "nothing: weir tells of itself on standard error, and of requests in `access-log`"),
     (
         &["stub_status", "stats", "status_page"],
         "`metrics \"127.0.0.1:9100\"` at the top, which has a page, too; or `weir status`",
     ),
-    (&["pid", "pidfile", "daemon"], "nothing: weir stays in the foreground; the service manager knows its process"),
 ];
+
+/// Words with another answer than elsewhere where they stand in one of these blocks; the empty name is the top. Dashes count as underscores.
+const PLACED: &[(&str, &[&str], &str)] = &[
+    (
+        "timeout",
+        &["", "route", "upstream", "server", "listen"],
+        "`forward-timeout` in `upstream`, for answers of servers",
+    ),
+    ("tls", &["server", "route"], "`tls` in `upstream`, which is for all its servers"),
+    ("tls", &[""], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
+    ("key", &["listen"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
+    ("cert", &["listen", "", "route"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
+    ("certificate", &["listen", "", "route"], "`tls { certificate \"FILE\" key=\"FILE\"; }` in `listen`"),
+    ("header", &["", "upstream", "server", "request"], "`request { set \"NAME\" \"VALUE\"; }` in `route`"),
+    ("header", &["answer"], "`answer { set \"NAME\" \"VALUE\"; }` in `route`"),
+    ("weight", &["upstream"], "`server \"HOST:PORT\" weight=5` in `upstream`"),
+    ("backup", &["upstream"], "`server \"HOST:PORT\" backup=#true` in `upstream`"),
+    ("proxy", &["", "listen"], "`route { proxy \"NAME\"; }` at the top"),
+    ("http2", &["listen"], "`protocols` in `listen`, where HTTP/2 is offered with `tls` anyway"),
+    ("resolver", &["", "upstream", "server"], "`discovery { resolver \"ADDRESS:53\"; }` at the top"),
+    ("log", &["", "route", "listen", "client"], "`access-log \"PATH\"` at the top"),
+];
+
+/// What weir does not do, or does by itself, with a sentence about it.
+const ABSENT: &[(&[&str], &str)] = &[
+    (
+        &["root", "alias", "file_server", "index", "autoindex", "try_files", "static", "browse", "fileserver"],
+        "weir serves no files yet, except those of `respond file=` and `error-page`: put a file server behind it",
+    ),
+    (
+        &["fastcgi_pass", "php_fastcgi", "fastcgi", "fastcgi_param", "uwsgi_pass", "scgi_pass", "memcached_pass"],
+        "weir speaks only HTTP to servers, not FastCGI, uwsgi or SCGI yet: put a web server between them",
+    ),
+    (
+        &["grpc", "grpc_pass", "h2c", "grpc_set_header"],
+        "weir speaks HTTP/1.1 to servers, so it does not forward gRPC yet",
+    ),
+    (
+        &["forward_auth", "auth_request", "forwardauth", "ext_authz", "auth_request_set"],
+        "weir does not ask another server whether a request may pass yet; `users` and `client-ca` let it decide itself",
+    ),
+    (
+        &[
+            "acme",
+            "acme_ca",
+            "auto_https",
+            "letsencrypt",
+            "on_demand_tls",
+            "certresolver",
+            "certificatesresolvers",
+            "certbot",
+            "email",
+        ],
+        "weir gets no certificates itself yet: point an ACME client at its files, which weir reads again when they change",
+    ),
+    (
+        &["include", "import", "conf_d", "providers", "source_file"],
+        "a configuration is one file; `servers-from` and `names-file` read lists from others, and ${NAME} variables",
+    ),
+    (
+        &["map", "geo", "if", "acl", "vars", "lua", "js_content", "perl"],
+        "weir has no conditions of this kind: write one `route` for each case",
+    ),
+    (&["sub_filter", "replace_filter", "replace_response"], "weir does not change the content of answers"),
+    (&["mirror", "mirroring", "shadow"], "weir does not copy requests to a second server"),
+    (&["http3", "quic", "alt_svc"], "weir does not speak HTTP/3 yet"),
+    (
+        &["error_log", "log_level", "syslog"],
+        "weir writes its own messages to standard error; requests are in `access-log`",
+    ),
+    (
+        &["pid", "pidfile", "daemon", "master_process"],
+        "weir stays in the foreground, and the service manager knows its process",
+    ),
+    (
+        &[
+            "sendfile",
+            "tcp_nopush",
+            "tcp_nodelay",
+            "aio",
+            "directio",
+            "multi_accept",
+            "reuseport",
+            "epoll",
+            "events",
+            "use",
+        ],
+        "weir chooses that itself: leave it out",
+    ),
+    (
+        &[
+            "proxy_http_version",
+            "proxy_redirect",
+            "keepalive_requests",
+            "server_tokens",
+            "types",
+            "default_type",
+            "tune",
+        ],
+        "weir needs no such option: leave it out",
+    ),
+    (
+        &[
+            "proxy_buffering",
+            "proxy_buffers",
+            "proxy_buffer_size",
+            "proxy_busy_buffers_size",
+            "flush_interval",
+            "buffering",
+        ],
+        "weir forwards an answer as it comes: leave it out",
+    ),
+    (
+        &["mode_http", "option", "defaults", "global", "http", "middlewares", "routers"],
+        "weir has no such section: each option stands in the block that it is about",
+    ),
+    (
+        &[
+            "ssl_ciphers",
+            "ciphers",
+            "ciphersuites",
+            "ssl_ecdh_curve",
+            "ssl_dhparam",
+            "ssl_prefer_server_ciphers",
+            "cipher_suites",
+        ],
+        "weir offers only suites that are safe; `min-version` of `tls` is what can be chosen",
+    ),
+];
+
+/// What a value without a name means in a block that takes none: the option that it belongs to.
+const NAMED: &[(&str, &str)] = &[("health", "path"), ("sticky", "cookie"), ("user", "group"), ("shutdown", "drain")];
 
 /// Values elsewhere, with weir's value and how it is written.
 const VALUES: &[(&[&str], &str, &str)] = &[
@@ -117,6 +362,51 @@ const VALUES: &[(&[&str], &str, &str)] = &[
 pub(crate) fn option(word: &str) -> Option<&'static str> {
     let word = underscored(word);
     OPTIONS.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, say)| *say)
+}
+
+/// What to write in place of a word that is not known in this block, where somebody is known to mean something by it. `is_known`: it is
+/// weir's own word elsewhere, which tells more unless it has an answer here.
+pub(crate) fn help(word: &str, block: &str, is_known: bool) -> Option<String> {
+    let plain = underscored(word);
+    let placed = PLACED.iter().find(|(other, blocks, _)| *other == plain && blocks.contains(&block));
+    if let Some((.., say)) = placed {
+        return Some(format!("in weir this is {say}"));
+    }
+    if is_known {
+        return None;
+    }
+    let absent = ABSENT.iter().find(|(words, _)| words.contains(&plain.as_str()));
+    option(word).map(|say| format!("in weir this is {say}")).or_else(|| absent.map(|(_, say)| (*say).to_owned()))
+}
+
+/// What to write in place of a value that stands in this block without a name. `word`: as the block is called there.
+pub(crate) fn named(block: &str, word: &str, value: &str, name: Option<&str>) -> Option<String> {
+    if block == "condition" {
+        let name = name.unwrap_or("NAME");
+        return Some(format!(
+            "`{word} \"{name}\" eq=\"{value}\"` is for requests that have it; `request {{ set \"{name}\" \"{value}\"; }}` sets a \
+             header for servers"
+        ));
+    }
+    if block == "cache" {
+        let option = if parse_size(value).is_ok() { "size" } else { "ttl" };
+        return Some(format!("write `cache {{ {option} \"{value}\"; }}`"));
+    }
+    match NAMED.iter().find(|(other, _)| *other == block) {
+        Some((_, option)) => Some(format!("write `{block} {option}=\"{value}\"`")),
+        None => help(value, block, false),
+    }
+}
+
+/// What to do in place of setting an option to this value.
+pub(crate) fn instead(option: &str, value: &str) -> Option<&'static str> {
+    match (option, value) {
+        ("weight", "0") => Some(
+            "a server that gets no new requests is drained by `weir server drain`; one that is used only when the others \
+             fail has `backup=#true`",
+        ),
+        _ => None,
+    }
 }
 
 /// How weir calls what another program calls so, where it is one of `words`.
@@ -147,7 +437,8 @@ mod tests {
 
     #[test]
     fn each_word_has_one_answer() {
-        let mut all: Vec<&str> = OPTIONS.iter().flat_map(|(words, _)| *words).copied().collect();
+        let words = OPTIONS.iter().chain(ABSENT).flat_map(|(words, _)| *words);
+        let mut all: Vec<&str> = words.copied().collect();
         assert!(all.iter().all(|word| underscored(word) == *word));
         all.sort_unstable();
         let count = all.len();
@@ -155,16 +446,35 @@ mod tests {
         assert_eq!(all.len(), count);
     }
 
+    /// Where a word has its own answer, it is not one that is known there.
+    #[test]
+    fn words_with_places_are_not_known_there() {
+        fn known_in(block: &'static Block, name: &str, word: &str) -> bool {
+            let here = block.name == name && block.words().any(|known| underscored(known) == word);
+            here || block.blocks.iter().any(|inner| known_in(inner, name, word))
+        }
+        for (word, blocks, _) in PLACED {
+            for block in *blocks {
+                assert!(!known_in(&DOCUMENT, block, word), "{word} in {block}");
+            }
+        }
+    }
+
     /// What stands in backticks begins with words that the option table has.
     #[test]
     fn what_is_named_is_known() {
         let mut known = Vec::new();
         words_of(&DOCUMENT, &mut known);
-        for (_, say) in OPTIONS {
+        let placed = PLACED.iter().map(|(.., say)| say);
+        for say in OPTIONS.iter().chain(ABSENT).map(|(_, say)| say).chain(placed) {
             for quoted in say.split('`').skip(1).step_by(2).filter(|quoted| !quoted.starts_with("weir ")) {
-                let word = quoted.split(' ').next().unwrap_or_default();
+                let word = quoted.split([' ', '=']).next().unwrap_or_default();
                 assert!(known.contains(&word) || word == "ratio", "{word} in {say}");
             }
+        }
+        for (block, option) in NAMED {
+            let found = DOCUMENT.blocks.iter().flat_map(|block| std::iter::once(block).chain(block.blocks));
+            assert!(found.filter(|found| found.name == *block).any(|found| found.row(option).is_some()), "{block}");
         }
         assert_eq!(value("RoundRobin", &["ratio", "least"]), Some(VALUES[0].2));
         assert_eq!(value("roundrobin", &["off"]), None);

@@ -48,6 +48,12 @@ impl Scanner<'_> {
                 return Err(Box::new(problem.help(format!("//{}", rest[hashes..end].trim_end()))));
             }
             [b'#', ..] => self.at += hashes,
+            [b';', ..] if self.is_comment("") => {
+                let end = rest.find(is_newline).unwrap_or(rest.len());
+                let problem = Problem::new("syntax", &(self.at..self.at + end), "a line does not begin with ;");
+                let help = format!("a comment begins with //, as //{}", rest[1..end].trim_end());
+                return Err(Box::new(problem.help(help)));
+            }
             [b'{', ..] => self.brace()?,
             [b'}', ..] => {
                 if self.open.pop().is_none() {
@@ -60,7 +66,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether a `#`, with this behind it, is meant to begin a comment: at the beginning of a line, or between spaces. Else it belongs
+    /// Whether a sign, with this behind it, is meant to begin a comment: at the beginning of a line, or between spaces. Else it belongs
     /// to a word such as `#true`.
     fn is_comment(&self, behind: &str) -> bool {
         let before = &self.text[..self.at];

@@ -46,7 +46,8 @@ fn write_block(out: &mut String, block: &Block, path: &str, written: &mut Vec<(&
     }
 }
 
-fn default(row: &Row) -> String {
+/// What an option is when nothing is written, for the reference.
+pub(crate) fn default(row: &Row) -> String {
     text_of(row.default)
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use weir_proxy::plan::ORIGINAL_DESTINATION;
+
 use crate::expand::escape;
 use crate::print::quoted;
 
@@ -14,7 +16,7 @@ pub struct Reverse {
     pub cert: Option<String>,
     /// Its key; None: it is in the same file.
     pub key: Option<String>,
-    /// `host:port` of each server, or `https://host` with or without a port of all of them.
+    /// Each server: `host:port`, `http://host` with or without a port, or `https://host` with or without a port of all of them.
     pub to: Vec<String>,
     /// Connections kept to each server; None leaves the default.
     pub connections_min: Option<u32>,
@@ -77,13 +79,12 @@ impl Reverse {
         ];
         let counts: String =
             counts.iter().filter_map(|(name, count)| Some(format!(" {name}={}", count.as_ref()?))).collect();
-        // Where only some speak TLS, whoever reads the configuration says that they can't.
-        let sealed: Option<Vec<String>> = self.to.iter().map(|server| over_tls(server)).collect();
-        if sealed.is_some() {
+        let servers: Vec<Server> = self.to.iter().map(|server| Server::of(server)).collect();
+        if servers.iter().any(|server| server.sealed == Some(true)) {
             out.push_str("    tls\n");
         }
-        for server in sealed.as_ref().unwrap_or(&self.to) {
-            let _ = writeln!(out, "    server {}{counts}", literal(server));
+        for server in servers {
+            let _ = writeln!(out, "    server {}{counts}", literal(&server.address));
         }
         match self.pipeline.as_deref() {
             None => {}
@@ -108,15 +109,82 @@ impl Reverse {
     }
 }
 
-/// The `host:port` of a server that is spoken TLS to; None: it is none such.
-fn over_tls(server: &str) -> Option<String> {
-    let (scheme, rest) = server.split_once("://")?;
-    if !scheme.eq_ignore_ascii_case("https") {
-        return None;
+impl Reverse {
+    /// What of `to` no configuration can say, and what to write instead; None: nothing is.
+    pub fn fault(&self) -> Option<String> {
+        let one = self.to.iter().find_map(|server| Server::fault(server));
+        one.or_else(|| {
+            let servers: Vec<Server> = self.to.iter().map(|server| Server::of(server)).collect();
+            let sealed = servers.iter().position(|server| server.sealed == Some(true))?;
+            let open = servers.iter().position(|server| server.sealed != Some(true))?;
+            let (sealed, open) = (&self.to[sealed], &self.to[open]);
+            Some(format!(
+                "--to {sealed} and --to {open}: either all servers speak TLS or none does, because they are one upstream; \
+                 write https:// for each, or a configuration with two upstreams (`weir run`)"
+            ))
+        })
     }
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let has_port = rest.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && !port.ends_with(']'));
-    Some(if has_port { rest.to_owned() } else { format!("{rest}:443") })
+}
+
+/// A server as `--to` names it.
+struct Server {
+    /// `host:port`, or what stands there if it is none.
+    address: String,
+    /// It is spoken TLS to, or not; None: nothing is said of that.
+    sealed: Option<bool>,
+}
+
+impl Server {
+    /// Of a URL, or of an address with or without a port.
+    fn of(text: &str) -> Server {
+        let (sealed, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Some(true), rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Some(false), rest),
+            _ => (None, text),
+        };
+        let rest = if sealed.is_some() { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
+        let port = if sealed == Some(true) { 443 } else { 80 };
+        let takes_port = sealed.is_some() && !rest.is_empty() && !has_port(rest);
+        Server { address: if takes_port { format!("{rest}:{port}") } else { rest.to_owned() }, sealed }
+    }
+
+    /// Why it can't be a server, and what to write instead; None: the configuration says it, or nothing is wrong.
+    fn fault(text: &str) -> Option<String> {
+        let wrong = |why: &str| Some(format!("--to {text}: {why}"));
+        let Some((scheme, rest)) = text.split_once("://") else {
+            // A service and the client's own destination have no port.
+            let is_other = text.is_empty() || text.starts_with('_') || text == ORIGINAL_DESTINATION;
+            let is_host = !is_other && !has_port(text) && !text.contains(['/', ':', ' ', '"']);
+            return if is_host {
+                wrong(&format!("the port is missing: write {text}:80, or http://{text}, which means port 80"))
+            } else {
+                None
+            };
+        };
+        if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+            return wrong(&format!("weir speaks HTTP to servers, not `{scheme}`: write http:// or https://"));
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if authority.is_empty() {
+            return wrong("the host is missing: write http://HOST or http://HOST:PORT");
+        }
+        if authority.contains('@') {
+            return wrong("a server has no user and no password");
+        }
+        if !matches!(path, "" | "/") {
+            return wrong(&format!(
+                "a server has no path, and requests keep theirs: write {scheme}://{authority}, or a configuration with \
+                 `rewrite` (docs/semantics.md §14)"
+            ));
+        }
+        None
+    }
+}
+
+/// Whether a port stands behind a host.
+fn has_port(authority: &str) -> bool {
+    let bare_ipv6 = authority.parse::<std::net::Ipv6Addr>().is_ok();
+    !bare_ipv6 && authority.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && !port.ends_with(']'))
 }
 
 /// A string that is taken as it is: the shell has expanded what there was to expand.
@@ -160,28 +228,51 @@ mod tests {
         }
     }
 
+    /// The servers of the plan, and whether they are spoken TLS to; or what is said.
+    fn servers(to: &[&str]) -> Result<(Vec<String>, bool), String> {
+        let to = to.iter().map(|server| (*server).to_owned()).collect();
+        let reverse = Reverse { listen: vec!["127.0.0.1:8080".to_owned()], to, ..Reverse::default() };
+        if let Some(fault) = reverse.fault() {
+            return Err(fault);
+        }
+        let plan = parse(&reverse.to_kdl(), "reverse").map_err(|errors| errors.to_string())?.plan;
+        let upstream = &plan.upstreams[0];
+        Ok((upstream.servers.iter().map(|server| server.name.clone()).collect(), upstream.tls.is_some()))
+    }
+
     #[test]
-    fn servers_over_tls() {
-        let servers = |to: &[&str]| {
-            let to = to.iter().map(|server| (*server).to_owned()).collect();
-            let reverse = Reverse { listen: vec!["127.0.0.1:8080".to_owned()], to, ..Reverse::default() };
-            let plan = parse(&reverse.to_kdl(), "reverse").map_err(|errors| errors.to_string())?.plan;
-            let upstream = &plan.upstreams[0];
-            assert!(upstream.tls.is_some());
-            Ok::<_, String>(upstream.servers.iter().map(|server| server.name.clone()).collect::<Vec<_>>())
-        };
-        assert_eq!(servers(&["https://127.0.0.1:8443"]).unwrap(), ["127.0.0.1:8443"]);
-        assert_eq!(
-            servers(&["HTTPS://127.0.0.1/", "https://[::1]", "https://[::1]:44"]).unwrap(),
-            ["127.0.0.1:443", "[::1]:443", "[::1]:44"]
-        );
+    fn servers_by_url() {
+        for (to, names, sealed) in [
+            (&["https://127.0.0.1:8443"][..], &["127.0.0.1:8443"][..], true),
+            (
+                &["HTTPS://127.0.0.1/", "https://[::1]", "https://[::1]:44"],
+                &["127.0.0.1:443", "[::1]:443", "[::1]:44"],
+                true,
+            ),
+            (&["http://127.0.0.1:9090"], &["127.0.0.1:9090"], false),
+            (&["HTTP://127.0.0.1/", "http://[::1]:81/"], &["127.0.0.1:80", "[::1]:81"], false),
+            (&["http://127.0.0.1", "127.0.0.1:90"], &["127.0.0.1:80", "127.0.0.1:90"], false),
+        ] {
+            assert_eq!(servers(to), Ok((names.iter().map(|name| (*name).to_owned()).collect(), sealed)), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn servers_that_can_t_be_are_named_with_what_to_write() {
         for (to, text) in [
-            (&["https://127.0.0.1:8443", "127.0.0.1:90"][..], "a `tls` block into the upstream, which is for all"),
-            (&["https://127.0.0.1/app"], "127.0.0.1/app"),
-            (&["https://"], "neither an address nor a host name"),
+            (&["https://127.0.0.1:8443", "127.0.0.1:90"][..], "either all servers speak TLS or none does"),
+            (&["http://127.0.0.1", "https://127.0.0.1"], "write https:// for each"),
+            (&["https://127.0.0.1/app"], "a server has no path, and requests keep theirs: write https://127.0.0.1, or"),
+            (&["http://a?x=1"], "write http://a, or"),
+            (&["https://"], "the host is missing"),
+            (&["http://u:p@a"], "no user and no password"),
+            (&["127.0.0.1"], "the port is missing: write 127.0.0.1:80, or http://127.0.0.1"),
+            (&["app.internal"], "the port is missing"),
+            (&["ftp://a"], "not `ftp`"),
+            (&["::1"], "an IPv6 address stands in brackets"),
         ] {
             let said = servers(to).unwrap_err();
-            assert!(said.contains(text), "{said}");
+            assert!(said.contains(text), "{to:?}: {said}");
         }
     }
 

@@ -61,6 +61,9 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
             format!("an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6")
         }
         Some(("*", port)) => format!("write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6"),
+        None if text.parse::<u16>().is_ok() => {
+            format!("an address is missing: write 0.0.0.0:{text} for all of IPv4, [::]:{text} for all of IPv6")
+        }
         Some(("localhost", port)) => format!("a listener needs an address, not a name: write 127.0.0.1:{port}"),
         _ if text.parse::<IpAddr>().is_ok() => "the port is missing: write ADDRESS:PORT".to_owned(),
         _ => format!("`{text}` is not an address with a port, such as 127.0.0.1:8080 or [::1]:8080"),
@@ -258,6 +261,9 @@ pub(crate) fn symptom(text: &str) -> Result<String, String> {
 
 /// The name of an upstream.
 pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
+    if let Some(why) = place_for_name(text) {
+        return Err(why);
+    }
     let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
         return Err("a name has 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
@@ -265,10 +271,36 @@ pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// What to write where an address stands in place of the name of an upstream; None: it is none.
+fn place_for_name(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let address = if text.starts_with(UNIX) { text } else { rest.split('/').next().unwrap_or_default() };
+    let is_address = !scheme.is_empty()
+        || text.starts_with(UNIX)
+        || address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    let tls = if scheme.eq_ignore_ascii_case("https") { "tls; " } else { "" };
+    let port = match scheme.to_ascii_lowercase().as_str() {
+        "http" if !address.contains(':') => ":80",
+        "https" if !address.contains(':') => ":443",
+        _ => "",
+    };
+    is_address.then(|| {
+        format!(
+            "this is the name of an upstream and not an address: write upstream \"app\" {{ {tls}server \"{address}{port}\"; }} \
+             and proxy \"app\""
+        )
+    })
+}
+
 /// The host of a route: `*`, a name, or `*.` and a name.
 pub(crate) fn host_pattern(text: &str) -> Result<String, String> {
     if text == "*" {
         return Ok(text.to_owned());
+    }
+    if text.contains([',', ' ']) {
+        return Err(format!(
+            "`{text}` is more than one name, and one may stand here: write a `route` or `sni` for each"
+        ));
     }
     let name = text.strip_prefix("*.").unwrap_or(text);
     let address = name.parse::<IpAddr>().is_ok() || bracketed(name);

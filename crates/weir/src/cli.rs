@@ -182,7 +182,8 @@ pub(crate) struct CheckArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
-  weir reverse --listen 127.0.0.1:8080 --to 10.0.0.1:9090 --to 10.0.0.2:9090")]
+  weir reverse --listen 127.0.0.1:8080 --to 10.0.0.1:9090 --to 10.0.0.2:9090
+  weir reverse --to http://127.0.0.1:9090")]
 pub(crate) struct ReverseArgs {
     /// Address to accept clients on; may be given several times
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
@@ -193,7 +194,7 @@ pub(crate) struct ReverseArgs {
     /// The private key of --cert (PEM); without it the key is in the same file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<String>,
-    /// Server to forward to, as https://HOST:PORT one that speaks TLS; may be given several times
+    /// Server to forward to: HOST:PORT or a URL, with https:// one that speaks TLS; may be given several times
     #[arg(long, value_name = "HOST:PORT", required = true)]
     pub(crate) to: Vec<String>,
     /// Connections kept to each server also without traffic; this and the next two in total over all workers [default: 1]

@@ -1,8 +1,9 @@
 //! `weir completion` and `weir man`: what shells and man(1) know of the command line, made from its own description. Packages are built with
 //! them. Touches no socket.
 
+use std::fmt::Write as _;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
@@ -10,6 +11,9 @@ use clap_complete::Shell;
 use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::terminal;
+
+/// What is typed for the page of the configuration, which is no verb.
+const CONFIGURATION: &str = "weir.kdl";
 
 /// `weir completion`.
 #[derive(Args, Debug)]
@@ -29,9 +33,10 @@ pub(crate) struct CompletionArgs {
 #[command(after_help = "\
 Example:
   weir man status server | man -l -
+  weir man weir.kdl | man -l -
   weir man --dir /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// The verb whose page is printed, as it is typed [default: weir itself]
+    /// Print the page of this verb, or weir.kdl for the configuration [default: weir itself]
     #[arg(value_name = "VERB", conflicts_with = "dir")]
     verb: Vec<String>,
     /// Write the pages of all verbs into this directory
@@ -57,8 +62,12 @@ pub(crate) fn completion(arguments: &CompletionArgs) -> Result<(), Failure> {
 pub(crate) fn man(arguments: &ManArgs) -> Result<(), Failure> {
     match &arguments.dir {
         Some(dir) => std::fs::create_dir_all(dir)
-            .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
+            .and_then(|()| write_all(&whole(), dir))
             .map_err(|error| Failure::Running(format!("weir: {}: {error}\n", dir.display()))),
+        None if arguments.verb.len() == 1 && arguments.verb[0] == CONFIGURATION => {
+            terminal::print(&weir_config::manual());
+            Ok(())
+        }
         None => {
             let page = page(&arguments.verb)?.map_err(|error| Failure::Running(format!("weir: {error}\n")))?;
             terminal::print(&String::from_utf8_lossy(&page));
@@ -67,10 +76,24 @@ pub(crate) fn man(arguments: &ManArgs) -> Result<(), Failure> {
     }
 }
 
-/// The page of a verb.
-fn page(verb: &[String]) -> Result<io::Result<Vec<u8>>, Failure> {
+/// The command line as pages have it.
+fn whole() -> Command {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
+    whole
+}
+
+/// Writes the page of a verb, and those of all in it.
+fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        write_all(inner, dir)?;
+    }
+    std::fs::write(dir.join(clap_mangen::Man::new(command.clone()).get_filename()), rendered(command)?)
+}
+
+/// The page of a verb.
+fn page(verb: &[String]) -> Result<io::Result<Vec<u8>>, Failure> {
+    let whole = whole();
     let mut command: &Command = &whole;
     for word in verb {
         command = command.find_subcommand(word).ok_or_else(|| {
@@ -78,6 +101,91 @@ fn page(verb: &[String]) -> Result<io::Result<Vec<u8>>, Failure> {
             Failure::Usage(format!("weir: there is no verb `{word}` here, but {}\n", names.join(", ")))
         })?;
     }
+    Ok(rendered(command))
+}
+
+/// A page in the language of man(7). Nothing is hyphenated, because options and file names are copied from pages, and examples keep their
+/// lines.
+fn rendered(command: &Command) -> io::Result<Vec<u8>> {
+    let man = clap_mangen::Man::new(command.clone());
     let mut page = Vec::new();
-    Ok(clap_mangen::Man::new(command.clone()).render(&mut page).map(|()| page))
+    man.render_title(&mut page)?;
+    page.extend_from_slice(b".nh\n.ad l\n");
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut page)?;
+    }
+    if command.get_subcommands().any(|inner| !inner.is_hide_set()) {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let extra = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    page.extend_from_slice(sections(&extra).as_bytes());
+    if command.get_name() == "weir" {
+        page.extend_from_slice(b".SH SEE ALSO\n.BR weir.kdl (5)\n");
+    }
+    if command.get_version().is_some() {
+        man.render_version_section(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// What stands behind the options of a verb: prose that is filled, and lines that stand as they are because they are indented.
+fn sections(text: &str) -> String {
+    let mut out = String::new();
+    let (mut section, mut is_example) = ("", false);
+    for line in text.lines() {
+        let heading = match line {
+            "Example:" | "Examples:" => "EXAMPLES",
+            _ if line.starts_with("Exit codes:") => "EXIT STATUS",
+            _ if section.is_empty() && !line.is_empty() => "NOTES",
+            _ => section,
+        };
+        if heading != section {
+            end_example(&mut out, &mut is_example);
+            let _ = writeln!(out, ".SH \"{heading}\"");
+            section = heading;
+        }
+        match line.strip_prefix("  ") {
+            Some(example) => {
+                if !std::mem::replace(&mut is_example, true) {
+                    out.push_str(".PP\n.nf\n");
+                }
+                let _ = writeln!(out, "{}", plain(example));
+            }
+            None if heading == "EXAMPLES" && line.ends_with(':') => {}
+            None => {
+                end_example(&mut out, &mut is_example);
+                let _ = writeln!(out, "{}", if line.is_empty() { ".PP".to_owned() } else { plain(line) });
+            }
+        }
+    }
+    end_example(&mut out, &mut is_example);
+    out
+}
+
+fn end_example(out: &mut String, is_example: &mut bool) {
+    if std::mem::take(is_example) {
+        out.push_str(".fi\n");
+    }
+}
+
+/// A line that is nothing but text: hyphens can be copied, and it is no request.
+fn plain(line: &str) -> String {
+    let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+    if text.starts_with('.') { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_keep_their_lines() {
+        let text = "Prose that is\nfilled.\n\nExit codes: 0 fine.\n\nExample:\n  weir run -c 'a' \\\n    --io uring\n  .hidden\n";
+        let expected = ".SH \"NOTES\"\nProse that is\nfilled.\n.PP\n.SH \"EXIT STATUS\"\nExit codes: 0 fine.\n.PP\n.SH \"EXAMPLES\"\n\
+                        .PP\n.nf\nweir run \\-c \\(aqa\\(aq \\e\n  \\-\\-io uring\n\\&.hidden\n.fi\n";
+        assert_eq!(sections(text), expected);
+    }
 }

@@ -13,7 +13,7 @@ use crate::{run, terminal};
 /// # Errors
 /// Wrong flags, or what [`run::serve`] says.
 pub(crate) fn reverse(arguments: ReverseArgs, heritage: Heritage) -> Result<(), Failure> {
-    let text = Reverse {
+    let reverse = Reverse {
         listen: arguments.listen,
         cert: arguments.cert,
         key: arguments.key,
@@ -24,8 +24,11 @@ pub(crate) fn reverse(arguments: ReverseArgs, heritage: Heritage) -> Result<(), 
         pool: arguments.pool,
         pipeline: arguments.pipeline,
         common: arguments.engine.into(),
+    };
+    if let Some(fault) = reverse.fault() {
+        return Err(Failure::Usage(format!("weir reverse: {fault}\n")));
     }
-    .to_kdl();
+    let text = reverse.to_kdl();
     // What is wrong here was wrong on the command line.
     let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, on_both_drivers};
+use crate::kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, on_both_drivers, passwd};
 use serde_json::Value;
 
 on_both_drivers!(
     combined_by_default,
     json_has_a_line_for_each_answer,
+    json_says_who_asked_and_what_a_request_is_called,
     a_format_of_ones_own_on_standard_output,
     logrotate_loses_nothing,
     h9_a_blocked_log_blocks_nobody,
@@ -74,10 +75,42 @@ fn json_has_a_line_for_each_answer(io: Io) {
         assert!(number("upstream_response_time") <= number("request_time"), "{line}");
         assert_eq!(value["http_user_agent"], "é\"\\\t€");
         assert_eq!(value["upstream_addr"], server.address.to_string());
+        assert_eq!(value["scheme"], "http");
+        let absent = ["remote_user", "request_id", "trace_id", "cache"];
+        assert!(absent.iter().all(|name| value.get(name).is_some_and(Value::is_null)), "{line}");
         assert!(seen.insert(value["request_uri"].as_str().expect("a target").to_owned()), "twice: {line}");
     }
     assert_eq!(seen.len(), CLIENTS * EACH);
     server.finish();
+}
+
+fn json_says_who_asked_and_what_a_request_is_called(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let (path, users) = (scratch.path("a.log"), scratch.path("users"));
+    passwd(&users, "ann", "secret");
+    let config = format!(
+        "access-log \"{}\" format=json\nclient {{ request-id \"X-Request-Id\"; trace-context #true; }}\n\
+         cache {{ size \"16MiB\"; }}\nupstream \"app\" {{ server \"{}\"; }}\n\
+         route users=\"{}\" {{ cache; proxy \"app\"; }}\n",
+        path.display(),
+        server.address,
+        users.display()
+    );
+    let weir = Weir::start(io, 1, &config);
+    let mut client = Client::connect(weir.address);
+    client.request("GET", "/a?n=1", "Authorization: Basic YW5uOnNlY3JldA==\r\n", b"");
+    assert_eq!(client.reply().status, 200);
+    eventually("the line", || text(&path).ends_with('\n'));
+    weir.stop();
+    let line = text(&path);
+    let value: Value = serde_json::from_str(&line).expect("an object");
+    let log = server.finish();
+    let sent = &log.requests[0].1.fields;
+    assert_eq!((&value["remote_user"], &value["scheme"]), (&"ann".into(), &"http".into()), "{line}");
+    assert_eq!(value["request_id"], sent.first("x-request-id").expect("an identifier"));
+    let trace = sent.first("traceparent").and_then(|parent| parent.split('-').nth(1)).expect("a trace");
+    assert_eq!(value["trace_id"], trace);
+    assert!(value["cache"].is_string(), "{line}");
 }
 
 fn a_format_of_ones_own_on_standard_output(io: Io) {

@@ -47,12 +47,16 @@ fn each_verb_has_a_page_and_is_completed() {
     let shells = ["bash", "zsh", "fish"].map(|shell| said(&["completion", shell]));
     for verb in verbs() {
         let page = page(&format!("weir-{verb}"));
-        assert!(page.contains(&format!(".TH weir-{verb} 1")) && page.contains("Example"), "{page}");
+        assert!(page.contains(&format!(".TH weir-{verb} 1")), "{page}");
+        let (_, examples) = page.split_once(".SH \"EXAMPLES\"\n.PP\n.nf\nweir ").unwrap_or_else(|| panic!("{page}"));
+        assert!(examples.contains("\n.fi\n") && page.contains("\n.nh\n"), "{page}");
         assert!(shells.iter().all(|shell| shell.contains(&verb)), "{verb}");
         assert_eq!(said(&["man", &verb]), page, "{verb}");
     }
     assert!(page("weir-status-server").contains("weir\\-status\\-server"));
     assert!(said(&["man", "server", "drain"]).contains(".TH weir-server-drain 1"));
+    let configuration = said(&["man", "weir.kdl"]);
+    assert!(configuration.starts_with(".TH weir.kdl 5") && configuration.contains("\\fBforward\\-timeout\\fR"));
     let unknown = run(env!("CARGO_BIN_EXE_weir"), &["man", "server", "dran"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("no verb `dran` here, but "));
