@@ -5,6 +5,7 @@
 //! [`Board`]. A file that has become bad leaves the certificate in force that was read before it. Bound: two looks at
 //! metadata a certificate and look.
 
+mod check;
 mod kept;
 mod servers;
 
@@ -16,81 +17,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use weir_config::TlsFiles;
 use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, Serves, TlsPlan, UpstreamPlan, kept};
-use weir_tls::{
-    ClientTrust, Files, Materials, Pair, Roots, Staple, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
-};
+use weir_tls::{Files, Materials, Pair, Terms, Wanted, WantedOfClients, provider};
 use weir_worker::{Sealing, ServerSeals, Speech};
 
 use crate::failure::Failure;
 use crate::terminal::tell;
 
+pub(crate) use self::check::{check, check_to_run};
 use self::kept::{Kept, KeyFile, OcspFile, Source};
 use self::servers::{ServerFiles, Servers};
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// What the operator should know of files that TLS needs before they are used. A certificate that is out of time is an error: see
-/// [`check_to_run`].
-///
-/// # Errors
-/// What is wrong with them.
-pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
-    let now = now();
-    match files {
-        TlsFiles::Certificate { certificate, key } | TlsFiles::Shown { certificate, key } => {
-            let pair = read(certificate, key)?;
-            pair.out_of_time(now).map_or_else(|| Ok(warnings(files, &pair, now)), Err)
-        }
-        TlsFiles::Ocsp { response, certificate, key } => {
-            let misfit = Staple::read(response).map_err(|bad| bad.to_string())?.misfit(&read(certificate, key)?, now);
-            misfit.map_or_else(|| Ok(Vec::new()), Err)
-        }
-        _ => check_to_run(files),
-    }
-}
-
-/// The same for whoever is about to run: one that is out of time must not keep the others from being served.
-///
-/// # Errors
-/// As [`check`].
-pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
-    let now = now();
-    match files {
-        TlsFiles::Certificate { certificate, key } | TlsFiles::Shown { certificate, key } => {
-            let pair = read(certificate, key)?;
-            Ok(pair.out_of_time(now).into_iter().chain(warnings(files, &pair, now)).collect())
-        }
-        TlsFiles::Ocsp { response, certificate, key } => {
-            let staple = Staple::read(response).map_err(|bad| bad.to_string())?;
-            Ok(staple.misfit(&read(certificate, key)?, now).into_iter().collect())
-        }
-        TlsFiles::Authorities(path) => {
-            let trust = path.map_or(Trust::System, |path| Trust::File(path.into()));
-            Roots::read(&trust).map(|roots| roots.warnings(now)).map_err(|bad| bad.to_string())
-        }
-        TlsFiles::Clients { authorities, revocations } => {
-            let (authorities, revocations) = (authorities.into(), revocations.map(Into::into));
-            let wanted = WantedOfClients { authorities, revocations, required: true };
-            let trust = ClientTrust::read(&wanted, &provider()).map_err(|bad| bad.to_string())?;
-            Ok(trust.warnings(now))
-        }
-        TlsFiles::TicketKeys(path) => TicketKeys::read(path).map(|keys| keys.warnings()).map_err(|bad| bad.to_string()),
-    }
-}
-
-/// What the operator should know of a certificate for that use.
-fn warnings(files: TlsFiles<'_>, pair: &Pair, now: i64) -> Vec<String> {
-    let unnamed = pair.unnamed().filter(|_| matches!(files, TlsFiles::Certificate { .. }));
-    pair.warnings(now).into_iter().chain(unnamed).collect()
-}
-
-fn read(certificate: &Path, key: &Path) -> Result<Pair, String> {
-    let files = Files { certificate: certificate.into(), key: key.into() };
-    Pair::read(&files, &provider()).map_err(|bad| bad.to_string())
-}
 
 /// Seconds since 1970.
 fn now() -> i64 {

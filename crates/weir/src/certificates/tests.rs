@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use weir_config::TlsFiles;
 use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerPlan};
 
 use super::*;
