@@ -42,6 +42,8 @@ worded! {
     Http2Failed: "http2-failed";
     /// Nothing was asked for `idle-timeout`.
     IdleTimeout: "idle-timeout";
+    /// It had asked nothing for longest when there were no descriptors for others.
+    MadeRoom: "made-room";
     /// weir ends.
     Drained: "drained";
     /// One side of a tunnel ended it.
@@ -277,6 +279,8 @@ worded! {
     Far: "far";
     /// Another client comes next (`share="client"`).
     ShareClient: "share-client";
+    /// Its server may take what it was sent with the last request for another request.
+    BodyLeft: "body-left";
     /// `pool "per-request"`.
     PerRequest: "per-request";
     /// The client has another one now.

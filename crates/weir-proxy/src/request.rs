@@ -6,6 +6,7 @@ pub(crate) mod destination;
 pub(crate) mod encoding;
 pub mod identity;
 pub(crate) mod line_end;
+pub(crate) mod lookalike;
 pub mod nonidempotent;
 pub(crate) mod outgoing;
 pub mod own_answer;

@@ -114,6 +114,7 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::LIKE_PROBE, like_probe)
             .with(RequestFlags::UPGRADE, head.upgrade.is_some())
             .with(RequestFlags::STREAMING, self.streaming)
+            .with(RequestFlags::BODY, !bodyless || self.streaming)
     }
 
     /// Writes it as its server gets it. `stamp` is the identifier that the answer has to carry back, where one is configured.

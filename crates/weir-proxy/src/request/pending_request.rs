@@ -139,6 +139,8 @@ impl RequestFlags {
     pub const WRECKED: RequestFlags = RequestFlags(16384);
     /// The connection that was to be made for it alone (`pool "fresh"`) failed: it goes on one that others use.
     pub const DETOURED: RequestFlags = RequestFlags(65536);
+    /// It has a body.
+    pub const BODY: RequestFlags = RequestFlags(131_072);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: RequestFlags) -> bool {
@@ -191,6 +193,7 @@ mod tests {
             RequestFlags::WRECKED,
             RequestFlags::TUNNEL,
             RequestFlags::DETOURED,
+            RequestFlags::BODY,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

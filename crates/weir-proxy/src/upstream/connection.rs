@@ -237,6 +237,9 @@ impl UpstreamConn {
         if ask.traits.has(RequestFlags::STREAMING) {
             self.out.body_done = false;
         }
+        if ask.traits.has(RequestFlags::BODY) {
+            self.out.lookalike.begin(self.log.pending_from(start));
+        }
         self.gate.hold |= ask.traits.is_unfollowed();
         let len = (self.log.end() - start) as u32;
         self.entries.push_back(Entry {
@@ -380,6 +383,9 @@ impl UpstreamConn {
         self.withheld.over = false;
         self.wait.end();
         self.reading.on_next(self.entries.front().map(|next| next.ask.client));
+        // An error may have been told before the body was read, or without reading it (RFC 9112 §9.3).
+        let is_unread = self.reply.status >= 400 || self.out.lookalike.is_found();
+        self.gate.leftover |= entry.ask.traits.has(RequestFlags::BODY) && is_unread;
         if self.entries.is_empty() {
             let held = std::mem::take(&mut self.gate.hold);
             self.rest.on_empty(held, !entry.ask.traits.has(RequestFlags::PIPELINABLE));

@@ -313,6 +313,9 @@ fn look_behind(
         // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
         return After::Ends(Ending::ours(UpstreamEnd::ShareClient));
     }
+    if conn.gate.leftover && is_empty {
+        return After::Ends(Ending::ours(UpstreamEnd::BodyLeft));
+    }
     if conn.wait.nudged && conn.is_unwanted() {
         return After::Ends(Ending::ours(UpstreamEnd::Overlooked));
     }

@@ -50,6 +50,12 @@ impl RequestLog {
         &mut self.pending
     }
 
+    /// What is pending from an offset on.
+    pub(crate) fn pending_from(&self, start: u64) -> &[u8] {
+        let from = start.saturating_sub(self.flushed) as usize;
+        self.pending.get(from..).unwrap_or_default()
+    }
+
     /// Bytes that wait to be given to the driver.
     pub(crate) fn pending_len(&self) -> usize {
         self.pending.len()

@@ -153,6 +153,9 @@ impl Upstreams {
         };
         let conn = self.pool.conns.at_mut(index);
         let tunnel = conn.state() == ConnState::Tunnel;
+        if !tunnel {
+            conn.out.lookalike.feed(piece.bytes());
+        }
         piece.push_to(&mut conn.out.body, &mut cx.spare);
         if end && tunnel {
             conn.tunnel.finish = true;

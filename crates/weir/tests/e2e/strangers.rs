@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::kit::{Io, Nginx, Weir, eventually, nonce, on_both_drivers};
 
-on_both_drivers!(one_at_a_time_is_no_worse_than_nginx);
+on_both_drivers!(one_at_a_time_is_no_worse_than_nginx, the_answer_to_a_body_is_nobodys);
 
 /// What the server does to a request for `/trigger`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Reads its body as the next request.
-    BodyAsRequest,
+    /// Reads its body as the next request, whose answer takes so many microseconds.
+    BodyAsRequest(u64),
     /// Answers it a second time, so many microseconds later.
     Late(u64),
     /// Answers it a second time, with the same call.
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 const KINDS: [Kind; 10] = [
-    Kind::BodyAsRequest,
+    Kind::BodyAsRequest(200),
     Kind::Late(100),
     Kind::Late(1_000),
     Kind::Late(5_000),
@@ -92,17 +92,20 @@ fn serve(stream: TcpStream, kind: Kind) -> Option<()> {
     loop {
         let Asked { target, body } = read_request(&mut reader)?;
         let trigger = target.starts_with("/trigger");
-        if !trigger || kind != Kind::BodyAsRequest {
+        if !trigger || !matches!(kind, Kind::BodyAsRequest(_)) {
             std::io::copy(&mut (&mut reader).take(body as u64), &mut std::io::sink()).ok()?;
         }
         // The scenario is a server that needs time; nobody waits for this to pass.
-        std::thread::sleep(Duration::from_micros(200));
+        std::thread::sleep(Duration::from_micros(match kind {
+            Kind::BodyAsRequest(us) if target == "/stranger" => us,
+            _ => 200,
+        }));
         let (own, stranger) = (answer(&target, 0), answer("/stranger", 0));
         let hints = "HTTP/1.1 103 Early Hints\r\nLink: </stranger>\r\n\r\n";
         let empty = own.trim_end_matches("ok").to_owned();
         let (first, late) = match kind {
             _ if !trigger => (own, None),
-            Kind::BodyAsRequest => (own, None),
+            Kind::BodyAsRequest(_) => (own, None),
             Kind::Late(us) => (own, Some((us, stranger.as_str()))),
             Kind::LateHints(us) => (own, Some((us, hints))),
             Kind::Surplus => (own + &stranger, None),
@@ -231,7 +234,7 @@ fn strangers(proxy: SocketAddr, kind: Kind) -> usize {
             match kind {
                 Kind::HeadBody => asker.ask("HEAD", &target, "", ""),
                 Kind::BodyOf304 => asker.ask("GET", &target, "If-None-Match: \"x\"\r\n", ""),
-                Kind::BodyAsRequest => asker.ask("POST", &target, "", "GET /stranger HTTP/1.1\r\nHost: a\r\n\r\n"),
+                Kind::BodyAsRequest(_) => asker.ask("POST", &target, "", "GET /stranger HTTP/1.1\r\nHost: a\r\n\r\n"),
                 _ => asker.ask("GET", &target, "", ""),
             };
             asker.leave();
@@ -242,8 +245,21 @@ fn strangers(proxy: SocketAddr, kind: Kind) -> usize {
     strange.into_inner()
 }
 
-/// Of each kind; what comes late, as does the answer to a body, is a matter of moments, so the kinds that differ in that are taken
-/// together.
+/// However long it takes, and however clients share connections.
+fn the_answer_to_a_body_is_nobodys(io: Io) {
+    for mode in ["", "pipeline off", "pipeline share=\"client\""] {
+        for us in [200, 3_000, 30_000] {
+            let kind = Kind::BodyAsRequest(us);
+            let server = start(kind);
+            let text = format!("upstream \"app\" {{ server \"{server}\"; {mode} }}\nroute {{ proxy \"app\" }}\n");
+            let weir = Weir::start(io, 1, &text);
+            assert_eq!(strangers(weir.address, kind), 0, "{kind:?} {mode}");
+            weir.stop();
+        }
+    }
+}
+
+/// Of each kind; what comes late is a matter of moments, so the kinds that differ in that are taken together.
 fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
     let modes = ["pipeline off", "pool \"shared\"", "pipeline share=\"client\""];
     let (mut late, mut late_nginx) = ([0; 3], 0);
@@ -262,13 +278,13 @@ fn one_at_a_time_is_no_worse_than_nginx(io: Io) {
             weir.stop();
             eprintln!("{kind:?}: {mode} {count}, nginx {of_nginx}");
             match kind {
-                Kind::Late(_) | Kind::BodyAsRequest => *late += count,
+                Kind::Late(_) => *late += count,
                 // A millisecond can become more than the tenth of a second that is waited, on a machine that does much else.
                 Kind::LateHints(_) => assert!(count <= EVENTS / 10, "{kind:?}, {mode}: {count}"),
                 _ => assert_eq!(count, 0, "{kind:?}, {mode}"),
             }
         }
-        if let Kind::Late(_) | Kind::BodyAsRequest = kind {
+        if let Kind::Late(_) = kind {
             late_nginx += of_nginx;
         }
     }

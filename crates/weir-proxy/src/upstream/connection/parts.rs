@@ -6,6 +6,7 @@
 
 use crate::base::output::Output;
 use crate::ending::UpstreamEnd;
+use crate::request::lookalike::Lookalike;
 use crate::request::pending_request::{ClientName, ExchangeId};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::entry::Silence;
@@ -15,6 +16,8 @@ use crate::upstream::entry::Silence;
 pub(crate) struct Outbound {
     /// Pieces of a request body that is not kept, or of a tunnel; sent behind the log.
     pub body: Output,
+    /// What the body of the last request that has one is like.
+    pub lookalike: Lookalike,
     /// The streaming request at the end of the entries has been given completely.
     pub body_done: bool,
     /// The client told to hold its request body back.
@@ -27,7 +30,8 @@ pub(crate) struct Outbound {
 
 impl Default for Outbound {
     fn default() -> Outbound {
-        Outbound { body: Output::default(), body_done: true, body_paused: None, sending: false, dirty: false }
+        let (body, lookalike) = Default::default();
+        Outbound { body, lookalike, body_done: true, body_paused: None, sending: false, dirty: false }
     }
 }
 
@@ -238,6 +242,8 @@ pub(crate) struct Gates {
     pub probation: bool,
     /// Had as many unanswered requests as it may have, and not much fewer since.
     pub full: bool,
+    /// The server may not have read the body of the last request: what is left of it may be the next request to it.
+    pub leftover: bool,
 }
 
 impl Gates {

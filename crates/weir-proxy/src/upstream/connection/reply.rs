@@ -17,6 +17,8 @@ const INTERIM_MAX: u8 = 32;
 /// The answer to the oldest request. `unwanted_bytes` <= `body_bytes`.
 #[derive(Debug)]
 pub(crate) struct Reply {
+    /// The status of the last final answer whose head was read; 0: none was.
+    pub status: u16,
     /// Its head was delivered.
     pub begun: bool,
     /// When it was; meaningless before.
@@ -53,6 +55,7 @@ pub(crate) struct Reply {
 impl Default for Reply {
     fn default() -> Reply {
         Reply {
+            status: 0,
             begun: false,
             begun_us: 0,
             large: false,
@@ -122,6 +125,7 @@ impl Reply {
             }
             return Step::Head(head);
         }
+        self.status = head.status;
         self.bodyless = matches!(head.body, ReplyBody::None);
         self.measured = matches!(head.body, ReplyBody::Length(1..));
         self.persist = head.persist;
