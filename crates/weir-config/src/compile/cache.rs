@@ -7,6 +7,7 @@ use weir_cache::{Directive, DirectiveSet, KeyRules, Options, RequestDirectivesMo
 use weir_http::FieldName;
 use weir_proxy::plan::{CachePlan, CacheRules, Network, SnapshotPlan, ToldTo, UpstreamPlan};
 use weir_proxy::request::rules::edits::FieldEdits;
+use weir_proxy::request::rules::text::Whose;
 
 use super::{Compiler, narrow, network};
 use crate::check::Checked;
@@ -92,6 +93,7 @@ pub(super) fn cache(
         compiler.push(problem.related(&route.place("methods"), "these are the route's"));
     }
     warn_of_sharing(compiler, block);
+    warn_of_clients(compiler, block, (route, document), edits);
     check_told(compiler, block, document);
     let [error_ttl, while_revalidate, if_error, max_stale] =
         ["error-ttl", "stale-while-revalidate", "stale-if-error", "max-stale"]
@@ -271,6 +273,35 @@ fn warn_of_sharing(compiler: &mut Compiler<'_>, block: &Checked) {
         let message = format!("what servers mark with `{name}` is for one client, and everybody gets it");
         let help = "better have the servers say what may be stored, by CDN-Cache-Control for example";
         compiler.warnings.push(Problem::new("exposed", &block.place("ignore"), message).help(help));
+    }
+}
+
+/// Servers are told who a client is, which is part of the key: nobody gets what was stored of another one.
+fn warn_of_clients(
+    compiler: &mut Compiler<'_>,
+    block: &Checked,
+    (route, document): (&Checked, &Checked),
+    edits: &FieldEdits,
+) {
+    for (name, whose) in edits.of_clients() {
+        let (each, help) = match whose {
+            Whose::User => ("user", "servers that answer all users alike need no field with their names"),
+            _ => ("client address", "servers get the address in X-Forwarded-For, which is not part of the key"),
+        };
+        let message = format!("each {each} has stored answers of its own: `request` sets `{name}` from it");
+        let problem = Problem::new("apart", &block.span, message).help(help);
+        let request = route.all("request").next().map(|request| request.span.clone());
+        compiler.warnings.push(match request {
+            Some(span) => problem.related(&span, "servers are told here"),
+            None => problem,
+        });
+    }
+    let shows = |tls: &&Checked| tls.flag("client-cert-field");
+    if let Some(tls) = document.all("listen").flat_map(|listen| listen.all("tls")).find(shows) {
+        let message = "each client certificate has stored answers of its own: servers are told of it";
+        let problem = Problem::new("apart", &block.span, message);
+        let problem = problem.help("`client-cert-field=#false` where no server needs the certificate");
+        compiler.warnings.push(problem.related(&tls.place("client-cert-field"), "servers are told here"));
     }
 }
 

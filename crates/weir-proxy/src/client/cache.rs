@@ -24,6 +24,7 @@ mod purge;
 pub(crate) mod readers;
 mod seen;
 mod serve;
+mod told;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};

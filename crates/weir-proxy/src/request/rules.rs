@@ -246,6 +246,16 @@ impl Ruled {
         (self.rules.request.removed(), self.rules.request.lines(&self.request).collect())
     }
 
+    /// Names of fields that its route takes away from the client's.
+    pub(crate) fn removed_fields(&self) -> impl Iterator<Item = &[u8]> {
+        self.rules.request.removed().into_iter()
+    }
+
+    /// Fields that its route adds, by which a server may answer one client otherwise than another.
+    pub(crate) fn told_fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.rules.request.told_lines(&self.request)
+    }
+
     /// How its answer is stored and served; None: it is not.
     #[inline]
     pub(crate) fn cache(&self) -> Option<&Arc<CacheRules>> {

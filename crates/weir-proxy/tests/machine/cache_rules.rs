@@ -6,10 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_cache::TagField;
+use weir_proxy::observe::secured::{Secured, Shown};
 use weir_proxy::plan::{CachePlan, CacheRules, Plan, ToldTo};
+use weir_proxy::request::nonidempotent::TargetMatch;
 use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::request::rules::RouteRules;
 use weir_proxy::request::rules::edits::{Edit, FieldEdits};
+use weir_proxy::request::rules::matching::{Condition, Subject};
 use weir_proxy::request::rules::text::Text;
 
 use crate::world::{Do, World, plan};
@@ -305,5 +308,108 @@ fn a_change_by_another_route() {
     let bodies: Vec<String> =
         ["GET", "GET", "DELETE", "GET"].map(|method| ask(&mut world, client, method, "/a", "").1).into();
     assert_eq!(bodies, ["1", "1", "2", "3"]);
+    world.finish();
+}
+
+/// A server that makes its pages of what it is told of a client by weir, and an office whose route says more of it than that of all others.
+fn office(told: &'static str, name: &'static str, text: &str) -> World {
+    let cache = Some(Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() }));
+    let all = RouteRules { cache: cache.clone(), ..RouteRules::default() };
+    let mut rules = RouteRules { cache, ..RouteRules::default() };
+    match told {
+        "set" => rules.request.push(name, Edit::Set(Text::compile(text).expect("a text"))),
+        "remove" => rules.request.push(name, Edit::Remove),
+        _ => rules.host = Some(text.as_bytes().into()),
+    }
+    let mut plan = cached(1, |_| {});
+    let is_of_office =
+        Condition { subject: Subject::Header("x-office".to_owned()), value: TargetMatch::Any, not: false };
+    let routes = [(vec![is_of_office], rules), (Vec::new(), all)];
+    let route = |(conditions, rules)| Route { conditions, rules: Some(Arc::new(rules)), ..Route::default() };
+    plan.routes = RouteTable::new(routes.map(route).into());
+    plan.client.request_id = Some("X-Request-Id".into());
+    let mut world = World::started(plan, 1, 1);
+    world.serve(move |seen| {
+        let host = seen.request.fields.first("host").unwrap_or_default();
+        let page = format!("{host} {}", seen.request.fields.all(name).join(","));
+        seen.complete.then(|| vec![Do::Answer(reply(200, "Cache-Control: public, max-age=60\r\n", &page))])
+    });
+    world
+}
+
+/// What a route tells servers is part of the key: what was made by it is for those of whom the same is told.
+#[test]
+fn what_weir_tells_servers_is_part_of_the_key() {
+    for (told, name, text) in [
+        ("set", "X-Role", "staff"),
+        ("set", "X-Who", "$remote_addr"),
+        ("set", "X-Who", "$request_id of $remote_addr"),
+        ("set", "X-Seen", "$http_x_other"),
+        ("remove", "X-Other", ""),
+        ("host", "X-Role", "office.internal"),
+    ] {
+        let mut world = office(told, name, text);
+        let client = world.client();
+        let inside = "X-Office: 1\r\nX-Other: 2\r\n";
+        let first = ask(&mut world, client, "GET", "/a", inside);
+        let others = ask(&mut world, client, "GET", "/a", "X-Other: 2\r\n");
+        let what = format!("{told} {name} {text}");
+        assert_ne!(first.1, others.1, "{what}");
+        assert_eq!(others.2, "weir; fwd=uri-miss; ttl=60; stored", "{what}");
+        assert_eq!(ask(&mut world, client, "GET", "/a", "X-Other: 2\r\n").2, "weir; hit; ttl=60", "{what}");
+        let again = ask(&mut world, client, "GET", "/a", inside);
+        // Nothing is found again of what names each request, which is safe.
+        if !text.contains("$request_id") {
+            assert_eq!((again.1, again.2.as_str()), (first.1, "weir; hit; ttl=60"), "{what}");
+        }
+        // A change of the URL is one for all of them.
+        ask(&mut world, client, "DELETE", "/a", "");
+        for lines in [inside, ""] {
+            assert!(ask(&mut world, client, "GET", "/a", lines).2.contains("fwd=uri-miss"), "{what}");
+        }
+        world.finish();
+    }
+}
+
+/// What servers hear of every client anyway keeps nobody from what is stored.
+#[test]
+fn what_is_told_of_every_client_is_not_part_of_the_key() {
+    for (name, text) in
+        [("X-Real-IP", "$remote_addr"), ("X-Call", "$request_id"), ("X-Call", "a-$trace_id-$request_id")]
+    {
+        let mut world = office("set", name, text);
+        let first = world.client();
+        world.peer = [192, 0, 2, 77].into();
+        let second = world.client();
+        ask(&mut world, first, "GET", "/a", "X-Office: 1\r\n");
+        assert_eq!(ask(&mut world, second, "GET", "/a", "X-Office: 1\r\n").2, "weir; hit; ttl=60", "{name} {text}");
+        world.finish();
+    }
+}
+
+/// A certificate that servers are told of is part of the key.
+#[test]
+fn a_certificate_is_part_of_the_key() {
+    let mut world = World::started(cached(1, |_| {}), 1, 1);
+    world.serve(|seen| {
+        let page = seen.request.fields.first("client-cert").unwrap_or("nobody").to_owned();
+        seen.complete.then(|| vec![Do::Answer(reply(200, "Cache-Control: max-age=60\r\n", &page))])
+    });
+    let clients: Vec<usize> = [Some(&b"ann"[..]), Some(b"bob"), None, Some(b"ann")]
+        .into_iter()
+        .map(|certificate| {
+            let client = world.client();
+            let shown = certificate.map(|der| Arc::new(Shown::new(der)));
+            world.seal(client, Secured { shown, ..Secured::default() });
+            client
+        })
+        .collect();
+    let mut told = Vec::new();
+    for client in clients {
+        let (_, page, status) = ask(&mut world, client, "GET", "/a", "");
+        told.push((page, status.contains("hit")));
+    }
+    let page = |page: &str, hit| (page.to_owned(), hit);
+    assert_eq!(told, [page(":YW5u:", false), page(":Ym9i:", false), page("nobody", false), page(":YW5u:", true)]);
     world.finish();
 }

@@ -33,7 +33,7 @@ const TAGS_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2);
 /// What each snapshot begins with, whatever its version.
 pub const MAGIC: &[u8; 8] = b"weirsnap";
 /// Other versions are other formats.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Why a snapshot, or the rest of one, can't be used.
 #[derive(Debug)]

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use weir_cache::{
     Begun, Bypass, CacheStatus, Fill, Forward, Object, Place, REVALIDATE_AGAIN_US, Reason, Request, Served,
-    ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage, may_wait, put_key,
+    ServerFailure, Store, Usage, bypass, is_fresh, is_sent_on_failure, judge_usage, may_wait,
 };
 use weir_http::{FieldName, Fields, Method, RequestHead};
 
 use super::fetch::{self, Wanted};
 use super::seen::{Asked, Seen, Unclear};
+use super::told::Told;
 use super::{Caching, Change, Lesson, Passes, TURNS_MAX, Telling, Waits, count_served, readers, serve};
 use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
@@ -130,6 +131,12 @@ pub(super) fn place_of<'a>(
     (Place { upstream, scheme, authority: head.authority.of(bytes), path }, scheme)
 }
 
+/// What its server is told of a request by weir.
+pub(super) fn told_of(answers: &Answers, slot: ExchangeKey) -> Told<'_> {
+    let exchange = answers.conns.exchange(slot);
+    Told { ruled: exchange.ruled.as_deref(), shown: answers.conns.at(exchange.conn).shown.as_deref() }
+}
+
 /// What a look at a request and at the store has come to.
 enum Looked {
     /// It is answered by what is stored.
@@ -168,7 +175,7 @@ fn look(
     if let Some(why) = bypass(request, scheme, &rules.options) {
         return bypassed(why);
     }
-    put_key(key, place, &rules.keys, request);
+    told_of(answers, slot).put_key(key, place, &rules.keys, request);
     match judge(store, key, request, rules, cx.now_us) {
         Verdict::Use { object, is_stale, is_renewed: false } => {
             Looked::Used { object, is_stale, telling: telling(CacheStatus::hit()) }

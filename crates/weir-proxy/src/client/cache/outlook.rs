@@ -4,14 +4,17 @@
 //! functions that decide about requests, so that it can't tell something else.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use weir_cache::{
-    Answer, Object, Options, Place, Reason, Request, Store, Usage, bypass, explain, judge_usage, key, stored_fields,
-    url_of,
+    Answer, Object, Options, Place, Reason, Request, Store, Usage, bypass, explain, judge_usage, stored_fields, url_of,
 };
-use weir_http::{Fields, RequestHead, parse_request};
+use weir_http::{FieldName, Fields, RequestHead, parse_request};
 
 use super::seen::Seen;
+use super::told::Told;
+use crate::forward::credentials;
+use crate::forward::lookup::User;
 use crate::plan::{CacheRules, Plan};
 use crate::request::route::path::settled;
 use crate::request::route::{Asked, Routed, Target};
@@ -108,6 +111,7 @@ fn led(
     };
     let (head, fields, bytes) = came;
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let user = rules.users.as_ref().and_then(|_| user_of(fields, bytes));
     let known = Known {
         head,
         fields,
@@ -117,7 +121,7 @@ fn led(
         sealed: question.sealed,
         identity: None,
         upstream: &plan_of.name,
-        user: None,
+        user: user.as_ref(),
     };
     let Ok(ruled) = Ruled::new(rules, &known) else {
         return Outlook::end("refused", lines, "rules of its route make nothing of it that can be sent");
@@ -133,11 +137,18 @@ fn led(
     let path = ruled.path().unwrap_or_else(|| head.path.of(bytes));
     let authority = head.authority.of(bytes);
     let place = Place { upstream: plan_of.name.as_bytes(), scheme, authority, path };
-    let key = key(place, &cached.keys, request);
+    let mut key = Vec::new();
+    Told { ruled: Some(&ruled), shown: None }.put_key(&mut key, place, &cached.keys, request);
     lines.push(("key", shown(&key)));
     let mut outlook = stored(store, cached, &key, request, lines, now_us);
     outlook.url = Some(url_of(&key).to_vec());
     outlook
+}
+
+/// Who the client of a request would be, if its password is right.
+fn user_of(fields: &Fields, bytes: &[u8]) -> Option<Arc<User>> {
+    let shown = credentials::shown(fields, FieldName::Authorization, bytes).ok()?;
+    Some(Arc::new(User::new(&credentials::read_basic(shown)?.name)))
 }
 
 /// A key in one line.

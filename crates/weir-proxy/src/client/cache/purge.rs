@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_cache::{Place, Request, key, url};
+use weir_cache::{Place, Request, url};
 use weir_http::{Fields, RequestHead};
 
-use super::consult::place_of;
+use super::consult::{place_of, told_of};
 use crate::base::keys::ExchangeKey;
 use crate::cause::{Cause, Local};
 use crate::client::answer::Answers;
@@ -47,7 +47,9 @@ pub(in crate::client) fn purge(
     // Who purges from within often does so without TLS, and means the page.
     for scheme in [&b"http"[..], b"https"] {
         let place = Place { scheme, ..place };
-        count += store.variants(&key(place, &rules.keys, Request { input: bytes, head, fields }), cx.now_us).len();
+        let mut key = Vec::new();
+        told_of(answers, slot).put_key(&mut key, place, &rules.keys, Request { input: bytes, head, fields });
+        count += store.variants(&key, cx.now_us).len();
         store.invalidate(&url(place, &rules.keys));
     }
     let noun = if count == 1 { "answer" } else { "answers" };

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weir_http::FieldName;
 
-use super::text::Text;
+use super::text::{Text, Whose};
 use super::{Known, RENDERED_BYTES_MAX, RuleFault};
 
 /// Names that one block may change.
@@ -154,10 +154,35 @@ impl FieldEdits {
 
     /// Lines that come on top, name and value: those that [`FieldEdits::render`] gave. One without a value is none.
     pub(crate) fn lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let names = self.list.iter().flat_map(|edit| edit.lines.iter().map(|_| &*edit.name));
-        let lines = names.zip(&rendered.values).map(|(name, value)| (name, &rendered.text[value.clone()]));
-        lines.filter(|(_, value)| !value.is_empty())
+        self.texts_with(rendered).map(|(name, _, value)| (name, value))
     }
+
+    /// The same without lines that say nothing but what servers are told of every request and its client anyway.
+    pub(crate) fn told_lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let told = self.texts_with(rendered).filter(|(name, text, _)| !is_told_anyway(name, text));
+        told.map(|(name, _, value)| (name, value))
+    }
+
+    fn texts_with<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a Text, &'a [u8])> {
+        let texts = self.list.iter().flat_map(|edit| edit.lines.iter().map(|text| (&*edit.name, text)));
+        let lines =
+            texts.zip(&rendered.values).map(|((name, text), value)| (name, text, &rendered.text[value.clone()]));
+        lines.filter(|(.., value)| !value.is_empty())
+    }
+
+    /// Names of fields that say who a client is, so that each client has answers of its own in a cache; with each what they name.
+    pub fn of_clients(&self) -> impl Iterator<Item = (&str, Whose)> {
+        let texts = self.list.iter().flat_map(|edit| edit.lines.iter().map(|text| (&*edit.name, text)));
+        let said = texts.filter(|(name, text)| !is_told_anyway(name, text));
+        said.filter_map(|(name, text)| Some((std::str::from_utf8(name).ok()?, text.whose()?)))
+    }
+}
+
+/// Whether a line says nothing but what every server hears of every request: the address of its client in a field that is for that, or what
+/// the request is called.
+fn is_told_anyway(name: &[u8], text: &Text) -> bool {
+    let is_forwarding = FieldName::of(name).is_forwarding();
+    text.whose() == Some(Whose::Request) || is_forwarding && text.whose() == Some(Whose::Address)
 }
 
 impl Rendered {

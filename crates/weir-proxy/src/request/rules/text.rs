@@ -50,6 +50,17 @@ pub(super) enum Item {
     Field(Box<[u8]>),
 }
 
+/// Whose text it is, where it is made of nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The request's: what this one is called.
+    Request,
+    /// The address of a client, perhaps with what the request is called.
+    Address,
+    /// A user's, with anything else.
+    User,
+}
+
 /// Why a text is none. It is the user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextError {
@@ -91,6 +102,22 @@ impl Text {
         }
         let segments = found.into_iter().map(|(literal, name)| Ok((literal.into(), Item::of(name)?)));
         Ok(Text { segments: segments.collect::<Result<_, TextError>>()?, tail: tail.into() })
+    }
+
+    /// Whose text it is; None: another one's, or everybody's.
+    pub(crate) fn whose(&self) -> Option<Whose> {
+        let has = |names: &[Name]| {
+            let is_one = |item: &Item| matches!(item, Item::Named(name) if names.contains(name));
+            self.segments.iter().filter(|(_, item)| is_one(item)).count()
+        };
+        let (of_user, of_address) = (has(&[Name::RemoteUser]), has(&[Name::RemoteAddr, Name::RealipRemoteAddr]));
+        let is_all = |count| count == self.segments.len();
+        match has(&[Name::RequestId, Name::TraceId]) {
+            _ if of_user > 0 => Some(Whose::User),
+            of_request if is_all(of_request) && of_request > 0 => Some(Whose::Request),
+            of_request if is_all(of_request + of_address) && of_address > 0 => Some(Whose::Address),
+            _ => None,
+        }
     }
 
     /// Appends what it is for this request, without white space around it. Whether there is anything.

@@ -7,6 +7,7 @@ use weir_check::StrictReplies;
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Unwanted, arrive, part};
+use weir_proxy::observe::secured::Secured;
 use weir_proxy::plan::{Entrance, Protocols};
 
 use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
@@ -65,6 +66,12 @@ impl World {
 
     pub fn client(&mut self) -> usize {
         self.client_of(0)
+    }
+
+    /// A client that was just accepted speaks TLS.
+    pub fn seal(&mut self, client: usize, secured: Secured) {
+        let Client { node, token, .. } = self.clients[client];
+        self.nodes[node].engine.client_sealed(token, secured);
     }
 
     /// Idle clients of an engine, at most so many, go over to another one. Which ones, in the order in which they went. Who is not wanted
