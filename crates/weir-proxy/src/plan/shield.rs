@@ -9,6 +9,7 @@ use crate::shield::bans::Block;
 use crate::shield::by::By;
 use crate::shield::key::{Key, Prefix};
 use crate::shield::limit::Rate;
+use crate::shield::shared::Shared;
 use crate::shield::table::{SLOTS, TableSeed};
 use crate::shield::tally::Tally;
 use crate::upstream::health::Codes;
@@ -123,6 +124,8 @@ pub struct LimitPlan {
     pub answers: Vec<Codes>,
     /// What has become of them.
     pub tally: Arc<Tally>,
+    /// Accounts for values that the table has no room for.
+    pub(crate) shared: Arc<Shared>,
     /// Where it stands in accounts.
     pub(crate) seat: Seat,
 }
@@ -248,6 +251,7 @@ impl LimitPlan {
             requests: RequestMatch::default(),
             answers: Vec::new(),
             tally: Arc::default(),
+            shared: Arc::default(),
             seat: Seat::default(),
         }
     }
@@ -300,7 +304,8 @@ impl ShieldPlan {
         let mut open = first.map(|group| Seat { group, slot: 0 });
         for limit in &mut self.limits {
             if let Some(old) = old.iter().find(|old| old.is_like(limit)) {
-                (limit.seat, limit.tally) = (old.seat, Arc::clone(&old.tally));
+                limit.seat = old.seat;
+                (limit.tally, limit.shared) = (Arc::clone(&old.tally), Arc::clone(&old.shared));
                 continue;
             }
             limit.seat = match limit.terms {

@@ -75,9 +75,15 @@ impl Rate {
     /// Charges one request to an account.
     #[inline]
     pub(super) fn charge(&self, account: &AtomicU64, now_us: u64) -> Verdict {
+        self.charge_above(account, 0, now_us)
+    }
+
+    /// The same; an account whose due is past has `floor` as its due before that.
+    #[inline]
+    pub(super) fn charge_above(&self, account: &AtomicU64, floor: u64, now_us: u64) -> Verdict {
         let mut due = account.load(SeqCst);
         loop {
-            let (verdict, to) = self.judge(due, now_us);
+            let (verdict, to) = self.judge(above(due, floor, now_us), now_us);
             if to == due {
                 return verdict;
             }
@@ -91,7 +97,13 @@ impl Rate {
     /// What [`Rate::charge`] would say.
     #[inline]
     pub(super) fn look(&self, account: &AtomicU64, now_us: u64) -> Verdict {
-        self.judge(account.load(SeqCst), now_us).0
+        self.look_above(account.load(SeqCst), 0, now_us)
+    }
+
+    /// What [`Rate::charge_above`] would say to somebody with this due.
+    #[inline]
+    pub(super) fn look_above(&self, due: u64, floor: u64, now_us: u64) -> Verdict {
+        self.judge(above(due, floor, now_us), now_us).0
     }
 
     /// What becomes of one request of somebody with this due, and of the due if it is charged.
@@ -118,6 +130,12 @@ impl Rate {
     pub(super) fn take_back(&self, account: &AtomicU64) {
         let _ = account.fetch_update(SeqCst, SeqCst, |due| Some(due.saturating_sub(self.gap)));
     }
+}
+
+/// A due, or where that is past the floor, if that is later.
+#[inline]
+fn above(due: u64, floor: u64, now_us: u64) -> u64 {
+    if due <= parts(now_us) { due.max(floor) } else { due }
 }
 
 /// When to come again, seconds: never earlier than would do.

@@ -12,12 +12,13 @@
 //! - an account whose dues are past, without anything open and without recent offences, is *as good as none* and may be given away, so nothing has
 //!   to be cleaned up;
 //! - else one gives way only to a newcomer who owes more, and never with something open or recent offences: so nobody who is over a limit is
-//!   pushed out by new clients;
+//!   pushed out by new clients. What stands for a value is never pushed out, and pushes nobody out: who invents values makes nobody forget;
 //! - who charges an account looks at its tag again afterwards, who gives one away looks at the dues again after he has marked the tag.
 //!   One of them sees the other (all of it is sequentially consistent): then the charge is taken back and made anew, or the place is
 //!   not given away.
 //!
-//! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. Who finds no room, or nobody's attention, is [`Charged::Untracked`]: let through.
+//! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. A client who finds no room, or nobody's attention, is [`Charged::Untracked`]: let through. A
+//! value shares an account with others then ([`Shared`]).
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::key::Key;
 use super::limit::{Rate, Verdict, parts};
+use super::shared::{CELLS, Shared, cell_of};
 use crate::base::stamp::siphash;
 
 /// Tags in a bucket.
@@ -79,6 +81,8 @@ pub struct Table {
     key: [u64; 2],
     /// When the last larger network is forgotten, parts.
     aggregated_until: AtomicU64,
+    /// What values have open that share an account for want of room: its places follow those of the entries.
+    shared: OnceLock<Box<[AtomicU32]>>,
 }
 
 /// Which table there will be: it is made when it is first needed, and lives as long as anybody knows of it.
@@ -168,6 +172,7 @@ impl Table {
             latches: (0..buckets).map(|_| AtomicBool::new(false)).collect(),
             key,
             aggregated_until,
+            shared: OnceLock::new(),
         }
     }
 
@@ -192,6 +197,43 @@ impl Table {
     /// Charges one request. `known`: where the account was last.
     #[inline]
     pub fn charge(&self, name: &Name, known: Option<Place>, slot: usize, rate: &Rate, now_us: u64) -> Charged {
+        self.charge_above(name, known, (slot, 0), rate, now_us)
+    }
+
+    /// Charges one request to what it says: to its own account, or where there is no room for that to one that it shares. True: it is shared.
+    pub(crate) fn charge_value(
+        &self,
+        name: &Name,
+        slot: usize,
+        rate: &Rate,
+        shared: &Shared,
+        now_us: u64,
+    ) -> (Verdict, bool) {
+        match self.charge_above(name, None, (slot, shared.due(name.tag)), rate, now_us) {
+            Charged::At(_, verdict) => (verdict, false),
+            Charged::Untracked => (rate.charge(shared.cell(name.tag), now_us), true),
+        }
+    }
+
+    /// What [`Table::charge_value`] would say; nothing is charged.
+    pub(crate) fn look_value(&self, name: &Name, slot: usize, rate: &Rate, shared: &Shared, now_us: u64) -> Verdict {
+        let own = match self.find(name.tag) {
+            Found::At(place) => self.entry(place).dues[slot].load(SeqCst),
+            Found::Moving | Found::Nowhere => 0,
+        };
+        rate.look_above(own, shared.due(name.tag), now_us)
+    }
+
+    /// Charges one request; an account that owes nothing owes `floor` before that.
+    #[inline]
+    fn charge_above(
+        &self,
+        name: &Name,
+        known: Option<Place>,
+        (slot, floor): (usize, u64),
+        rate: &Rate,
+        now_us: u64,
+    ) -> Charged {
         let mut known = known;
         for _ in 0..TRIES {
             let place = match self.place(name, known.take(), rate.gap(), now_us) {
@@ -200,7 +242,7 @@ impl Table {
                 Err(NoRoom) => break,
             };
             let account = &self.entry(place).dues[slot];
-            let verdict = rate.charge(account, now_us);
+            let verdict = rate.charge_above(account, floor, now_us);
             if self.tag(place).load(SeqCst) == name.tag {
                 return Charged::At(place, verdict);
             }
@@ -249,21 +291,43 @@ impl Table {
         Entered::Untracked
     }
 
+    /// The same of a value that has no room: with others whom it shares an account with.
+    pub(crate) fn enter_shared(&self, name: &Name, max: u32) -> Entered {
+        let cell = cell_of(name.tag);
+        let place = Place((self.entries.len() + cell) as u32);
+        let all = self.shared.get_or_init(|| (0..CELLS).map(|_| AtomicU32::new(0)).collect());
+        match all[cell].fetch_update(SeqCst, SeqCst, |open| (open < max).then(|| open + 1)) {
+            Ok(before) => Entered::At(place, before + 1),
+            Err(_) => Entered::Full(place),
+        }
+    }
+
+    /// What counts who is in, at a place or shared.
+    #[inline]
+    fn open_at(&self, place: Place) -> &AtomicU32 {
+        let shared = || self.shared.get().and_then(|all| all.get(place.0 as usize - self.entries.len()));
+        match self.entries.get(place.0 as usize) {
+            Some(entry) => &entry.open,
+            None => shared().expect("a place is an account's"),
+        }
+    }
+
     /// Somebody who was counted in is gone.
     #[inline]
     pub fn leave(&self, place: Place) {
-        let left = self.entry(place).open.fetch_update(SeqCst, SeqCst, |open| open.checked_sub(1));
+        let left = self.open_at(place).fetch_update(SeqCst, SeqCst, |open| open.checked_sub(1));
         debug_assert!(left.is_ok(), "nobody is in");
     }
 
     /// What is open at a place.
     pub fn open(&self, place: Place) -> u32 {
-        self.entry(place).open.load(SeqCst)
+        self.open_at(place).load(SeqCst)
     }
 
     /// All that is open, in all accounts.
     pub fn open_sum(&self) -> u64 {
-        self.entries.iter().map(|entry| u64::from(entry.open.load(Relaxed))).sum()
+        let shared = self.shared.get().into_iter().flatten();
+        self.entries.iter().map(|entry| &entry.open).chain(shared).map(|open| u64::from(open.load(Relaxed))).sum()
     }
 
     /// Accounts that are worth something now.
@@ -431,11 +495,12 @@ impl Table {
 
     /// Empties a place for a tag: a free one, one that is as good as none, or that of whoever owes least and less than this.
     ///
-    /// Values are invented for nothing, and each may be remembered for long: they have half of each bucket, and push out one another only.
+    /// Values are invented for nothing, and each may be remembered for long: they have half of each bucket, and nobody gives way to them. Nor do they
+    /// to anybody: else a guesser would push out what he has guessed at.
     fn vacate(&self, name: &Name, debt: u64, now_us: u64) -> Result<Place, NoRoom> {
         let (tag, is_of_values) = (name.tag, name.is_of_values());
         let may_be_theirs = |place: &Place| !is_of_values || place.0 as usize % WAYS < WAYS / 2;
-        let may_go = |place: &Place| !is_of_values || self.entry(*place).label[0].load(Relaxed) >= NO_CLIENT;
+        let may_go = |place: &Place| !is_of_values && self.entry(*place).label[0].load(Relaxed) < NO_CLIENT;
         let worth = |place: Place| match self.tag(place).load(SeqCst) {
             0 => Some(0),
             tag if tag & 1 == 1 => None,
@@ -454,7 +519,7 @@ impl Table {
             return Ok(place);
         }
         let owes = |place: Place| worth(place).filter(|owed| *owed < debt).map(|owed| (owed, place));
-        let theirs = self.places_of(tag).filter(|place| may_be_theirs(place) && may_go(place));
+        let theirs = self.places_of(tag).filter(may_go);
         let least = theirs.filter_map(owes).min_by_key(|(owed, _)| *owed);
         least.map(|(_, place)| place).filter(|place| self.take(*place, debt, now_us)).ok_or(NoRoom)
     }

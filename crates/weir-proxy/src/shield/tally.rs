@@ -18,11 +18,14 @@ pub enum Outcome {
     Observed,
     /// The table had no room for its client: it was let through.
     Untracked,
+    /// The table had no room for what it says, which was counted together with others. It is one of those above as well.
+    Shared,
 }
 
 impl Outcome {
     /// All, in the order in which they are shown.
-    pub const ALL: [Outcome; 4] = [Outcome::Passed, Outcome::Refused, Outcome::Observed, Outcome::Untracked];
+    pub const ALL: [Outcome; 5] =
+        [Outcome::Passed, Outcome::Refused, Outcome::Observed, Outcome::Untracked, Outcome::Shared];
 
     /// The word in status and metrics.
     pub fn word(self) -> &'static str {
@@ -31,13 +34,14 @@ impl Outcome {
             Outcome::Refused => "refused",
             Outcome::Observed => "observed",
             Outcome::Untracked => "untracked",
+            Outcome::Shared => "shared",
         }
     }
 }
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Stripe([AtomicU64; 4]);
+struct Stripe([AtomicU64; 5]);
 
 const _: () = assert!(size_of::<Stripe>() == 64);
 
@@ -70,6 +74,6 @@ mod tests {
                 (0..=place).for_each(|_| tally.count(worker, outcome));
             }
         }
-        assert_eq!(Outcome::ALL.map(|outcome| tally.get(outcome)), [40, 80, 120, 160]);
+        assert_eq!(Outcome::ALL.map(|outcome| tally.get(outcome)), [40, 80, 120, 160, 200]);
     }
 }

@@ -49,7 +49,8 @@ fn open(plan: &Plan) -> u64 {
 }
 
 fn tally(plan: &Plan) -> [u64; 4] {
-    Outcome::ALL.map(|outcome| shield(plan).limits[0].tally.get(outcome))
+    let all = [Outcome::Passed, Outcome::Refused, Outcome::Observed, Outcome::Untracked];
+    all.map(|outcome| shield(plan).limits[0].tally.get(outcome))
 }
 
 /// Doors of several workers.

@@ -44,7 +44,8 @@ fn open(world: &World) -> u64 {
 
 /// Passed, refused, observed and untracked, of the first limit.
 fn tally(world: &World) -> [u64; 4] {
-    Outcome::ALL.map(|outcome| shield(world).limits[0].tally.get(outcome))
+    let all = [Outcome::Passed, Outcome::Refused, Outcome::Observed, Outcome::Untracked];
+    all.map(|outcome| shield(world).limits[0].tally.get(outcome))
 }
 
 fn connect(world: &mut World) -> Result<u64, Unwanted> {
@@ -142,7 +143,7 @@ fn answers_to_some_requests_count_and_refusals_do_not() {
     }
     assert_eq!(world.clients[client].statuses()[3..], [200, 200, 429, 429]);
     let counted = Outcome::ALL.map(|outcome| shield(&world).limits[1].tally.get(outcome));
-    assert_eq!(counted, [0; 4], "what another limit has refused is no answer that counts");
+    assert_eq!(counted, [0; 5], "what another limit has refused is no answer that counts");
     world.finish();
 }
 
@@ -488,4 +489,89 @@ fn a_reload_keeps_what_was_counted() {
     world.settle();
     assert_eq!((world.clients[client].statuses()[5], open(&world)), (200, 0));
     world.finish();
+}
+
+/// A limit by a field, as guards of logins are.
+fn by_user(mut limit: LimitPlan) -> LimitPlan {
+    limit.by = By { parts: vec![Part::Header("x-user".to_owned())], falls_back: false };
+    limit
+}
+
+/// Asks in the name of a user.
+fn ask_as(world: &mut World, client: usize, user: &str, target: &str) -> u16 {
+    world.ask(client, "GET", target, &format!("X-User: {user}\r\n"));
+    world.settle();
+    *world.clients[client].statuses().last().expect("an answer")
+}
+
+/// Who invents values makes no limit forget another one, and opens none: those that find no room are counted together.
+#[test]
+fn a_full_table_opens_no_limit_by_value() {
+    // Ten a minute, five at once; or as many answers with 404.
+    let rate = Rate::new(10, 60 * SECOND_US, 5, false);
+    let mut answers = guesses();
+    answers.terms = Terms::Answers(rate);
+    for (limit, passed) in [(LimitPlan::new("login", Terms::Requests(rate)), 200), (answers, 404)] {
+        let mut world = with_gaps(vec![by_user(limit)], 1);
+        let client = world.client();
+        for number in 0..1100 {
+            for _ in 0..3 {
+                ask_as(&mut world, client, &format!("u{number}"), if passed == 404 { "/no" } else { "/v" });
+            }
+        }
+        let shared = || shield(&world).limits[0].tally.get(Outcome::Shared);
+        assert!(shared() > 1000, "{}", shared());
+        for user in ["alice", "bob", "eve"] {
+            let target = if passed == 404 { "/no" } else { "/v" };
+            let told: Vec<u16> = (0..30).map(|_| ask_as(&mut world, client, user, target)).collect();
+            let passes = told.iter().filter(|status| **status == passed).count();
+            assert!(passes <= 5, "{user}: {passes} of 30");
+        }
+        assert_eq!(tally(&world)[3], 0, "nobody is let through for want of room");
+        world.finish();
+    }
+}
+
+/// Nor does it make one forget who was there before, or begin anew when there is room again.
+#[test]
+fn who_fills_the_table_is_not_forgiven() {
+    let rate = Rate::new(1, 60 * SECOND_US, 5, false);
+    let mut world = World::started(limited(vec![by_user(LimitPlan::new("login", Terms::Requests(rate)))]), 1, 1);
+    let client = world.client();
+    let mut passes = 0;
+    for round in 0..30 {
+        passes += u32::from(ask_as(&mut world, client, "alice", "/v") == 200);
+        for number in 0..100 {
+            ask_as(&mut world, client, &format!("u{round}-{number}"), "/v");
+        }
+        world.run_for(SECOND_US);
+    }
+    assert!(passes <= 6, "{passes} guesses in half a minute");
+    world.finish();
+}
+
+/// Requests in progress of a value that has no room are counted together with others as well, and given back.
+#[test]
+fn what_is_in_progress_is_counted_without_room() {
+    let rate = Rate::new(1, 3600 * SECOND_US, 5, false);
+    let limits = vec![
+        by_user(LimitPlan::new("rate", Terms::Requests(rate))),
+        by_user(LimitPlan::new("both", Terms::InProgress(2))),
+    ];
+    let mut world = World::started(limited(limits), 1, 1);
+    let filler = world.client();
+    for number in 0..1100 {
+        ask_as(&mut world, filler, &format!("u{number}"), "/v");
+    }
+    world.serve(|_| None);
+    let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
+    for client in &clients {
+        world.ask(*client, "GET", "/v", "X-User: alice\r\n");
+    }
+    world.settle();
+    let refused = |world: &World| clients.iter().filter(|client| world.clients[**client].statuses() == [429]).count();
+    assert_eq!((refused(&world), open(&world)), (2, 2));
+    clients.iter().for_each(|client| world.reset(*client));
+    world.run_for(SECOND_US);
+    assert_eq!(open(&world), 0);
 }

@@ -463,6 +463,8 @@ pub(crate) struct Limit {
     pub(crate) observed: u64,
     /// The table had no room for their clients.
     pub(crate) untracked: u64,
+    /// The table had no room for what they say: they were counted together with others, and are among the former, too.
+    pub(crate) shared: u64,
 }
 
 /// What clients do who choose where they go.

@@ -242,7 +242,7 @@ fn accept_queues<'a>(
 /// What has become of those that limits are for.
 fn shield(text: &mut Exposition, plan: &Plan) {
     let Some(shield) = &plan.shield else { return };
-    let help = "Connections and requests that a limit of `shield` was for: passed, refused, observed (it would have refused), untracked (no room in the table).";
+    let help = "Connections and requests that a limit of `shield` was for: passed, refused, observed (it would have refused), untracked (no room in the table); of these, shared (counted by values that the table has no room for, together with others).";
     text.family("shield", Type::Counter, help);
     for limit in &shield.limits {
         for outcome in Outcome::ALL {

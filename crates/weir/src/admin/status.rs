@@ -269,6 +269,7 @@ fn limits(plan: &Plan) -> Vec<Limit> {
         refused: limit.tally.get(Outcome::Refused),
         observed: limit.tally.get(Outcome::Observed),
         untracked: limit.tally.get(Outcome::Untracked),
+        shared: limit.tally.get(Outcome::Shared),
     });
     shown.collect()
 }

@@ -35,9 +35,13 @@ fn row(limit: &Limit) -> Row {
     ];
     let lost = (limit.untracked > 0)
         .then(|| "clients found no room in the table and were let through: a larger `table`".to_owned());
+    let shared = (limit.shared > 0).then(|| {
+        let count = count(limit.shared);
+        format!("{count} found no room in the table and were counted together: a larger `table`, and a limit by client")
+    });
     let observes = limit.observes.then(|| "observes only".to_owned());
-    let below: Vec<String> = observes.into_iter().chain(lost).collect();
-    let tone = if limit.untracked > 0 { Tone::Bad } else { Tone::Plain };
+    let below: Vec<String> = observes.into_iter().chain(lost).chain(shared).collect();
+    let tone = if limit.untracked > 0 || limit.shared > 0 { Tone::Bad } else { Tone::Plain };
     Row { cells, below: (!below.is_empty()).then(|| Cell { text: below.join("; "), tone }) }
 }
 
@@ -59,6 +63,7 @@ mod tests {
         let all = [
             limit("rate", "requests", 1_234_567, 42),
             Limit { observes: true, observed: 3, untracked: 7, ..limit("open", "open", 10, 0) },
+            Limit { shared: 5, ..limit("login", "requests", 3, 2) },
         ];
         let look = Look { width: 80, colour: false };
         assert_eq!(
@@ -68,6 +73,8 @@ mod tests {
   rate   requests    1.2M       42         0          0
   open   open          10        0         3          7
     observes only; clients found no room in the table and were let through: a larger `table`
+  login  requests       3        2         0          0
+    5 found no room in the table and were counted together: a larger `table`, and a limit by client
 "
         );
         assert_eq!(limits(&[], look), "");

@@ -46,6 +46,15 @@ pub(super) enum Said {
     Untracked,
 }
 
+impl From<Verdict> for Said {
+    fn from(verdict: Verdict) -> Said {
+        match verdict {
+            Verdict::Passed => Said::Passed,
+            Verdict::Over { wait } => Said::Over(wait),
+        }
+    }
+}
+
 impl<'a> Suspect<'a> {
     /// Somebody of whom nothing is known but perhaps where his account is among [`CONNECTIONS`].
     pub(super) fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, now: Moment) -> Suspect<'a> {
@@ -79,15 +88,28 @@ impl<'a> Suspect<'a> {
     pub(super) fn charge(&mut self, limit: &LimitPlan, of: Option<Name>) -> Said {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
         let group = limit.seat.group;
+        let slot = limit.seat.slot.into();
+        if let Some(name) = of {
+            self.last = None;
+            let (verdict, is_shared) = self.table.charge_value(&name, slot, rate, &limit.shared, self.now.us);
+            self.note_shared(limit, is_shared);
+            return verdict.into();
+        }
         let (name, known) = self.account(group, of);
-        let charged = self.table.charge(&name, known, limit.seat.slot.into(), rate, self.now.us);
+        let charged = self.table.charge(&name, known, slot, rate, self.now.us);
         let (place, said) = match charged {
-            Charged::At(place, Verdict::Passed) => (Some(place), Said::Passed),
-            Charged::At(place, Verdict::Over { wait }) => (Some(place), Said::Over(wait)),
+            Charged::At(place, verdict) => (Some(place), verdict.into()),
             Charged::Untracked => (None, Said::Untracked),
         };
         self.note(group, of, name, place);
         said
+    }
+
+    /// The table had no room for what a request says, and it is counted together with others.
+    fn note_shared(&self, limit: &LimitPlan, is_shared: bool) {
+        if is_shared {
+            limit.tally.count(self.now.worker, Outcome::Shared);
+        }
     }
 
     /// Takes back what a limit was just charged, and has passed.
@@ -108,6 +130,10 @@ impl<'a> Suspect<'a> {
     /// Whether a limit that is a rate has room for one, without charging it.
     pub(super) fn look(&mut self, limit: &LimitPlan, of: Option<Name>) -> Said {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
+        if let Some(name) = of {
+            self.last = None;
+            return self.table.look_value(&name, limit.seat.slot.into(), rate, &limit.shared, self.now.us).into();
+        }
         let (name, known) = self.account(limit.seat.group, of);
         let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now.us);
         self.note(limit.seat.group, of, name, found.map(|(place, _)| place).or(known));
@@ -127,7 +153,12 @@ impl<'a> Suspect<'a> {
     ) -> (Said, Option<Place>) {
         let group = limit.seat.group;
         let (name, known) = self.account(group, of);
-        let entered = self.table.enter(&name, known, if observes { u32::MAX } else { max }, self.now.us);
+        let most = if observes { u32::MAX } else { max };
+        let mut entered = self.table.enter(&name, known, most, self.now.us);
+        if entered == Entered::Untracked && of.is_some() {
+            entered = self.table.enter_shared(&name, most);
+            self.note_shared(limit, true);
+        }
         let (said, place, is_in) = match entered {
             Entered::At(place, count) if count > max => (Said::Over(0), Some(place), true),
             Entered::At(place, _) => (Said::Passed, Some(place), true),
