@@ -6,11 +6,14 @@
 //! `1 / (n + 2)`, and there is always something left for whoever comes next.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Bits of an IPv6 address that the host chooses by itself.
 const HOST_BITS: u32 = 64;
+/// Bits of addresses that whoever owns a usual network chooses: a /24, a /48.
+const OWNER_BITS_V4: u32 = 8;
+const OWNER_BITS_V6: u32 = 80;
 
 /// The address of a client, as far as it is not up to the client: an IPv4 address, or an IPv6 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +26,16 @@ impl Lane {
             IpAddr::V6(six) => Lane(Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into()),
             four => Lane(four),
         }
+    }
+}
+
+impl Lane {
+    /// The network in which it lies: those who own one have many addresses of it.
+    pub fn network(self) -> Lane {
+        Lane(match self.0 {
+            IpAddr::V4(four) => Ipv4Addr::from_bits(four.to_bits() >> OWNER_BITS_V4 << OWNER_BITS_V4).into(),
+            IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> OWNER_BITS_V6 << OWNER_BITS_V6).into(),
+        })
     }
 }
 
@@ -124,6 +137,15 @@ mod tests {
             let had = fill(&mut shares, &client("192.0.2.1"));
             assert_eq!((had, shares.enter(&client("192.0.2.2"))), (max.div_ceil(2), max > 1), "of {max}");
         }
+    }
+
+    #[test]
+    fn networks() {
+        let network = |address: &str| Lane::of(address.parse().unwrap()).network();
+        assert_eq!(network("192.0.2.1"), network("192.0.2.255"));
+        assert_ne!(network("192.0.2.1"), network("192.0.3.1"));
+        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:ffff::1"));
+        assert_ne!(network("2001:db8:1::1"), network("2001:db8:2::1"));
     }
 
     #[test]

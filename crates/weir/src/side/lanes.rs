@@ -1,51 +1,175 @@
-//! Who may have a password compared: so few at once for one client that guessing keeps up nobody else for long, at whatever name he
-//! guesses. Names have no lanes: that would lock out whom they belong to, and a full one would tell that the name exists. Pure.
-//! Called by `verify`.
+//! Whose password is compared next, and who waits for that: guessing keeps up the addresses that guess, and nobody else, at whatever name. Names have no
+//! lanes: that would lock out whom they belong to, and a full one would tell that the name exists. Pure. Called by `verify`.
 //!
-//! Bounds: [`LANE_MAX`] comparisons under way or waiting for one client; [`ALL_MAX`] of all.
+//! A turn goes to the address that has failed least of late, by itself or with its network: so a user who comes from elsewhere waits for one comparison
+//! and not for those of all who guess, however many addresses they have. Among equals the one goes first that has fewest under way, then the one that has waited longest. When
+//! all places are taken a newcomer with a better claim takes the place of the one with the worst.
+//!
+//! Bounds: [`LANE_MAX`] comparisons under way or waiting for one client; [`ALL_MAX`] of all; [`REMEMBERED_MAX`] addresses and as many networks that
+//! have failed.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use weir_proxy::forward::shares::Lane;
 
 /// Comparisons of one client: about a second of one thread with the hashes of `weir passwd`.
 pub(crate) const LANE_MAX: u32 = 16;
 /// Comparisons of all clients.
-pub(crate) const ALL_MAX: u32 = 256;
+pub(crate) const ALL_MAX: usize = 256;
+/// Addresses whose failures are remembered, and networks.
+const REMEMBERED_MAX: usize = 8192;
+/// In this time half of what has failed is forgotten.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// A network has to fail so many times as often, as a logarithm, as an address of it.
+const NETWORK_BITS: u32 = 3;
 
-/// Comparisons under way or waiting.
+/// Failures of an address, as bits, with which it still gets the place of one that is worse.
+const FORGIVEN_BITS: u32 = 2;
+
+/// Names a comparison.
+pub(crate) type Ticket = u64;
+
+/// Who is worse off: the failures of the address or its network, those of the address, what it has under way, when it came.
+type Claim = (u32, u32, u32, Ticket);
+
+/// Comparisons under way or waiting, and who has failed.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    counts: HashMap<Lane, u32>,
-    all: u32,
+    waiting: HashMap<Ticket, Lane>,
+    /// By lane: all of it, and what of it is under way.
+    counts: HashMap<Lane, (u32, u32)>,
+    under_way: usize,
+    failures: Failures,
+    networks: Failures,
+}
+
+/// Whether a comparison may wait for its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// It waits.
+    Waits,
+    /// It waits, and this one has lost its place.
+    InPlaceOf(Ticket),
+    /// There is no room for it.
+    Refused,
 }
 
 impl Lanes {
-    /// Counts one more, if there is room for it.
-    pub(crate) fn enter(&mut self, lane: Lane) -> bool {
-        let count = self.counts.get(&lane).copied().unwrap_or_default();
-        if count >= LANE_MAX || self.all >= ALL_MAX {
-            return false;
+    /// A comparison comes, later than all others. `now` must not go back.
+    pub(crate) fn enter(&mut self, ticket: Ticket, lane: Lane, now: Instant) -> Entered {
+        if self.counts.get(&lane).is_some_and(|(all, _)| *all >= LANE_MAX) {
+            return Entered::Refused;
         }
-        self.counts.insert(lane, count + 1);
-        self.all += 1;
-        true
+        let mut entered = Entered::Waits;
+        if self.waiting.len() + self.under_way >= ALL_MAX {
+            // Nobody who guesses has all of them compared with him.
+            if self.failures.bits(lane, now) > FORGIVEN_BITS {
+                return Entered::Refused;
+            }
+            let worst = self.waiting.iter().map(|(ticket, lane)| self.claim(*ticket, *lane, now)).max();
+            let (_, _, _, last) = match worst.filter(|worst| self.is_better(ticket, lane, *worst, now)) {
+                Some(worst) => worst,
+                None => return Entered::Refused,
+            };
+            self.withdraw(last);
+            entered = Entered::InPlaceOf(last);
+        }
+        self.waiting.insert(ticket, lane);
+        self.counts.entry(lane).or_default().0 += 1;
+        entered
     }
 
-    /// One that was counted is done.
+    /// Gives the next turn; what got it is over with [`Lanes::leave`].
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Ticket> {
+        let best = self.waiting.iter().map(|(ticket, lane)| self.claim(*ticket, *lane, now)).min();
+        let (.., ticket) = best?;
+        let lane = self.waiting.remove(&ticket)?;
+        self.counts.entry(lane).or_default().1 += 1;
+        self.under_way += 1;
+        Some(ticket)
+    }
+
+    /// One that waits does not want its turn any more.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) {
+        if let Some(lane) = self.waiting.remove(&ticket) {
+            self.forget(lane, 0);
+        }
+    }
+
+    /// One that had a turn is over.
     pub(crate) fn leave(&mut self, lane: Lane) {
-        let Some(count) = self.counts.get_mut(&lane) else { return };
-        *count -= 1;
-        self.all -= 1;
-        if *count == 0 {
+        self.under_way -= 1;
+        self.forget(lane, 1);
+    }
+
+    /// What came of a comparison.
+    pub(crate) fn learn(&mut self, lane: Lane, is_right: bool, now: Instant) {
+        self.failures.learn(lane, is_right, now);
+        self.networks.learn(lane.network(), is_right, now);
+    }
+
+    fn forget(&mut self, lane: Lane, under_way: u32) {
+        let Some((all, mine)) = self.counts.get_mut(&lane) else { return };
+        (*all, *mine) = (*all - 1, *mine - under_way);
+        if *all == 0 {
             self.counts.remove(&lane);
         }
+    }
+
+    fn claim(&self, ticket: Ticket, lane: Lane, now: Instant) -> Claim {
+        let own = self.failures.bits(lane, now);
+        let of_network = self.networks.bits(lane.network(), now).saturating_sub(NETWORK_BITS);
+        let under_way = self.counts.get(&lane).map_or(0, |(_, under_way)| *under_way);
+        (own.max(of_network), own, under_way, ticket)
+    }
+
+    /// Whether a newcomer should have the place of another one: it has failed less, or as little, and its address has fewer places.
+    fn is_better(&self, ticket: Ticket, lane: Lane, worst: Claim, now: Instant) -> bool {
+        let claim = self.claim(ticket, lane, now);
+        let places = |lane: &Lane| self.counts.get(lane).map_or(0, |(all, _)| *all);
+        let of_worst = self.waiting.get(&worst.3).map_or(0, places);
+        (claim.0, claim.1) < (worst.0, worst.1)
+            || (claim.0, claim.1) == (worst.0, worst.1) && places(&lane) + 1 < of_worst
+    }
+}
+
+/// How often somebody has failed of late.
+#[derive(Debug, Default)]
+struct Failures(HashMap<Lane, (u32, Instant)>);
+
+impl Failures {
+    fn count((count, since): (u32, Instant), now: Instant) -> u32 {
+        let lives = now.saturating_duration_since(since).as_secs() / HALF_LIFE.as_secs();
+        count.checked_shr(lives.try_into().unwrap_or(u32::MAX)).unwrap_or(0)
+    }
+
+    /// The bits of the count: who has failed twice as often is worse.
+    fn bits(&self, lane: Lane, now: Instant) -> u32 {
+        self.0.get(&lane).map_or(0, |known| u32::BITS - Failures::count(*known, now).leading_zeros())
+    }
+
+    fn learn(&mut self, lane: Lane, is_right: bool, now: Instant) {
+        let before = self.0.get(&lane).map_or(0, |known| Failures::count(*known, now));
+        // Who has a password of his own does not buy guesses with it.
+        let count = if is_right { before.div_ceil(2) } else { before.saturating_add(1) };
+        if count == 0 || is_right && before <= 1 {
+            self.0.remove(&lane);
+            return;
+        }
+        if self.0.len() >= REMEMBERED_MAX && !self.0.contains_key(&lane) {
+            self.0.retain(|_, known| Failures::count(*known, now) > 0);
+            let least = self.0.iter().map(|(lane, known)| (Failures::count(*known, now), *lane)).min();
+            least.filter(|_| self.0.len() >= REMEMBERED_MAX).map(|(_, lane)| self.0.remove(&lane));
+        }
+        self.0.insert(lane, (count, now));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: one client takes no more than its share; all have a bound. How: counting.
+    //! Proves: one client takes no more than its share; all have a bound; who guesses waits behind who does not, and gives his place to him. How:
+    //! counting, with a clock that is told.
 
     use super::*;
     use std::net::IpAddr;
@@ -54,24 +178,84 @@ mod tests {
         Lane::of(address.parse().unwrap())
     }
 
+    fn of_number(n: u32) -> Lane {
+        Lane::of(IpAddr::V4((0x0a00_0000 + n).into()))
+    }
+
+    /// How many of a hundred comparisons of a client find room.
+    fn fill(lanes: &mut Lanes, from: Ticket, lane: Lane, now: Instant) -> usize {
+        (from..from + 100).filter(|ticket| lanes.enter(*ticket, lane, now) != Entered::Refused).count()
+    }
+
     #[test]
     fn one_client_leaves_room_for_others() {
-        let mut lanes = Lanes::default();
-        assert_eq!((0..100).filter(|_| lanes.enter(lane("192.0.2.1"))).count(), 16);
-        assert!(!lanes.enter(lane("::ffff:192.0.2.1")) && lanes.enter(lane("192.0.2.2")));
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        assert_eq!(fill(&mut lanes, 0, lane("192.0.2.1"), now), 16);
+        assert_eq!(lanes.enter(200, lane("::ffff:192.0.2.1"), now), Entered::Refused);
+        assert_eq!(lanes.enter(201, lane("192.0.2.2"), now), Entered::Waits);
+        assert_eq!((lanes.next(now), lanes.next(now)), (Some(0), Some(201)), "who has nothing under way is next");
         lanes.leave(lane("192.0.2.1"));
-        assert!(lanes.enter(lane("192.0.2.1")) && !lanes.enter(lane("192.0.2.1")));
-        let many = |n: u32| lane(&format!("2001:db8::{n:x}"));
-        assert_eq!((0..100).filter(|n| lanes.enter(many(*n))).count(), 16);
-        assert!(lanes.enter(lane("2001:db8:0:1::")));
+        assert_eq!(lanes.enter(202, lane("192.0.2.1"), now), Entered::Waits);
+        assert_eq!(fill(&mut lanes, 300, lane("2001:db8::1"), now), 16);
+        assert_eq!(lanes.enter(500, lane("2001:db8::2"), now), Entered::Refused);
+        assert_eq!(lanes.enter(501, lane("2001:db8:0:1::"), now), Entered::Waits);
     }
 
     #[test]
     fn there_is_room_for_so_many() {
-        let mut lanes = Lanes::default();
-        let all: Vec<Lane> = (0..1000_u32).map(|n| Lane::of(IpAddr::V4((0x0a00_0000 + n).into()))).collect();
-        assert_eq!(all.iter().filter(|lane| lanes.enter(**lane)).count(), 256);
-        all.iter().for_each(|lane| lanes.leave(*lane));
-        assert!(lanes.counts.is_empty() && lanes.all == 0);
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        let entered = |n: &u32| lanes.enter((*n).into(), of_number(*n), now) == Entered::Waits;
+        assert_eq!((0..1000_u32).filter(entered).count(), ALL_MAX);
+        while let Some(ticket) = lanes.next(now) {
+            lanes.leave(of_number(ticket as u32));
+        }
+        assert!(lanes.counts.is_empty() && lanes.waiting.is_empty() && lanes.under_way == 0);
+    }
+
+    /// Sixty-four addresses have taken all places and go on for long.
+    #[test]
+    fn who_guesses_is_behind_who_does_not() {
+        let (mut lanes, mut guesses, now) = (Lanes::default(), Vec::new(), Instant::now());
+        let mut guess = |lanes: &mut Lanes, guesses: &mut Vec<Lane>, n: u32| {
+            guesses.push(of_number(n));
+            lanes.enter(guesses.len() as Ticket - 1, of_number(n), now)
+        };
+        for _ in 0..1000 {
+            (0..64).for_each(|n| _ = guess(&mut lanes, &mut guesses, n));
+            let next = guesses[lanes.next(now).expect("they wait") as usize];
+            lanes.learn(next, false, now);
+            lanes.leave(next);
+        }
+        for n in 0..64 {
+            while guess(&mut lanes, &mut guesses, n) != Entered::Refused {}
+        }
+        let honest = 1_000_000;
+        assert!(matches!(lanes.enter(honest, lane("192.0.2.1"), now), Entered::InPlaceOf(_)));
+        assert_eq!(lanes.next(now), Some(honest), "at once");
+        // Also from the same network, if only that has failed.
+        assert!(matches!(lanes.enter(honest + 1, lane("10.0.0.200"), now), Entered::InPlaceOf(_)));
+        assert_eq!(lanes.next(now), Some(honest + 1));
+        // Another address of the network that guesses is behind one of elsewhere.
+        lanes.enter(honest + 2, lane("10.0.0.201"), now);
+        lanes.enter(honest + 3, lane("192.0.2.77"), now);
+        assert_eq!((lanes.next(now), lanes.next(now)), (Some(honest + 3), Some(honest + 2)));
+    }
+
+    #[test]
+    fn what_has_failed_is_forgotten() {
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        let who = lane("192.0.2.1");
+        (0..8).for_each(|_| lanes.learn(who, false, now));
+        assert_eq!((lanes.failures.bits(who, now), lanes.networks.bits(who.network(), now)), (4, 4));
+        assert_eq!(lanes.failures.bits(who, now + HALF_LIFE), 3);
+        assert_eq!(lanes.failures.bits(who, now + 10 * HALF_LIFE), 0);
+        lanes.learn(who, true, now);
+        assert_eq!(lanes.failures.bits(who, now), 3);
+        (0..3).for_each(|_| lanes.learn(who, true, now));
+        assert_eq!(lanes.failures.bits(who, now), 0);
+        for n in 0..REMEMBERED_MAX as u32 + 100 {
+            lanes.learn(of_number(n * 256), false, now);
+        }
+        assert_eq!((lanes.failures.0.len(), lanes.networks.0.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
     }
 }

@@ -2,7 +2,7 @@
 //! [`Errand::Verify`](weir_proxy::forward::lookup::Errand).
 //!
 //! Comparing takes tens of milliseconds by intent, so it is done on threads of its own, one for four cores, which give way to
-//! workers (nice 10). Credentials that were good are good at once for [`GOOD_FOR`], by a digest under a key that only this
+//! workers (nice 10), in an order in which who guesses keeps up nobody who does not (`lanes`). Credentials that were good are good at once for [`GOOD_FOR`], by a digest under a key that only this
 //! process knows; the same ones asked several times at once are compared once. The file of users is looked at once in
 //! [`LOOK_EVERY`], also when nobody asks ([`Verifier::watch`]): who is deleted or has another password is revoked then, and
 //! workers ask anew for the next request of each of his connections.
@@ -20,14 +20,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Mutex, MutexGuard, Semaphore};
+use tokio::sync::oneshot::{Receiver, Sender, channel};
+use tokio::sync::{Mutex, MutexGuard};
 use weir_proxy::forward::lookup::{Credentials, News, Question, Unverified, User};
 use weir_proxy::forward::shares::Lane;
 
 use super::Tell;
 use super::cache::Cache;
 use super::hash;
-use super::lanes::Lanes;
+use super::lanes::{Entered, Lanes, Ticket};
 use super::users::{Entry, Source, Users};
 
 /// How long credentials that were good are good.
@@ -67,14 +68,99 @@ type Mark = [u8; 32];
 #[derive(Debug)]
 pub(crate) struct Room {
     lanes: RefCell<Lanes>,
-    turns: Semaphore,
+    /// Who waits for a turn is told when it comes, or that it will not when this is dropped.
+    waiting: RefCell<HashMap<Ticket, Sender<()>>>,
+    next: Cell<Ticket>,
+    /// Threads that have nothing to compare.
+    free: Cell<usize>,
     late: Cell<u32>,
 }
 
 impl Room {
     /// For so many threads that compare.
     pub(crate) fn new(threads: usize) -> Rc<Room> {
-        Rc::new(Room { lanes: RefCell::default(), turns: Semaphore::new(threads), late: Cell::new(0) })
+        let (lanes, waiting, next, late) = Default::default();
+        Rc::new(Room { lanes, waiting, next, free: Cell::new(threads), late })
+    }
+
+    /// Waits for the turn of a client's comparison, [`TURN_MAX`] at most. None: there is no room for it.
+    async fn turn(self: &Rc<Room>, lane: Lane) -> Option<Turn> {
+        let ticket = self.next.replace(self.next.get() + 1);
+        let waits = Waits { room: Rc::clone(self), ticket, lane, told: self.enter(ticket, lane)? };
+        self.give();
+        waits.turn().await
+    }
+
+    fn enter(&self, ticket: Ticket, lane: Lane) -> Option<Receiver<()>> {
+        match self.lanes.borrow_mut().enter(ticket, lane, Instant::now()) {
+            Entered::Refused => return None,
+            Entered::InPlaceOf(other) => drop(self.waiting.borrow_mut().remove(&other)),
+            Entered::Waits => {}
+        }
+        let (sender, receiver) = channel();
+        self.waiting.borrow_mut().insert(ticket, sender);
+        Some(receiver)
+    }
+
+    /// Gives turns as long as threads are free.
+    fn give(&self) {
+        while self.free.get() > 0 {
+            let Some(ticket) = self.lanes.borrow_mut().next(Instant::now()) else { return };
+            self.free.set(self.free.get() - 1);
+            if let Some(waits) = self.waiting.borrow_mut().remove(&ticket) {
+                // Whoever waits takes the turn, or gives it back.
+                let _ = waits.send(());
+            }
+        }
+    }
+}
+
+/// A comparison that waits for its turn: it has none when this is dropped.
+struct Waits {
+    room: Rc<Room>,
+    ticket: Ticket,
+    lane: Lane,
+    told: Receiver<()>,
+}
+
+impl Waits {
+    async fn turn(mut self) -> Option<Turn> {
+        let told = tokio::time::timeout(TURN_MAX, &mut self.told).await;
+        if let Ok(Ok(())) = told { Some(self.take()) } else { self.taken() }
+    }
+
+    fn take(&self) -> Turn {
+        Turn { room: Rc::clone(&self.room), lane: self.lane }
+    }
+
+    /// The turn, if it was given and not heard of.
+    fn taken(&mut self) -> Option<Turn> {
+        self.told.try_recv().ok().map(|()| self.take())
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let waits = self.room.waiting.borrow_mut().remove(&self.ticket).is_some();
+        if waits {
+            self.room.lanes.borrow_mut().withdraw(self.ticket);
+        } else {
+            drop(self.taken());
+        }
+    }
+}
+
+/// The turn of a comparison; the next one comes when this is dropped.
+struct Turn {
+    room: Rc<Room>,
+    lane: Lane,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.room.lanes.borrow_mut().leave(self.lane);
+        self.room.free.set(self.room.free.get() + 1);
+        self.room.give();
     }
 }
 
@@ -236,13 +322,7 @@ impl Verifier {
         users: &Users,
     ) -> Result<Arc<User>, Unverified> {
         let hash = entry.map(|entry| &entry.hash).or(users.dummy()).ok_or(Unverified::Wrong)?;
-        if !self.room.lanes.borrow_mut().enter(lane) {
-            return Err(Unverified::NoRoom);
-        }
-        let leaving = Leaving { verifier: self, lane };
-        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_MAX, self.room.turns.acquire()).await else {
-            return Err(Unverified::NoRoom);
-        };
+        let Some(turn) = self.room.turn(lane).await else { return Err(Unverified::NoRoom) };
         self.compared.set(self.compared.get() + 1);
         let (password, hash) = (credentials.password.clone(), Arc::clone(hash));
         let comparing = tokio::task::spawn_blocking(move || {
@@ -250,8 +330,10 @@ impl Verifier {
             hash::matches(&password, &hash)
         });
         let is_right = comparing.await.map_err(|_| Unverified::NoRoom)?;
-        drop(leaving);
-        entry.filter(|_| is_right).map(|entry| Arc::clone(&entry.user)).ok_or(Unverified::Wrong)
+        let user = entry.filter(|_| is_right).map(|entry| Arc::clone(&entry.user)).ok_or(Unverified::Wrong);
+        self.room.lanes.borrow_mut().learn(lane, user.is_ok(), Instant::now());
+        drop(turn);
+        user
     }
 
     fn answer(&self, to: Waiting, user: Result<Arc<User>, Unverified>) {
@@ -303,18 +385,6 @@ impl Debt {
 impl Drop for Debt {
     fn drop(&mut self) {
         self.pay(Err(Unverified::NoRoom));
-    }
-}
-
-/// A comparison that has its place.
-struct Leaving<'a> {
-    verifier: &'a Verifier,
-    lane: Lane,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.verifier.room.lanes.borrow_mut().leave(self.lane);
     }
 }
 
