@@ -1,12 +1,17 @@
 //! Content codings of HTTP (RFC 9110 §8.4.1) as encoders: bytes go in as they come, coded bytes come out, and a flush gives out all that went
 //! in, decodable by itself.
 //!
-//! Each crate writes into a vector of its encoder, from which the bytes are taken. Bounds: the window is 256 KiB at most, whatever the level
+//! An encoder can be given up in the middle of its message, which goes on uncompressed in the same coding ([`Encoder::store`]). Each crate writes into a vector of its encoder, from which the bytes are taken. Bounds: the window is 256 KiB at most, whatever the level
 //! ([`WINDOW_BITS`]), and no more than the message has; [`Shape::bytes`] is what an encoder holds.
+
+mod stored;
 
 use std::io::Write;
 
+use flate2::Crc;
 use zstd::zstd_safe::CParameter;
+
+use stored::Stored;
 
 /// Logarithm of the most bytes that br and zstd look back; gzip has 15.
 const WINDOW_BITS: u32 = 18;
@@ -17,6 +22,8 @@ const TABLES: [(u32, u32); 9] =
     [(13, 14), (15, 16), (16, 17), (18, 18), (18, 19), (18, 19), (19, 20), (19, 20), (20, 21)];
 /// Bytes that an encoder of br gives out at a time.
 const BR_BUFFER_BYTES: usize = 4096;
+/// How a message of gzip begins (RFC 1952 §2.3): deflate, no name and no time, of an unknown system.
+const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 /// A content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +57,19 @@ impl Coding {
 }
 
 /// The encoder of one message.
-pub(crate) enum Encoder {
+pub(crate) struct Encoder {
+    shape: Shape,
+    by: By,
+}
+
+/// What does the work.
+enum By {
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
     Br(Box<brotli::CompressorWriter<Vec<u8>>>),
-    Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
+    /// With what its end says.
+    Gzip(Box<flate2::write::DeflateEncoder<Vec<u8>>>, Crc),
+    /// Nothing any more.
+    Stored(Stored),
 }
 
 /// What an encoder is to be like.
@@ -123,37 +139,31 @@ impl Encoder {
     /// One of this shape. None: there is no memory for it.
     pub(crate) fn new(shape: Shape) -> Option<Encoder> {
         let Shape { coding, level, window_bits } = shape;
-        Some(match coding {
+        let by = match coding {
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level.cast_signed()).ok()?;
                 shape.parameters().into_iter().try_for_each(|parameter| encoder.set_parameter(parameter)).ok()?;
-                Encoder::Zstd(Box::new(encoder))
+                By::Zstd(Box::new(encoder))
             }
             Coding::Br => {
                 let writer = brotli::CompressorWriter::new(Vec::new(), BR_BUFFER_BYTES, level, window_bits);
-                Encoder::Br(Box::new(writer))
+                By::Br(Box::new(writer))
             }
             Coding::Gzip => {
                 let level = flate2::Compression::new(level);
-                Encoder::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), level)))
+                By::Gzip(Box::new(flate2::write::DeflateEncoder::new(GZIP_HEAD.to_vec(), level)), Crc::new())
             }
-        })
-    }
-
-    fn writer(&mut self) -> &mut dyn Write {
-        match self {
-            Encoder::Zstd(encoder) => encoder,
-            Encoder::Br(encoder) => encoder,
-            Encoder::Gzip(encoder) => encoder,
-        }
+        };
+        Some(Encoder { shape, by })
     }
 
     fn take(&mut self) -> Vec<u8> {
-        std::mem::take(match self {
-            Encoder::Zstd(encoder) => encoder.get_mut(),
-            Encoder::Br(encoder) => encoder.get_mut(),
-            Encoder::Gzip(encoder) => encoder.get_mut(),
-        })
+        match &mut self.by {
+            By::Zstd(encoder) => std::mem::take(encoder.get_mut()),
+            By::Br(encoder) => std::mem::take(encoder.get_mut()),
+            By::Gzip(encoder, _) => std::mem::take(encoder.get_mut()),
+            By::Stored(stored) => stored.take(),
+        }
     }
 
     /// Takes bytes in, and gives out what has become of those before. None: there was no memory; the message is broken.
@@ -164,32 +174,74 @@ impl Encoder {
 
     /// Takes bytes in; what has become of them is given out with the next ones. None as with [`Encoder::write`].
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<()> {
-        self.writer().write_all(bytes).ok()
+        match &mut self.by {
+            By::Zstd(encoder) => encoder.write_all(bytes).ok(),
+            By::Br(encoder) => encoder.write_all(bytes).ok(),
+            By::Gzip(encoder, crc) => {
+                crc.update(bytes);
+                encoder.write_all(bytes).ok()
+            }
+            By::Stored(stored) => {
+                stored.push(bytes);
+                Some(())
+            }
+        }
     }
 
     /// Gives out the rest of all that it has taken in. None as with [`Encoder::write`].
     pub(crate) fn flush(&mut self) -> Option<Vec<u8>> {
-        self.writer().flush().ok()?;
+        match &mut self.by {
+            By::Zstd(encoder) => encoder.flush().ok()?,
+            By::Br(encoder) => encoder.flush().ok()?,
+            By::Gzip(encoder, _) => encoder.flush().ok()?,
+            By::Stored(_) => {}
+        }
         Some(self.take())
+    }
+
+    /// Gives out the rest of all that it has taken in, and gives up its memory: what comes from here on goes out as it is. None as with
+    /// [`Encoder::write`].
+    pub(crate) fn store(mut self) -> Option<(Encoder, Vec<u8>)> {
+        let out = self.flush()?;
+        let crc = match self.by {
+            By::Gzip(_, crc) => crc,
+            By::Zstd(_) | By::Br(_) => Crc::new(),
+            By::Stored(_) => return Some((self, out)),
+        };
+        let stored = Stored::new(self.shape.coding, crc, 1 << self.shape.window_bits);
+        Some((Encoder { shape: self.shape, by: By::Stored(stored) }, out))
+    }
+
+    /// Whether it has given up its memory.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self.by, By::Stored(_))
     }
 
     /// The message is complete: gives out its end. None as with [`Encoder::write`].
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
-        match self {
-            Encoder::Zstd(encoder) => encoder.finish().ok(),
-            Encoder::Br(encoder) => Some(encoder.into_inner()),
-            Encoder::Gzip(encoder) => encoder.finish().ok(),
+        match self.by {
+            By::Zstd(encoder) => encoder.finish().ok(),
+            By::Br(encoder) => Some(encoder.into_inner()),
+            By::Gzip(encoder, crc) => {
+                let mut out = encoder.finish().ok()?;
+                put_gzip_end(&mut out, &crc);
+                Some(out)
+            }
+            By::Stored(stored) => Some(stored.finish()),
         }
     }
 }
 
+/// The end of a message of gzip (RFC 1952 §2.3.1).
+fn put_gzip_end(out: &mut Vec<u8>, crc: &Crc) {
+    out.extend_from_slice(&crc.sum().to_le_bytes());
+    out.extend_from_slice(&crc.amount().to_le_bytes());
+}
+
 impl std::fmt::Debug for Encoder {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str(match self {
-            Encoder::Zstd(_) => "zstd",
-            Encoder::Br(_) => "br",
-            Encoder::Gzip(_) => "gzip",
-        })
+        let stored = if self.is_stored() { " (stored)" } else { "" };
+        write!(to, "{}{stored}", self.shape.coding.word())
     }
 }
 
@@ -259,6 +311,54 @@ mod tests {
                 prop_assert_eq!(decode(coding, &out), (content.clone(), true), "{:?}", coding);
                 prop_assert!(whole < out.len(), "the end is something");
                 prop_assert!(!decode(coding, &out[..out.len() - 1]).1, "{:?}: without its end it is not whole", coding);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        /// Whatever came before and comes behind, in whatever pieces.
+        #[test]
+        fn a_message_goes_on_without_its_encoder(
+            before in content(),
+            behind in content(),
+            pieces in 1..5_usize,
+            level in 1..=6_u32,
+            length in prop_oneof![Just(None), (0..5000_u64).prop_map(Some)],
+        ) {
+            for coding in Coding::ALL {
+                let mut encoder = Encoder::new(Shape::new(coding, level, length)).unwrap();
+                let mut out = encoder.write(&before).unwrap();
+                let (mut stored, rest) = encoder.store().unwrap();
+                prop_assert!(stored.is_stored());
+                out.extend(rest);
+                prop_assert_eq!(&decode(coding, &out).0, &before, "{:?}", coding);
+                for piece in behind.chunks(behind.len() / pieces + 1) {
+                    out.extend(stored.write(piece).unwrap());
+                }
+                out.extend(stored.flush().unwrap());
+                let whole = [&before[..], &behind].concat();
+                prop_assert_eq!(&decode(coding, &out).0, &whole, "{:?}", coding);
+                out.extend(stored.finish().unwrap());
+                prop_assert_eq!(decode(coding, &out), (whole, true), "{:?}", coding);
+                prop_assert!(!decode(coding, &out[..out.len() - 1]).1, "{:?}: without its end it is not whole", coding);
+            }
+        }
+    }
+
+    /// More than fits into one block of any coding.
+    #[test]
+    fn much_goes_on_without_its_encoder() {
+        let content: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for coding in Coding::ALL {
+            for length in [None, Some(1000)] {
+                let mut encoder = Encoder::new(Shape::new(coding, 3, length)).unwrap();
+                let mut out = encoder.write(b"first").unwrap();
+                let (mut stored, rest) = encoder.store().unwrap();
+                out.extend(rest);
+                out.extend(stored.write(&content).unwrap());
+                out.extend(stored.finish().unwrap());
+                assert_eq!(decode(coding, &out), ([b"first", &content[..]].concat(), true), "{coding:?}");
             }
         }
     }

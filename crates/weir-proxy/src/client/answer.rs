@@ -145,6 +145,7 @@ impl Answers {
         // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
         let date = if head.parts.has_date { None } else { cx.date() };
         let additions = Additions { via: cx.plan.client.pseudonym(), date };
+        let client = self.encoding_for(slot, cx);
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Answering);
         exchange.server_conn = source.conn();
@@ -158,12 +159,12 @@ impl Answers {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),
             Some(ruled) => {
                 let (is_head, counters) = (exchange.want.head, &cx.counters);
-                let encoders = (&mut self.encoders, cx.plan.client.compress_bytes_max);
+                let encoders = (&mut self.encoders, client, cx.plan.client.compress_bytes_max);
                 let write = |head: &AnswerHead<'_>| codec.begin(slot, exchange, head, &additions, &mut cx.spare);
                 let (begun, compressing) = ruled.with_answer(&head.parts, |parts| {
                     compressing::begin(ruled, &AnswerHead { parts, ..*head }, is_head, encoders, counters, write)
                 });
-                exchange.compressing = compressing;
+                exchange.compressing = compressing.map(|compressing| compressing.at(cx.now_us));
                 begun
             }
         };

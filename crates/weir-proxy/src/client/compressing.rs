@@ -4,11 +4,13 @@
 //! What is to become of an answer says its rule ([`Compress`](crate::request::rules::compress::Compress)) when its head is there. Pieces of the body go through an encoder;
 //! what it keeps is flushed before the turn's sends ([`Answers::flush_encoders`](super::answer::Answers::flush_encoders)), so that nothing that a server has sent stands still. An answer
 //! that breaks off has no end of its coding. What is large is encoded on another thread (`away.rs`): its pieces wait here for the turn's
-//! end, or for the encoder. Bounds: the memory of a worker's encoders, `compress_bytes_max` of the plan; what comes out waits in the output of the
+//! end, or for the encoder. Who has nothing to do gives up its encoder where others need one (`reclaim.rs`). Bounds: the memory of a worker's encoders, `compress_bytes_max` of the plan, of which one client has as much as is free; what comes out waits in the output of the
 //! connection, whose bounds stop sources as always, and what waits here counts like that.
 
 mod away;
+mod reclaim;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +26,7 @@ use crate::base::output::{Output, Spare};
 use crate::base::piece::Piece;
 use crate::context::Context;
 use crate::cross::answer::AnswerHead;
+use crate::forward::shares::Lane;
 use crate::observe::counters::Counters;
 use crate::request::encoding::{Encoded, Job, Label, Share};
 use crate::request::pending_request::ExchangeId;
@@ -34,6 +37,11 @@ use crate::request::rules::compress::{Passed, with_coding};
 /// millisecond by default, two at most; what is larger goes to another thread, which costs a hundredth of that and perhaps a wait for a core.
 const INLINE_BYTES_MAX: u64 = 32 * 1024;
 
+/// As much as an encoder needs at most; where there is not so much in all, a quarter of that.
+const NEED_BYTES: u64 = 5 << 20;
+/// Clients of whom it is known how much they have, before those are forgotten who have nothing.
+const CLIENTS_KEPT: usize = 256;
+
 /// The encoders of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Encoders {
@@ -43,6 +51,10 @@ pub(super) struct Encoders {
     unflushed: Vec<ExchangeId>,
     /// How many there were.
     opened: u64,
+    /// Of those bytes, what each client has.
+    clients: BTreeMap<Lane, Arc<AtomicU64>>,
+    /// When encoders may be looked for next that have nothing to do.
+    look_us: u64,
 }
 
 /// An answer that is being compressed.
@@ -57,6 +69,8 @@ pub(crate) struct Compressing {
     coding: Coding,
     /// Bytes that have come and what has come out.
     bytes: [u64; 2],
+    /// When it last had something to do.
+    worked_us: u64,
     /// It may keep something back, or something waits.
     keeps: bool,
     /// It is encoded on another thread from here on.
@@ -85,7 +99,7 @@ pub(super) fn begin(
     ruled: &Ruled,
     head: &AnswerHead<'_>,
     is_head: bool,
-    (encoders, bytes_max): (&mut Encoders, u64),
+    (encoders, client, bytes_max): (&mut Encoders, Option<Lane>, u64),
     counters: &Counters,
     write: impl FnOnce(&AnswerHead<'_>) -> Begun,
 ) -> (Begun, Option<Box<Compressing>>) {
@@ -110,10 +124,12 @@ pub(super) fn begin(
     let verdict = accepted.judge(rule, &head.parts, length);
     let compressing = match verdict.coding {
         Ok((coding, _)) if is_head => Ok((coding, None)),
-        Ok((coding, level)) => encoders.open(Shape::new(coding, level, length), bytes_max).map(|mut compressing| {
-            compressing.is_large = length.is_some_and(|length| length > INLINE_BYTES_MAX);
-            (coding, Some(compressing))
-        }),
+        Ok((coding, level)) => {
+            encoders.open(Shape::new(coding, level, length), client, bytes_max).map(|mut compressing| {
+                compressing.is_large = length.is_some_and(|length| length > INLINE_BYTES_MAX);
+                (coding, Some(compressing))
+            })
+        }
         Err(why) => Err(why),
     };
     let (coding, compressing) = match compressing {
@@ -146,6 +162,7 @@ pub(super) fn encode(
     cx: &mut Context,
 ) -> Piece<'static> {
     let Some(compressing) = &mut exchange.compressing else { return NOTHING };
+    compressing.worked_us = cx.now_us;
     let out = compressing.piece(piece, &cx.counters, &mut cx.spare);
     let coding_bytes = compressing.coding_bytes();
     codec.set_coding(slot, exchange, coding_bytes);
@@ -163,24 +180,49 @@ pub(super) fn give_up(conns: &mut Connections, slot: ExchangeKey) {
 const NOTHING: Piece<'static> = Piece::Borrowed(b"");
 
 impl Encoders {
-    /// An encoder for an answer, if there may be one: all of a worker hold at most so many bytes.
-    fn open(&mut self, shape: Shape, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
+    /// An encoder for an answer, if there may be one: all of a worker hold at most so many bytes, and from half of that on one client no more
+    /// than are free.
+    fn open(&mut self, shape: Shape, client: Option<Lane>, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
         let bytes = shape.bytes();
-        if self.bytes.load(Ordering::Relaxed) + bytes > bytes_max {
+        if !self.has_room(client, bytes, bytes_max) {
             return Err(Passed::Busy);
+        }
+        let client = client.map(|client| Arc::clone(self.clients.entry(client).or_default()));
+        if self.clients.len() > CLIENTS_KEPT {
+            self.clients.retain(|_, bytes| Arc::strong_count(bytes) > 1);
         }
         let encoder = Encoder::new(shape).ok_or(Passed::Busy)?;
         self.opened += 1;
         Ok(Box::new(Compressing {
-            place: Place::Here(encoder, Share::new(bytes, &self.bytes)),
+            place: Place::Here(encoder, Share::new(bytes, &self.bytes).of_client(client)),
             number: self.opened,
             coding: shape.coding(),
             bytes: [0; 2],
+            worked_us: 0,
             keeps: false,
             is_large: false,
             waiting: Output::default(),
             end: None,
         }))
+    }
+
+    /// Whether so many bytes may be had for an answer to this client.
+    fn has_room(&self, client: Option<Lane>, bytes: u64, bytes_max: u64) -> bool {
+        let all = self.bytes.load(Ordering::Relaxed);
+        let free = bytes_max.saturating_sub(all);
+        let mine = client.and_then(|client| self.clients.get(&client)).map_or(0, |mine| mine.load(Ordering::Relaxed));
+        bytes <= free && (all + bytes <= bytes_max / 2 || client.is_none() || mine + bytes <= free)
+    }
+
+    /// Whether there may be no memory for an answer to this client.
+    #[inline]
+    fn is_short(&self, client: Option<Lane>, bytes_max: u64) -> bool {
+        !self.has_room(client, NEED_BYTES.min(bytes_max / 4), bytes_max)
+    }
+
+    /// Whether there is some for others.
+    fn has_free(&self, bytes_max: u64) -> bool {
+        self.has_room(None, NEED_BYTES.min(bytes_max / 4), bytes_max)
     }
 
     /// Whether encoders may keep something back, or something waits for them.
@@ -191,6 +233,35 @@ impl Encoders {
 }
 
 impl Compressing {
+    /// It has just begun.
+    pub(super) fn at(mut self: Box<Self>, now_us: u64) -> Box<Compressing> {
+        self.worked_us = now_us;
+        self
+    }
+
+    /// Whether it has an encoder here that has begun and has nothing to do.
+    fn has_idle_memory(&self) -> bool {
+        let is_here = matches!(&self.place, Place::Here(encoder, _) if !encoder.is_stored());
+        is_here && !self.keeps && self.waiting.is_empty() && self.bytes[0] > 0
+    }
+
+    /// Its encoder goes, and what comes is not compressed any more: gives out what was kept back.
+    fn give_up_memory(&mut self, counters: &Counters) -> Piece<'static> {
+        match std::mem::replace(&mut self.place, Place::Broken) {
+            Place::Here(encoder, share) => {
+                let (encoder, out) = encoder.store().unzip();
+                if let Some(encoder) = encoder {
+                    self.place = Place::Here(encoder, share.given_back());
+                }
+                self.out(out, counters)
+            }
+            other => {
+                self.place = other;
+                NOTHING
+            }
+        }
+    }
+
     /// Takes a piece in, and gives out what has become of those before. Of a large answer it waits.
     fn piece(&mut self, piece: Piece<'_>, counters: &Counters, spare: &mut Spare) -> Piece<'static> {
         self.bytes[0] += piece.len() as u64;
@@ -283,25 +354,60 @@ mod tests {
     fn encoders_are_bounded() {
         let (mut encoders, large) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
         let bytes_max = 3 * large.bytes() + 1;
-        let mut all: Vec<_> = (0..3).map(|_| encoders.open(large, bytes_max).expect("room")).collect();
-        assert_eq!(encoders.open(large, bytes_max).err(), Some(Passed::Busy));
+        let mut all: Vec<_> = (0..3).map(|_| encoders.open(large, None, bytes_max).expect("room")).collect();
+        assert_eq!(encoders.open(large, None, bytes_max).err(), Some(Passed::Busy));
         assert_eq!(encoders.bytes.load(Ordering::Relaxed), 3 * large.bytes());
         drop(all.pop());
         let small: Vec<_> =
-            std::iter::from_fn(|| encoders.open(Shape::new(Coding::Zstd, 3, Some(2000)), bytes_max).ok()).collect();
+            std::iter::from_fn(|| encoders.open(Shape::new(Coding::Zstd, 3, Some(2000)), None, bytes_max).ok())
+                .collect();
         assert!(small.len() > 3, "{} beside one less", small.len());
-        assert!(encoders.open(large, bytes_max).is_err());
+        assert!(encoders.open(large, None, bytes_max).is_err());
         drop(small);
-        all.push(encoders.open(large, bytes_max).expect("room again"));
+        all.push(encoders.open(large, None, bytes_max).expect("room again"));
         drop(all);
         assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0);
-        assert!(encoders.open(large, 0).is_err(), "with no memory nothing is compressed");
+        assert!(encoders.open(large, None, 0).is_err(), "with no memory nothing is compressed");
+    }
+
+    /// One client has half at most; what others have left is shared by them.
+    #[test]
+    fn one_client_leaves_memory_for_others() {
+        let (mut encoders, shape) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
+        let bytes_max = 16 * shape.bytes();
+        let lane = |last: u8| Some(Lane::of([192, 0, 2, last].into()));
+        let mut fill = |encoders: &mut Encoders, client| {
+            std::iter::from_fn(|| encoders.open(shape, client, bytes_max).ok()).collect::<Vec<_>>()
+        };
+        let first = fill(&mut encoders, lane(1));
+        let second = fill(&mut encoders, lane(2));
+        let third = fill(&mut encoders, lane(3));
+        assert_eq!((first.len(), second.len(), third.len()), (8, 4, 2));
+        assert!(encoders.is_short(lane(1), bytes_max) && encoders.has_room(lane(4), shape.bytes(), bytes_max));
+        drop((first, second, third));
+        assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(fill(&mut encoders, lane(2)).len(), 8, "what is gone is given back to its client, too");
+        assert_eq!(fill(&mut encoders, None).len(), 16, "who nobody knows shares with all");
+    }
+
+    #[test]
+    fn who_has_nothing_to_do_gives_up_its_memory() {
+        let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
+        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
+        assert!(!compressing.has_idle_memory(), "nothing has come");
+        compressing.piece(Piece::Borrowed(&[b'a'; 5000]), &counters, &mut spare);
+        assert!(compressing.has_idle_memory() && !compressing.give_up_memory(&counters).is_empty());
+        assert!(!compressing.has_idle_memory() && compressing.give_up_memory(&counters).is_empty());
+        assert_eq!(encoders.bytes.load(Ordering::Relaxed), 0);
+        let out = compressing.piece(Piece::Borrowed(b"more"), &counters, &mut spare).len();
+        assert_eq!(out, 4 + 5);
+        assert!(compressing.finish(&counters).is_some_and(|end| !end.is_empty()));
     }
 
     #[test]
     fn what_goes_in_is_counted_as_it_comes_out() {
         let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
-        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), 1 << 20).expect("room");
+        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
         let first = compressing.piece(Piece::Borrowed(&[b'a'; 5000]), &counters, &mut spare).len();
         let rest = compressing.flush(&counters).len();
         assert_eq!((counters.compression_bytes_in.get(), compressing.bytes[0]), (5000, 5000));
@@ -320,7 +426,7 @@ mod tests {
     #[test]
     fn a_large_answer_goes_away_and_comes_back() {
         let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());
-        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), 1 << 20).expect("room");
+        let mut compressing = encoders.open(Shape::new(Coding::Gzip, 5, None), None, 1 << 20).expect("room");
         let id = ExchangeId { worker: 0, index: ExchangeKey::NONE, generation: 0 };
         let bytes = vec![b'a'; INLINE_BYTES_MAX as usize];
         compressing.piece(Piece::Borrowed(&bytes), &counters, &mut spare);

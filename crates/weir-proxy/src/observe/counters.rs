@@ -139,7 +139,7 @@ counters! {
     tarpit_full: Total,
     /// Clients that were to be banned and were not told of, because too many were at once: they stay limited.
     offences_lost: Total,
-    /// Accepts that the operating system refused (descriptors, memory).
+    /// Times that accepting was held back: the operating system refused (descriptors, memory), or clients had their share of descriptors.
     accept_failures: Total,
     /// Client connections that were closed because no load balancer said as it should whose they are (`proxy-protocol`).
     clients_unannounced: Total,
@@ -275,6 +275,8 @@ counters! {
     compressions_refused: Total,
     /// Parts of large answers that are being compressed on another thread.
     compressions_away: Gauge,
+    /// Answers that went on uncompressed because their encoders had nothing to do and others needed the memory.
+    compressions_reclaimed: Total,
     /// Messages sent to other workers.
     mail_sent: Total,
     /// Messages received from other workers.

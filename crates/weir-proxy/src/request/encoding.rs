@@ -19,13 +19,27 @@ use crate::request::pending_request::ExchangeId;
 pub(crate) struct Share {
     bytes: u64,
     of: Arc<AtomicU64>,
+    /// What its client has of that.
+    client: Option<Arc<AtomicU64>>,
 }
 
 impl Share {
     /// So many bytes of what is held in `of`.
     pub(crate) fn new(bytes: u64, of: &Arc<AtomicU64>) -> Share {
         of.fetch_add(bytes, Ordering::Relaxed);
-        Share { bytes, of: Arc::clone(of) }
+        Share { bytes, of: Arc::clone(of), client: None }
+    }
+
+    /// The same, as this client's, whose share counts there.
+    pub(crate) fn of_client(mut self, client: Option<Arc<AtomicU64>>) -> Share {
+        client.iter().for_each(|client| _ = client.fetch_add(self.bytes, Ordering::Relaxed));
+        self.client = client;
+        self
+    }
+
+    /// Nothing of the same: all of it is given back.
+    pub(crate) fn given_back(self) -> Share {
+        Share::new(0, &self.of)
     }
 
     /// Whether it was taken from this. Machines that took the place of others have another one.
@@ -37,6 +51,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.client.iter().for_each(|client| _ = client.fetch_sub(self.bytes, Ordering::Relaxed));
     }
 }
 

@@ -185,3 +185,50 @@ fn beyond_their_memory_answers_stay_as_they_are() {
     let busy: u64 = (21..=26).map(|seed| play(seed, 1 << 20, &mut judged)).sum();
     assert!(busy > 10 && judged.compressed > 50 && judged.whole > judged.compressed, "{busy}");
 }
+
+/// Who reads nothing keeps no encoder from others: answers that stand still go on uncompressed, in the same coding and to their end.
+#[test]
+fn who_reads_nothing_holds_no_memory() {
+    for coding in ["gzip", "br", "zstd"] {
+        let mut plan = compressing(12 << 20);
+        (plan.upstreams[0].servers[0].connections_max, plan.client.send_timeout_us) = (64, 3_600_000_000);
+        let mut world = World::started(plan, 1, 1);
+        let text: Vec<u8> = {
+            let mut rng = Rng(7);
+            (0..1_200_000).map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize]).collect()
+        };
+        let sent = text.clone();
+        world.serve(move |seen| {
+            let content = if seen.request.target.starts_with("/big") { &sent[..] } else { &sent[..10_000] };
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let mut message = head.as_bytes().to_vec();
+            for chunk in content.chunks(20_000) {
+                message.extend_from_slice(&[format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+            }
+            message.extend_from_slice(b"0\r\n\r\n");
+            seen.complete.then(|| vec![Do::Answer(message)])
+        });
+        let accepts = format!("Accept-Encoding: {coding}\r\n");
+        let stalled: Vec<usize> = (0..24).map(|_| world.client()).collect();
+        for client in &stalled {
+            world.stall(*client, true);
+            world.ask(*client, "GET", "/big", &accepts);
+            world.run_for(10_000);
+        }
+        world.run_for(3_000_000);
+        let held = world.count(|counters| counters.compressed.sum());
+        let other = world.client();
+        world.ask(other, "GET", "/small", &accepts);
+        world.run_for(1_000_000);
+        let reply = &world.clients[other].replies[0];
+        assert_eq!(reply.fields.first("content-encoding"), Some(coding), "{held} are held");
+        assert_eq!(decoded(reply), (text[..10_000].to_vec(), true));
+        assert!(world.count(|counters| counters.compressions_reclaimed.get()) > 0, "{coding}");
+        for client in &stalled {
+            world.stall(*client, false);
+            world.run_for(1_000_000);
+            assert_eq!(decoded(&world.clients[*client].replies[0]), (text.clone(), true), "{coding}");
+        }
+        world.finish();
+    }
+}

@@ -87,6 +87,7 @@ impl Answers {
         }
         let (mut codec, exchange) = self.conns.codec(slot);
         let Some(compressing) = exchange.compressing.as_mut().filter(|one| one.number == label.number) else { return };
+        compressing.worked_us = cx.now_us;
         let piece = compressing.come_back(encoded, &cx.counters);
         let (coding_bytes, is_busy) = (compressing.coding_bytes(), compressing.is_busy());
         codec.set_coding(slot, exchange, coding_bytes);

@@ -1,0 +1,81 @@
+//! Memory of encoders that have nothing to do, for answers that begin: so who reads nothing does not keep others from being compressed
+//! (stage reply). docs/semantics.md §18.
+//!
+//! An encoder whose client takes nothing, or whose server says nothing, has no work. When there is no memory for another one, those that have had none for longest give
+//! theirs up, and their answers go on uncompressed in the same coding ([`Encoder::store`](crate::base::encoder::Encoder::store)). Bound: one look at all requests in
+//! [`LOOK_US`].
+
+use crate::base::keys::ExchangeKey;
+use crate::client::answer::Answers;
+use crate::client::connection::Exchange;
+use crate::context::Context;
+use crate::forward::shares::Lane;
+use crate::plan::NO_ADDRESS;
+
+/// For so long an encoder must have had nothing to do.
+const IDLE_US_MIN: u64 = 1_000_000;
+/// Between two looks; with many requests a microsecond for each.
+const LOOK_US: u64 = 100_000;
+
+impl Answers {
+    /// An answer begins that may be compressed: makes room for its encoder, if there is none and others have nothing to do. Whose share of the
+    /// memory it has; None: that of nobody in particular, or it is not compressed.
+    #[inline]
+    pub(in crate::client) fn encoding_for(&mut self, slot: ExchangeKey, cx: &mut Context) -> Option<Lane> {
+        self.conns.exchange(slot).ruled.as_deref()?.compress()?;
+        let client = self.client_of(slot, cx);
+        let bytes_max = cx.plan.client.compress_bytes_max;
+        if self.encoders.is_short(client, bytes_max) && cx.now_us >= self.encoders.look_us {
+            self.reclaim_encoders(client, bytes_max, cx);
+        }
+        client
+    }
+
+    /// Whose answer it is; None: nobody knows, for others may stand behind.
+    fn client_of(&self, slot: ExchangeKey, cx: &Context) -> Option<Lane> {
+        let peer = self.conns.at(self.conns.exchange(slot).conn).peer;
+        (peer != NO_ADDRESS && !cx.plan.client.trusts(peer)).then(|| Lane::of(peer))
+    }
+
+    #[cold]
+    fn reclaim_encoders(&mut self, client: Option<Lane>, bytes_max: u64, cx: &mut Context) {
+        // A client that has had its share has it from itself.
+        let only = client.filter(|_| self.encoders.has_free(bytes_max));
+        let mut idle: Vec<(u64, ExchangeKey)> = Vec::new();
+        let slots = self.conns.exchanges_with(|exchange| idle_since(exchange, cx.now_us).is_some());
+        self.encoders.look_us = cx.now_us + LOOK_US.max(slots.len() as u64);
+        for slot in slots {
+            let since_us = idle_since(self.conns.exchange(slot), cx.now_us);
+            if only.is_none() || self.client_of(slot, cx) == only {
+                idle.extend(since_us.map(|since_us| (since_us, slot)));
+            }
+        }
+        idle.sort_unstable();
+        for (_, slot) in idle {
+            if !self.encoders.is_short(client, bytes_max) {
+                return;
+            }
+            self.store_rest(slot, cx);
+        }
+    }
+
+    /// An answer gives up its encoder.
+    fn store_rest(&mut self, slot: ExchangeKey, cx: &mut Context) {
+        let (mut codec, exchange) = self.conns.codec(slot);
+        let Some(compressing) = exchange.compressing.as_mut() else { return };
+        let piece = compressing.give_up_memory(&cx.counters);
+        cx.counters.compressions_reclaimed.add(1);
+        if !piece.is_empty() {
+            codec.body(slot, exchange, piece, &mut cx.spare);
+        }
+        let index = exchange.conn;
+        self.await_client(index, cx);
+        self.conns.mark(index);
+    }
+}
+
+/// Since when the encoder of a request's answer has had nothing to do, if that is long enough.
+fn idle_since(exchange: &Exchange, now_us: u64) -> Option<u64> {
+    let compressing = exchange.compressing.as_ref().filter(|compressing| compressing.has_idle_memory())?;
+    (compressing.worked_us + IDLE_US_MIN <= now_us).then_some(compressing.worked_us)
+}
