@@ -19,7 +19,7 @@ use crate::driver::{
 };
 use crate::driver::{Token, Waker};
 use crate::proxy_header::{PROXY_HEADER_BYTES_MAX, ProxyHeader};
-use crate::{Courtesy, Loose, Outbound, RecvBuf};
+use crate::{Courtesy, Descriptors, Loose, Outbound, RecvBuf};
 
 /// How long a header may take from the accept on, microseconds.
 pub const HEADER_US: u64 = 5_000_000;
@@ -325,6 +325,10 @@ impl<D: Driver> Driver for Announced<D> {
 
     fn set_courtesy(&mut self, courtesy: Courtesy) {
         self.inner.set_courtesy(courtesy);
+    }
+
+    fn share_descriptors(&mut self, descriptors: Arc<Descriptors>) {
+        self.inner.share_descriptors(descriptors);
     }
 
     fn hand_over(&mut self, listener: Socket) {

@@ -7,10 +7,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Courtesy, Loose, Outbound, RecvBuf, Released};
+use crate::{Courtesy, Descriptors, Loose, Outbound, RecvBuf, Released};
 
 /// Chosen by the caller for each socket and handed back in each of its completions.
 pub type Token = u64;
@@ -159,6 +160,9 @@ pub trait Driver {
 
     /// From listeners that other drivers have as well it accepts with courtesy. A driver without such listeners needs none.
     fn set_courtesy(&mut self, _: Courtesy) {}
+
+    /// It shares the descriptors that clients may have with other drivers, from now on. Else it accepts as long as the kernel does.
+    fn share_descriptors(&mut self, _: Arc<Descriptors>) {}
 
     /// Stops accepting on a listener that another process has as well, and closes it here: who waits there, or comes later, is the
     /// other's affair. Who was accepted until then is told as before; after the last of them [`Driver::accept_queue`] knows the

@@ -12,6 +12,7 @@ mod buffer;
 #[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
 pub mod conformance;
 mod courtesy;
+mod descriptors;
 mod driver;
 mod epoll;
 mod ethtool;
@@ -55,6 +56,7 @@ pub use attempt::{Attempt, Outcome, Report, begin_connect, is_over, unconnected}
 pub use board::Board;
 pub use buffer::RecvBuf;
 pub use courtesy::Courtesy;
+pub use descriptors::Descriptors;
 pub use driver::{
     AcceptQueue, Class, Completion, Delivery, Departure, Driver, DriverStats, Event, Payload, Receive, RelayEnd,
     Relayed, Socket, Token, Waker,

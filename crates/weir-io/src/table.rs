@@ -4,8 +4,9 @@
 //! completion of an earlier occupant matches nothing. Bound: the process's descriptors.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
-use crate::{Class, Receive, Socket, Token};
+use crate::{Class, Descriptors, Receive, Socket, Token};
 
 const CHUNK: usize = 256;
 const NONE: u32 = u32::MAX;
@@ -35,10 +36,12 @@ pub(crate) const DEAF: u32 = 1 << 9;
 pub(crate) const FRESH: u32 = 1 << 10;
 /// It goes to another driver.
 pub(crate) const RELEASING: u32 = 1 << 11;
+/// Counts among the descriptors that clients have.
+const CLIENTS: u32 = 1 << 12;
 /// The caller has no say in it any more.
 pub(crate) const TAKEN: u32 = RELAYING | RELEASING;
 /// First bit that a driver may use for itself.
-pub(crate) const OWN_BITS: u32 = 12;
+pub(crate) const OWN_BITS: u32 = 13;
 
 /// One socket.
 #[derive(Debug)]
@@ -102,11 +105,12 @@ pub(crate) struct Table {
     chunks: Vec<Box<[Slot; CHUNK]>>,
     first_free: u32,
     live: usize,
+    descriptors: Arc<Descriptors>,
 }
 
 impl Table {
     pub(crate) fn new() -> Table {
-        Table { chunks: Vec::new(), first_free: NONE, live: 0 }
+        Table { chunks: Vec::new(), first_free: NONE, live: 0, descriptors: Arc::default() }
     }
 
     /// Slots in use, closing ones included.
@@ -139,10 +143,33 @@ impl Table {
         self.first_free = base;
     }
 
+    /// What clients have is counted here. Before any of them is there.
+    pub(crate) fn share(&mut self, descriptors: Arc<Descriptors>) {
+        self.descriptors = descriptors;
+    }
+
+    /// Whether clients have as many descriptors as they may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.descriptors.is_full()
+    }
+
+    /// Whether they have most of them: then each is asked for by itself.
+    pub(crate) fn is_near_full(&self) -> bool {
+        self.descriptors.is_near_full()
+    }
+
     /// A client of a listener.
     pub(crate) fn insert_fresh(&mut self, fd: RawFd, listener: Socket) -> Socket {
-        let socket = self.insert(fd, Token::from(listener.index));
+        let socket = self.insert_client(fd, Token::from(listener.index));
         self.slot(socket.index).set(FRESH);
+        socket
+    }
+
+    /// A client that was accepted, here or by another driver.
+    pub(crate) fn insert_client(&mut self, fd: RawFd, token: Token) -> Socket {
+        let socket = self.insert(fd, token);
+        self.slot(socket.index).set(CLIENTS);
+        self.descriptors.take();
         socket
     }
 
@@ -151,6 +178,10 @@ impl Table {
         let next = self.first_free;
         let slot = self.slot(index);
         debug_assert!(slot.fd >= 0 && slot.send == NO_SEND);
+        if slot.has(CLIENTS) {
+            self.descriptors.give_back();
+        }
+        let slot = self.slot(index);
         slot.fd = -1;
         slot.bits = 0;
         slot.send = next;

@@ -39,6 +39,7 @@ pub(crate) mod moving;
 mod patience;
 mod receive;
 mod relays;
+mod room;
 mod ruling;
 mod sending;
 mod settled;
@@ -92,6 +93,8 @@ pub(crate) struct Clients {
     heads: Heads,
     /// Which connections may be of clients who have just been banned.
     cutting: Sweep,
+    /// When idle clients are looked for next who may make room for others.
+    room_us: u64,
 }
 
 impl Clients {
@@ -158,6 +161,7 @@ impl Clients {
             path: Vec::new(),
             heads: Heads::default(),
             cutting: Sweep::default(),
+            room_us: 0,
         }
     }
 }

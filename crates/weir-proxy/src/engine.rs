@@ -321,9 +321,11 @@ impl Engine {
         self.clients.client_sealed(token, secured);
     }
 
-    /// A client could not be accepted (descriptors or memory ran out).
+    /// A client could not be accepted (descriptors or memory ran out, or what clients may have of them): those who are idle make room.
     pub fn accept_failed(&mut self) {
         self.cx.counters.accept_failures.add(1);
+        self.clients.make_room(&mut self.cx);
+        self.pass_on();
     }
 
     /// A client sent bytes.

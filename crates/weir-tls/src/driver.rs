@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Driver, DriverStats, Loose, Outbound, Payload,
-    Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver, DriverStats, Loose, Outbound,
+    Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use crate::sealed::Sealed;
@@ -36,6 +36,10 @@ impl<D: Driver> Driver for Sealed<D> {
 
     fn set_courtesy(&mut self, courtesy: Courtesy) {
         self.inner.set_courtesy(courtesy);
+    }
+
+    fn share_descriptors(&mut self, descriptors: Arc<Descriptors>) {
+        self.inner.share_descriptors(descriptors);
     }
 
     /// Handshakes that have begun go on: they are told while the listener is not closed.

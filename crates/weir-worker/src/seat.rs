@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
 
-use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, pin_to};
+use weir_io::{Descriptors, Driver, DriverKind, Epoll, Options, Uring, Waker, pin_to};
 use weir_proxy::engine::Parts;
 use weir_proxy::observe::server_event::Event;
 use weir_proxy::shield::bans::Offence;
@@ -32,6 +32,7 @@ pub(crate) struct Seat {
     pub(crate) control: Arc<Control>,
     pub(crate) enquiry: Arc<Enquiry>,
     pub(crate) presence: Presence,
+    pub(crate) descriptors: Arc<Descriptors>,
     pub(crate) place: Arc<Place>,
     pub(crate) events: SyncSender<Event>,
     pub(crate) offences: SyncSender<Offence>,
@@ -74,6 +75,7 @@ impl Seat {
     fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
         let made = weir_io::forgo_network().and(driver).and_then(|mut driver| {
             driver.set_courtesy(self.presence.courtesy());
+            driver.share_descriptors(self.descriptors);
             let waker = driver.waker();
             Worker::new(driver, self.parts, Vec::new(), self.mailbox).map(|worker| (worker, waker))
         });

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_io::{Board, DriverKind, Options, SocketFile, Waker, available_cores};
+use weir_io::{Board, Descriptors, DriverKind, Options, SocketFile, Waker, available_cores};
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::counters::Counters;
@@ -321,6 +321,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let offences = Some(offences);
     let mut running = Running { threads, handle, addresses, log, events, offences, opening, encoders };
     let (ready, started) = mpsc::channel();
+    let descriptors = Arc::new(Descriptors::of_process(usize::from(workers)));
     for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {
         let view = &running.handle.views[number];
         let parts = Parts {
@@ -345,6 +346,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
             control: Arc::default(),
             enquiry: Arc::clone(&view.enquiry),
             place: Arc::clone(&view.place),
+            descriptors: Arc::clone(&descriptors),
             presence: Presence::new(view, Arc::clone(running.handle.board()), number as u16),
             events: events_to.clone(),
             offences: offended.clone(),

@@ -45,6 +45,8 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 
 /// How often the workers are looked at; signals are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// It is told so often at most that clients can't be accepted.
+const SCARCITY_EVERY: Duration = Duration::from_secs(60);
 
 /// Who looks into files for whoever runs.
 pub(crate) const EXPERTS: Experts<'static> = Experts {
@@ -456,6 +458,31 @@ impl Bugs {
     }
 }
 
+/// Tells that clients can't be accepted for want of descriptors.
+struct Scarcity {
+    before: u64,
+    /// When it may be told again.
+    next: Instant,
+}
+
+impl Scarcity {
+    fn new() -> Scarcity {
+        Scarcity { before: 0, next: Instant::now() }
+    }
+
+    fn look(&mut self, running: &Running) {
+        let held_back = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
+        if held_back == self.before || Instant::now() < self.next {
+            return;
+        }
+        let times = held_back - std::mem::replace(&mut self.before, held_back);
+        self.next = Instant::now() + SCARCITY_EVERY;
+        warn(format_args!(
+            "descriptors are scarce: clients wait to be accepted, and idle ones are closed; raise the limit (ulimit -n, LimitNOFILE=) or set `connections` held_back={times}"
+        ));
+    }
+}
+
 /// Waits for the end, by signal or by failure.
 fn supervise(
     running: Running,
@@ -468,7 +495,7 @@ fn supervise(
     // It is told to end.
     let mut ends = false;
     let mut leaving = Leaving::default();
-    let mut bugs = Bugs::new(&running);
+    let (mut bugs, mut scarcity) = (Bugs::new(&running), Scarcity::new());
     let mut cores = Caretaker::new(&running, pinning);
     let mut shedder = running.handle().shedder();
     while !running.is_finished() {
@@ -479,6 +506,7 @@ fn supervise(
             leaving.end(&running);
         }
         bugs.look(&running);
+        scarcity.look(&running);
         cores.look();
         spreading.look(&running.handle());
         journal.follow(desk);

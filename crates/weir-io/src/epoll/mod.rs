@@ -30,8 +30,8 @@ use crate::released::Releases;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Driver, DriverStats, Event, Loose, Options,
-    Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver, DriverStats, Event, Loose,
+    Options, Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -324,6 +324,10 @@ impl Driver for Epoll {
 
     fn set_courtesy(&mut self, courtesy: Courtesy) {
         self.courtesy = courtesy;
+    }
+
+    fn share_descriptors(&mut self, descriptors: Arc<Descriptors>) {
+        self.table.share(descriptors);
     }
 
     fn hand_over(&mut self, listener: Socket) {

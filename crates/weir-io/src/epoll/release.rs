@@ -47,6 +47,6 @@ impl Epoll {
     pub(super) fn insert_loose(&mut self, connection: Loose, token: Token) -> io::Result<Socket> {
         let connection = connection.into_descriptor()?;
         set_nonblocking(connection.as_raw_fd())?;
-        Ok(self.table.insert(connection.into_raw_fd(), token))
+        Ok(self.table.insert_client(connection.into_raw_fd(), token))
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use crate::courtesy::LEFT_US;
+use crate::descriptors::FULL_PAUSE_US;
 use crate::net::{accept, concerns_one_connection, connect_result, is_unix, listen_again, receive, send};
 use crate::outgoing::{Next, SLICES_MAX};
 use crate::refused::PAUSE_US;
@@ -266,6 +267,10 @@ impl Epoll {
         }
         let mut some = false;
         for _ in 0..self.options.accepts_per_turn {
+            if self.table.is_full() {
+                let error = io::Error::from_raw_os_error(libc::EMFILE);
+                return self.hold_back(listener, token, error, FULL_PAUSE_US, into);
+            }
             self.stats.syscalls += 1;
             match accept(fd, true) {
                 Ok((accepted, peer)) => {
@@ -289,14 +294,23 @@ impl Epoll {
                     return;
                 }
                 Err(error) if error.raw_os_error().is_some_and(concerns_one_connection) => {}
-                Err(error) => {
-                    self.stats.accept_failures += 1;
-                    self.table.slot(listener.index).clear(READABLE);
-                    self.paused.push((listener, self.now_us + self.options.accept_pause_us));
-                    into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
-                    return;
-                }
+                Err(error) => return self.hold_back(listener, token, error, self.options.accept_pause_us, into),
             }
         }
+    }
+
+    /// Accepting goes on after a pause.
+    fn hold_back(
+        &mut self,
+        listener: Socket,
+        token: Token,
+        error: io::Error,
+        pause_us: u64,
+        into: &mut Vec<Completion>,
+    ) {
+        self.stats.accept_failures += 1;
+        self.table.slot(listener.index).clear(READABLE);
+        self.paused.push((listener, self.now_us + pause_us));
+        into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
     }
 }

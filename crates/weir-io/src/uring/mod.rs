@@ -35,8 +35,8 @@ use crate::released::Releases;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Driver, DriverStats, Event, Loose, Options,
-    Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Courtesy, Delivery, Departure, Descriptors, Driver, DriverStats, Event, Loose,
+    Options, Outbound, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
 };
 
 pub(crate) use group::Group;
@@ -267,6 +267,10 @@ impl Driver for Uring {
 
     fn set_courtesy(&mut self, courtesy: Courtesy) {
         self.courtesy = courtesy;
+    }
+
+    fn share_descriptors(&mut self, descriptors: Arc<Descriptors>) {
+        self.table.share(descriptors);
     }
 
     fn hand_over(&mut self, listener: Socket) {

@@ -63,12 +63,12 @@ impl Uring {
     }
 
     pub(super) fn arm_accept(&mut self, socket: Socket) {
-        let pauses = self.refused.pauses(socket.index);
+        let is_wary = self.refused.pauses(socket.index) || self.table.is_near_full();
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(ACCEPTING);
         slot.clear(POLLED);
         let fd = types::Fd(slot.fd);
-        let entry = if slot.has(SHARED) || pauses {
+        let entry = if slot.has(SHARED) || is_wary {
             slot.set(POLLED);
             // A pending accept takes the connection at once, also for a driver that doesn't turn; a poll takes nothing.
             opcode::PollAdd::new(fd, libc::POLLIN as u32).build()

@@ -5,6 +5,7 @@
 use std::io;
 
 use crate::courtesy::LEFT_US;
+use crate::descriptors::FULL_PAUSE_US;
 use crate::net::{accept, accept_queue, close_fd, concerns_one_connection, connect_result, listen_again, peer_address};
 use crate::refused::PAUSE_US;
 use crate::relay::Ready;
@@ -298,7 +299,8 @@ impl Uring {
             return self.arm_accept(listener);
         }
         self.stats.accept_failures += 1;
-        self.paused.push((listener, self.now_us + self.options.accept_pause_us));
+        let pause_us = if self.table.is_full() { FULL_PAUSE_US } else { self.options.accept_pause_us };
+        self.paused.push((listener, self.now_us + pause_us));
         let error = io::Error::from_raw_os_error(code);
         into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
     }
@@ -323,6 +325,9 @@ impl Uring {
     /// driver was faster is no failure. And whether nobody is left.
     fn accept_some(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) -> (i32, bool) {
         for _ in 0..self.options.accepts_per_turn {
+            if self.table.is_full() {
+                return (libc::EMFILE, false);
+            }
             self.stats.syscalls += 1;
             match accept(fd, false) {
                 Ok((accepted, _)) => self.on_connection(listener, accepted, token, false, into),
@@ -356,7 +361,8 @@ impl Uring {
         }
         self.stats.accepts += 1;
         let socket = self.table.insert_fresh(fd, listener);
-        if self.refused.came(listener.index) && self.table.slot(listener.index).has(ACCEPTING) {
+        let ends = self.refused.came(listener.index) || self.table.is_near_full();
+        if ends && self.table.slot(listener.index).has(ACCEPTING) {
             self.cancel_ignored(Kind::Accept, listener);
         }
         into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });

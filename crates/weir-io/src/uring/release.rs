@@ -72,6 +72,6 @@ impl Uring {
         let connection = connection.into_descriptor()?;
         // As with one that was connected elsewhere.
         rustix::io::ioctl_fionbio(&connection, false)?;
-        Ok(self.table.insert(connection.into_raw_fd(), token))
+        Ok(self.table.insert_client(connection.into_raw_fd(), token))
     }
 }

@@ -125,6 +125,8 @@ pub(crate) struct Flags {
     pub unverified: bool,
     /// Its client did not send, or take, in time what it should.
     pub late: bool,
+    /// It has asked something.
+    pub asked: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.

@@ -203,6 +203,11 @@ impl Connections {
         self.exchanges.holds(id.index, id.generation)
     }
 
+    /// All requests of which this is true.
+    pub(super) fn exchanges_with(&self, is_one: impl Fn(&Exchange) -> bool) -> Vec<ExchangeKey> {
+        self.exchanges.keys().filter(|slot| is_one(self.exchanges.at(*slot))).collect()
+    }
+
     /// Whether somebody waits for an answer, and it stands there.
     #[inline]
     pub(super) fn is_in(&self, id: ExchangeId, phase: Phase) -> bool {
@@ -288,7 +293,9 @@ impl Connections {
     #[inline]
     pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
         let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
-        self.conns.at_mut(index).codec.push(slot, &mut self.exchanges);
+        let conn = self.conns.at_mut(index);
+        conn.flags.asked = true;
+        conn.codec.push(slot, &mut self.exchanges);
         slot
     }
 

@@ -206,23 +206,39 @@ fn h3_slow_client_keeps_nobody_waiting(io: Io) {
     server.finish();
 }
 
+/// Clients that say nothing have their share of descriptors, and no more: servers are connected to, and who comes is served, while they stay.
 fn h6_descriptors_run_out(io: Io) {
-    let server = Server::start(Honest);
-    let mut weir = Weir::start_with_descriptors(io, 1, &app(&server, 4, ""), 64);
-    victim(&weir);
+    let (server, cold) = (Server::start(Honest), Server::start(Honest));
+    let more = format!(
+        "upstream \"cold\" {{ server \"{}\" connections-min=0; }}\nroute host=\"cold\" {{ proxy \"cold\"; }}\n{}",
+        cold.address,
+        app(&server, 4, "")
+    );
+    let mut weir = Weir::start_with_descriptors(io, 1, &more, 64);
+    let mut early = Client::connect(weir.address);
+    early.get("/v?n=00000000");
+    assert_eq!(early.reply().status, 200);
     let crowd: Vec<TcpStream> =
         (0..150).map(|_| TcpStream::connect(weir.address).expect("the accept queue takes it")).collect();
-    eventually("descriptors are used up", || weir.descriptors() >= 60);
+    eventually("clients have as many as they may", || weir.said().contains("descriptors are scarce"));
+    assert!(weir.descriptors() < 60, "{} of 64 are used", weir.descriptors());
+    // Who was there before has its server, which has no connection yet.
+    early.ask("GET", false);
+    early.send(b"GET /v?n=cold HTTP/1.1\r\nHost: cold\r\n\r\n");
+    assert_eq!(early.reply().status, 200);
     // It doesn't spin while it can't accept: of a wait that long, a spinning loop would take nearly all.
     let (ticks, start) = (weir.cpu_ticks(), Instant::now());
     eventually("half a second passes", || start.elapsed() > Duration::from_millis(500));
     let used = weir.cpu_ticks() - ticks;
-    assert!(used < 25, "{used} ticks of 50 with no descriptor left");
+    assert!(used < 25, "{used} ticks of 50 while clients wait to be accepted");
     assert!(weir.is_running());
+    // The crowd is idle, and makes room.
+    (0..3).for_each(|_| victim(&weir));
     drop(crowd);
     (0..3).for_each(|_| victim(&weir));
     weir.stop();
     server.finish();
+    cold.finish();
 }
 
 /// The receive buffers of a worker are everybody's: what uploads to servers that stopped reading have in it stays a part of them.

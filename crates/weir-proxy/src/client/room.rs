@@ -1,0 +1,73 @@
+//! Descriptors are scarce: clients that have asked nothing for longest make room for those that connect (stage accept).
+//!
+//! Called when accepting was held back, which is repeated as long as somebody waits: so the least is done each time. First go those that have never
+//! asked anything, then those that rest between two requests, then those whose request has not come whole for as long. Who has anything under way stays. Bound:
+//! one look at each connection in [`LOOK_US`].
+
+use super::Clients;
+use crate::base::keys::ClientKey;
+use crate::client::connection::Reading;
+use crate::context::Context;
+use crate::ending::ClientEnd;
+
+/// For so long a client must have asked nothing: a request may be on its way.
+const IDLE_US_MIN: u64 = 1_000_000;
+/// Between two looks; with many connections an eighth of a microsecond for each.
+const LOOK_US: u64 = 10_000;
+/// Of so many connections one goes at a time, one at least and [`GO_MAX`] at most.
+const SHARE: usize = 16;
+const GO_MAX: usize = 1024;
+
+impl Clients {
+    /// Some clients go, if any are idle.
+    pub(crate) fn make_room(&mut self, cx: &mut Context) {
+        let conns = &self.answers.conns;
+        if cx.now_us < self.room_us {
+            return;
+        }
+        self.room_us = cx.now_us + LOOK_US.max(conns.len() as u64 / 8);
+        let mut idle: Vec<(Rank, u64, ClientKey)> =
+            conns.conns.keys().filter_map(|index| self.idle_since(index, cx)).collect();
+        let count = (conns.len() / SHARE).clamp(1, GO_MAX).min(idle.len());
+        idle.sort_unstable();
+        for (_, _, index) in idle.into_iter().take(count) {
+            match self.answers.conns.carriers.get(index) {
+                None => self.answers.close_conn(index, ClientEnd::MadeRoom, cx),
+                Some(_) => self.answers.end_idle_http2(index, ClientEnd::MadeRoom, cx),
+            }
+        }
+    }
+
+    /// Since when a client has nothing under way, for long enough to go, and when it does beside others. None: it stays.
+    fn idle_since(&self, index: ClientKey, cx: &Context) -> Option<(Rank, u64, ClientKey)> {
+        let conns = &self.answers.conns;
+        let conn = conns.at(index);
+        if conn.since_us + IDLE_US_MIN > cx.now_us || conn.flags.sending {
+            return None;
+        }
+        let rank = match conn.reading() {
+            Reading::Head if !conn.codec.is_empty() || conn.stream.is_some() || conn.is_fetch() => return None,
+            Reading::Head if conn.has_begun_request() => Rank::Begun,
+            Reading::Head if conn.flags.asked => Rank::Rests,
+            Reading::Head => Rank::Silent,
+            Reading::Frames => match conns.carriers.get(index) {
+                Some(streams) if !streams.all.is_empty() => return None,
+                Some(streams) if streams.mux.is_greeted() => Rank::Rests,
+                _ => Rank::Silent,
+            },
+            _ => return None,
+        };
+        Some((rank, conn.since_us, index))
+    }
+}
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It has never asked anything.
+    Silent,
+    /// It rests between two requests.
+    Rests,
+    /// A part of a request is here.
+    Begun,
+}
