@@ -39,7 +39,7 @@ pub(crate) mod moving;
 mod patience;
 mod receive;
 mod relays;
-mod room;
+pub(crate) mod room;
 mod ruling;
 mod sending;
 mod settled;

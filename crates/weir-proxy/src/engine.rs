@@ -31,6 +31,7 @@ pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
 use crate::client::cache::crowd;
+use crate::client::room::make_room;
 use crate::client::{self, Clients, accept, banned};
 pub use crate::client::{Door, MovedClient, Unwanted, Visit};
 use crate::context::Context;
@@ -324,7 +325,7 @@ impl Engine {
     /// A client could not be accepted (descriptors or memory ran out, or what clients may have of them): those who are idle make room.
     pub fn accept_failed(&mut self) {
         self.cx.counters.accept_failures.add(1);
-        self.clients.make_room(&mut self.cx);
+        make_room(&mut self.clients, &mut self.cx);
         self.pass_on();
     }
 

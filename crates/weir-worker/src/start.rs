@@ -318,8 +318,7 @@ pub fn prepare(setup: &Setup, opened: Opened) -> Result<Running, StartError> {
     let (threads, events) = (Vec::new(), Mutex::new(told));
     let (opening, encoders) = (Some(opening), Pool::new(usize::from(workers)));
     let (offended, offences) = mpsc::sync_channel(OFFENCES_MAX);
-    let offences = Some(offences);
-    let mut running = Running { threads, handle, addresses, log, events, offences, opening, encoders };
+    let mut running = Running { threads, handle, addresses, log, events, offences: Some(offences), opening, encoders };
     let (ready, started) = mpsc::channel();
     let descriptors = Arc::new(Descriptors::of_process(usize::from(workers)));
     for (number, mailbox) in mailboxes(workers).into_iter().enumerate() {

@@ -145,7 +145,7 @@ impl Answers {
         // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
         let date = if head.parts.has_date { None } else { cx.date() };
         let additions = Additions { via: cx.plan.client.pseudonym(), date };
-        let client = self.encoding_for(slot, cx);
+        let client = compressing::encoding_for(self, slot, cx);
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Answering);
         exchange.server_conn = source.conn();

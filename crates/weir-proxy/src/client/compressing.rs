@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_http::ReplyBody;
 
+pub(super) use self::reclaim::encoding_for;
 use super::codec::Codec;
 use super::connection::Exchange;
 use super::connections::Connections;
@@ -376,7 +377,7 @@ mod tests {
         let (mut encoders, shape) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
         let bytes_max = 16 * shape.bytes();
         let lane = |last: u8| Some(Lane::of([192, 0, 2, last].into()));
-        let mut fill = |encoders: &mut Encoders, client| {
+        let fill = |encoders: &mut Encoders, client| {
             std::iter::from_fn(|| encoders.open(shape, client, bytes_max).ok()).collect::<Vec<_>>()
         };
         let first = fill(&mut encoders, lane(1));

@@ -40,7 +40,7 @@ const STASH_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     pub(super) conns: Slab<ClientKey, ClientConn>,
-    exchanges: Slab<ExchangeKey, Exchange>,
+    pub(super) exchanges: Slab<ExchangeKey, Exchange>,
     /// Those that speak HTTP/2.
     pub(super) carriers: Carriers,
     /// Connections with something to send.
@@ -201,11 +201,6 @@ impl Connections {
     #[inline]
     pub(crate) fn holds(&self, id: ExchangeId) -> bool {
         self.exchanges.holds(id.index, id.generation)
-    }
-
-    /// All requests of which this is true.
-    pub(super) fn exchanges_with(&self, is_one: impl Fn(&Exchange) -> bool) -> Vec<ExchangeKey> {
-        self.exchanges.keys().filter(|slot| is_one(self.exchanges.at(*slot))).collect()
     }
 
     /// Whether somebody waits for an answer, and it stands there.

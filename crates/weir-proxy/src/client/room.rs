@@ -7,6 +7,7 @@
 use super::Clients;
 use crate::base::keys::ClientKey;
 use crate::client::connection::Reading;
+use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
@@ -18,47 +19,44 @@ const LOOK_US: u64 = 10_000;
 const SHARE: usize = 16;
 const GO_MAX: usize = 1024;
 
-impl Clients {
-    /// Some clients go, if any are idle.
-    pub(crate) fn make_room(&mut self, cx: &mut Context) {
-        let conns = &self.answers.conns;
-        if cx.now_us < self.room_us {
-            return;
-        }
-        self.room_us = cx.now_us + LOOK_US.max(conns.len() as u64 / 8);
-        let mut idle: Vec<(Rank, u64, ClientKey)> =
-            conns.conns.keys().filter_map(|index| self.idle_since(index, cx)).collect();
-        let count = (conns.len() / SHARE).clamp(1, GO_MAX).min(idle.len());
-        idle.sort_unstable();
-        for (_, _, index) in idle.into_iter().take(count) {
-            match self.answers.conns.carriers.get(index) {
-                None => self.answers.close_conn(index, ClientEnd::MadeRoom, cx),
-                Some(_) => self.answers.end_idle_http2(index, ClientEnd::MadeRoom, cx),
-            }
+/// Some clients go, if any are idle.
+pub(crate) fn make_room(clients: &mut Clients, cx: &mut Context) {
+    let conns = &clients.answers.conns;
+    if cx.now_us < clients.room_us {
+        return;
+    }
+    clients.room_us = cx.now_us + LOOK_US.max(conns.len() as u64 / 8);
+    let ranked = |index| rank(conns, index, cx.now_us).map(|(rank, since_us)| (rank, since_us, index));
+    let mut idle: Vec<(Rank, u64, ClientKey)> = conns.conns.keys().filter_map(ranked).collect();
+    let count = (conns.len() / SHARE).clamp(1, GO_MAX).min(idle.len());
+    idle.sort_unstable();
+    for (_, _, index) in idle.into_iter().take(count) {
+        match clients.answers.conns.carriers.get(index) {
+            None => clients.answers.close_conn(index, ClientEnd::MadeRoom, cx),
+            Some(_) => clients.answers.end_idle_http2(index, ClientEnd::MadeRoom, cx),
         }
     }
+}
 
-    /// Since when a client has nothing under way, for long enough to go, and when it does beside others. None: it stays.
-    fn idle_since(&self, index: ClientKey, cx: &Context) -> Option<(Rank, u64, ClientKey)> {
-        let conns = &self.answers.conns;
-        let conn = conns.at(index);
-        if conn.since_us + IDLE_US_MIN > cx.now_us || conn.flags.sending {
-            return None;
-        }
-        let rank = match conn.reading() {
-            Reading::Head if !conn.codec.is_empty() || conn.stream.is_some() || conn.is_fetch() => return None,
-            Reading::Head if conn.has_begun_request() => Rank::Begun,
-            Reading::Head if conn.flags.asked => Rank::Rests,
-            Reading::Head => Rank::Silent,
-            Reading::Frames => match conns.carriers.get(index) {
-                Some(streams) if !streams.all.is_empty() => return None,
-                Some(streams) if streams.mux.is_greeted() => Rank::Rests,
-                _ => Rank::Silent,
-            },
-            _ => return None,
-        };
-        Some((rank, conn.since_us, index))
+/// When a client goes beside others, and since when it has nothing under way, if that is long enough. None: it stays.
+fn rank(conns: &Connections, index: ClientKey, now_us: u64) -> Option<(Rank, u64)> {
+    let conn = conns.at(index);
+    if conn.since_us + IDLE_US_MIN > now_us || conn.flags.sending {
+        return None;
     }
+    let rank = match conn.reading() {
+        Reading::Head if !conn.codec.is_empty() || conn.stream.is_some() || conn.is_fetch() => return None,
+        Reading::Head if conn.has_begun_request() => Rank::Begun,
+        Reading::Head if conn.flags.asked => Rank::Rests,
+        Reading::Head => Rank::Silent,
+        Reading::Frames => match conns.carriers.get(index) {
+            Some(streams) if !streams.all.is_empty() => return None,
+            Some(streams) if streams.mux.is_greeted() => Rank::Rests,
+            _ => Rank::Silent,
+        },
+        _ => return None,
+    };
+    Some((rank, conn.since_us))
 }
 
 /// Who goes first.

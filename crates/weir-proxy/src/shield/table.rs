@@ -18,7 +18,7 @@
 //!   not given away.
 //!
 //! Bounds: [`Table::new`]'s size; [`TRIES`] of anything. A client who finds no room, or nobody's attention, is [`Charged::Untracked`]: let through. A
-//! value shares an account with others then ([`Shared`]).
+//! value shares an account with others then ([`super::shared`]).
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::key::Key;
 use super::limit::{Rate, Verdict, parts};
-use super::shared::{CELLS, Shared, cell_of};
+use super::shared::{CELLS, cell_of};
 use crate::base::stamp::siphash;
 
 /// Tags in a bucket.
@@ -200,33 +200,17 @@ impl Table {
         self.charge_above(name, known, (slot, 0), rate, now_us)
     }
 
-    /// Charges one request to what it says: to its own account, or where there is no room for that to one that it shares. True: it is shared.
-    pub(crate) fn charge_value(
-        &self,
-        name: &Name,
-        slot: usize,
-        rate: &Rate,
-        shared: &Shared,
-        now_us: u64,
-    ) -> (Verdict, bool) {
-        match self.charge_above(name, None, (slot, shared.due(name.tag)), rate, now_us) {
-            Charged::At(_, verdict) => (verdict, false),
-            Charged::Untracked => (rate.charge(shared.cell(name.tag), now_us), true),
-        }
-    }
-
-    /// What [`Table::charge_value`] would say; nothing is charged.
-    pub(crate) fn look_value(&self, name: &Name, slot: usize, rate: &Rate, shared: &Shared, now_us: u64) -> Verdict {
-        let own = match self.find(name.tag) {
+    /// When the account of a name has caught up; 0: there is none.
+    pub(super) fn due(&self, name: &Name, slot: usize) -> u64 {
+        match self.find(name.tag) {
             Found::At(place) => self.entry(place).dues[slot].load(SeqCst),
             Found::Moving | Found::Nowhere => 0,
-        };
-        rate.look_above(own, shared.due(name.tag), now_us)
+        }
     }
 
     /// Charges one request; an account that owes nothing owes `floor` before that.
     #[inline]
-    fn charge_above(
+    pub(super) fn charge_above(
         &self,
         name: &Name,
         known: Option<Place>,
@@ -561,6 +545,11 @@ impl Name {
     /// Whether it stands for what requests say.
     fn is_of_values(&self) -> bool {
         self.label[0] >= NO_CLIENT
+    }
+
+    /// The hash by which it is found.
+    pub(super) fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// Whether an account with this tag is the one.

@@ -8,6 +8,7 @@
 use crate::base::keys::ExchangeKey;
 use crate::client::answer::Answers;
 use crate::client::connection::Exchange;
+use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::forward::shares::Lane;
 use crate::plan::NO_ADDRESS;
@@ -17,61 +18,54 @@ const IDLE_US_MIN: u64 = 1_000_000;
 /// Between two looks; with many requests a microsecond for each.
 const LOOK_US: u64 = 100_000;
 
-impl Answers {
-    /// An answer begins that may be compressed: makes room for its encoder, if there is none and others have nothing to do. Whose share of the
-    /// memory it has; None: that of nobody in particular, or it is not compressed.
-    #[inline]
-    pub(in crate::client) fn encoding_for(&mut self, slot: ExchangeKey, cx: &mut Context) -> Option<Lane> {
-        self.conns.exchange(slot).ruled.as_deref()?.compress()?;
-        let client = self.client_of(slot, cx);
-        let bytes_max = cx.plan.client.compress_bytes_max;
-        if self.encoders.is_short(client, bytes_max) && cx.now_us >= self.encoders.look_us {
-            self.reclaim_encoders(client, bytes_max, cx);
-        }
-        client
+/// An answer begins that may be compressed: makes room for its encoder, if there is none and others have nothing to do. Whose share of the
+/// memory it has; None: that of nobody in particular, or it is not compressed.
+#[inline]
+pub(in crate::client) fn encoding_for(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> Option<Lane> {
+    answers.conns.exchange(slot).ruled.as_deref()?.compress()?;
+    let client = client_of(&answers.conns, slot, cx);
+    if answers.encoders.is_short(client, cx.plan.client.compress_bytes_max) && cx.now_us >= answers.encoders.look_us {
+        reclaim(answers, client, cx);
     }
+    client
+}
 
-    /// Whose answer it is; None: nobody knows, for others may stand behind.
-    fn client_of(&self, slot: ExchangeKey, cx: &Context) -> Option<Lane> {
-        let peer = self.conns.at(self.conns.exchange(slot).conn).peer;
-        (peer != NO_ADDRESS && !cx.plan.client.trusts(peer)).then(|| Lane::of(peer))
-    }
+/// Whose answer it is; None: nobody knows, for others may stand behind.
+fn client_of(conns: &Connections, slot: ExchangeKey, cx: &Context) -> Option<Lane> {
+    let peer = conns.at(conns.exchange(slot).conn).peer;
+    (peer != NO_ADDRESS && !cx.plan.client.trusts(peer)).then(|| Lane::of(peer))
+}
 
-    #[cold]
-    fn reclaim_encoders(&mut self, client: Option<Lane>, bytes_max: u64, cx: &mut Context) {
-        // A client that has had its share has it from itself.
-        let only = client.filter(|_| self.encoders.has_free(bytes_max));
-        let mut idle: Vec<(u64, ExchangeKey)> = Vec::new();
-        let slots = self.conns.exchanges_with(|exchange| idle_since(exchange, cx.now_us).is_some());
-        self.encoders.look_us = cx.now_us + LOOK_US.max(slots.len() as u64);
-        for slot in slots {
-            let since_us = idle_since(self.conns.exchange(slot), cx.now_us);
-            if only.is_none() || self.client_of(slot, cx) == only {
-                idle.extend(since_us.map(|since_us| (since_us, slot)));
-            }
+#[cold]
+fn reclaim(answers: &mut Answers, client: Option<Lane>, cx: &mut Context) {
+    let (conns, bytes_max) = (&answers.conns, cx.plan.client.compress_bytes_max);
+    // A client that has had its share has it from itself.
+    let only = client.filter(|_| answers.encoders.has_free(bytes_max));
+    let idle = |slot| Some((idle_since(conns.exchange(slot), cx.now_us)?, slot));
+    let is_one = |(_, slot): &(u64, ExchangeKey)| only.is_none() || client_of(conns, *slot, cx) == only;
+    let mut idle: Vec<(u64, ExchangeKey)> = conns.exchanges.keys().filter_map(idle).filter(is_one).collect();
+    answers.encoders.look_us = cx.now_us + LOOK_US.max(conns.exchanges.len() as u64);
+    idle.sort_unstable();
+    for (_, slot) in idle {
+        if !answers.encoders.is_short(client, bytes_max) {
+            return;
         }
-        idle.sort_unstable();
-        for (_, slot) in idle {
-            if !self.encoders.is_short(client, bytes_max) {
-                return;
-            }
-            self.store_rest(slot, cx);
-        }
+        store_rest(answers, slot, cx);
     }
+}
 
-    /// An answer gives up its encoder.
-    fn store_rest(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        let (mut codec, exchange) = self.conns.codec(slot);
-        let Some(compressing) = exchange.compressing.as_mut() else { return };
-        let piece = compressing.give_up_memory(&cx.counters);
-        cx.counters.compressions_reclaimed.add(1);
-        if !piece.is_empty() {
-            codec.body(slot, exchange, piece, &mut cx.spare);
-        }
-        let index = exchange.conn;
-        self.await_client(index, cx);
-        self.conns.mark(index);
+/// An answer gives up its encoder.
+fn store_rest(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    let (mut codec, exchange) = answers.conns.codec(slot);
+    let Some(compressing) = exchange.compressing.as_mut() else { return };
+    let piece = compressing.give_up_memory(&cx.counters);
+    cx.counters.compressions_reclaimed.add(1);
+    if !piece.is_empty() {
+        codec.body(slot, exchange, piece, &mut cx.spare);
     }
+    let index = exchange.conn;
+    answers.await_client(index, cx);
+    answers.conns.mark(index);
 }
 
 /// Since when the encoder of a request's answer has had nothing to do, if that is long enough.

@@ -91,7 +91,7 @@ impl<'a> Suspect<'a> {
         let slot = limit.seat.slot.into();
         if let Some(name) = of {
             self.last = None;
-            let (verdict, is_shared) = self.table.charge_value(&name, slot, rate, &limit.shared, self.now.us);
+            let (verdict, is_shared) = limit.shared.charge(self.table, &name, slot, rate, self.now.us);
             self.note_shared(limit, is_shared);
             return verdict.into();
         }
@@ -132,7 +132,7 @@ impl<'a> Suspect<'a> {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
         if let Some(name) = of {
             self.last = None;
-            return self.table.look_value(&name, limit.seat.slot.into(), rate, &limit.shared, self.now.us).into();
+            return limit.shared.look(self.table, &name, limit.seat.slot.into(), rate, self.now.us).into();
         }
         let (name, known) = self.account(limit.seat.group, of);
         let found = self.table.look(&name, limit.seat.slot.into(), rate, self.now.us);
