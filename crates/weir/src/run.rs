@@ -471,7 +471,7 @@ impl Scarcity {
     }
 
     fn look(&mut self, running: &Running) {
-        let held_back = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
+        let held_back: u64 = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
         if held_back == self.before || Instant::now() < self.next {
             return;
         }

@@ -199,8 +199,8 @@ impl Encoder {
         Some(self.take())
     }
 
-    /// Gives out the rest of all that it has taken in, and gives up its memory: what comes from here on goes out as it is. None as with
-    /// [`Encoder::write`].
+    /// Gives out the rest of all that it has taken in, which must be something, and gives up its memory: what comes from here on goes out as it
+    /// is. None as with [`Encoder::write`].
     pub(crate) fn store(mut self) -> Option<(Encoder, Vec<u8>)> {
         let out = self.flush()?;
         let crc = match self.by {
@@ -326,6 +326,8 @@ mod tests {
             level in 1..=6_u32,
             length in prop_oneof![Just(None), (0..5000_u64).prop_map(Some)],
         ) {
+            // Only what has begun is given up.
+            let before = [b"begun ", &before[..]].concat();
             for coding in Coding::ALL {
                 let mut encoder = Encoder::new(Shape::new(coding, level, length)).unwrap();
                 let mut out = encoder.write(&before).unwrap();

@@ -195,7 +195,7 @@ fn who_reads_nothing_holds_no_memory() {
         let mut world = World::started(plan, 1, 1);
         let text: Vec<u8> = {
             let mut rng = Rng(7);
-            (0..1_200_000).map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize]).collect()
+            (0..1_000_000).map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize]).collect()
         };
         let sent = text.clone();
         world.serve(move |seen| {

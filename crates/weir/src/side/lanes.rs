@@ -58,20 +58,20 @@ pub(crate) enum Entered {
 impl Lanes {
     /// A comparison comes, later than all others. `now` must not go back.
     pub(crate) fn enter(&mut self, ticket: Ticket, lane: Lane, now: Instant) -> Entered {
-        if self.counts.get(&lane).is_some_and(|(all, _)| *all >= LANE_MAX) {
+        let places = self.counts.get(&lane).map_or(0, |(all, _)| *all);
+        if places >= LANE_MAX {
             return Entered::Refused;
         }
         let mut entered = Entered::Waits;
         if self.waiting.len() + self.under_way >= ALL_MAX {
-            // Nobody who guesses has all of them compared with him.
-            if self.failures.bits(lane, now) > FORGIVEN_BITS {
+            // Whoever guesses, or has an even share already, does not make weir look through all of them.
+            let is_served = places as usize >= ALL_MAX / self.counts.len().max(1);
+            if is_served || self.failures.bits(lane, now) > FORGIVEN_BITS {
                 return Entered::Refused;
             }
             let worst = self.waiting.iter().map(|(ticket, lane)| self.claim(*ticket, *lane, now)).max();
-            let (_, _, _, last) = match worst.filter(|worst| self.is_better(ticket, lane, *worst, now)) {
-                Some(worst) => worst,
-                None => return Entered::Refused,
-            };
+            let worst = worst.filter(|worst| self.is_better(ticket, lane, *worst, now));
+            let Some((_, _, _, last)) = worst else { return Entered::Refused };
             self.withdraw(last);
             entered = Entered::InPlaceOf(last);
         }
@@ -160,7 +160,11 @@ impl Failures {
         if self.0.len() >= REMEMBERED_MAX && !self.0.contains_key(&lane) {
             self.0.retain(|_, known| Failures::count(*known, now) > 0);
             let least = self.0.iter().map(|(lane, known)| (Failures::count(*known, now), *lane)).min();
-            least.filter(|_| self.0.len() >= REMEMBERED_MAX).map(|(_, lane)| self.0.remove(&lane));
+            if self.0.len() >= REMEMBERED_MAX
+                && let Some((_, least)) = least
+            {
+                self.0.remove(&least);
+            }
         }
         self.0.insert(lane, (count, now));
     }
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn who_guesses_is_behind_who_does_not() {
         let (mut lanes, mut guesses, now) = (Lanes::default(), Vec::new(), Instant::now());
-        let mut guess = |lanes: &mut Lanes, guesses: &mut Vec<Lane>, n: u32| {
+        let guess = |lanes: &mut Lanes, guesses: &mut Vec<Lane>, n: u32| {
             guesses.push(of_number(n));
             lanes.enter(guesses.len() as Ticket - 1, of_number(n), now)
         };

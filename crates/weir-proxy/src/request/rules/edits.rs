@@ -274,4 +274,26 @@ mod tests {
             assert_eq!(refusal(name, side, false).is_some(), remove, "{name}");
         }
     }
+
+    /// What is told of each client, so that each has answers of its own in a cache: not what every server hears anyway.
+    #[test]
+    fn what_names_clients() {
+        for (name, text, whose) in [
+            ("X-Role", "staff", None),
+            ("X-Agent", "$http_user_agent", None),
+            ("X-Client", "$remote_addr", Some(Whose::Address)),
+            ("X-Client", "$realip_remote_addr/$request_id", Some(Whose::Address)),
+            ("X-Real-IP", "$remote_addr", None),
+            ("X-Call", "$request_id", None),
+            ("X-Call", "$request_id-$trace_id", None),
+            ("X-User", "name=$remote_user", Some(Whose::User)),
+            ("X-User", "$remote_user $request_id", Some(Whose::User)),
+        ] {
+            let mut edits = FieldEdits::default();
+            edits.push(name, Edit::Set(Text::compile(text).unwrap()));
+            let found: Vec<_> = edits.of_clients().collect();
+            let expected: Vec<_> = whose.map(|whose| (name, whose)).into_iter().collect();
+            assert_eq!(found, expected, "{name} {text}");
+        }
+    }
 }
