@@ -288,9 +288,8 @@ impl Connections {
     #[inline]
     pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
         let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
-        let conn = self.conns.at_mut(index);
-        conn.flags.asked = true;
-        conn.codec.push(slot, &mut self.exchanges);
+        self.conns.at_mut(index).flags.asked = true;
+        self.conns.at_mut(index).codec.push(slot, &mut self.exchanges);
         slot
     }
 

@@ -8,6 +8,7 @@ use super::Clients;
 use crate::base::keys::ClientKey;
 use crate::client::connection::Reading;
 use crate::client::connections::Connections;
+use crate::client::http2::write::end_idle_http2;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
@@ -33,7 +34,7 @@ pub(crate) fn make_room(clients: &mut Clients, cx: &mut Context) {
     for (_, _, index) in idle.into_iter().take(count) {
         match clients.answers.conns.carriers.get(index) {
             None => clients.answers.close_conn(index, ClientEnd::MadeRoom, cx),
-            Some(_) => clients.answers.end_idle_http2(index, ClientEnd::MadeRoom, cx),
+            Some(_) => end_idle_http2(&mut clients.answers, index, ClientEnd::MadeRoom, cx),
         }
     }
 }

@@ -296,14 +296,6 @@ impl Answers {
         }
     }
 
-    /// A client that speaks HTTP/2 goes in order: it has nothing under way.
-    pub(in crate::client) fn end_idle_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
-        if let Some(streams) = self.conns.carriers.get_mut(index) {
-            streams.mux.fail(Code::NoError, why.word());
-            self.end_http2(index, why, cx);
-        }
-    }
-
     /// The patience with a client that speaks HTTP/2 has come to its end.
     pub(in crate::client) fn http2_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
@@ -317,10 +309,18 @@ impl Answers {
         let Some(streams) = self.conns.carriers.get_mut(index) else { return };
         self.conns.conns.at_mut(index).flags.late |= is_late;
         if !is_late {
-            return self.end_idle_http2(index, ClientEnd::IdleTimeout, cx);
+            return end_idle_http2(self, index, ClientEnd::IdleTimeout, cx);
         }
         streams.mux.fail(Code::EnhanceYourCalm, "a frame did not come to its end");
         self.end_http2(index, ClientEnd::Http2Failed, cx);
+    }
+}
+
+/// A client that speaks HTTP/2 goes in order: it has nothing under way.
+pub(in crate::client) fn end_idle_http2(answers: &mut Answers, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+    if let Some(streams) = answers.conns.carriers.get_mut(index) {
+        streams.mux.fail(Code::NoError, why.word());
+        answers.end_http2(index, why, cx);
     }
 }
 
