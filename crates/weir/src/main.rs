@@ -33,6 +33,7 @@ mod probe;
 mod reload;
 mod reverse;
 mod run;
+mod scarcity;
 mod secure;
 mod server;
 mod shield;

@@ -33,6 +33,7 @@ use crate::leaving::Leaving;
 use crate::notify;
 use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
+use crate::scarcity::Scarcity;
 use crate::side::Side;
 use crate::spreading::Spreading;
 use crate::terminal::{alarm, tell, warn};
@@ -45,8 +46,6 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 
 /// How often the workers are looked at; signals are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// It is told so often at most that clients can't be accepted.
-const SCARCITY_EVERY: Duration = Duration::from_secs(60);
 
 /// Who looks into files for whoever runs.
 pub(crate) const EXPERTS: Experts<'static> = Experts {
@@ -455,31 +454,6 @@ impl Bugs {
             ));
             std::process::abort();
         }
-    }
-}
-
-/// Tells that clients can't be accepted for want of descriptors.
-struct Scarcity {
-    before: u64,
-    /// When it may be told again.
-    next: Instant,
-}
-
-impl Scarcity {
-    fn new() -> Scarcity {
-        Scarcity { before: 0, next: Instant::now() }
-    }
-
-    fn look(&mut self, running: &Running) {
-        let held_back: u64 = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
-        if held_back == self.before || Instant::now() < self.next {
-            return;
-        }
-        let times = held_back - std::mem::replace(&mut self.before, held_back);
-        self.next = Instant::now() + SCARCITY_EVERY;
-        warn(format_args!(
-            "descriptors are scarce: clients wait to be accepted, and idle ones are closed; raise the limit (ulimit -n, LimitNOFILE=) or set `connections` held_back={times}"
-        ));
     }
 }
 
