@@ -224,7 +224,12 @@ impl UpstreamConn {
     /// Notes a request whose bytes were just appended to the log from `start` on.
     pub(crate) fn push(&mut self, ask: PendingRequest, start: u64, now_us: u64) {
         let behind = !self.entries.is_empty();
-        let behind_strangers = self.entries.iter().any(|entry| entry.ask.carrier != ask.carrier);
+        let is_strange = |entry: &Entry| entry.ask.carrier != ask.carrier;
+        // Mostly the last one tells.
+        let behind_strangers = self
+            .entries
+            .back()
+            .is_some_and(|last| is_strange(last) || (last.behind_strangers && self.entries.iter().any(is_strange)));
         let strange_us = self.history.strange_us(ask.carrier);
         let soon = self.owner.is_none() && strange_us.is_some_and(|us| now_us.saturating_sub(us) < CALM_US);
         if behind {
