@@ -1,8 +1,9 @@
 //! Descriptors are scarce: clients that have asked nothing for longest make room for those that connect (stage accept).
 //!
-//! Called when accepting was held back, which is repeated as long as somebody waits: so the least is done each time. First go those that have never
-//! asked anything, then those that rest between two requests, then those whose request has not come whole for as long. Who has anything under way stays. Bound:
-//! one look at each connection in [`LOOK_US`].
+//! Called when accepting was held back, which is repeated as long as somebody waits: so the least is done each time. First go those that have
+//! never asked anything, then those that rest between two requests, then those whose request has not come whole for as long. Nobody goes while one
+//! of an earlier kind is there, which is old enough in a moment. Who has anything under way stays. Bound: one look at each connection in
+//! [`LOOK_US`].
 
 use super::Clients;
 use crate::base::keys::ClientKey;
@@ -27,8 +28,10 @@ pub(crate) fn make_room(clients: &mut Clients, cx: &mut Context) {
         return;
     }
     clients.room_us = cx.now_us + LOOK_US.max(conns.len() as u64 / 8);
-    let ranked = |index| rank(conns, index, cx.now_us).map(|(rank, since_us)| (rank, since_us, index));
+    let ranked = |index| rank(conns, index).map(|(rank, since_us)| (rank, since_us, index));
     let mut idle: Vec<(Rank, u64, ClientKey)> = conns.conns.keys().filter_map(ranked).collect();
+    let first = idle.iter().map(|(rank, ..)| *rank).min();
+    idle.retain(|(rank, since_us, _)| Some(*rank) == first && since_us + IDLE_US_MIN <= cx.now_us);
     let count = (conns.len() / SHARE).clamp(1, GO_MAX).min(idle.len());
     idle.sort_unstable();
     for (_, _, index) in idle.into_iter().take(count) {
@@ -39,10 +42,10 @@ pub(crate) fn make_room(clients: &mut Clients, cx: &mut Context) {
     }
 }
 
-/// When a client goes beside others, and since when it has nothing under way, if that is long enough. None: it stays.
-fn rank(conns: &Connections, index: ClientKey, now_us: u64) -> Option<(Rank, u64)> {
+/// When a client goes beside others, and since when it has nothing under way. None: it stays.
+fn rank(conns: &Connections, index: ClientKey) -> Option<(Rank, u64)> {
     let conn = conns.at(index);
-    if conn.since_us + IDLE_US_MIN > now_us || conn.flags.sending {
+    if conn.flags.sending {
         return None;
     }
     let rank = match conn.reading() {

@@ -32,18 +32,21 @@ fn who_has_asked_nothing_for_longest_goes_first() {
     world.run_for(SECOND / 2);
     scarce(&mut world);
     assert_eq!([asks, waits, begun, silent].map(|client| is_closed(&world, client)), [false, false, false, true]);
-    // Less than a second ago one has asked: the next request may be on its way.
+    // Less than a second ago one has asked: the next request may be on its way. Who has begun one waits behind it.
     world.run_for(SECOND / 4);
     scarce(&mut world);
-    assert!(is_closed(&world, begun) && !is_closed(&world, asks), "nobody else is idle");
+    assert!(!is_closed(&world, begun) && !is_closed(&world, asks));
     world.run_for(SECOND);
     scarce(&mut world);
-    assert!(is_closed(&world, asks) && !is_closed(&world, waits));
+    assert!(is_closed(&world, asks) && !is_closed(&world, begun));
+    world.run_for(SECOND / 50);
+    scarce(&mut world);
+    assert!(is_closed(&world, begun) && !is_closed(&world, waits));
     world.run_for(SECOND);
     scarce(&mut world);
     assert!(!is_closed(&world, waits), "who waits for an answer stays");
     assert_eq!(world.count(|counters| counters.client_closes.get("made-room")), 3);
-    assert_eq!(world.count(|counters| counters.accept_failures.get()), 4);
+    assert_eq!(world.count(|counters| counters.accept_failures.get()), 5);
 }
 
 /// A sixteenth at a time, and not more often than every 10 ms.
@@ -93,4 +96,20 @@ fn who_has_asked_goes_behind_who_never_did() {
         assert_eq!(closed, [gone > 0, gone > 1, gone > 2]);
         world.run_for(SECOND / 50);
     }
+}
+
+/// A client that has been served stays as long as there are silent ones, though those have just come.
+#[test]
+fn who_has_just_come_in_silence_goes_before_who_rests() {
+    let mut world = World::started(plan(1, 1), 1, 1);
+    let rests = world.client();
+    world.get(rests, "00000000");
+    world.run_for(3 * SECOND);
+    let silent = world.client();
+    scarce(&mut world);
+    assert!(!is_closed(&world, rests) && !is_closed(&world, silent), "it is old enough in a moment");
+    world.run_for(2 * SECOND);
+    scarce(&mut world);
+    assert!(!is_closed(&world, rests) && is_closed(&world, silent));
+    world.finish();
 }
