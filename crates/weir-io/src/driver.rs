@@ -221,7 +221,9 @@ pub trait Driver {
     /// Changes the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);
 
-    /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`.
+    /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`. Of several changes between two turns only
+    /// the last one counts: nothing is received because of those before it. Sockets that wait for a receive buffer get one in the order
+    /// in which they began to wait, before any other.
     fn receive(&mut self, socket: Socket, how: Receive);
 
     /// Whether what arrives on a socket may come later: it wakes nobody then, and is received together with what has come on other such

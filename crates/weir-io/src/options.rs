@@ -37,6 +37,9 @@ pub struct Options {
     pub completion_entries: u32,
     /// Completions after which a turn stops asking the kernel for more.
     pub completions_per_turn: usize,
+    /// Bytes received into small buffers after which a turn receives no more into them. Up to what the kernel holds of such buffers
+    /// (io_uring) or one buffer (epoll) may come on top. Bounds the work that a turn makes of what clients send.
+    pub small_bytes_per_turn: usize,
     /// Receives of one socket in one turn (epoll), so that one busy socket does not starve the rest.
     pub receives_per_turn: u32,
     /// Connections accepted by one listener in one turn (epoll; io_uring when listeners are shared).
@@ -70,6 +73,7 @@ impl Default for Options {
             queue_entries: 1024,
             completion_entries: 4096,
             completions_per_turn: 512,
+            small_bytes_per_turn: 256 * 1024,
             receives_per_turn: 4,
             accepts_per_turn: 64,
             shared_listeners: false,

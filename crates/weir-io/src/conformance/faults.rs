@@ -258,6 +258,74 @@ pub fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// Senders that are switched on anew in each turn, as those are whose bytes are only read when there is room, take all buffers that there are,
+/// turn after turn: one that is always read, and has little to say, is received within a few turns all the same.
+pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
+    const GREEDY: usize = 6;
+    const GREED: usize = 8 << 20;
+    const PIECES: usize = 8;
+    // Some of the drivers give the kernel fewer of them.
+    let options = Options { small_count: 8, small_armed: 8, ..Options::default() };
+    let mut bench = Bench::with(subject, options);
+    let greedy: Vec<_> = (0..GREEDY).map(|_| bench.pair()).collect();
+    let modest: Vec<_> = (0..3).map(|_| bench.pair()).collect();
+    for &(_, far) in &modest {
+        bench.receive(far, Receive::Many(Class::Small));
+    }
+    for &(near, _) in &greedy {
+        bench.send(near, &pattern(GREED, 1));
+    }
+    bench.fence();
+    let sent = |round: usize| pattern(100 * (round + 1), 5);
+    for round in 0..PIECES {
+        for &(near, _) in &modest {
+            bench.send(near, &sent(round)[100 * round..]);
+        }
+        bench.until_in_turn(&greedy, |bench| {
+            let got = counts(bench, &modest);
+            (got.iter().all(|count| *count == 100 * (round + 1)), got)
+        });
+    }
+    for &(_, far) in &modest {
+        assert!(bench.of(far).received == sent(PIECES - 1));
+    }
+    // The greedy are received as well, each in its turn.
+    bench.until_in_turn(&greedy, |bench| {
+        let got = counts(bench, &greedy);
+        assert!(got.iter().all(|count| *count < GREED), "they have more to say");
+        (got.iter().all(|count| *count > 0), got)
+    });
+    bench.finish();
+}
+
+/// Sockets that have nothing to receive are switched on while buffers are scarce, in front of one that has: it gets its buffer all the same.
+pub fn idle_sockets_keep_nobody_waiting<S: Subject>(subject: &S) {
+    let options = Options { small_count: 4, small_armed: 4, ..Options::default() };
+    let mut bench = Bench::with(subject, options);
+    let (near, far) = bench.pair();
+    let idle: Vec<_> = (0..12).map(|_| bench.pair()).collect();
+    let (last_near, last_far) = bench.pair();
+    bench.send_all(near, &pattern(40_000, 1));
+    bench.send_all(last_near, b"here");
+    bench.fence();
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.turn(0);
+    for &(_, far) in &idle {
+        bench.receive(far, Receive::Many(Class::Small));
+    }
+    bench.receive(last_far, Receive::Many(Class::Small));
+    bench.receive(far, Receive::Off);
+    bench.expect(last_far, b"here");
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.expect(far, &pattern(40_000, 1));
+    bench.finish();
+}
+
+/// Bytes that the second socket of each pair has received.
+pub(super) fn counts<S: Subject>(bench: &mut Bench<'_, S>, pairs: &[(Socket, Socket)]) -> Vec<usize> {
+    pairs.iter().map(|&(_, far)| bench.of(far).received.len()).collect()
+}
+
 /// A closed listener refuses, and connections that it accepted live on.
 pub fn closing_the_listener<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
@@ -280,6 +348,21 @@ pub fn closing_the_listener<S: Subject>(subject: &S) {
 }
 
 impl<S: Subject> Bench<'_, S> {
+    /// Takes turns, with one half of these pairs switched on and the other half off, until it is `done`, for which there are 100 turns.
+    fn until_in_turn(&mut self, pairs: &[(Socket, Socket)], mut done: impl FnMut(&mut Self) -> (bool, Vec<usize>)) {
+        for turn in 0..100 {
+            for (at, &(_, far)) in pairs.iter().enumerate() {
+                let how = if at % 2 == turn % 2 { Receive::Many(Class::Small) } else { Receive::Off };
+                self.receive(far, how);
+            }
+            self.turn(1000);
+            if done(self).0 {
+                return;
+            }
+        }
+        panic!("in 100 turns they got {:?}", done(self).1);
+    }
+
     /// Reads accepted connections that no test took, and closes those that are over.
     fn answer_strangers(&mut self, how: Receive) {
         for (socket, _) in std::mem::take(&mut self.accepted) {
@@ -327,5 +410,7 @@ suite!(
     buffers_run_out,
     k2_starving_sockets_may_leave,
     buffers_are_shared_fairly,
+    scarce_buffers_go_round,
+    idle_sockets_keep_nobody_waiting,
     closing_the_listener,
 );

@@ -42,6 +42,38 @@ pub fn streams_are_listed<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// Of several changes between two turns only the last one counts, also where bytes wait that the first one would have taken.
+pub fn only_the_last_change_counts<S: Subject>(subject: &S) {
+    let many = Receive::Many(Class::Small);
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    let bytes = pattern(20_000, 3);
+    bench.send_all(near, &bytes);
+    bench.fence();
+    for changes in [&[many, Receive::Off][..], &[Receive::Once(Class::Small), Receive::Off, many, Receive::Off]] {
+        changes.iter().for_each(|how| bench.receive(far, *how));
+        (0..4).for_each(|_| bench.turn(0));
+        bench.fence();
+        assert_eq!(bench.of(far).received.len(), 0, "nothing was wanted in the end: {changes:?}");
+    }
+    // In the other order all of it is, once.
+    [many, Receive::Off, many].iter().for_each(|how| bench.receive(far, *how));
+    bench.expect(far, &bytes);
+    // Switched off and on again while a receive is armed: it goes on.
+    [Receive::Off, many, Receive::Off, many].iter().for_each(|how| bench.receive(far, *how));
+    bench.send_all(near, b"more");
+    bench.expect(far, &[&bytes[..], b"more"].concat());
+    // And off is off.
+    [many, Receive::Off].iter().for_each(|how| bench.receive(far, *how));
+    bench.turn(0);
+    bench.send_all(near, b"late");
+    bench.fence();
+    assert_eq!(bench.of(far).received.len(), bytes.len() + 4);
+    bench.receive(far, many);
+    bench.expect(far, &[&bytes[..], b"morelate"].concat());
+    bench.finish();
+}
+
 /// One armed receive delivers hundreds of pieces in order.
 pub fn many_small_writes<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
@@ -324,6 +356,7 @@ pub fn destinations<S: Subject>(subject: &S) {
 suite!(
     simulated:
     echo,
+    only_the_last_change_counts,
     streams_are_listed,
     destinations,
     many_small_writes,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::faults::counts;
 use super::{Bench, Subject, pattern, suite};
 use crate::board::ACCEPTS;
 use crate::courtesy::LEFT_US;
@@ -730,6 +731,29 @@ pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     });
 }
 
+/// A turn receives so much into small buffers, and little more, however many have more to say.
+pub fn a_turn_receives_so_much<S: Subject>(subject: &S) {
+    const PAIRS: usize = 24;
+    const EACH: usize = 64 * 1024;
+    let options = Options { small_bytes_per_turn: 32 * 1024, small_armed: 16, ..Options::default() };
+    let mut bench = Bench::with(subject, options);
+    let pairs: Vec<_> = (0..PAIRS).map(|_| bench.pair()).collect();
+    for &(near, far) in &pairs {
+        bench.send_all(near, &pattern(EACH, 2));
+        bench.receive(far, Receive::Many(Class::Small));
+    }
+    let most = options.small_bytes_per_turn + 17 * options.small_bytes as usize;
+    // Some were received while others sent.
+    let mut before = counts(&mut bench, &pairs).iter().sum::<usize>();
+    bench.until("all of it", |bench| {
+        let sum = counts(bench, &pairs).iter().sum::<usize>();
+        assert!(sum - before <= most, "{} bytes in one turn", sum - before);
+        before = sum;
+        sum == PAIRS * EACH
+    });
+    bench.finish();
+}
+
 suite!(
     no_wake_is_lost,
     wakes_of_many_threads,
@@ -748,6 +772,7 @@ suite!(
     turning_away_without_a_right,
     handing_over,
     buffers_dropped_elsewhere,
+    a_turn_receives_so_much,
     bytes_outlive_the_driver,
     dropped_in_full_flight,
     relay_with_urgent_bytes,

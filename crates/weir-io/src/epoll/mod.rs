@@ -74,6 +74,8 @@ pub struct Epoll {
     unsent: Vec<Socket>,
     /// Sockets that are readable and wanted, in turn.
     ready: VecDeque<Socket>,
+    /// Bytes that this turn has received into small buffers.
+    small_bytes: usize,
     paused: Vec<(Socket, u64)>,
     later: Later,
     refused: Refused,
@@ -111,6 +113,7 @@ impl Epoll {
             starved: [VecDeque::new(), VecDeque::new()],
             unsent: Vec::new(),
             ready: VecDeque::new(),
+            small_bytes: 0,
             paused: Vec::new(),
             later: Later::default(),
             refused: Refused::default(),
@@ -149,26 +152,6 @@ impl Epoll {
         if wanted && slot.has(READABLE) && !slot.has(QUEUED | table::ENDED | table::STARVED | table::CONNECTING) {
             slot.set(QUEUED);
             self.ready.push_back(socket);
-        }
-    }
-
-    fn feed(&mut self, class: Class) {
-        let (pool, starved) = (&mut self.pools[class as usize], &mut self.starved[class as usize]);
-        if starved.is_empty() {
-            return pool.collect();
-        }
-        pool.collect_or_starve();
-        let count = pool.free().min(starved.len());
-        let fed: Vec<Socket> = starved.drain(..count).collect();
-        // To the front: one fast sender on the ready list may take all buffers, turn after turn.
-        for socket in fed.into_iter().rev() {
-            if let Some(slot) = self.table.named(socket) {
-                slot.clear(table::STARVED);
-                self.enqueue(socket);
-                if self.ready.back() == Some(&socket) {
-                    self.ready.rotate_right(1);
-                }
-            }
         }
     }
 
@@ -549,6 +532,7 @@ impl Driver for Epoll {
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
+        self.small_bytes = 0;
         let before = into.len();
         let begun_us = self.now_us;
         let until_us = wait_us.map(|us| begun_us.saturating_add(us));

@@ -1,7 +1,7 @@
 //! What is done when a socket is ready: receive, send, accept, the end of a connect. Called by [`super::Epoll::turn`].
 //!
-//! Bounds: `receives_per_turn` and `accepts_per_turn` for one socket, [`SEND_CALLS_MAX`] for one payload; who has more goes
-//! to the end of the ready list.
+//! Bounds: `receives_per_turn` and `accepts_per_turn` for one socket, `small_bytes_per_turn` for all, [`SEND_CALLS_MAX`] for one
+//! payload; what has more goes to the end of the ready list.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -86,9 +86,38 @@ impl Epoll {
         into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
     }
 
-    /// One pass over what was ready at the start of it.
+    /// Takes buffers back from other threads, and lets sockets that waited for them receive before all others.
+    pub(super) fn feed(&mut self, class: Class) {
+        let (pool, starved) = (&mut self.pools[class as usize], &mut self.starved[class as usize]);
+        if starved.is_empty() {
+            return pool.collect();
+        }
+        pool.collect_or_starve();
+        let count = pool.free().min(starved.len());
+        let fed: Vec<Socket> = starved.drain(..count).collect();
+        // To the front: one fast sender on the ready list may take all buffers, turn after turn.
+        for socket in fed.into_iter().rev() {
+            if let Some(slot) = self.table.named(socket) {
+                slot.clear(table::STARVED);
+                self.enqueue(socket);
+                if self.ready.back() == Some(&socket) {
+                    self.ready.rotate_right(1);
+                }
+            }
+        }
+    }
+
+    /// Whether this turn has received as much into small buffers as it may.
+    fn is_sated(&self) -> bool {
+        self.small_bytes >= self.options.small_bytes_per_turn
+    }
+
+    /// One pass over what was ready at the start of it. What the turn has no room for stays in front.
     pub(super) fn receive_ready(&mut self, into: &mut Vec<Completion>) {
         for _ in 0..self.ready.len() {
+            if self.is_sated() {
+                return;
+            }
             let Some(socket) = self.ready.pop_front() else { return };
             if let Some(slot) = self.table.named(socket) {
                 slot.clear(QUEUED);
@@ -118,6 +147,9 @@ impl Epoll {
                 Receive::Once(class) => (class, true),
                 Receive::Many(class) => (class, false),
             };
+            if class == Class::Small && self.is_sated() {
+                return;
+            }
             match self.receive_one(socket, class, once, into) {
                 Outcome::Again => {}
                 Outcome::Dry => return,
@@ -155,6 +187,7 @@ impl Epoll {
             }
             Ok(len) => {
                 self.stats.receives += 1;
+                self.small_bytes += if class == Class::Small { len } else { 0 };
                 let event = Event::Received(pool.lend(id, len as u32));
                 into.push(Completion { token: slot.token, socket, event });
                 if once {

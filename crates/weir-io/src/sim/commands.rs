@@ -57,9 +57,13 @@ impl World {
         let now_us = self.now_us;
         self.trace
             .line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
-        if let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying && !state.releasing) {
-            state.receive = how;
-            self.arrived(driver, socket);
+        let state = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying && !state.releasing);
+        let Some(state) = state else { return };
+        if how == Receive::Off {
+            state.receive = Receive::Off;
+        }
+        if state.wanted.replace(how).is_none() {
+            self.drivers[driver].changed.push(socket);
         }
     }
 

@@ -153,7 +153,7 @@ impl World {
             driver.stage(socket, event);
             return false;
         }
-        if self.drivers[driver].pools[class_index(class)].free() == 0 {
+        if self.drivers[driver].has_to_wait(socket, class) {
             self.starve(driver, socket);
             return false;
         }
@@ -272,6 +272,7 @@ impl World {
 
     /// Looks at all sockets that something was noted for.
     fn look(&mut self, driver: usize) {
+        feed(self, driver);
         for socket in std::mem::take(&mut self.drivers[driver].touched) {
             if let Some(state) = self.drivers[driver].get_mut(socket) {
                 state.touched = false;
@@ -281,9 +282,7 @@ impl World {
             self.pump_accept(driver, socket);
             self.pump_relay(driver, socket);
         }
-        for socket in std::mem::take(&mut self.drivers[driver].starved) {
-            self.pump_receive(driver, socket);
-        }
+        carry_out_changes(self, driver);
     }
 
     fn hand_out(&mut self, driver: usize, into: &mut Vec<Completion>) {
@@ -364,6 +363,30 @@ impl World {
         state.spins = if idle && due && !asked { state.spins + 1 } else { 0 };
         if state.spins > SPINS_MAX {
             self.fail("the driver's owner spins: turns without waiting that neither get nor ask anything");
+        }
+    }
+}
+
+/// Reads sockets as is wanted of them now. What has arrived is received in this turn, as by a receive of io_uring that finds bytes when
+/// it is submitted, or in a later one.
+pub(super) fn carry_out_changes(world: &mut World, driver: usize) {
+    for socket in std::mem::take(&mut world.drivers[driver].changed) {
+        let Some(state) = world.drivers[driver].get_mut(socket) else { continue };
+        let Some(how) = state.wanted.take() else { continue };
+        state.receive = how;
+        if world.rng.chance(world.settings.faults.late_arm) {
+            world.touch(driver, socket);
+        } else {
+            world.pump_receive(driver, socket);
+        }
+    }
+}
+
+/// Gives buffers to sockets that wait for them, oldest first, one each.
+fn feed(world: &mut World, driver: usize) {
+    for socket in std::mem::take(&mut world.drivers[driver].starved) {
+        if world.receive_once(driver, socket) {
+            world.touch(driver, socket);
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Faults {
     /// What has arrived is still received in the old way after the driver was told to stop (or to receive once), for each
     /// such command.
     pub late_off: u32,
+    /// What has arrived before a receive was armed is received a turn later than it could be, for each change of how a socket is read.
+    pub late_arm: u32,
 }
 
 impl Faults {
@@ -74,6 +76,7 @@ impl Faults {
             late_turn: 0,
             close_race: 0,
             late_off: 0,
+            late_arm: 0,
         }
     }
 
@@ -93,6 +96,7 @@ impl Faults {
             late_turn: dial(rng, 400),
             close_race: dial(rng, 700),
             late_off: dial(rng, 700),
+            late_arm: dial(rng, 700),
             ..Faults::none()
         }
     }

@@ -19,8 +19,10 @@ pub(super) struct DriverState {
     pub(super) free: Vec<u32>,
     pub(super) ready: VecDeque<Staged>,
     pub(super) pools: [Pool; 2],
-    /// Sockets that want to receive and found no buffer.
+    /// Sockets that want to receive and found no buffer, oldest first.
     pub(super) starved: VecDeque<Socket>,
+    /// Sockets that are to be read in another way from the next turn on, each once.
+    pub(super) changed: Vec<Socket>,
     /// Sockets to look at in the next turn.
     pub(super) touched: Vec<Socket>,
     /// Sockets that are being let go.
@@ -50,6 +52,8 @@ pub(super) struct SocketState {
     pub(super) token: Token,
     pub(super) kind: Kind,
     pub(super) receive: Receive,
+    /// How it is to be read from the next turn on; None: as before.
+    pub(super) wanted: Option<Receive>,
     /// An injected lack of buffers, until the event that ends it.
     pub(super) held: bool,
     /// In `touched`.
@@ -167,6 +171,7 @@ impl DriverState {
             ready: VecDeque::new(),
             pools: [Pool::new(4 << 10, small), Pool::new(64 << 10, large)],
             starved: VecDeque::new(),
+            changed: Vec::new(),
             touched: Vec::new(),
             releasing: Vec::new(),
             relays: Vec::new(),
@@ -194,10 +199,21 @@ impl DriverState {
     }
 
     fn can_feed(&self, socket: Socket) -> bool {
-        match self.get(socket).map(|state| state.receive) {
-            Some(Receive::Once(class) | Receive::Many(class)) => self.pools[class_index(class)].free() > 0,
-            _ => false,
+        self.class_of(socket).is_some_and(|class| self.pools[class_index(class)].free() > 0)
+    }
+
+    /// The buffers that a socket is received into.
+    fn class_of(&self, socket: Socket) -> Option<Class> {
+        match self.get(socket)?.receive {
+            Receive::Once(class) | Receive::Many(class) => Some(class),
+            Receive::Off => None,
         }
+    }
+
+    /// Whether a socket has to wait for a buffer of this class: there is none, or others have waited for longer.
+    pub(super) fn has_to_wait(&self, socket: Socket, class: Class) -> bool {
+        let waits = |other: &Socket| *other != socket && self.class_of(*other) == Some(class);
+        self.pools[class_index(class)].free() == 0 || self.starved.iter().any(waits)
     }
 
     pub(super) fn get(&self, socket: Socket) -> Option<&SocketState> {
@@ -216,6 +232,7 @@ impl DriverState {
             token,
             kind,
             receive: Receive::Off,
+            wanted: None,
             held: false,
             touched: false,
             ended: false,

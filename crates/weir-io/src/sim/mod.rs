@@ -84,7 +84,7 @@ impl Settings {
         Settings {
             faults,
             window_bytes: 1 << rng.between(8, 18),
-            small_buffers: 1 << rng.between(2, 8),
+            small_buffers: 1 << rng.between(2, 7),
             large_buffers: 1 << rng.between(2, 6),
             sockets_max: 20_000,
             lazy: rng.chance(500),

@@ -125,7 +125,7 @@ impl World {
         state.ready = kept;
         if let Some(socket) = state.get_mut(socket) {
             relay.flows[side].over = told || socket.ended;
-            socket.receive = Receive::Off;
+            (socket.receive, socket.wanted) = (Receive::Off, None);
             socket.relaying = true;
         }
     }

@@ -46,6 +46,7 @@ pub(super) fn release(world: &mut World, driver: usize, socket: Socket) -> bool 
     let driver = &mut world.drivers[driver];
     if let Some(state) = driver.get_mut(socket) {
         state.releasing = true;
+        state.wanted = None;
         if !goes_on {
             state.receive = Receive::Off;
         }

@@ -67,6 +67,12 @@ const SHARED: u32 = 1 << (OWN_BITS + 8);
 const DEFERRED: u32 = 1 << (OWN_BITS + 9);
 /// The accept in flight only tells that somebody is there.
 const POLLED: u32 = 1 << (OWN_BITS + 10);
+/// How it is received changes before the next system call.
+const CHANGED: u32 = 1 << (OWN_BITS + 11);
+/// Its last receive left room in its buffer, so that nothing more was there, and it was wanted ever since.
+const DRAINED: u32 = 1 << (OWN_BITS + 12);
+/// It was not wanted when a buffer came for which it had waited: it goes before others when it is wanted again.
+const HUNGRY: u32 = 1 << (OWN_BITS + 13);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -85,6 +91,10 @@ pub struct Uring {
     starved: [VecDeque<Socket>; 2],
     /// Those of the current reaping that go to the end of the queue.
     sated: [Vec<Socket>; 2],
+    /// Sockets whose receive is brought in line with what is wanted before the next system call, each once.
+    changed: Vec<Socket>,
+    /// Bytes that this turn has received into small buffers.
+    small_bytes: usize,
     /// Listeners that pause after a failure, and when they go on.
     paused: Vec<(Socket, u64)>,
     later: Later,
@@ -125,6 +135,8 @@ impl Uring {
             groups: [small, large],
             starved: [VecDeque::new(), VecDeque::new()],
             sated: [Vec::new(), Vec::new()],
+            changed: Vec::new(),
+            small_bytes: 0,
             paused: Vec::new(),
             later: Later::default(),
             refused: Refused::default(),
@@ -160,7 +172,7 @@ impl Uring {
 
     /// How long the kernel may be waited for.
     fn wait(&mut self, wait_us: Option<u64>, have: bool) -> Wait {
-        if have || self.relays.has_work() {
+        if have || self.relays.has_work() || self.may_feed() {
             return Wait::No;
         }
         let paused = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us));
@@ -182,6 +194,7 @@ impl Uring {
         for (socket, _) in self.later.look(now_us, &mut self.stats.syscalls) {
             self.receive_deferred(socket);
         }
+        self.carry_out_changes();
         self.groups.iter_mut().for_each(|group| group.pool.trim(now_us));
         into.append(&mut self.pending);
         self.finish_releases(into);
@@ -198,6 +211,7 @@ impl Uring {
         while reaped >= WHOLE_BATCH
             && self.ring.has_pending_work()
             && into.len() - before < self.options.completions_per_turn
+            && self.small_bytes < self.options.small_bytes_per_turn
         {
             self.groups.iter_mut().for_each(Group::refill);
             self.enter(Wait::No)?;
@@ -344,8 +358,8 @@ impl Driver for Uring {
             return;
         };
         slot.set_want(how);
-        slot.clear(table::FRESH);
-        self.reconcile(socket);
+        slot.clear(table::FRESH | if how == Receive::Off { DRAINED } else { 0 });
+        self.change(socket);
     }
 
     fn defer(&mut self, socket: Socket, on: bool) {
@@ -364,7 +378,7 @@ impl Driver for Uring {
             slot.clear(DEFERRED);
             self.later.leave(fd);
         }
-        self.reconcile(socket);
+        self.change(socket);
     }
 
     fn send(&mut self, socket: Socket, payload: Payload) {
@@ -513,6 +527,7 @@ impl Driver for Uring {
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
+        self.small_bytes = 0;
         let before = into.len();
         let begun_us = self.now_us;
         let until_us = wait_us.map(|us| begun_us.saturating_add(us));

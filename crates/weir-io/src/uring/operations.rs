@@ -8,7 +8,10 @@ use crate::outgoing::Next;
 use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
-use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, DEFERRED, POLLED, POLLING, SHARED, Uring};
+use super::{
+    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, HUNGRY, POLLED, POLLING, SHARED,
+    Uring,
+};
 
 /// What an operation is, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +90,42 @@ impl Uring {
         self.push(poll.build().user_data(user_data(Kind::Relay, socket)));
     }
 
+    /// Notes that the receive of a socket may have to change. It does so before the next system call, so that only what is wanted then
+    /// counts: a receive on a socket with bytes takes them, up to 33 buffers of them, in the call that submits it, and a cancellation
+    /// behind it comes too late.
+    pub(super) fn change(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.has(HUNGRY)
+            && let Receive::Once(class) | Receive::Many(class) = slot.want()
+            && !slot.has(ARMED | STARVED | DEFERRED)
+        {
+            slot.clear(HUNGRY);
+            slot.set(STARVED);
+            self.starved[class as usize].push_back(socket);
+        } else if !slot.has(CHANGED) {
+            slot.set(CHANGED);
+            self.changed.push(socket);
+        }
+    }
+
+    /// Brings the receives of all sockets in line that may have to change.
+    pub(super) fn carry_out_changes(&mut self) {
+        let mut changed = std::mem::take(&mut self.changed);
+        for socket in changed.drain(..) {
+            if let Some(slot) = self.table.named(socket) {
+                slot.clear(CHANGED);
+                self.reconcile(socket);
+            }
+        }
+        self.changed = changed;
+        for class in [Class::Small, Class::Large] {
+            // Of those that wait only now the pool has to know.
+            if self.groups[class as usize].armed() == 0 {
+                self.feed(class);
+            }
+        }
+    }
+
     /// Brings the receive in flight in line with what is wanted: arms, cancels, or leaves it.
     pub(super) fn reconcile(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };
@@ -126,21 +165,27 @@ impl Uring {
         self.push(entry.user_data(user_data(Kind::Cancel, socket)));
     }
 
+    /// Queues a receive. Where others wait for a buffer, a socket that may have bytes waits behind them.
     fn arm_receive(&mut self, socket: Socket, how: Receive) {
-        let (class, many) = match how {
-            Receive::Off => return,
-            Receive::Once(class) => (class, false),
-            Receive::Many(class) => (class, true),
-        };
+        let (Receive::Once(class) | Receive::Many(class)) = how else { return };
         let group = &mut self.groups[class as usize];
         // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
         group.refill();
-        if group.armed() == 0 {
-            self.table.slot(socket.index).set(STARVED);
+        let is_empty = group.armed() == 0;
+        let others_wait = !self.starved[class as usize].is_empty();
+        let slot = self.table.slot(socket.index);
+        if is_empty || others_wait && !slot.has(DRAINED) {
+            self.stats.starved += u64::from(is_empty);
+            slot.set(STARVED);
             self.starved[class as usize].push_back(socket);
-            self.stats.starved += 1;
             return;
         }
+        self.queue_receive(socket, class, matches!(how, Receive::Many(_)));
+    }
+
+    /// Queues a receive, whoever waits.
+    fn queue_receive(&mut self, socket: Socket, class: Class, many: bool) {
+        let group = &self.groups[class as usize];
         let (id, bytes) = (group.id(), group.pool.size());
         let slot = self.table.slot(socket.index);
         slot.clear(ARMED_MANY | ARMED_LARGE | CANCELLING);
@@ -157,8 +202,9 @@ impl Uring {
         self.push(entry.user_data(user_data(Kind::Receive, socket)));
     }
 
-    /// Takes buffers back from other threads, hands free ones to the kernel, and arms who waited for them, oldest first,
-    /// as many as there are buffers.
+    /// Takes buffers back from other threads, hands free ones to the kernel, and arms those that waited for them, oldest first,
+    /// as many as there are buffers, and each for one: a receive of many takes up to 33 in the call that submits it. Goes before all
+    /// other receives of a turn, which would have the buffers otherwise.
     pub(super) fn feed(&mut self, class: Class) {
         let group = &mut self.groups[class as usize];
         if self.starved[class as usize].is_empty() {
@@ -170,16 +216,27 @@ impl Uring {
         group.refill();
         for _ in 0..group.armed() {
             let Some(socket) = self.starved[class as usize].pop_front() else { return };
-            if let Some(slot) = self.table.named(socket) {
-                slot.clear(STARVED);
-                // Who is looked at from time to time has been seen to have something.
-                if slot.has(DEFERRED) {
-                    self.receive_deferred(socket);
-                } else {
-                    self.reconcile(socket);
-                }
+            let Some(slot) = self.table.named(socket) else { continue };
+            slot.clear(STARVED);
+            let (Receive::Once(wanted) | Receive::Many(wanted)) = slot.want() else {
+                slot.set(HUNGRY);
+                continue;
+            };
+            if wanted != class {
+                // It waits for the other ones from now on.
+                self.change(socket);
+            } else if !slot.has(ARMED | table::ENDED) {
+                self.queue_receive(socket, class, false);
             }
         }
+    }
+
+    /// Whether sockets wait for a buffer although there are some, for those in front of them may have nothing to receive; or for what was
+    /// noted of them to be carried out.
+    pub(super) fn may_feed(&self) -> bool {
+        let may_feed =
+            self.groups.iter().zip(&self.starved).any(|(group, starved)| group.armed() > 0 && !starved.is_empty());
+        may_feed || !self.changed.is_empty()
     }
 
     pub(super) fn queue_send(&mut self, socket: Socket) {

@@ -14,7 +14,9 @@ use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, FED, HANDED_OVER, POLLED, POLLING, SHARED, Uring};
+use super::{
+    ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, DRAINED, FED, HANDED_OVER, POLLED, POLLING, SHARED, Uring,
+};
 
 /// Most that is taken from a listener at a path that is handed over: its queue has no more.
 const REST_MAX: u32 = 65_535;
@@ -73,7 +75,7 @@ impl Uring {
         }
         // One that goes on needs nothing: whatever it should be instead, its cancellation is on the way.
         if !entry.more() {
-            self.reconcile(socket);
+            self.change(socket);
             // More may be there than one buffer holds.
             if entry.result as u32 == self.groups[class as usize].pool.size() && self.is_deferred(socket) {
                 self.receive_deferred(socket);
@@ -89,6 +91,9 @@ impl Uring {
         if unwanted || entry.result <= 0 {
             group.pool.put(id);
             return None;
+        }
+        if class == Class::Small {
+            self.small_bytes += entry.result as usize;
         }
         Some(group.pool.lend(id, entry.result as u32))
     }
@@ -149,6 +154,10 @@ impl Uring {
                     slot.set_want(Receive::Off);
                 }
                 slot.set(FED);
+                slot.clear(DRAINED);
+                if (result as u32) < self.groups[class as usize].pool.size() {
+                    slot.set(DRAINED);
+                }
                 self.stats.receives += 1;
                 Event::Received(buffer)
             }
@@ -204,7 +213,7 @@ impl Uring {
             self.cancel_receive(socket);
         } else {
             slot.clear(CANCELLING);
-            self.reconcile(socket);
+            self.change(socket);
         }
     }
 

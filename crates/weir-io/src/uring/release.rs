@@ -21,9 +21,9 @@ impl Uring {
         if !free || self.pending.iter().any(|completion| completion.socket == socket) {
             return false;
         }
-        // First: else the next would arm one.
-        self.receive(socket, Receive::Off);
         self.defer(socket, false);
+        self.table.slot(socket.index).set_want(Receive::Off);
+        self.reconcile(socket);
         let slot = self.table.slot(socket.index);
         slot.set(table::RELEASING);
         let (armed, ended) = (slot.has(ARMED), slot.has(table::ENDED));
