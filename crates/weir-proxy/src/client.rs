@@ -34,6 +34,7 @@ mod grpc;
 mod guard;
 mod http1;
 mod http2;
+pub(crate) mod input;
 mod messages;
 pub(crate) mod moving;
 mod patience;

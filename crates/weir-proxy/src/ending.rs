@@ -40,6 +40,10 @@ worded! {
     Stalled: "stalled";
     /// The client broke the rules of HTTP/2, or passed a limit of it.
     Http2Failed: "http2-failed";
+    /// More of the client's input waits than weir keeps.
+    Overrun: "overrun";
+    /// weir took too long to handle what the client sent at a time.
+    TooCostly: "too-costly";
     /// Nothing was asked for `idle-timeout`.
     IdleTimeout: "idle-timeout";
     /// It had asked nothing for longest when there were no descriptors for others.

@@ -32,7 +32,7 @@ pub use crate::base::piece::Input;
 use crate::base::token::Token;
 use crate::client::cache::crowd;
 use crate::client::room::make_room;
-use crate::client::{self, Clients, accept, banned};
+use crate::client::{self, Clients, accept, banned, input};
 pub use crate::client::{Door, MovedClient, Unwanted, Visit};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
@@ -82,6 +82,16 @@ pub struct Parts {
     pub relays: bool,
 }
 
+/// Requests of a turn after which no more input that waits is looked at: that is done in the next turn. What one client asks at a time is bounded by
+/// what it has unanswered; how many clients ask is not.
+const REQUESTS_PER_TURN: u64 = 4096;
+
+/// weir took too long to handle what a client sent at a time, as somebody outside has found: its connection ends.
+pub fn end_costly(engine: &mut Engine, token: u64) {
+    input::end_costly(&mut engine.clients, token, &mut engine.cx);
+    engine.pass_on();
+}
+
 /// A turn is over at this time, and what it has to send is with the driver. Only how long hits take is counted by it.
 pub fn end_turn(engine: &mut Engine, now_us: u64) {
     let turn_us = now_us.saturating_sub(engine.cx.now_us);
@@ -120,6 +130,8 @@ pub struct Engine {
     own_post: Post,
     /// Timers that are due; kept for its memory.
     expired: Vec<u64>,
+    /// Requests so far with which this turn looks at no more input that waits.
+    requests_max: u64,
     /// How often this worker has begun anew.
     life: u32,
     /// By worker: does not know yet of this life.
@@ -142,6 +154,7 @@ impl Engine {
             flows: Flows::default(),
             own_post: Post::default(),
             expired: Vec::new(),
+            requests_max: u64::MAX,
             life: 0,
             strangers,
         }
@@ -152,6 +165,7 @@ impl Engine {
         debug_assert!(now_us >= self.cx.now_us);
         self.cx.now_us = now_us;
         self.cx.counters.turns.add(1);
+        self.requests_max = self.cx.counters.requests.get() + REQUESTS_PER_TURN;
     }
 
     /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone
@@ -216,8 +230,9 @@ impl Engine {
             if let Some(action) = self.cx.actions.pop_front() {
                 return Some(action);
             }
-            let Engine { clients, upstreams, cx, .. } = self;
-            let more = upstreams.end_cancelled(cx) || clients.read_on(&mut Requests::new(upstreams), cx);
+            let Engine { clients, upstreams, cx, requests_max, .. } = self;
+            let more = upstreams.end_cancelled(cx)
+                || cx.counters.requests.get() < *requests_max && clients.read_on(&mut Requests::new(upstreams), cx);
             if more {
                 self.pass_on();
                 continue;

@@ -117,6 +117,11 @@ impl<K: Key, T> Slab<K, T> {
         self.slot_mut(key).occupant.as_mut().expect("occupied slot")
     }
 
+    /// The occupant, to change; None: the slot is free.
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
+        self.slot_mut(key).occupant.as_mut()
+    }
+
     /// Frees a slot; names of its occupant are stale from now on.
     ///
     /// # Panics

@@ -6,12 +6,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_http::{BodyReader, Fields, HeadScan, RequestHead};
+use weir_http::{BodyReader, Fields, RequestHead};
 
 use super::cache::Caching;
 use super::compressing::Compressing;
 use super::fallback::Spare;
 use super::http1::{Http1, Http1Answer};
+use super::input::ReadBuffer;
 use super::stalls::Stalls;
 use crate::base::keys::ClientKey;
 use crate::cause::{Cause, Local};
@@ -140,49 +141,6 @@ pub(super) struct StreamState {
     pub is_given_up: bool,
     /// Bytes that its client has taken since its patience began ([`ClientConn::send_us`]).
     pub taken: usize,
-}
-
-/// Input that waits.
-#[derive(Debug, Default)]
-pub(crate) struct ReadBuffer {
-    /// The bytes; those before `start` are done.
-    pub bytes: Vec<u8>,
-    /// First byte not parsed.
-    pub start: usize,
-    /// How far the head at `start` was searched.
-    pub scan: HeadScan,
-    /// Small pieces in which that head came, modulo [`PIECES`].
-    pub pieces: u8,
-}
-
-/// Bytes of a piece of a head below which it is small: less than a line of most heads.
-const PIECE_BYTES: usize = 64;
-/// So many small pieces of one head are strange.
-const PIECES: u8 = 16;
-/// Bytes of empty lines that may stand before a request, and of one that is not complete; with more the head is refused.
-const BLANK_BYTES_MAX: usize = 5;
-
-impl ReadBuffer {
-    /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
-    pub(crate) fn add(&mut self, piece: &[u8]) -> bool {
-        self.bytes.extend_from_slice(piece);
-        if piece.len() >= PIECE_BYTES {
-            return false;
-        }
-        self.pieces = (self.pieces + 1) % PIECES;
-        self.pieces == 0
-    }
-
-    /// Whether there is nothing but empty lines, which begin no head (RFC 9112 §2.2: some clients send one behind a body).
-    fn is_blank(&self) -> bool {
-        let rest = &self.bytes[self.start..];
-        rest.len() <= BLANK_BYTES_MAX && rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
-    }
-
-    /// A new head begins, or the same one is looked at from its beginning.
-    pub(crate) fn begin_head(&mut self) {
-        (self.scan, self.pieces) = (HeadScan::default(), 0);
-    }
 }
 
 /// A request whose head was read and that is not forwarded yet.
@@ -394,11 +352,6 @@ impl ClientConn {
             (Some(Err(refused)), _) => Err(refused.clone()),
             _ => Err(Cause::NotDecided.into()),
         }
-    }
-
-    /// Bytes that wait to be parsed.
-    pub(super) fn stashed(&self) -> usize {
-        self.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start)
     }
 
     /// Whether everything asked is answered, and all that is with the driver.

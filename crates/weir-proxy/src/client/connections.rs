@@ -15,6 +15,7 @@ use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::guard::Guard;
 use super::http2::streams::Carriers;
+use super::input::STASH_BYTES_MAX;
 use super::stalls;
 use super::tarpit::Tarpit;
 use super::unsent::{may_ask, unsent, unsent_first};
@@ -32,9 +33,6 @@ use crate::forward::dns_cache::Client;
 use crate::plan::{Entrance, Serves};
 use crate::request::destination::Original;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
-
-/// Unparsed bytes of one client above which it is not read.
-const STASH_BYTES_MAX: usize = 64 * 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -565,8 +563,9 @@ impl Connections {
             }
         }
         may_pump(self, index);
-        if self.conns.at(index).stash.is_some() {
-            self.look_again(index);
+        if self.conns.at(index).has_waiting_input() {
+            // Whether more may come is known when that was looked at.
+            return self.look_again(index);
         }
         self.update_receive(index, cx);
     }

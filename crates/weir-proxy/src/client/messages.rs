@@ -184,7 +184,7 @@ impl Answers {
         }
         let conn = self.conns.at_mut(index);
         conn.since_us = now_us;
-        if !pause && (conn.stash.is_some() || conn.flags.ended) {
+        if !pause && (conn.has_waiting_input() || conn.flags.ended) {
             self.conns.look_again(index);
         }
         self.conns.update_receive(index, cx);

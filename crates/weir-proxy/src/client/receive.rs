@@ -9,6 +9,7 @@ use super::banned::is_barred;
 use super::cache::{consult, look_up_again, purge};
 use super::grpc::is_grpc;
 use super::guard::is_over_limit;
+use super::input::stop_or_go_on;
 use super::ruling::{Ruling, route};
 use super::settled::settle;
 use super::unsent::may_ask;
@@ -17,7 +18,7 @@ use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
-use crate::client::connection::{KeptRequest, ReadBuffer, Reading, ReplyConstraints};
+use crate::client::connection::{KeptRequest, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::{ClientEnd, Farewell};
@@ -47,24 +48,18 @@ impl Clients {
         let conn = self.conn_mut(index);
         match conn.reading() {
             // Behind what came with the request, which is passed on soon.
-            Reading::Tunnel if conn.stash.is_some() => {
-                conn.stash.get_or_insert_default().bytes.extend_from_slice(input.bytes);
-            }
+            Reading::Tunnel if conn.stash.is_some() => conn.stash.get_or_insert_default().push(input.bytes),
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
             Reading::Closing | Reading::Linger => {
                 conn.flags.unread = true;
                 self.answers.conns.tarpit.note_unread(index, input.bytes.len());
             }
-            Reading::Frames => return self.frames_received(index, input.bytes, to, cx),
-            _ if conn.flags.may_be_http2 && self.is_http2(index, input.bytes, to, cx) => return,
+            Reading::Frames => self.frames_received(index, input.bytes, to, cx),
+            _ if conn.flags.may_be_http2 && self.is_http2(index, input.bytes, to, cx) => {}
             _ if self.conn(index).stash.is_some() => {
                 let conn = self.conn_mut(index);
                 let idle = conn.reading() == Reading::Head && !conn.has_begun_request();
                 let stash = conn.stash.get_or_insert_default();
-                if stash.start > 0 && stash.start >= stash.bytes.len() / 2 {
-                    stash.bytes.drain(..stash.start);
-                    stash.start = 0;
-                }
                 let in_pieces = stash.add(input.bytes) && conn.reading() == Reading::Head;
                 if idle && conn.has_begun_request() {
                     conn.since_us = cx.now_us;
@@ -80,7 +75,7 @@ impl Clients {
             }
         }
         if self.is_there(index) {
-            self.answers.conns.update_receive(index, cx);
+            stop_or_go_on(&mut self.answers, index, cx);
         }
     }
 
@@ -94,8 +89,7 @@ impl Clients {
             conn.flags.unread = true;
             return;
         }
-        let stash = conn.stash.get_or_insert_default();
-        stash.bytes.extend_from_slice(rest);
+        conn.stash.get_or_insert_default().push(rest);
         if conn.reading() == Reading::Head {
             conn.since_us = cx.now_us;
             self.answers.conns.arm(index, cx);
@@ -131,28 +125,24 @@ impl Clients {
 
     /// Parses what waits, as far as it goes.
     pub(super) fn parse_stash(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(mut stash) = self.conn_mut(index).stash.take() else { return };
         if self.conn(index).reading() == Reading::Tunnel {
-            let rest = Bytes::from(stash.bytes).slice(stash.start..);
-            self.tunnel_from_client(index, Piece::Kept(rest), to, cx);
-            if self.conn(index).flags.ended {
-                self.tunnel_client_ended(index, to, cx);
+            return pass_stash_on(self, index, to, cx);
+        }
+        let Some(lent) = self.conn_mut(index).lend_input() else { return };
+        let mut used = 0;
+        if self.head_is_whole(index, lent.rest(), cx) {
+            used = self.parse(index, &Input::borrowed(lent.rest()), to, cx);
+            if let Some(stash) = self.answers.conns.conns.get_mut(index).and_then(|conn| conn.stash.as_mut()) {
+                // Also when nothing could be taken: a scan that has found an end would go on to the next head.
+                stash.begin_head();
             }
-            return;
         }
-        let mut progress = false;
-        if self.head_is_whole(index, &mut stash, cx) {
-            let used = self.parse(index, &Input::borrowed(&stash.bytes[stash.start..]), to, cx);
-            progress = used > 0;
-            stash.start += used;
-            // Also when nothing could be taken: a scan that has found an end would go on to the next head.
-            stash.begin_head();
-        }
-        if !self.is_there(index) {
-            return;
-        }
-        if stash.start < stash.bytes.len() {
-            self.keep_stash(index, stash, progress, cx);
+        let Some(conn) = self.answers.conns.conns.get_mut(index) else { return };
+        if conn.take_input_back(lent, used) {
+            if used > 0 && conn.reading() == Reading::Head {
+                conn.since_us = cx.now_us;
+            }
+            self.answers.conns.arm(index, cx);
         }
         if self.conn(index).flags.ended && !self.answers.conns.tarpit.is_held(index) {
             self.input_ended(index, to, cx);
@@ -162,30 +152,17 @@ impl Clients {
         }
     }
 
-    /// Puts back what could not be parsed yet. `progress`: something was, so that a new head begins here.
-    fn keep_stash(&mut self, index: ClientKey, stash: Box<ReadBuffer>, progress: bool, cx: &mut Context) {
-        let since_us = cx.now_us;
-        let conn = self.conn_mut(index);
-        if matches!(conn.reading(), Reading::Closing | Reading::Linger) {
-            conn.flags.unread = true;
-            return;
-        }
-        if progress && conn.reading() == Reading::Head {
-            conn.since_us = since_us;
-        }
-        conn.stash = Some(stash);
-        self.answers.conns.arm(index, cx);
-    }
-
     /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
-    fn head_is_whole(&mut self, index: ClientKey, stash: &mut ReadBuffer, cx: &mut Context) -> bool {
-        if self.conn(index).reading() != Reading::Head {
+    fn head_is_whole(&mut self, index: ClientKey, bytes: &[u8], cx: &mut Context) -> bool {
+        let conn = self.conn_mut(index);
+        if conn.reading() != Reading::Head {
             return true;
         }
-        match stash.scan.find(&stash.bytes[stash.start..], &cx.plan.client.head) {
+        let Some(stash) = conn.stash.as_mut() else { return false };
+        match stash.scan.find(bytes, &cx.plan.client.head) {
             Ok(found) => found.is_some(),
             Err(error) => {
-                self.answers.refuse(index, error.into(), &stash.bytes[stash.start..], cx.now_us, cx);
+                self.answers.refuse(index, error.into(), bytes, cx.now_us, cx);
                 false
             }
         }
@@ -494,6 +471,19 @@ impl Clients {
         if let Some(index) = self.answers.conns.of_token(token) {
             self.answers.close_conn(index, ClientEnd::ClientReset, cx);
         }
+    }
+}
+
+/// Passes what waits on to the server of a tunnel.
+fn pass_stash_on(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    let Some(stash) = clients.conn_mut(index).stash.take() else { return };
+    let rest = Bytes::from(stash.bytes).slice(stash.start..);
+    clients.tunnel_from_client(index, Piece::Kept(rest), to, cx);
+    if clients.conn(index).flags.ended {
+        clients.tunnel_client_ended(index, to, cx);
+    }
+    if clients.is_there(index) {
+        clients.answers.conns.update_receive(index, cx);
     }
 }
 

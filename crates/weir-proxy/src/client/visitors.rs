@@ -221,10 +221,10 @@ fn vouch(clients: &mut Clients, index: ClientKey, found: &Found, user: &Arc<User
 fn read_behind(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
     let conn = clients.conn_mut(index);
     if conn.stream.is_some() && conn.reading() != Reading::Body {
-        let unread = conn.stash.take().map_or(0, |stash| stash.bytes.len() - stash.start);
+        let unread = conn.stash.take().map_or(0, |stash| stash.len());
         return clients.answers.ignore_body(index, unread);
     }
-    if conn.stash.is_some() {
+    if conn.has_waiting_input() {
         clients.answers.conns.look_again(index);
     } else if conn.flags.ended {
         return clients.input_ended(index, to, cx);

@@ -22,6 +22,7 @@ mod crowded;
 mod cuts;
 mod doors;
 mod fallbacks;
+mod floods;
 mod forward;
 mod forward_clients;
 mod fresh;

@@ -191,6 +191,8 @@ pub struct Client {
     /// What it sends has time.
     pub deferred: bool,
     receiving: bool,
+    /// Segments that come whatever weir wants by then: of [`World::takes_at_once`].
+    taken_at_once: usize,
     judge: StrictReplies,
     /// Of one that speaks HTTP/2 and is judged here.
     pub frames: Option<http2::Frames>,
@@ -230,6 +232,11 @@ impl Client {
         self.judge.interim()
     }
 
+    /// What the engine calls it.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
     /// Bytes it has sent that weir has not taken.
     pub fn unread(&self) -> usize {
         let len = |incoming: &Incoming| if let Incoming::Bytes(bytes) = incoming { bytes.len() } else { 0 };
@@ -256,6 +263,9 @@ pub struct Node {
     lives: u32,
 }
 
+/// See [`World::takes_at_once`].
+pub const AT_ONCE: usize = 33;
+
 /// How bytes arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
@@ -280,6 +290,8 @@ pub struct World {
     pub cut_upstream: Cut,
     /// Deliver the input of clients and servers in random order and portions.
     pub shuffled: bool,
+    /// A receive that is switched on takes up to [`AT_ONCE`] segments that are there, also when it is switched off in the same turn.
+    pub takes_at_once: bool,
     /// Pass large pieces by reference.
     pub shared: bool,
     /// Whether the worker's core receives the packets of a connection (by number). Nobody knows unless this is set.
@@ -412,6 +424,7 @@ impl World {
             arrivals: Vec::new(),
             cut_upstream: Cut::Whole,
             shuffled: false,
+            takes_at_once: false,
             shared: true,
             near: None,
             timers: BTreeMap::new(),

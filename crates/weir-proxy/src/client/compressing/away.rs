@@ -41,7 +41,9 @@ impl Answers {
                 self.flush_encoder(id, cx);
             }
         }
-        self.encoders.unflushed = unflushed;
+        // What was noted meanwhile stays.
+        std::mem::swap(&mut unflushed, &mut self.encoders.unflushed);
+        self.encoders.unflushed.append(&mut unflushed);
     }
 
     fn flush_encoder(&mut self, id: ExchangeId, cx: &mut Context) {

@@ -5,6 +5,7 @@ use crate::base::check::{at_most, equal};
 use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::client::connection::{ClientConn, Phase, Reading};
+use crate::client::input::STASH_BYTES_END;
 use crate::client::stalls::audit_stalls;
 use crate::client::unsent::{coding, unsent};
 use crate::context::Context;
@@ -12,8 +13,6 @@ use crate::request::pending_request::ExchangeId;
 
 /// What one receive of a server may add to what a client has, after the server's reading was stopped.
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
-/// Unparsed bytes of a client above which it is not read, and what one turn receives of it.
-const STASH_BYTES_MAX: usize = 64 * 1024 + 256 * 4096;
 
 impl Connections {
     /// Looks for states that can't be. `carried`: requests as often as the servers' side has them.
@@ -47,7 +46,7 @@ impl Connections {
         for (index, conn) in self.all() {
             at_most("bytes unsent for a client", unsent(self, index), HIGH_BYTES + late + conn.reserved())?;
             let window = if conn.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
-            at_most("bytes of a client unparsed", conn.stashed(), STASH_BYTES_MAX.max(window))?;
+            at_most("bytes of a client unparsed", conn.stashed(), STASH_BYTES_END.max(window))?;
         }
         Ok(())
     }

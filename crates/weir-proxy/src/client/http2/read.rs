@@ -87,31 +87,24 @@ impl Clients {
     ) {
         match self.conn_mut(index).stash.as_mut() {
             Some(stash) => {
-                stash.bytes.extend_from_slice(input);
+                stash.push(input);
                 self.read_kept_frames(index, to, cx);
             }
             None => {
                 let used = self.read_frames(index, input, to, cx);
                 if used < input.len() && is_reading_frames(&self.answers.conns, index) {
-                    self.conn_mut(index).stash.get_or_insert_default().bytes.extend_from_slice(&input[used..]);
+                    self.conn_mut(index).stash.get_or_insert_default().push(&input[used..]);
                 }
             }
-        }
-        if self.is_there(index) {
-            self.answers.conns.update_receive(index, cx);
         }
     }
 
     /// Reads on where frames had to wait.
     pub(in crate::client) fn read_kept_frames(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(mut stash) = self.conn_mut(index).stash.take() else { return };
-        stash.start += self.read_frames(index, &stash.bytes[stash.start..], to, cx);
-        if stash.start < stash.bytes.len() && is_reading_frames(&self.answers.conns, index) {
-            if stash.start * 2 >= stash.bytes.len() {
-                stash.bytes.drain(..stash.start);
-                stash.start = 0;
-            }
-            self.conn_mut(index).stash = Some(stash);
+        let Some(lent) = self.conn_mut(index).lend_input() else { return };
+        let used = self.read_frames(index, lent.rest(), to, cx);
+        if let Some(conn) = self.answers.conns.conns.get_mut(index) {
+            conn.take_input_back(lent, used);
         }
     }
 
@@ -217,7 +210,7 @@ impl Clients {
         if conn.flags.unverified {
             // Who its client is has to be known first. The window bounds what there may be.
             conn.flags.ended |= end;
-            return conn.stash.get_or_insert_default().bytes.extend_from_slice(bytes);
+            return conn.stash.get_or_insert_default().push(bytes);
         }
         if conn.reading() != Reading::Body {
             if let Some(streams) = self.answers.conns.carriers.get_mut(carrier) {
@@ -229,7 +222,7 @@ impl Clients {
         conn.flags.ended |= end;
         if let Some(stash) = conn.stash.as_mut() {
             // Behind what the servers' side can't take yet. The window bounds it.
-            stash.bytes.extend_from_slice(bytes);
+            stash.push(bytes);
             return;
         }
         let used = self.parse(index, &Input::borrowed(bytes), to, cx);
@@ -238,7 +231,7 @@ impl Clients {
         }
         let conn = self.conn_mut(index);
         if used < bytes.len() {
-            conn.stash.get_or_insert_default().bytes.extend_from_slice(&bytes[used..]);
+            conn.stash.get_or_insert_default().push(&bytes[used..]);
         } else if end {
             self.input_ended(index, to, cx);
         }

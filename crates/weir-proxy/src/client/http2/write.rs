@@ -138,7 +138,7 @@ impl Answers {
         if is_idle {
             carrier.since_us = cx.now_us;
         }
-        if carrier.stash.is_some() {
+        if carrier.has_waiting_input() {
             // What was too much may be read now.
             self.conns.look_again(stream.carrier);
         }

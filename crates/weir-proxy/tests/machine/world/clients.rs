@@ -41,6 +41,7 @@ impl World {
             token,
             pending: VecDeque::new(),
             receiving: true,
+            taken_at_once: 0,
             deferred: false,
             judge: StrictReplies::new(),
             frames: None,

@@ -12,7 +12,7 @@ use weir_proxy::observe::arms::PathFigures;
 use weir_proxy::plan::{Location, Plan};
 use weir_proxy::shield::bans::BanSet;
 
-use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
+use super::{AT_ONCE, CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 
 impl World {
     /// Runs until nothing happens any more at this time.
@@ -137,8 +137,8 @@ impl World {
     pub(super) fn inputs(&mut self, node: usize) -> Vec<(bool, usize)> {
         let clients = self.clients.iter().enumerate();
         let clients = clients
-            .filter(|(_, client)| client.node == node && client.receiving && !client.closed && !client.gone)
-            .filter(|(_, client)| !client.pending.is_empty())
+            .filter(|(_, client)| client.node == node && !client.closed && !client.gone)
+            .filter(|(_, client)| (client.receiving || client.taken_at_once > 0) && !client.pending.is_empty())
             .map(|(number, _)| (true, number));
         let conns = self.conns.iter().enumerate();
         let conns = conns
@@ -164,6 +164,7 @@ impl World {
         for (is_client, number) in inputs {
             if *is_client { self.feed_client(*number) } else { self.feed_conn(*number) }
         }
+        inputs.iter().filter(|(is_client, _)| *is_client).for_each(|(_, number)| self.feed_at_once(*number));
         if !self.nodes[node].mail_stopped {
             while let Some((from, post)) = self.nodes[node].inbox.pop_front() {
                 self.nodes[node].engine.deliver(from, post);
@@ -198,6 +199,16 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Delivers what was taken when a receive was switched on.
+    fn feed_at_once(&mut self, number: usize) {
+        let is_on = self.clients[number].receiving;
+        for _ in 0..std::mem::take(&mut self.clients[number].taken_at_once) {
+            self.clients[number].receiving = true;
+            self.feed_client(number);
+        }
+        self.clients[number].receiving = is_on;
     }
 
     pub(super) fn feed_client(&mut self, number: usize) {
@@ -295,7 +306,13 @@ impl World {
                     self.hand_over(number, out);
                 }
             }
-            Action::ReceiveClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].receiving = on,
+            Action::ReceiveClient { socket, on } => {
+                let client = &mut self.clients[(socket - CLIENT_SOCKETS) as usize];
+                if on && !client.receiving && self.takes_at_once {
+                    client.taken_at_once = AT_ONCE;
+                }
+                client.receiving = on;
+            }
             Action::SeeClient { token, socket } => {
                 let pending = &self.clients[(socket - CLIENT_SOCKETS) as usize].pending;
                 let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| pending.back() == Some(&end));
