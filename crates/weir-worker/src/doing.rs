@@ -1,8 +1,9 @@
-//! What a worker is doing right now, for whoever finds it stuck (docs/hostile.md K3).
+//! What a worker is doing right now, for the main thread, which looks whether it comes on (docs/hostile.md K3).
 //!
-//! Written by the worker with a plain store before each step of its turn, read by the main thread when the watchdog barks.
+//! Written by the worker with plain stores before each step of its turn. The main thread reads it some times a second, and blames a step that takes
+//! too long ([`Doing::blame`]): the worker looks at that after each event of a client, and ends the client whose event it was.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// Steps of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,18 +41,42 @@ impl Step {
 
 /// The step that a worker is in.
 #[derive(Debug, Default)]
-pub struct Doing(AtomicU8);
+pub struct Doing {
+    step: AtomicU8,
+    /// Steps begun.
+    steps: AtomicU64,
+    /// The step that takes too long, as a count of steps begun; 0: none does.
+    blamed: AtomicU64,
+}
 
 impl Doing {
     /// The worker begins a step.
     #[inline]
     pub(crate) fn set(&self, step: Step) {
-        self.0.store(step as u8, Relaxed);
+        self.step.store(step as u8, Relaxed);
+        // Nobody else writes it.
+        self.steps.store(self.steps.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// The step as of some moment ago.
     pub fn step(&self) -> Step {
-        Step::ALL.into_iter().find(|step| *step as u8 == self.0.load(Relaxed)).unwrap_or(Step::Driving)
+        Step::ALL.into_iter().find(|step| *step as u8 == self.step.load(Relaxed)).unwrap_or(Step::Driving)
+    }
+
+    /// Steps that were begun, that one included which is under way.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Relaxed)
+    }
+
+    /// The step with this count takes too long.
+    pub fn blame(&self, step: u64) {
+        self.blamed.store(step, Relaxed);
+    }
+
+    /// Whether the step under way was found to take too long. Called by the worker.
+    #[inline]
+    pub(crate) fn is_blamed(&self) -> bool {
+        self.blamed.load(Relaxed) == self.steps.load(Relaxed)
     }
 }
 
@@ -67,5 +92,17 @@ mod tests {
             doing.set(step);
             assert_eq!(doing.step(), step);
         }
+        assert_eq!(doing.steps(), 6);
+    }
+
+    #[test]
+    fn the_step_is_blamed_and_not_the_next_one() {
+        let doing = Doing::default();
+        doing.set(Step::Client);
+        assert!(!doing.is_blamed());
+        doing.blame(doing.steps());
+        assert!(doing.is_blamed());
+        doing.set(Step::Client);
+        assert!(!doing.is_blamed());
     }
 }

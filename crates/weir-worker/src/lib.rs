@@ -52,5 +52,5 @@ pub use scheduling::Scheduling;
 pub use shedder::Shedder;
 pub use start::{Handle, Running, Sealing, ServerSeals, Setup, StartError, View, prepare, start};
 pub use tuning::tuning;
-pub use watchdog::Watchdog;
+pub use watchdog::{Finding, Watchdog};
 pub use worker::Worker;

@@ -71,6 +71,12 @@ impl Presence {
         self.doing.set(step);
     }
 
+    /// Whether the step under way was found to take too long.
+    #[inline]
+    pub(crate) fn is_blamed(&self) -> bool {
+        self.doing.is_blamed()
+    }
+
     /// The turn is over: the worker is about to ask the driver for events. The time, if a turn was measured.
     pub(crate) fn rest(&mut self, load: &Load) -> Option<u64> {
         self.doing.set(Step::Driving);

@@ -1,50 +1,80 @@
-//! Finds a worker that is stuck: it uses its core, and its turn does not end. Nothing can be done about it from within the
-//! process but to end it; the caller decides. docs/hostile.md K3.
+//! Finds a worker that does not come on: it uses its core, and the step that it is in does not end. docs/hostile.md K3.
 //!
 //! Looked at from the main thread. What counts is the processor time of the worker's thread, not the time on the clock:
-//! a worker that waits, or that a busy machine does not let run, is not stuck.
+//! a worker that waits, or that a busy machine does not let run, is not stuck. A step is one event of one connection, or what a turn does besides
+//! ([`Step`](crate::Step)): a turn with thousands of events comes on with each of them. The event of a client that takes long costs that client
+//! ([`Finding::Slow`]). With one that does not end at all nothing can be done from within the process but to end it ([`Finding::Stuck`]).
 
 use std::time::Duration;
 
 use weir_io::cpu_time_of;
 
-/// Processor time that one turn may take. A turn's work is bounded; thousands of completions take milliseconds.
-const TURN_CPU_MAX: Duration = Duration::from_millis(700);
+/// Processor time that a step may take before its client is blamed. A step's work is bounded to some milliseconds.
+const SLOW_CPU: Duration = Duration::from_millis(300);
+/// Processor time after which a step counts as one that does not end.
+const STUCK_CPU: Duration = Duration::from_millis(1_000);
 
-/// One look at each worker after another.
+/// Finds workers that don't come on.
 #[derive(Debug)]
 pub struct Watchdog {
     seen: Vec<Seen>,
 }
 
-/// A worker as it was when its count of turns last changed.
+/// What was found, of the worker with this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// Its step takes too long. Told once of each step.
+    Slow {
+        /// The worker.
+        worker: usize,
+        /// The step, as it is counted.
+        step: u64,
+    },
+    /// Its step does not end.
+    Stuck {
+        /// The worker.
+        worker: usize,
+    },
+}
+
+/// A worker as it was when its count of steps last changed.
 #[derive(Debug)]
 struct Seen {
     /// The worker's thread.
     thread: i32,
-    turns: u64,
+    steps: u64,
     cpu: Option<Duration>,
+    /// It was told that this step is slow.
+    is_told: bool,
+}
+
+impl Seen {
+    /// Whether the worker, which has begun so many steps, comes on.
+    fn look(&mut self, worker: usize, steps: u64) -> Option<Finding> {
+        // Where a sandbox does not tell, nothing is ever stuck.
+        let cpu = cpu_time_of(self.thread);
+        if steps != self.steps {
+            (self.steps, self.cpu, self.is_told) = (steps, cpu, false);
+        }
+        let used = cpu?.saturating_sub(self.cpu?);
+        if used >= STUCK_CPU && self.is_told {
+            return Some(Finding::Stuck { worker });
+        }
+        let is_news = used >= SLOW_CPU && !std::mem::replace(&mut self.is_told, used >= SLOW_CPU);
+        is_news.then_some(Finding::Slow { worker, step: steps })
+    }
 }
 
 impl Watchdog {
     /// For workers whose threads have these numbers (gettid).
     pub fn new(threads: &[i32]) -> Watchdog {
-        Watchdog { seen: threads.iter().map(|thread| Seen { thread: *thread, turns: u64::MAX, cpu: None }).collect() }
+        let seen = |thread: &i32| Seen { thread: *thread, steps: u64::MAX, cpu: None, is_told: false };
+        Watchdog { seen: threads.iter().map(seen).collect() }
     }
 
-    /// A worker that is stuck. `turns` tells how many turns a worker has begun. Call it some times a second.
-    pub fn look(&mut self, turns: impl Fn(usize) -> u64) -> Option<usize> {
-        let stuck = |(worker, seen): (usize, &mut Seen)| {
-            // Where a sandbox does not tell, nothing is ever stuck.
-            let cpu = cpu_time_of(seen.thread);
-            let turns = turns(worker);
-            if turns != seen.turns {
-                (seen.turns, seen.cpu) = (turns, cpu);
-            }
-            let is_stuck = cpu?.saturating_sub(seen.cpu?) >= TURN_CPU_MAX;
-            is_stuck.then_some(worker)
-        };
-        self.seen.iter_mut().enumerate().find_map(stuck)
+    /// The first worker that does not come on. `steps` tells how many steps a worker has begun. Call it some times a second.
+    pub fn look(&mut self, steps: impl Fn(usize) -> u64) -> Option<Finding> {
+        self.seen.iter_mut().enumerate().find_map(|(worker, seen)| seen.look(worker, steps(worker)))
     }
 }
 
@@ -87,14 +117,15 @@ mod tests {
             let numbers: Vec<i32> = numbers.into_iter().map(|(_, number)| number).collect();
             let mut dog = Watchdog::new(&numbers);
             let start = Instant::now();
-            let mut found = None;
-            while found.is_none() && start.elapsed() < Duration::from_secs(60) {
-                found = dog.look(|worker| if worker == 1 { works.load(Ordering::Relaxed) } else { 7 });
+            let mut found = Vec::new();
+            while found.len() < 2 && start.elapsed() < Duration::from_secs(60) {
+                found.extend(dog.look(|worker| if worker == 1 { works.load(Ordering::Relaxed) } else { 7 }));
                 std::thread::yield_now();
             }
             over.store(true, Ordering::Relaxed);
             drop(alarm);
-            assert_eq!(found, Some(2));
+            // First that it is slow, once, so that it may be helped; then that it is not.
+            assert_eq!(found, [Finding::Slow { worker: 2, step: 7 }, Finding::Stuck { worker: 2 }]);
         });
     }
 }

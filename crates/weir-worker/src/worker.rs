@@ -12,7 +12,7 @@ use weir_io::{Announced, Class, Completion, Departure, Driver, Event, Payload, R
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, client_seen, end_turn};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, client_seen, end_costly, end_turn};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -321,8 +321,13 @@ impl<D: Driver> Worker<D> {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
             for completion in completions.drain(..) {
-                worker.presence.step(if Token::is_upstream(completion.token) { Step::Server } else { Step::Client });
+                let token = completion.token;
+                worker.presence.step(if Token::is_upstream(token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
+                // When that takes too long, which is for others to find, it costs the client whose event it is.
+                if worker.presence.is_blamed() && !Token::is_upstream(token) {
+                    end_costly(&mut worker.engine, token);
+                }
             }
             worker.presence.step(Step::Mail);
             while let Some((from, post)) = worker.mailbox.receive() {
@@ -466,6 +471,7 @@ impl<D: Driver> Worker<D> {
     /// Does what the machines want, then hands out mail.
     pub(crate) fn act(&mut self) {
         while let Some(action) = self.engine.poll_action() {
+            self.presence.step(Step::Acting);
             self.perform(action);
         }
         self.write_log();

@@ -19,7 +19,7 @@ use weir_io::{Board, LocalRoutes};
 use weir_proxy::forward::policy::IsLocal;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Known, ListenerPlan, Location, Plan, SERVERS_SPARE};
-use weir_worker::{Handle, Running, Setup, StartError, Watchdog};
+use weir_worker::{Finding, Handle, Running, Setup, StartError, Step, Watchdog};
 
 use crate::admin::{Admin, Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
@@ -447,12 +447,27 @@ impl Bugs {
                 ));
             }
         }
-        if let Some(worker) = self.watchdog.look(|worker| running.views()[worker].counters.turns.get()) {
-            let step = running.views()[worker].doing.step().words();
-            alarm(format_args!(
-                "worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
-            ));
-            std::process::abort();
+        match self.watchdog.look(|worker| running.views()[worker].doing.steps()) {
+            Some(Finding::Slow { worker, step }) => {
+                let doing = &running.views()[worker].doing;
+                doing.blame(step);
+                let (step, then) = match doing.step() {
+                    Step::Client => (Step::Client, "; weir ends that client"),
+                    step => (step, ""),
+                };
+                alarm(format_args!(
+                    "worker {worker} makes no progress: it is {}{then}; this is a bug in weir (please report it)",
+                    step.words()
+                ));
+            }
+            Some(Finding::Stuck { worker }) => {
+                let step = running.views()[worker].doing.step().words();
+                alarm(format_args!(
+                    "worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
+                ));
+                std::process::abort();
+            }
+            None => {}
         }
     }
 }
