@@ -3,11 +3,16 @@
 //! environment, is built once, and its simulation is run under each name until the first seed fails. The product itself has no
 //! such branches. Under no name the copy must pass.
 //!
+//! Bugs of the io_uring driver, which no simulation runs, are found by the suite of all drivers in `weir-io`. `WEIR_MUTANTS=NAME` looks only for bugs
+//! whose names begin so.
+//!
 //! When a bug's place has changed, its row in [`BUGS`] has to follow; the message says which.
 
 mod cache;
+mod floods;
 mod joins;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -24,7 +29,7 @@ struct Bug {
     /// The right code; there once. `$` in the wrong one stands for whether the bug is there.
     right: &'static str,
     wrong: &'static str,
-    /// The simulation that finds it, by the beginning of its name.
+    /// The simulation that finds it, by the beginning of its name; behind [`OF_DRIVERS`] a test of the drivers.
     found_by: &'static str,
     /// Within so many seeds.
     seeds: u32,
@@ -375,13 +380,23 @@ const BUGS: &[Bug] = &[
     },
 ];
 
+/// What stands in front of the name of a test of the drivers.
+const OF_DRIVERS: &str = "weir-io/";
+
 /// All bugs.
 fn bugs() -> impl Iterator<Item = &'static Bug> {
-    BUGS.iter().chain(cache::BUGS).chain(joins::BUGS)
+    BUGS.iter().chain(cache::BUGS).chain(floods::BUGS).chain(joins::BUGS)
+}
+
+/// Those that are looked for. A kernel without io_uring has none of its bugs.
+fn wanted() -> impl Iterator<Item = &'static Bug> {
+    let begin = std::env::var("WEIR_MUTANTS").unwrap_or_default();
+    let has_uring = weir_io::probe().driver == weir_io::DriverKind::Uring;
+    bugs().filter(move |bug| bug.name.starts_with(&begin) && (has_uring || !bug.found_by.starts_with(OF_DRIVERS)))
 }
 
 /// Crates with a switch of their own. The others use that of weir-proxy.
-const SWITCHED: [&str; 2] = ["weir-proxy/", "weir-cache/"];
+const SWITCHED: [&str; 3] = ["weir-proxy/", "weir-cache/", "weir-io/"];
 
 const SWITCH: &str = "
 /// Bugs that are put back.
@@ -456,9 +471,25 @@ fn share(from: &Path, to: &Path) {
     }
 }
 
-/// Builds the simulation of the copy; answers where it is. In a target directory of its own: cargo names libraries by their
+/// Where the simulation of the copy is, and the tests of its drivers.
+struct Binaries {
+    simulation: PathBuf,
+    drivers: PathBuf,
+}
+
+impl Binaries {
+    /// The one that has a test, and what the test is called there.
+    fn of<'a>(&self, test: &'a str) -> (&Path, &'a str) {
+        match test.strip_prefix(OF_DRIVERS) {
+            Some(test) => (&self.drivers, test),
+            None => (&self.simulation, test),
+        }
+    }
+}
+
+/// Builds the tests of the copy; answers where they are. In a target directory of its own: cargo names libraries by their
 /// place in the workspace, so those of the copy would take the places of the real ones.
-fn build() -> PathBuf {
+fn build() -> Binaries {
     let copied = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants-target");
     fs::create_dir_all(&copied).expect("a directory for the copy");
@@ -469,11 +500,19 @@ fn build() -> PathBuf {
         let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../debug").join(part);
         share(&compiled, &target.join("debug").join(part));
     }
-    let cargo = std::env::var_os("CARGO").expect("run by cargo");
     // Of the whole workspace, so that what it depends on has the features with which it was compiled for the other tests.
+    let simulation = compile(&copied, &target, &["--workspace", "--test", "sim"]);
+    let drivers = compile(&copied, &target, &["-p", "weir-io", "--lib"]);
+    Binaries { simulation, drivers }
+}
+
+/// Compiles the tests that these arguments name; answers where they are.
+fn compile(copied: &Path, target: &Path, tests: &[&str]) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").expect("run by cargo");
     let output = Command::new(cargo)
-        .args(["test", "--locked", "--offline", "--no-run", "--workspace", "--test", "sim"])
-        .current_dir(&copied)
+        .args(["test", "--locked", "--offline", "--no-run"])
+        .args(tests)
+        .current_dir(copied)
         .env("CARGO_TARGET_DIR", target)
         .output()
         .expect("cargo");
@@ -484,13 +523,13 @@ fn build() -> PathBuf {
     copied.join(path)
 }
 
-fn run(binary: &Path, mutant: &str, tests: &[&str], seeds: u32) -> Output {
+fn run(binaries: &Binaries, mutant: &str, test: &str, seeds: u32) -> Output {
+    let (binary, test) = binaries.of(test);
     // A bug may be one that never comes to an end.
     Command::new("timeout")
         .arg("600")
         .arg(binary)
-        .args(tests)
-        .args(["--test-threads", "1"])
+        .args([test, "--test-threads", "1"])
         .env("WEIR_MUTANT", mutant)
         .env("WEIR_SIM_SEEDS", seeds.to_string())
         .env("WEIR_SIM_STOP", "1")
@@ -517,16 +556,18 @@ fn the_copy_is_built() {
 
 #[test]
 fn the_simulation_finds_each_bug() {
-    let binary = build();
-    let tests: Vec<&str> = bugs().map(|bug| bug.found_by).collect();
-    let clean = run(&binary, "", &tests, 20);
-    assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
+    let binaries = build();
+    let tests: BTreeSet<&str> = wanted().map(|bug| bug.found_by).collect();
+    for test in tests {
+        let clean = run(&binaries, "", test, 20);
+        assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
+    }
     // A bug has one thread of the simulation: as many are looked for at a time as there are cores.
-    let all: Vec<&Bug> = bugs().collect();
+    let all: Vec<&Bug> = wanted().collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let look = || {
         while let Some(bug) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let output = run(&binary, bug.name, &[bug.found_by], bug.seeds);
+            let output = run(&binaries, bug.name, bug.found_by, bug.seeds);
             match output.status.success() {
                 true => missed.lock().unwrap().push(bug.name),
                 false => println!("{}: {}\n  {}", bug.name, bug.story, finding(&output)),

@@ -24,6 +24,7 @@ mod destinations;
 mod discovery;
 mod failures;
 mod figures;
+mod floods;
 mod forgotten;
 mod forward;
 mod fresh;
