@@ -35,6 +35,8 @@ pub struct RequestEdits<'a> {
     pub framing: Framing,
     /// Say that the connection ends behind the answer: `Connection: close`.
     pub close: bool,
+    /// Ask whether the body is wanted before it is sent: `Expect: 100-continue` (RFC 9110 §10.1.1).
+    pub expect: bool,
     /// Ask for this upgrade: `Connection: upgrade` and the value of Upgrade.
     pub upgrade: Option<&'a [u8]>,
     /// Say that trailers are welcome: `TE: trailers` and `Connection: TE`.
@@ -96,6 +98,9 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
     out.extend_from_slice(b"\r\n");
     copy_kept(out, input, head, fields, edits);
     put_framing(out, edits.framing);
+    if edits.expect {
+        out.extend_from_slice(b"Expect: 100-continue\r\n");
+    }
     put_connection(out, edits);
     if let Some(us) = edits.via {
         put_via(out, head.version, us);

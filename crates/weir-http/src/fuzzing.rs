@@ -138,6 +138,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
             RequestBody::Chunked | RequestBody::Open => Framing::Chunked,
         },
         close: false,
+        expect: head.expect_continue,
         upgrade: head.upgrade.map(|span| span.of(data)),
         te_trailers: head.te_trailers,
         via: None,

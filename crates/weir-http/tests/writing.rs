@@ -14,6 +14,7 @@ fn edits() -> RequestEdits<'static> {
         host: b"h",
         framing: Framing::None,
         close: false,
+        expect: false,
         upgrade: None,
         te_trailers: false,
         via: None,
@@ -149,6 +150,15 @@ fn one_framing_field() {
     assert_eq!(fields_of("Transfer-Encoding: chunked\r\n", &edits()), "");
     let most = RequestEdits { framing: Framing::Length(u64::MAX), ..edits() };
     assert_eq!(fields_of("", &most), "Content-Length: 18446744073709551615\r\n");
+}
+
+#[test]
+fn an_expectation_is_what_the_edits_say() {
+    let text = "Expect: 100-continue\r\nContent-Length: 5\r\n";
+    let plain = RequestEdits { framing: Framing::Length(5), ..edits() };
+    assert_eq!(fields_of(text, &plain), "Content-Length: 5\r\n");
+    let expecting = RequestEdits { expect: true, ..plain };
+    assert_eq!(fields_of(text, &expecting), "Content-Length: 5\r\nExpect: 100-continue\r\n");
 }
 
 #[test]

@@ -335,6 +335,7 @@ pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
         host: head.authority.of(text),
         framing,
         close: false,
+        expect: head.expect_continue && framing != Framing::None,
         upgrade: None,
         te_trailers: head.te_trailers,
         via: None,
