@@ -11,6 +11,8 @@ pub struct Path {
     pub bytes_sent: u64,
     /// Bytes sent again.
     pub bytes_sent_again: u64,
+    /// Bytes of them that the other side has acknowledged.
+    pub bytes_acked: u64,
     /// The round trip, smoothed, microseconds; 0: not known.
     pub rtt_us: u32,
     /// The shortest round trip lately, microseconds; 0: not known.
@@ -27,6 +29,8 @@ const INFO_BYTES: usize = 216;
 const LAST_RECEIVED: usize = 52;
 /// `tcpi_rtt`.
 const RTT: usize = 68;
+/// `tcpi_bytes_acked`.
+const ACKED: usize = 120;
 /// `tcpi_min_rtt`.
 const MIN_RTT: usize = 148;
 /// `tcpi_delivery_rate`.
@@ -55,6 +59,7 @@ fn read(info: &[u8; INFO_BYTES]) -> Path {
     Path {
         bytes_sent: large(SENT),
         bytes_sent_again: large(SENT_AGAIN),
+        bytes_acked: large(ACKED),
         rtt_us: small(RTT),
         min_rtt_us: Some(small(MIN_RTT)).filter(|us| *us != NO_RTT).unwrap_or(0),
         rate: large(RATE),
@@ -88,6 +93,7 @@ mod tests {
         let client = writer.join().expect("no panic");
         let found = path(client.as_raw_fd()).expect("a socket of TCP");
         assert_eq!(found.bytes_sent - found.bytes_sent_again, 300_000);
+        assert!((1..=300_000).contains(&found.bytes_acked), "{found:?}");
         assert!(found.rtt_us > 0 && found.min_rtt_us > 0 && found.rate > 0, "{found:?}");
         // The other side has sent nothing.
         assert_eq!(path(server.as_raw_fd()).expect("a socket of TCP").bytes_sent, 0);
