@@ -241,6 +241,11 @@ impl StrictStreams {
         self.streams.get(&stream).is_some_and(|stream| stream.has_ended || stream.reply.is_some())
     }
 
+    /// The answer on this stream, as far as it has come.
+    pub fn current(&self, stream: u32) -> Option<&Reply> {
+        self.streams.get(&stream)?.reply.as_ref()
+    }
+
     /// Interim answers that came on this stream.
     pub fn interim(&self, stream: u32) -> &[u16] {
         self.streams.get(&stream).map_or(&[], |stream| &stream.interim)

@@ -274,6 +274,7 @@ impl Compiler<'_> {
                 nonidempotent: block.flag("retry-nonidempotent"),
             },
             forward_timeout_us: block.number("forward-timeout"),
+            answer_timeout_us: block.number("answer-timeout"),
             connect_timeout_us: block.number("connect-timeout"),
             connect_retries: narrow(block.number("connect-retries")),
             required: block.flag("required"),

@@ -141,19 +141,15 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (&["proxy_connect_timeout", "timeout_connect", "dial_timeout"], "`connect-timeout` in `upstream`"),
     (
-        &[
-            "proxy_read_timeout",
-            "proxy_send_timeout",
-            "timeout_server",
-            "response_header_timeout",
-            "read_timeout",
-            "response_timeout",
-            "request_timeout",
-            "proxy_timeout",
-            "timeout_queue",
-        ],
+        &["proxy_read_timeout", "proxy_send_timeout", "timeout_server", "proxy_timeout"],
+        "`forward-timeout` and `answer-timeout` in `upstream`",
+    ),
+    (
+        &["response_header_timeout", "response_timeout", "request_timeout", "timeout_queue"],
         "`forward-timeout` in `upstream`",
     ),
+    (&["read_timeout"], "`answer-timeout` in `upstream`"),
+    (&["proxy_request_buffering", "http_buffer_request", "request_buffers"], "`request-buffering` in `route`"),
     (
         &["proxy_next_upstream", "proxy_next_upstream_tries", "retries", "redispatch", "lb_try_duration"],
         "`forward-retries` in `upstream`",

@@ -184,10 +184,15 @@ const CLIENT: Block = Block {
             "body-rate",
             Kind::Size(0, TIB),
             Default::Is("100B"),
-            "Slowest acceptable request body in bytes a second, judged over each 10 s that begin with a byte of it; 0 switches it off.",
+            "Slowest acceptable request body in bytes a second, judged over each 10 s that begin with a byte of it; 0 switches it off. It is for bodies with a length, and for others while they are gathered, and ends when the answer begins.",
         ),
         row("idle-timeout", TIMEOUT, Default::Is("75s"), "How long a connection may stay without a request."),
-        row("send-timeout", TIMEOUT, Default::Is("60s"), "How long a client may take for one send (up to 256 KiB)."),
+        row(
+            "send-timeout",
+            TIMEOUT,
+            Default::Is("60s"),
+            "How long a client may take for 16 KiB of what is sent to it; on unix sockets, for one send (up to 256 KiB).",
+        ),
         row("tunnel-timeout", TIMEOUT, Default::Is("1h"), "How long a tunnel (CONNECT, WebSocket) may be silent."),
         row(
             "half-closed",
@@ -364,6 +369,12 @@ const UPSTREAM: Block = Block {
             TIMEOUT,
             Default::Is("60s"),
             "From the receipt of a request to the beginning of its answer; over it 504.",
+        ),
+        row(
+            "answer-timeout",
+            TIMEOUT,
+            Default::Is("1h"),
+            "Longest silence within an answer that has begun, such as an event stream; over it the answer is cut (`answer-timeout`).",
         ),
         row(
             "slow-start",

@@ -19,6 +19,16 @@ pub enum Action {
     /// Run this on another thread than the worker's, or here when that can't be; answer with
     /// [`News::Encoded`](crate::forward::lookup::News::Encoded) either way. Its answer waits for that, and nobody else.
     Encode(Box<Job>),
+    /// Find out how much a client has acknowledged of all that was sent to it; answer with
+    /// [`client_looked`](crate::engine::client_looked).
+    LookClient {
+        /// Names the client in the answer.
+        token: u64,
+        /// The driver's name for the connection.
+        socket: u64,
+        /// To be handed back.
+        over: bool,
+    },
     /// Read a client or stop reading it.
     ReceiveClient {
         /// The driver's name for the connection.

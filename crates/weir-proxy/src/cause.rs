@@ -174,6 +174,8 @@ causes! {
     QueueFull: "queue-full", 503, Weir, Queue, "connection_limit_reached";
     /// The server did not answer within `forward-timeout`.
     ForwardTimeout: "forward-timeout", 504, Weir, Queue, "http_response_timeout";
+    /// Nothing more of the answer came for `answer-timeout`: its rest is not waited for, and the client's connection is closed.
+    AnswerTimeout: "answer-timeout", 504, Weir, Queue, "connection_read_timeout";
     /// The connection was lost and the request may not be sent again.
     Lost: "upstream-lost", 502, Server, Queue, "connection_terminated";
     /// It was sent again as often as is allowed.

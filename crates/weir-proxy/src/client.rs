@@ -37,6 +37,7 @@ mod http2;
 pub(crate) mod input;
 mod messages;
 pub(crate) mod moving;
+pub(crate) mod pace;
 mod patience;
 mod receive;
 mod relays;

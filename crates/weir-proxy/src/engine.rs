@@ -32,7 +32,7 @@ pub use crate::base::piece::Input;
 use crate::base::token::Token;
 use crate::client::cache::crowd;
 use crate::client::room::make_room;
-use crate::client::{self, Clients, accept, banned, input};
+use crate::client::{self, Clients, accept, banned, input, pace};
 pub use crate::client::{Door, MovedClient, Unwanted, Visit};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
@@ -525,6 +525,12 @@ impl Engine {
     pub fn forgive_suspects(&mut self) {
         self.upstreams.isolation_mut().forgive();
     }
+}
+
+/// So many bytes of all that was sent to a client are acknowledged; None: nobody knows. `over`: as in [`Action::LookClient`].
+pub fn client_looked(engine: &mut Engine, token: u64, acked: Option<u64>, over: bool) {
+    pace::client_looked(&mut engine.clients, token, acked, over, &mut engine.cx);
+    engine.pass_on();
 }
 
 /// Lets the driver move the bytes of a tunnel, if there is one all of whose other bytes it has. False: there is none.

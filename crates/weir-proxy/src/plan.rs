@@ -362,6 +362,8 @@ pub struct UpstreamPlan {
     pub retry: RetryPlan,
     /// From the receipt of a request to the beginning of its answer. Default 60 s; over it: 504.
     pub forward_timeout_us: u64,
+    /// Between two pieces of an answer that has begun. Default 1 h; over it the answer is cut.
+    pub answer_timeout_us: u64,
     /// For one connect to be answered. Default 5 s.
     pub connect_timeout_us: u64,
     /// Failed connects in a row after which what waits for the server moves to others, or fails. Default 10.
@@ -605,6 +607,7 @@ impl Default for UpstreamPlan {
             forward_retries: 5,
             retry: RetryPlan { budget_percent: 20, nonidempotent: false },
             forward_timeout_us: 60 * SECOND_US,
+            answer_timeout_us: 3600 * SECOND_US,
             connect_timeout_us: 5 * SECOND_US,
             connect_retries: 10,
             required: false,

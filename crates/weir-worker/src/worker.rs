@@ -12,7 +12,7 @@ use weir_io::{Announced, Class, Completion, Departure, Driver, Event, Payload, R
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, client_seen, end_costly, end_turn};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, client_looked, client_seen, end_costly, end_turn};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -520,6 +520,7 @@ impl<D: Driver> Worker<D> {
                 Departure::Stays => {}
                 departure => client_seen(&mut self.engine, token, departure == Departure::Broken),
             },
+            Action::LookClient { token, socket, over } => look_at_client(self, token, socket, over),
             Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));
@@ -566,6 +567,12 @@ impl<D: Driver> Worker<D> {
             }
         }
     }
+}
+
+/// Tells the engine how much a client has acknowledged of all that was sent to it.
+fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: u64, over: bool) {
+    let acked = worker.driver.path(unpack(socket)).map(|path| path.bytes_acked);
+    client_looked(&mut worker.engine, token, acked, over);
 }
 
 /// The pool that a connection is received into.

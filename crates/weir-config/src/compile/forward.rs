@@ -74,6 +74,7 @@ impl Compiler<'_> {
             pool: if block.text("pool") == "per-request" { Pool::PerRequest } else { Pool::Pinned },
             pipeline: PipelineMode::Off,
             forward_timeout_us: block.number("forward-timeout"),
+            answer_timeout_us: block.number("answer-timeout"),
             connect_timeout_us: block.number("connect-timeout"),
             head: self.limits(block),
             ..UpstreamPlan::default()

@@ -8,6 +8,7 @@ use weir_proxy::request::nonidempotent::TargetMatch;
 use weir_proxy::request::route::{HostMatch, Route, RouteTable, Scheme, Target};
 use weir_proxy::request::rules::RouteRules;
 use weir_proxy::request::rules::access::{Access, NETWORKS_MAX};
+use weir_proxy::request::rules::buffering::Buffering;
 use weir_proxy::request::rules::edits::{EDITS_MAX, Edit, FieldEdits, Side, refusal};
 use weir_proxy::request::rules::matching::{Condition, Subject};
 use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
@@ -121,6 +122,7 @@ impl Compiler<'_> {
             pages: self.error_pages(route),
             compress: self.compress(route, document),
             cache: None,
+            buffering: buffering(self, route, leads_to),
         };
         rules.cache = super::cache::cache(self, route, document, &rules.request);
         let mut echoes = leads_to.iter().filter_map(|upstream| upstream.echo.as_ref());
@@ -233,6 +235,21 @@ impl Compiler<'_> {
             self.push(Problem::new("too-many", &block.span, format!("more than {EDITS_MAX} fields in one block")));
         }
         edits
+    }
+}
+
+/// When servers of a route get requests whose body is not complete.
+fn buffering(compiler: &mut Compiler<'_>, route: &Checked, leads_to: &[&UpstreamPlan]) -> Buffering {
+    let said = route.chosen("request-buffering").is_some_and(|chosen| chosen.span.is_some());
+    if said && leads_to.is_empty() {
+        let message = "`request-buffering` has no effect: this route has no `proxy`, so no server gets its bodies";
+        let problem = Problem::new("conflict", &route.place("request-buffering"), message);
+        compiler.push(problem.help("leave it out"));
+    }
+    match route.word("request-buffering") {
+        "on" => Buffering::On,
+        "off" => Buffering::Off,
+        _ => Buffering::Auto,
     }
 }
 

@@ -117,6 +117,12 @@ impl<'t> Haproxy<'t, '_, '_> {
         find(section).or_else(|| self.above(section).find_map(find))
     }
 
+    /// Whether the bodies of requests are gathered before a server is asked.
+    fn buffers_requests(&self, section: usize) -> bool {
+        let is_on = self.one(section, &["option", "http-buffer-request"]).is_some();
+        is_on && self.one(section, &["no", "option", "http-buffer-request"]).is_none()
+    }
+
     /// What a section carries; without a word connections as they are.
     fn mode(&self, section: usize) -> &'t str {
         self.one(section, &["mode"]).map_or("tcp", |mode| mode.argument(1))
@@ -266,7 +272,9 @@ impl<'t> Haproxy<'t, '_, '_> {
 
     /// What becomes of requests and answers, in a route that is otherwise empty.
     fn changes_of(&mut self, frontend: usize, backend: usize) -> Route {
-        let mut changes = Route { compress: self.compress((frontend, backend)), ..Route::default() };
+        let buffers = [frontend, backend].iter().any(|section| self.buffers_requests(*section));
+        let buffering = buffers.then_some("on");
+        let mut changes = Route { compress: self.compress((frontend, backend)), buffering, ..Route::default() };
         let mut sections = vec![frontend];
         sections.extend((backend != frontend).then_some(backend));
         let with_defaults =

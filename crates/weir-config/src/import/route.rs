@@ -76,6 +76,8 @@ pub(super) struct Route {
     pub(super) compress: Option<Vec<String>>,
     /// Options of `cache`, as they are written; None: nothing is stored.
     pub(super) cache: Option<Vec<String>>,
+    /// `request-buffering`, if it is said.
+    pub(super) buffering: Option<&'static str>,
 }
 
 /// What else a request must have.
@@ -126,7 +128,7 @@ impl Route {
         (self.group, self.to, &self.access) == (other.group, other.to, &other.access)
             && (&self.strip, &self.rewrites, &self.server_host) == (&other.strip, &other.rewrites, &other.server_host)
             && (&self.request, &self.answer, &self.compress) == (&other.request, &other.answer, &other.compress)
-            && self.cache == other.cache
+            && (&self.cache, self.buffering) == (&other.cache, other.buffering)
     }
 
     /// Whether it takes all requests of its host and scheme.

@@ -204,6 +204,9 @@ fn write_route(out: &mut String, draft: &Draft<'_>, route: &Route, compresses: b
             // What has no GET stores nothing.
             let stores = route.methods.is_empty() || route.methods.iter().any(|method| method == "GET");
             write_options(out, "    ", "cache", route.cache.as_ref().filter(|_| stores));
+            if let Some(buffering) = route.buffering {
+                let _ = writeln!(out, "    request-buffering \"{buffering}\"");
+            }
             let _ = writeln!(out, "    proxy {}\n}}", literal(&draft.upstreams[at].name));
         }
         To::Answer(at) => {

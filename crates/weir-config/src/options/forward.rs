@@ -77,6 +77,12 @@ pub(super) const FORWARD: Block = Block {
             Default::Is("60s"),
             "From the receipt of a request to the beginning of its answer; over it 504.",
         ),
+        row(
+            "answer-timeout",
+            TIMEOUT,
+            Default::Is("1h"),
+            "Longest silence within an answer that has begun, such as an event stream; over it the answer is cut (`answer-timeout`).",
+        ),
         row("line-limit", LINE, Default::Is("8KiB"), "Longest status line of a reply; over it 502."),
         row("head-limit", HEAD, Default::Is("32KiB"), "Longest reply head; over it 502."),
         row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a reply head; over it 502."),

@@ -58,6 +58,12 @@ pub(super) const ROUTE: Block = Block {
             "The upstream that answers.",
         ),
         row(
+            "request-buffering",
+            Kind::Word(&["auto", "on", "off"]),
+            Default::Is("auto"),
+            "When servers get requests whose body is not complete. `auto`: after 100 ms, and at once with `Expect: 100-continue`. `on`: not before 64 KiB of the body are here, for servers that should not wait for slow clients, or read no chunked bodies. `off`: at once.",
+        ),
+        row(
             "split-by",
             Kind::Text("`uri`, `client-ip`, `header:NAME` or `cookie:NAME`", texts::balance_key),
             Default::Absent,

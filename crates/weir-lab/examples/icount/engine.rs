@@ -111,6 +111,7 @@ impl Harness {
             Action::ReceiveClient { .. }
             | Action::SeeClient { .. }
             | Action::DeferClient { .. }
+            | Action::LookClient { .. }
             | Action::ReceiveUpstream { .. }
             | Action::LocateUpstream { .. }
             | Action::ExamineUpstream { .. }

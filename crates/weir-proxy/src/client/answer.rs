@@ -13,6 +13,7 @@ use super::grpc;
 use super::http1::Additions;
 use super::stalls;
 use super::unsent::{unsent, unsent_first};
+use super::uploads::go_on_with_body;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
 use crate::base::piece::Piece;
@@ -120,9 +121,12 @@ impl Answers {
         }
     }
 
-    /// An interim answer: 102 and 103 pass on to clients that can read them; 100 was answered here.
+    /// An interim answer: 102 and 103 pass on to clients that can read them, 100 to a client that waits for it.
     pub(super) fn answer_interim(&mut self, slot: ExchangeKey, parts: &ReplyParts<'_>, cx: &mut Context) {
-        if parts.status == 100 || self.conns.exchange(slot).want.old {
+        if parts.status == 100 {
+            return go_on_with_body(self, slot, cx);
+        }
+        if self.conns.exchange(slot).want.old {
             return;
         }
         cx.counters.interim.add(1);
@@ -437,6 +441,8 @@ impl Answers {
         if !self.conns.forget_beginning(slot) {
             return false;
         }
+        // From here on it waits for the beginning of an answer again.
+        self.conns.exchange_mut(slot).await_more(cx.now_us);
         stalls::forget_source(&mut self.conns, slot);
         let index = self.conns.exchange(slot).conn;
         stalls::give_back(&mut self.conns, index, LOW_BYTES, cx);

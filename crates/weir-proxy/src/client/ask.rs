@@ -5,13 +5,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_http::{Fields, Framing, RequestHead};
+use weir_http::{Fields, RequestHead};
 
 use super::answer::Answers;
 use super::cache::fetch::note_elsewhere;
 use super::connections::Connections;
 use super::fallback::{Spare, fallback};
 use super::stalls::carrier_of;
+use super::uploads::{GATHER_BYTES_MAX, may_send_body};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::Piece;
 use crate::base::stamp::Stamper;
@@ -27,7 +28,7 @@ use crate::placement::cookie;
 use crate::plan::{ClientPlan, NO_ADDRESS, Plan, Pool, UpstreamPlan, Whose};
 use crate::request::client_address::{client_address, client_scheme, client_socket_address};
 use crate::request::destination::{Destination, Original};
-use crate::request::outgoing::{From, Outgoing};
+use crate::request::outgoing::{From, Outgoing, Upload};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 
@@ -61,8 +62,8 @@ impl Asks {
         on_asked(answers, &ask, asked, cx);
     }
 
-    /// Forwards a request. `body` is what is here of its body; `upload` is how it is framed and whether more follows. Where no server can take
-    /// it, one of the fall-back upstream may.
+    /// Forwards a request. `body` is what is here of its body; `upload` is how that leaves. Where no server can take it, one of the fall-back
+    /// upstream may.
     #[inline]
     pub(super) fn forward(
         &mut self,
@@ -73,7 +74,7 @@ impl Asks {
         fields: &Fields,
         bytes: &[u8],
         body: &[u8],
-        upload: Option<(Framing, bool)>,
+        upload: Option<Upload>,
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
@@ -97,7 +98,7 @@ impl Asks {
         fields: &Fields,
         bytes: &[u8],
         body: &[u8],
-        upload: Option<(Framing, bool)>,
+        upload: Option<Upload>,
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) -> Option<usize> {
@@ -140,7 +141,11 @@ impl Asks {
         let refused = if let Asked::Refused(cause) = asked { Some(cause) } else { None };
         let next = refused.filter(|_| may_leave).and_then(|cause| fallback(upstream, cause, cx));
         let exchange = answers.conns.exchange_mut(slot);
-        if may_leave && next.is_none() && !ask.traits.has(RequestFlags::STREAMING) {
+        let is_here = matches!(asked, Asked::Here(Some(_)));
+        let is_streaming = ask.traits.has(RequestFlags::STREAMING);
+        // What follows a streaming one once it is on a connection is in no copy.
+        let is_whole = !is_streaming || !is_here && body.len() < GATHER_BYTES_MAX;
+        if may_leave && next.is_none() && is_whole {
             exchange.spare = Some(Spare::of(upstream, head, fields, bytes, body, upload));
         }
         if let Some(ruled) = ruled.as_mut().filter(|_| !may_leave) {
@@ -148,12 +153,7 @@ impl Asks {
         }
         exchange.ruled = ruled;
         if next.is_none() {
-            let is_here = matches!(asked, Asked::Here(Some(_)));
             on_asked(answers, &ask, asked, cx);
-            if is_here && ask.traits.has(RequestFlags::STREAMING) {
-                // The rest of its body may come.
-                answers.on_body_flow(ask.id, false, cx);
-            }
         }
         next
     }
@@ -174,6 +174,7 @@ impl Asks {
         let exchange = answers.conns.exchange_mut(slot);
         exchange.enter(Phase::Waiting);
         (exchange.patience_us, exchange.deadline_us) = (patience_us, deadline_us);
+        exchange.pause_us = cx.plan.upstreams[upstream].answer_timeout_us;
         let (conn, received_us) = (exchange.conn, exchange.received_us);
         let original = || Some(original(&answers.conns, conn, upstream, cx)?.addresses[0]);
         answers.records.forwarded(slot, upstream, original, cx);
@@ -307,7 +308,12 @@ fn private_of(
 fn on_asked(answers: &mut Answers, ask: &PendingRequest, asked: Asked, cx: &mut Context) {
     match asked {
         Asked::Here(None) => {}
-        Asked::Here(Some(server_conn)) => answers.conns.exchange_mut(ask.id.index).server_conn = Some(server_conn),
+        Asked::Here(Some(server_conn)) => {
+            answers.conns.exchange_mut(ask.id.index).server_conn = Some(server_conn);
+            if ask.traits.has(RequestFlags::STREAMING) {
+                may_send_body(answers, ask.id, true, cx);
+            }
+        }
         Asked::Elsewhere { worker, bytes } => {
             answers.note_away(worker, ask, &cx.posts[usize::from(worker)].bytes[bytes]);
         }

@@ -26,6 +26,7 @@ use crate::plan::Plan;
 use crate::request::pending_request::ConnId;
 use crate::request::route::{Routed, Target};
 use crate::request::rules::Ruled;
+use crate::request::rules::buffering::Buffering;
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,6 +178,12 @@ pub(crate) struct RequestBodyReader {
     pub window_bytes: u64,
     /// Something of it was read since then: what brings nothing, such as a part of a chunk's head, counts.
     pub window_read: bool,
+    /// When it is forwarded although it is not complete, or its client is told to go on; `u64::MAX`: no timer looks.
+    pub pass_on_us: u64,
+    /// It is forwarded as it is when the connection is looked at next.
+    pub is_due: bool,
+    /// Its client waits until the server wants it, and has not been told to go on.
+    pub awaits_continue: bool,
     /// Already forwarded; pieces follow it.
     pub streaming: bool,
     /// Chunked towards the upstream.
@@ -194,8 +201,10 @@ pub(crate) struct Exchange {
     pub received_us: u64,
     /// When the wait for an answer, or for the next piece of it, is over.
     pub deadline_us: u64,
-    /// How long such a wait may be.
+    /// How long the wait for the beginning of an answer may be.
     pub patience_us: u64,
+    /// How long a pause within the answer may be.
+    pub pause_us: u64,
     /// What the codec of its connection has of the answer.
     pub(super) reply: Http1Answer,
     /// The upstream connection, once known.
@@ -359,6 +368,11 @@ impl ClientConn {
         self.codec.is_empty() && self.codec.is_sent() && !self.flags.sending
     }
 
+    /// Whether its client has ended its direction within a body or a tunnel, all of which is read.
+    pub(super) fn has_ended_within(&self) -> bool {
+        self.stash.is_none() && self.flags.ended && matches!(self.reading, Reading::Tunnel | Reading::Body)
+    }
+
     /// Bytes that may be sent now, and those that are.
     pub(super) fn outgoing(&self) -> usize {
         self.codec.ready_bytes() + self.inflight as usize
@@ -408,6 +422,7 @@ impl Exchange {
             received_us: cx.now_us,
             deadline_us: u64::MAX,
             patience_us: u64::MAX,
+            pause_us: u64::MAX,
             reply: Http1Answer::default(),
             server_conn: None,
             asked: cx.worker,
@@ -443,13 +458,37 @@ impl Exchange {
 
     /// When the wait for its answer, or for the next piece of that, began.
     pub(super) fn awaited_since_us(&self) -> u64 {
-        self.deadline_us.saturating_sub(self.patience_us)
+        self.deadline_us.saturating_sub(self.wait_us())
+    }
+
+    /// How long its server may take now: until its answer begins, or between two pieces of that.
+    #[inline]
+    fn wait_us(&self) -> u64 {
+        match self.phase {
+            Phase::Answering | Phase::Encoding => self.pause_us,
+            Phase::Reading | Phase::Waiting | Phase::Done => self.patience_us,
+        }
     }
 
     /// The wait for its answer, or for the next piece of that, begins now.
     #[inline]
     pub(super) fn await_more(&mut self, now_us: u64) {
-        self.deadline_us = now_us.saturating_add(self.patience_us);
+        self.deadline_us = now_us.saturating_add(self.wait_us());
+    }
+
+    /// No server is waited for any more.
+    pub(super) fn await_nothing(&mut self) {
+        (self.patience_us, self.pause_us, self.deadline_us) = (u64::MAX, u64::MAX, u64::MAX);
+    }
+
+    /// When it goes to its server if its body is not complete.
+    pub(super) fn buffering(&self) -> Buffering {
+        self.ruled.as_deref().map_or_else(Buffering::default, Ruled::buffering)
+    }
+
+    /// Whether its body is being read, and the next piece of that is its client's to send: the server has taken what there is, or will.
+    pub(super) fn awaits_body(&self) -> bool {
+        self.upload.is_some() && !self.held_back
     }
 }
 
@@ -457,6 +496,11 @@ impl RequestBodyReader {
     /// The time over which its rate is judged begins anew, and with what comes next. What has come since it was judged last counts.
     pub(crate) fn begin_window(&mut self, now_us: u64) {
         (self.window_us, self.window_read) = (now_us, false);
+    }
+
+    /// Whether it has to come with the least rate. What has no length and is passed on as it comes is as slow as its client means it to be.
+    pub(super) fn has_rate(&self) -> bool {
+        !self.streaming || self.framing.left().is_some()
     }
 
     /// Something of it is read. A window begins with that, so that a pause before is no part of it.

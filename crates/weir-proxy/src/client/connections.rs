@@ -4,6 +4,7 @@
 //! [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the three lists a connection stands at most as
 //! often as something happened to it in a turn.
 
+mod armed;
 mod audit;
 mod leaving;
 
@@ -16,6 +17,7 @@ use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyCo
 use super::guard::Guard;
 use super::http2::streams::Carriers;
 use super::input::STASH_BYTES_MAX;
+use super::pace::Pace;
 use super::stalls;
 use super::tarpit::Tarpit;
 use super::unsent::{may_ask, unsent, unsent_first};
@@ -51,6 +53,8 @@ pub(crate) struct Connections {
     pub(super) visitors: Visitors,
     /// Of those who have connected to another machine: to which.
     pub(super) destinations: SideTable<ClientKey, Original>,
+    /// Of those whose sends last: how these go on.
+    pub(super) paces: SideTable<ClientKey, Pace>,
     /// What they have in the accounts of `shield`.
     pub(super) guard: Option<Box<Guard>>,
     /// Requests that are refused later.
@@ -255,6 +259,7 @@ impl Connections {
     /// Takes a connection whose exchanges are gone out of the table.
     pub(super) fn remove(&mut self, index: ClientKey) -> ClientConn {
         self.visitors.forget(index);
+        self.paces.take(index);
         self.destinations.take(index);
         if let Some(guard) = &mut self.guard {
             guard.left(index);
@@ -451,51 +456,6 @@ impl Connections {
         self.all().filter_map(|(_, conn)| Some(&*conn.proxied.as_deref()?.seat.as_ref()?.user().name))
     }
 
-    // ---- patience ----
-
-    /// Makes sure that the connection is looked at when its deadline comes.
-    #[inline]
-    pub(super) fn arm(&mut self, index: ClientKey, cx: &mut Context) {
-        let due_us = self.deadline(index, cx);
-        let mut index = index;
-        loop {
-            let conn = self.conns.at_mut(index);
-            if due_us >= conn.armed_us {
-                return;
-            }
-            conn.armed_us = due_us;
-            // Streams have no timers in the wheel: their connection has one for all of them.
-            let Some(stream) = conn.stream.as_deref() else { break };
-            index = stream.carrier;
-            if let Some(streams) = self.carriers.get_mut(index) {
-                streams.due_us = streams.due_us.min(due_us);
-            }
-        }
-        cx.wheel.insert(self.token(index), due_us);
-    }
-
-    /// When the patience with a connection ends, as things stand.
-    #[inline]
-    pub(super) fn deadline(&self, index: ClientKey, cx: &Context) -> u64 {
-        let conn = self.conns.at(index);
-        if conn.reading() == Reading::Frames {
-            return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client));
-        }
-        let due_us = conn.deadline(self.current(conn), || self.inward(conn), self.leaves_us(conn), &cx.plan.client);
-        due_us.min(self.tarpit.until_us(index))
-    }
-
-    /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
-    /// for a send, or that of a request before, which was given more patience.
-    #[inline]
-    pub(super) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
-        let conn = self.conns.at(index);
-        let is_watched = conn.flags.ended || conn.flags.stopped;
-        if is_watched || self.current(conn).is_some_and(|current| current.deadline_us < conn.armed_us) {
-            self.arm(index, cx);
-        }
-    }
-
     // ---- who may go on ----
 
     /// Stops or resumes reading a client, as its queues demand.
@@ -546,6 +506,7 @@ impl Connections {
         let conn = self.conns.at(index);
         let first = conn.codec.current();
         let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
+        let was_stopped = conn.stops_sources();
         let first_bytes = unsent_first(self, index);
         if unsent(self, index) <= low_bytes || first_bytes <= low_bytes && first_waits {
             // The first answer may be next on any of them.
@@ -556,9 +517,11 @@ impl Connections {
             stalls::resume_source(self, index, first, cx);
         }
         if let Some(first) = first {
-            // The wait for its next piece begins now: until here the client was to blame.
+            // The wait for its next piece begins now: until here the client was to blame. So does that for its beginning, if it was kept
+            // from coming.
+            let goes_on = was_stopped && !self.conns.at(index).stops_sources();
             let exchange = self.exchanges.at_mut(first);
-            if exchange.phase() == Phase::Answering {
+            if exchange.phase() == Phase::Answering || first_waits && goes_on {
                 exchange.await_more(cx.now_us);
             }
         }

@@ -3,9 +3,9 @@
 //! A request is handed to the other upstream as if it had been routed there: its options hold then, and it is written anew. That happens
 //! where weir would answer for want of a server ([`Cause::is_want_of_servers`]): at once, or when what waits is given up, for which a copy is kept ([`Spare`])
 //! until the answer begins. A request that has been sent comes to that only where it may be repeated, so nothing else is asked for twice. What stays where it is: a session that may have no other server, a suspect, and a body that streams
-//! already. Bound: a copy for each unanswered request, with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
+//! and has got a connection, or is too large. Bound: a copy for each unanswered request, with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
 
-use weir_http::{Fields, Framing, RequestHead};
+use weir_http::{Fields, RequestHead};
 
 use super::Clients;
 use super::cache::fetch::note_elsewhere;
@@ -13,6 +13,7 @@ use crate::cause::Cause;
 use crate::client::connection::{KeptRequest, Phase};
 use crate::context::Context;
 use crate::cross::router::Requests;
+use crate::request::outgoing::Upload;
 use crate::request::pending_request::ExchangeId;
 
 /// A request that may be asked of another upstream yet.
@@ -21,22 +22,22 @@ pub(super) struct Spare {
     /// With the upstream that has it now.
     request: KeptRequest,
     body: Vec<u8>,
-    framing: Option<Framing>,
+    upload: Option<Upload>,
 }
 
 impl Spare {
-    /// Of a request that was asked of this upstream; `upload` as its body is framed, all of which is here, if that is not as in its head.
+    /// Of a request that was asked of this upstream; `upload`: how its body leaves, of which `body` is here, if that is not as in its head.
     pub(super) fn of(
         upstream: usize,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
         body: &[u8],
-        upload: Option<(Framing, bool)>,
+        upload: Option<Upload>,
     ) -> Box<Spare> {
         let bytes = bytes[..head.bytes].to_vec();
         let request = KeptRequest { head: *head, fields: fields.clone(), bytes, upstream };
-        Box::new(Spare { request, body: body.to_vec(), framing: upload.map(|(framing, _)| framing) })
+        Box::new(Spare { request, body: body.to_vec(), upload })
     }
 }
 
@@ -64,8 +65,7 @@ pub(crate) fn falls_back(
     clients.answers.take_back(id.index, cx);
     note_elsewhere(&mut clients.answers.conns, id.index);
     cx.counters.fallbacks.add(1);
-    let Spare { request: KeptRequest { head, fields, bytes, .. }, body, framing } = *spare;
-    let upload = framing.map(|framing| (framing, false));
+    let Spare { request: KeptRequest { head, fields, bytes, .. }, body, upload } = *spare;
     clients.asks.forward(&mut clients.answers, id.index, next, &head, &fields, &bytes, &body, upload, to, cx);
     if clients.is_there(index) {
         clients.answers.conns.arm(index, cx);

@@ -4,6 +4,7 @@ use weir_http::Trailers;
 
 use super::answer::Answers;
 use super::cache::{self, fetched};
+use super::uploads::may_send_body;
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
@@ -169,33 +170,44 @@ impl Answers {
         if !self.conns.holds(id) {
             return;
         }
-        let now_us = cx.now_us;
-        let index = self.conns.exchange(id.index).conn;
-        let is_tunnel = self.conns.at(index).reading() == Reading::Tunnel;
-        let exchange = self.conns.exchange_mut(id.index);
-        if exchange.upload.is_none() && !is_tunnel {
-            // It crossed the end of its body.
-            return;
-        }
-        exchange.held_back = pause;
-        if let Some(upload) = exchange.upload.as_mut() {
+        if let Some(upload) = self.conns.exchange_mut(id.index).upload.as_mut() {
             // While weir does not read it, its rate is not its client's affair.
-            upload.begin_window(now_us);
+            upload.begin_window(cx.now_us);
         }
-        let conn = self.conns.at_mut(index);
-        conn.since_us = now_us;
-        if !pause && (conn.has_waiting_input() || conn.flags.ended) {
-            self.conns.look_again(index);
-        }
-        self.conns.update_receive(index, cx);
-        self.conns.arm(index, cx);
+        let_body_flow(self, id, pause, cx);
     }
 
     /// A request of a stream, or with a body that streams, has its connection: the rest of its body may come.
     pub(crate) fn on_assigned(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
         if self.conns.holds(id) {
             self.conns.exchange_mut(id.index).server_conn = Some(server_conn);
-            self.on_body_flow(id, false, cx);
+            may_send_body(self, id, false, cx);
         }
     }
+}
+
+/// Holds the body of a request back that is known to be there, or goes on; its rate is judged on.
+pub(super) fn let_body_flow(answers: &mut Answers, id: ExchangeId, pause: bool, cx: &mut Context) {
+    let now_us = cx.now_us;
+    let index = answers.conns.exchange(id.index).conn;
+    let is_tunnel = answers.conns.at(index).reading() == Reading::Tunnel;
+    let exchange = answers.conns.exchange_mut(id.index);
+    if exchange.upload.is_none() && !is_tunnel {
+        // It crossed the end of its body.
+        return;
+    }
+    exchange.held_back = pause;
+    if let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) {
+        exchange.held_back = true;
+        // It has lost its connection: the time for its server begins with the next one.
+        upload.pass_on_us = if pause { u64::MAX } else { upload.pass_on_us };
+    }
+    let pause = exchange.held_back;
+    let conn = answers.conns.at_mut(index);
+    conn.since_us = now_us;
+    if !pause && (conn.has_waiting_input() || conn.flags.ended) {
+        answers.conns.look_again(index);
+    }
+    answers.conns.update_receive(index, cx);
+    answers.conns.arm(index, cx);
 }

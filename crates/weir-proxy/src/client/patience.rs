@@ -49,16 +49,24 @@ impl ClientConn {
         }
         let reading = match self.reading() {
             Reading::Head if self.has_begun_request() && !self.flags.stopped => plan.head_timeout_us,
-            Reading::Head if first.is_none() && !self.flags.sending => {
+            Reading::Head if self.has_sent_all() => {
                 return due_us.min(self.since_us + plan.idle_timeout_us).min(leaves_us.unwrap_or(u64::MAX));
             }
-            Reading::Body if inward().is_none_or(|exchange| !exchange.held_back) => {
-                let upload = inward().and_then(|exchange| exchange.upload.as_ref()).filter(|_| plan.body_rate_min > 0);
-                due_us = due_us.min(upload.map_or(u64::MAX, |upload| upload.window_end_us()));
+            Reading::Body => {
+                let exchange = inward();
+                let upload = exchange.and_then(|exchange| exchange.upload.as_deref());
+                due_us = due_us.min(upload.map_or(u64::MAX, |upload| upload.pass_on_us));
+                if !exchange.is_none_or(Exchange::judges_body) {
+                    return due_us;
+                }
+                let rated = upload.filter(|upload| plan.body_rate_min > 0 && upload.has_rate());
+                due_us = due_us.min(rated.map_or(u64::MAX, RequestBodyReader::window_end_us));
                 plan.body_timeout_us
             }
             Reading::Tunnel => match &self.relay {
                 Some(relay) => return due_us.min(relay.look_us(plan)),
+                // While its client has something to take, that is what is waited for.
+                None if self.outgoing() > 0 => return due_us,
                 None => plan.tunnel_timeout_us,
             },
             Reading::Await if first.is_none() || self.flags.unverified => ERRAND_US + GRACE_US,
@@ -91,14 +99,22 @@ impl ClientConn {
     }
 
     /// Whether it is the server that the first answer waits for. While the client has something to take and sources were stopped for
-    /// that, it is not; nor while something of it is being encoded.
+    /// that, it is not; nor while something of it is being encoded; nor while the client has the rest of its request to send.
     pub(super) fn awaits_server(&self, first: &Exchange) -> bool {
         let taken = self.outgoing() + first.reply.coding() == 0;
         match first.phase() {
-            Phase::Waiting => taken || !self.stops_sources(),
+            Phase::Waiting => !first.awaits_body() && (taken || !self.stops_sources()),
             Phase::Answering => taken && self.reading() != Reading::Tunnel,
             Phase::Reading | Phase::Encoding | Phase::Done => false,
         }
+    }
+}
+
+impl Exchange {
+    /// Whether its client is judged by how its body comes. Once the answer has begun both may be silent as long as pauses within the
+    /// answer may be: whose turn it is only they know.
+    pub(super) fn judges_body(&self) -> bool {
+        self.awaits_body() && !matches!(self.phase(), Phase::Answering | Phase::Encoding)
     }
 }
 

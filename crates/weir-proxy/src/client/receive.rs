@@ -13,6 +13,7 @@ use super::input::stop_or_go_on;
 use super::ruling::{Ruling, route};
 use super::settled::settle;
 use super::unsent::may_ask;
+use super::uploads::is_to_pass_on;
 use super::visitors::{await_verdict, go_on_judged};
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -114,8 +115,9 @@ impl Clients {
             if self.is_there(index) {
                 self.answers.conns.update_receive(index, cx);
             }
-        } else if conn.stash.is_none() && conn.flags.ended && matches!(conn.reading(), Reading::Tunnel | Reading::Body)
-        {
+        } else if conn.reading() == Reading::Body && is_to_pass_on(&mut self.answers.conns, index) {
+            self.begin_streaming(index, to, cx);
+        } else if self.conn(index).has_ended_within() {
             self.input_ended(index, to, cx);
         } else {
             self.parse_stash(index, to, cx);
@@ -538,6 +540,10 @@ pub(super) fn go_on(
     } else if !head.body.is_empty() {
         let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
         clients.read_body(index, exchange, head, here, Ok(kept), cx);
+        if here {
+            // Nearly always the body is complete with that, and needs no timer.
+            return;
+        }
     } else {
         if head.upgrade.is_some() {
             // Before it is forwarded: it may be answered at once.

@@ -25,6 +25,11 @@ impl Answers {
         let conn = self.conns.at_mut(index);
         conn.flags.sending = false;
         let tunnel = conn.reading() == Reading::Tunnel;
+        let began_idle = conn.reading() == Reading::Frames && conn.send_us <= conn.since_us;
+        if tunnel || began_idle {
+            // It is silent, or idle, only from here on: until now its client was taking something.
+            conn.since_us = cx.now_us;
+        }
         let taken = std::mem::take(&mut conn.inflight);
         self.records.delivered(index, taken.into(), cx);
         // Frames are made when there is room: also the last one, which says why a connection ends.
@@ -39,6 +44,7 @@ impl Answers {
             self.conns.arm_awaited(index, cx);
         }
         if tunnel && self.conns.is_there(index) {
+            self.conns.arm(index, cx);
             self.conns.want_relay(index, cx);
         }
     }

@@ -6,12 +6,40 @@
 use super::answer::Answers;
 use super::cache::{self, fetched};
 use super::departed::look_for_client;
+use super::pace::{judge_send, look_at_send, look_us};
+use super::uploads::pass_on_is_due;
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::{ClientEnd, Timeout};
+
+/// Something is due with a body that is being read.
+fn body_timed_out(clients: &mut Clients, index: ClientKey, cx: &mut Context) {
+    let now_us = cx.now_us;
+    if pass_on_is_due(clients, index, cx) {
+        return;
+    }
+    let since_us = clients.conn(index).since_us;
+    let Some((slot, _)) = clients.answers.conns.upload(index) else { return };
+    if !clients.answers.conns.exchange(slot).judges_body() {
+        return;
+    }
+    if now_us < since_us + cx.plan.client.body_timeout_us {
+        return clients.judge_rate(index, cx);
+    }
+    note_late(clients, index, Timeout::Body, cx);
+    clients.answers.upload_failed(index, Cause::BodyTimeout, cx);
+}
+
+/// A client has not taken enough of a send in time.
+pub(super) fn send_timed_out(clients: &mut Clients, index: ClientKey, cx: &mut Context) {
+    note_late(clients, index, Timeout::Send, cx);
+    // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
+    clients.conn_mut(index).flags.reset = true;
+    clients.answers.close_conn(index, ClientEnd::SendTimeout, cx);
+}
 
 /// A client did not do in time what it should.
 fn note_late(clients: &mut Clients, index: ClientKey, with: Timeout, cx: &Context) {
@@ -92,7 +120,7 @@ impl Clients {
     fn judge_rate(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let Some((_, upload)) = self.answers.conns.upload(index) else { return };
-        if upload.is_too_slow(now_us, cx.plan.client.body_rate_min) {
+        if upload.has_rate() && upload.is_too_slow(now_us, cx.plan.client.body_rate_min) {
             note_late(self, index, Timeout::Body, cx);
             self.answers.upload_failed(index, Cause::BodyTooSlow, cx);
         }
@@ -110,11 +138,14 @@ impl Clients {
         }
         let conn = self.conn(index);
         if conn.flags.sending && conn.send_us + cx.plan.client.send_timeout_us <= now_us {
-            note_late(self, index, Timeout::Send, cx);
-            // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
-            self.conn_mut(index).flags.reset = true;
-            self.answers.close_conn(index, ClientEnd::SendTimeout, cx);
-            return;
+            return match conn.stream {
+                None => judge_send(&self.answers.conns, index, cx),
+                Some(_) => send_timed_out(self, index, cx),
+            };
+        }
+        if look_us(&self.answers.conns, index, cx) <= now_us {
+            look_at_send(&mut self.answers.conns, index, cx);
+            return self.answers.conns.arm(index, cx);
         }
         if let Some(first) = conn.codec.current()
             && look_at_first(self, index, first, cx)
@@ -129,11 +160,7 @@ impl Clients {
                 let (since_us, stash) = (conn.since_us, conn.stash.take().unwrap_or_default());
                 self.answers.refuse(index, Cause::HeadTimeout, &stash.bytes[stash.start..], since_us, cx);
             }
-            Reading::Body if now_us < conn.since_us + cx.plan.client.body_timeout_us => self.judge_rate(index, cx),
-            Reading::Body => {
-                note_late(self, index, Timeout::Body, cx);
-                self.answers.upload_failed(index, Cause::BodyTimeout, cx);
-            }
+            Reading::Body => body_timed_out(self, index, cx),
             Reading::Head if self.conn(index).flags.leaves => self.answers.close_conn(index, ClientEnd::Drained, cx),
             Reading::Head => {
                 cx.counters.timeouts.count(Timeout::Idle);
@@ -180,7 +207,7 @@ impl Answers {
             self.fail_exchange(slot, Cause::ForwardTimeout, cx);
         } else {
             cx.counters.timeouts.count(Timeout::Answer);
-            self.answer_failed(slot, Cause::Truncated, cx);
+            self.answer_failed(slot, Cause::AnswerTimeout, cx);
         }
     }
 }

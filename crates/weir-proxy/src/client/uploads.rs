@@ -1,7 +1,9 @@
-//! Request bodies: gathered until complete or large, then forwarded in one piece or streamed (RFC 9112 §6-7).
+//! Request bodies: gathered for a moment, then forwarded in one piece if they are complete, else streamed (RFC 9112 §6-7).
 //!
-//! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
-//! dribbles costs no upstream connection. Small bodies of requests that weir answers by itself are thrown away here. Bound: that many
+//! A body that is complete soon leaves in one send and can be sent again. When a request goes to its server before that is for its route
+//! to say ([`Buffering`](crate::request::rules::buffering::Buffering)), but never with more than [`GATHER_BYTES_MAX`] gathered. A client
+//! that waits for 100 (Continue) is answered by its server, or by weir when that says nothing for [`CONTINUE_US`] (RFC 9110 §10.1.1).
+//! Small bodies of requests that weir answers by itself are thrown away here. Bound: that many
 //! bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Framing, RequestBody, RequestHead};
@@ -9,17 +11,74 @@ use weir_http::{BodyPart, BodyReader, Framing, RequestBody, RequestHead};
 use super::Clients;
 use super::answer::Answers;
 use super::ask::send_body;
+use super::messages::let_body_flow;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
 use crate::client::connection::{ClientConn, KeptRequest, Phase, Reading, RequestBodyReader};
+use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::router::Requests;
+use crate::request::outgoing::Upload;
+use crate::request::pending_request::ExchangeId;
 
 /// Body bytes gathered before the request is forwarded anyway.
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
 /// Longest announced body that is read and thrown away before weir answers by itself, so that its client keeps the connection.
 const DRAIN_BYTES_MAX: u64 = 64 * 1024;
+/// How long a server is given to say whether it wants a body, from when it has the head: as long as widely used clients wait themselves.
+const CONTINUE_US: u64 = 1_000_000;
+
+/// Whether the request whose body is being read is to be forwarded as it is.
+pub(super) fn is_to_pass_on(conns: &mut Connections, index: ClientKey) -> bool {
+    conns.upload(index).is_some_and(|(_, upload)| upload.is_due)
+}
+
+/// A body has been gathered for long enough, or its server has had its time to say whether it wants it. False: neither.
+pub(super) fn pass_on_is_due(clients: &mut Clients, index: ClientKey, cx: &mut Context) -> bool {
+    let conns = &mut clients.answers.conns;
+    let Some((exchange, upload)) = conns.upload(index) else { return false };
+    if upload.pass_on_us > cx.now_us {
+        return false;
+    }
+    upload.pass_on_us = u64::MAX;
+    if upload.streaming {
+        go_on_with_body(&mut clients.answers, exchange, cx);
+    } else {
+        upload.is_due = true;
+        conns.look_again(index);
+    }
+    true
+}
+
+/// A request whose body follows is on a connection: the rest of that may come, unless its client waits until the server wants it. `at_once`: it
+/// has not waited for one.
+pub(super) fn may_send_body(answers: &mut Answers, id: ExchangeId, at_once: bool, cx: &mut Context) {
+    let exchange = answers.conns.exchange_mut(id.index);
+    // What is passed on of a body from here on is in no copy.
+    exchange.spare = exchange.spare.take().filter(|_| exchange.upload.is_none());
+    if let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) {
+        upload.pass_on_us = cx.now_us + CONTINUE_US;
+    }
+    match at_once {
+        true => let_body_flow(answers, id, false, cx),
+        false => answers.on_body_flow(id, false, cx),
+    }
+}
+
+/// The server wants the body for which its client waits, or has not said so in time: the client is told to go on.
+pub(super) fn go_on_with_body(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
+    let exchange = answers.conns.exchange_mut(slot);
+    let is_waiting = exchange.phase() == Phase::Waiting;
+    let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) else { return };
+    upload.pass_on_us = u64::MAX;
+    // Else it has got its answer instead.
+    if is_waiting {
+        upload.awaits_continue = false;
+        answers.invite_body(slot, cx);
+        answers.on_body_flow(answers.conns.exchange_id(slot, cx), false, cx);
+    }
+}
 
 impl ClientConn {
     /// Whether a body is read although weir answers its request by itself: one that is sure to come and small, on a connection that is
@@ -55,9 +114,18 @@ impl Clients {
             Ok(request) => (Some(request), None),
             Err(local) => (None, Some(local)),
         };
+        let expects = head.expect_continue && !here;
+        let pass_on_us = match request {
+            Some(_) => self.answers.conns.exchange(exchange).buffering().pass_on_us(expects, cx.now_us),
+            None => u64::MAX,
+        };
+        let is_due = pass_on_us <= cx.now_us;
         let upload = RequestBodyReader {
             request,
             answer,
+            pass_on_us: if is_due { u64::MAX } else { pass_on_us },
+            is_due,
+            awaits_continue: expects && is_due,
             body: Vec::new(),
             received: 0,
             bytes_max: cx.plan.client.body_bytes_max,
@@ -76,7 +144,10 @@ impl Clients {
         let conn = self.conn_mut(index);
         conn.read_as(Reading::Body);
         conn.since_us = now_us;
-        if head.expect_continue && !here {
+        if is_due {
+            // Behind what came with it, which may be all.
+            self.answers.conns.look_again(index);
+        } else if expects {
             self.answers.invite_body(exchange, cx);
         }
         let conn = self.conn_mut(index);
@@ -95,12 +166,17 @@ impl Clients {
         cx: &mut Context,
     ) -> usize {
         let now_us = cx.now_us;
-        self.conn_mut(index).since_us = now_us;
         let Some((_, upload)) = self.answers.conns.upload(index) else { return 0 };
         upload.note_read(now_us);
         let mut end = at;
         let part = upload.framing.read(input.bytes, &mut end);
-        if let Some(odd) = upload.framing.take_oddities() {
+        // Without a rate only what brings something buys time.
+        let counts = upload.has_rate() || !matches!(part, Ok(BodyPart::More));
+        let odd = upload.framing.take_oddities();
+        if counts {
+            self.conn_mut(index).since_us = now_us;
+        }
+        if let Some(odd) = odd {
             self.odd_upload(index, odd, cx);
         }
         match part {
@@ -114,6 +190,9 @@ impl Clients {
         }
         if self.is_there(index) {
             self.answers.consumed(index, end - at);
+            if self.conn(index).reading() == Reading::Body {
+                self.answers.conns.arm(index, cx);
+            }
         }
         end - at
     }
@@ -172,18 +251,22 @@ impl Clients {
         }
     }
 
-    /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
-    fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    /// Forwards a request whose body is not complete: the head and what is here now, the rest as it comes.
+    pub(super) fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
-        upload.streaming = true;
+        (upload.streaming, upload.is_due, upload.pass_on_us) = (true, false, u64::MAX);
         let body = std::mem::take(&mut upload.body);
+        // A client that has sent something does not wait.
+        upload.awaits_continue &= body.is_empty();
+        let expects = upload.awaits_continue;
         let Some(request) = upload.request.take() else { return };
         let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         self.answers.conns.exchange_mut(exchange).held_back = true;
         self.answers.passes_body_on(index);
-        self.forward_kept(exchange, &request, &body, framing, true, to, cx);
+        self.forward_kept(exchange, &request, &body, Upload { framing, streaming: true, expects }, to, cx);
         if self.is_there(index) {
             self.answers.conns.update_receive(index, cx);
+            self.answers.conns.arm(index, cx);
         }
     }
 
@@ -205,8 +288,8 @@ impl Clients {
         } else if let Some(local) = upload.answer {
             self.answers.answer_local(exchange, local, cx);
         } else if let Some(request) = upload.request {
-            let framing = Framing::Length(upload.body.len() as u64);
-            self.forward_kept(exchange, &request, &upload.body, framing, false, to, cx);
+            let whole = Upload::whole(Framing::Length(upload.body.len() as u64));
+            self.forward_kept(exchange, &request, &upload.body, whole, to, cx);
         }
         if self.is_there(index) {
             self.answers.conns.arm(index, cx);
@@ -219,14 +302,12 @@ impl Clients {
         exchange: ExchangeKey,
         request: &KeptRequest,
         body: &[u8],
-        framing: Framing,
-        streaming: bool,
+        upload: Upload,
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
         let KeptRequest { head, fields, bytes, upstream } = request;
-        let upload = Some((framing, streaming));
-        self.asks.forward(&mut self.answers, exchange, *upstream, head, fields, bytes, body, upload, to, cx);
+        self.asks.forward(&mut self.answers, exchange, *upstream, head, fields, bytes, body, Some(upload), to, cx);
     }
 }
 

@@ -89,7 +89,7 @@ kinds! {
     UpstreamGlitch {
         /// Line ends behind an answer that don't belong to it.
         BlankLine = "blank-line",
-        /// 100 Continue, which weir never asks for.
+        /// 100 Continue for a request that does not ask for it.
         ContinueUnasked = "continue-unasked",
         /// The fifth interim answer (1xx) to one request, or a later one.
         InterimMany = "interim-many",

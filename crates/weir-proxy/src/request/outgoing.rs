@@ -24,6 +24,24 @@ pub(crate) struct From<'a> {
     pub(crate) shown: Option<&'a Shown>,
 }
 
+/// How the body of a request leaves, and how much of it is here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upload {
+    /// What its head says of its length.
+    pub(crate) framing: Framing,
+    /// More of it follows.
+    pub(crate) streaming: bool,
+    /// Nothing of it is here, because its client waits until the server wants it (RFC 9110 §10.1.1).
+    pub(crate) expects: bool,
+}
+
+impl Upload {
+    /// All of it is here.
+    pub(crate) fn whole(framing: Framing) -> Upload {
+        Upload { framing, streaming: false, expects: false }
+    }
+}
+
 /// The host that a client has asked for; one that did not say any (HTTP/1.0) means where it goes: anywhere, or the first server.
 #[inline]
 fn asked_host<'a>(
@@ -49,9 +67,7 @@ pub(crate) struct Outgoing<'a> {
     bytes: &'a [u8],
     /// What is here of its body.
     body: &'a [u8],
-    framing: Framing,
-    /// More of its body follows.
-    streaming: bool,
+    upload: Upload,
     /// What the rules of its route make of it.
     ruled: Option<&'a Ruled>,
     /// The target, origin-form or `*`.
@@ -61,7 +77,7 @@ pub(crate) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// `upload`: how its body is framed and whether more of it follows, where that is not as in its head.
+    /// `upload`: how its body leaves, where that is not as in its head.
     #[inline]
     pub(crate) fn new(
         client: &'a ClientPlan,
@@ -71,13 +87,13 @@ impl<'a> Outgoing<'a> {
         fields: &'a Fields,
         bytes: &'a [u8],
         body: &'a [u8],
-        upload: Option<(Framing, bool)>,
+        upload: Option<Upload>,
         ruled: Option<&'a Ruled>,
     ) -> Outgoing<'a> {
-        let (framing, streaming) = upload.unwrap_or(match head.body {
-            RequestBody::Length(0) => (Framing::Length(0), false),
-            _ => (Framing::None, false),
-        });
+        let upload = upload.unwrap_or(Upload::whole(match head.body {
+            RequestBody::Length(0) => Framing::Length(0),
+            _ => Framing::None,
+        }));
         let target = ruled.and_then(Ruled::path).unwrap_or_else(|| head.path.of(bytes));
         let path: &[u8] = match target.is_empty() {
             // RFC 9112 §3.2.4.
@@ -86,7 +102,7 @@ impl<'a> Outgoing<'a> {
             false => target,
         };
         let host = ruled.and_then(Ruled::host).unwrap_or_else(|| asked_host(upstream, anywhere, head, bytes));
-        Outgoing { client, upstream, anywhere, head, fields, bytes, body, framing, streaming, ruled, path, host }
+        Outgoing { client, upstream, anywhere, head, fields, bytes, body, upload, ruled, path, host }
     }
 
     /// What may be done with it.
@@ -96,7 +112,7 @@ impl<'a> Outgoing<'a> {
         let method = head.method_span.of(self.bytes);
         let plain = !upstream.nonidempotent.matches(method, self.path);
         // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
-        let bodyless = matches!(self.framing, Framing::None | Framing::Length(0));
+        let bodyless = matches!(self.upload.framing, Framing::None | Framing::Length(0));
         let is_head = head.method == Method::Head;
         let conditional = self.ruled.and_then(Ruled::is_conditional).unwrap_or(head.conditional);
         let broken = || {
@@ -110,11 +126,12 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::HEAD, is_head)
             .with(RequestFlags::LAST, conditional || is_head || broken())
             .with(RequestFlags::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
-            .with(RequestFlags::RETRIABLE, !self.streaming && repeatable)
+            .with(RequestFlags::RETRIABLE, repeatable)
             .with(RequestFlags::LIKE_PROBE, like_probe)
             .with(RequestFlags::UPGRADE, head.upgrade.is_some())
-            .with(RequestFlags::STREAMING, self.streaming)
-            .with(RequestFlags::BODY, !bodyless || self.streaming)
+            .with(RequestFlags::STREAMING, self.upload.streaming)
+            .with(RequestFlags::BODY, !bodyless || self.upload.streaming)
+            .with(RequestFlags::EXPECTS, self.upload.expects)
     }
 
     /// Writes it as its server gets it. `stamp` is the identifier that the answer has to carry back, where one is configured.
@@ -141,8 +158,9 @@ impl<'a> Outgoing<'a> {
         let edits = RequestEdits {
             path: self.path,
             host: self.host,
-            framing: self.framing,
+            framing: self.upload.framing,
             close: self.upstream.pool == Pool::PerRequest,
+            expect: self.upload.expects,
             upgrade: self.head.upgrade.map(|span| span.of(self.bytes)),
             te_trailers: self.head.te_trailers,
             via,
@@ -169,7 +187,7 @@ impl<'a> Outgoing<'a> {
     /// Writes what is here of its body.
     #[inline]
     fn write_body(&self, out: &mut Vec<u8>) {
-        if self.streaming && self.framing == Framing::Chunked && !self.body.is_empty() {
+        if self.upload.streaming && self.upload.framing == Framing::Chunked && !self.body.is_empty() {
             weir_http::encode_chunk_head(out, self.body.len());
             out.extend_from_slice(self.body);
             out.extend_from_slice(weir_http::CHUNK_TAIL);

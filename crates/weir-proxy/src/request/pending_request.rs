@@ -109,11 +109,12 @@ impl RequestFlags {
     pub const LAST: RequestFlags = RequestFlags(2);
     /// Others may follow it before it is answered.
     pub const PIPELINABLE: RequestFlags = RequestFlags(4);
-    /// May be sent again although it may have reached the server.
+    /// May be sent again although it may have reached the server. Of one whose body follows in pieces: as long as all that was sent of it is
+    /// kept ([`conn_body`](crate::upstream::Upstreams::conn_body)).
     pub const RETRIABLE: RequestFlags = RequestFlags(8);
     /// Asks for another protocol.
     pub const UPGRADE: RequestFlags = RequestFlags(16);
-    /// Its body follows in pieces and is not kept.
+    /// Its body follows in pieces; what does not fit is not kept.
     pub const STREAMING: RequestFlags = RequestFlags(32);
     /// Sent again after a loss: nothing before it or behind it on its connection until it is answered.
     pub const ALONE: RequestFlags = RequestFlags(64);
@@ -141,6 +142,8 @@ impl RequestFlags {
     pub const DETOURED: RequestFlags = RequestFlags(65536);
     /// It has a body.
     pub const BODY: RequestFlags = RequestFlags(131_072);
+    /// Asks its server whether the body is wanted before that is sent (RFC 9110 §10.1.1).
+    pub const EXPECTS: RequestFlags = RequestFlags(262_144);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: RequestFlags) -> bool {
@@ -194,6 +197,7 @@ mod tests {
             RequestFlags::TUNNEL,
             RequestFlags::DETOURED,
             RequestFlags::BODY,
+            RequestFlags::EXPECTS,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

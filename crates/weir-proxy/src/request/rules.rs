@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod basic_auth;
+pub mod buffering;
 pub mod compress;
 pub mod edits;
 pub mod location;
@@ -29,6 +30,7 @@ use crate::request::line_end::carries_line_end;
 use crate::request::own_answer::ErrorPage;
 use access::Access;
 use basic_auth::BasicAuth;
+use buffering::Buffering;
 use compress::{Accepted, Compress};
 use edits::{FieldEdits, Rendered};
 use path::PathRules;
@@ -63,6 +65,8 @@ pub struct RouteRules {
     pub compress: Option<Compress>,
     /// How its answers are stored and served; None: they are not.
     pub cache: Option<Arc<CacheRules>>,
+    /// When requests go to servers whose bodies are not complete.
+    pub buffering: Buffering,
 }
 
 /// What is known of a request when rules are applied. Spans of `head` and `fields` point into `bytes`.
@@ -123,6 +127,7 @@ impl RouteRules {
             && self.pages.is_empty()
             && self.compress.is_none()
             && self.cache.is_none()
+            && self.buffering == Buffering::default()
     }
 }
 
@@ -254,6 +259,11 @@ impl Ruled {
     /// Fields that its route adds, by which a server may answer one client otherwise than another.
     pub(crate) fn told_fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.rules.request.told_lines(&self.request)
+    }
+
+    /// When it goes to its server if its body is not complete.
+    pub(crate) fn buffering(&self) -> Buffering {
+        self.rules.buffering
     }
 
     /// How its answer is stored and served; None: it is not.

@@ -21,6 +21,8 @@ use weir_http::{BodyOddities, BodyPart, Fields, Limits, ReplyContext, ReplyHead,
 pub(crate) use self::parts::{Contact, Gates, History, Outbound, Reading, Rest, Tunnel, Wait};
 pub(crate) use self::reply::{Reply, Withheld};
 use crate::base::keys::ServerIndex;
+use crate::base::output::Spare;
+use crate::base::piece::Piece;
 use crate::cross::doubt::Doubt;
 use crate::observe::accounting::Account;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
@@ -34,6 +36,9 @@ use crate::upstream::unheard::Unheard;
 
 /// A connection that others share has to be empty for so long that an interim answer can only be for the next request.
 const CALM_US: u64 = 100_000;
+
+/// A request with its body, as long as it is not larger, is kept while the body follows in pieces: any head, and as much body as is gathered.
+const HELD_BYTES_MAX: usize = 128 * 1024;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,7 +245,7 @@ impl UpstreamConn {
         }
         self.rest.on_sent(behind, now_us);
         if ask.traits.has(RequestFlags::STREAMING) {
-            self.out.body_done = false;
+            (self.out.body_begun, self.out.body_done) = (false, false);
         }
         if ask.traits.has(RequestFlags::BODY) {
             self.out.lookalike.begin(self.log.pending_from(start));
@@ -261,6 +266,33 @@ impl UpstreamConn {
             moved: false,
             is_copy: false,
         });
+    }
+
+    /// Takes a piece of the body of the request at the end of the entries. As long as all that was sent of that fits, it is kept, so that it
+    /// can be sent again.
+    pub(crate) fn push_body(&mut self, piece: Piece<'_>, spare: &mut Spare) {
+        self.out.body_begun |= !piece.is_empty();
+        let is_apart = self.state() == ConnState::Tunnel || !self.out.body.is_empty();
+        let Some(entry) = self.entries.back_mut().filter(|_| !is_apart) else {
+            return piece.push_to(&mut self.out.body, spare);
+        };
+        if entry.ask.traits.has(RequestFlags::RETRIABLE) && entry.len as usize + piece.len() <= HELD_BYTES_MAX {
+            entry.len += piece.len() as u32;
+            self.log.pending().extend_from_slice(piece.bytes());
+        } else {
+            entry.ask.traits = entry.ask.traits.without(RequestFlags::RETRIABLE);
+            piece.push_to(&mut self.out.body, spare);
+        }
+    }
+
+    /// Whether the oldest request asks its server whether that wants the body.
+    pub(crate) fn asks_for_leave(&self) -> bool {
+        self.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::EXPECTS))
+    }
+
+    /// Whether all of the last request was given to the driver.
+    pub(crate) fn has_given_all(&self) -> bool {
+        self.out.is_complete() && self.log.pending_len() == 0
     }
 
     /// Puts new input behind what is kept, and takes all of it out unless that is still the beginning of a head

@@ -34,7 +34,7 @@ impl Pair<'_> {
     /// An interim answer came, the `count`-th to its request.
     #[cold]
     pub(super) fn judge_interim(&mut self, status: u16, count: u8, cx: &Context) {
-        if status == 100 {
+        if status == 100 && !self.conn.asks_for_leave() {
             self.glitch(UpstreamGlitch::ContinueUnasked, 1, cx);
         }
         if count > INTERIMS_USUAL {

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::cross::answer::AnswerHead;
 use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
-use crate::request::pending_request::{ConnId, PendingRequest};
+use crate::request::pending_request::{ConnId, PendingRequest, RequestFlags};
 use crate::upstream::entry::Silence;
 
 impl Upstreams {
@@ -194,6 +194,8 @@ impl Pair<'_> {
     fn measure(&mut self, cx: &Context) {
         if let Some(measure) = self.server.learned.measure.as_deref_mut()
             && let Some(entry) = self.conn.entries.front()
+            // What a client takes for its body is not its server's time.
+            && !entry.ask.traits.has(RequestFlags::STREAMING)
         {
             measure.record(cx.now_us.saturating_sub(entry.sent_us));
         }

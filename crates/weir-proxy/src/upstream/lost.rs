@@ -264,19 +264,21 @@ impl Lost {
         let unsent = self.is_unsent(entry);
         let is_barren = self.is_barren(pool, cx);
         ask.barren = ask.barren.saturating_add(u8::from(is_barren));
+        // Whether its client has seen some of the answer that broke off, and is closed for that with all that it asked behind it, is for
+        // that client's side to find out.
+        let is_unclear = self.begun && (oldest || ask.client == self.client && ask.id.worker == cx.worker);
+        let is_streaming = ask.traits.has(RequestFlags::STREAMING);
         let fate = match self.loss.verdict(&mut ask, oldest, unsent) {
             Ok(_) if refused => Fate::Hopeless(Cause::Suspect),
             // Once more, and once for each other server: then it is taken for down.
             Ok(_) if is_barren && usize::from(ask.barren) > groups.usable(&ask, pool) => {
                 Fate::Hopeless(Cause::NoServer)
             }
+            // The rest of its body could not follow it there.
+            Ok(_) if is_unclear && is_streaming && !unsent => Fate::Hopeless(Cause::Lost),
             Ok(counts) => Fate::Lost(Repetition { counts, unsent, oldest, ours: self.loss == Loss::Ours }),
             Err(cause) => Fate::Hopeless(cause),
         };
-        // Whether its client has seen some of the answer that broke off, and is closed for that with all that it asked behind it, is for
-        // that client's side to find out.
-        let is_unclear = self.begun && (oldest || ask.client == self.client && ask.id.worker == cx.worker);
-        let is_streaming = ask.traits.has(RequestFlags::STREAMING);
         if is_unclear && (!is_streaming || matches!(fate, Fate::Hopeless(_))) {
             isolation.send_home(ask, fate, &self.log.copy(entry.start, entry.len as usize), cx);
             return None;

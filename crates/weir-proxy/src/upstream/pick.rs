@@ -94,7 +94,7 @@ impl View<'_> {
     /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
     /// end.
     pub(super) fn is_fresh(&self, index: ConnKey, ask: &PendingRequest) -> bool {
-        if ask.traits.has(RequestFlags::RETRIABLE) {
+        if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
             return true;
         }
         let conn = self.conns.at(index);

@@ -422,7 +422,9 @@ fn on_end(
     }
     let conn = pool.conns.at_mut(index);
     let streaming = conn.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
-    let early = streaming && !conn.out.is_complete();
+    let early = streaming && !conn.has_given_all();
+    // It was asked whether it wants the body, and has said so: that is no doubt, but its connection waits for a body that does not come.
+    let is_declined = early && !conn.out.body_begun && conn.asks_for_leave();
     conn.reply.large = false;
     let (persist, announced, position, poison) =
         (conn.reply.persist, conn.reply.announced, conn.position, conn.reply.poison);
@@ -441,7 +443,7 @@ fn on_end(
         machine.learned.trust.on_clean_answer(now_us, position);
     }
     answer_ended(index, &entry, Trailers::kept(&trailers), pool, isolation, to, cx);
-    if early {
+    if early && !is_declined {
         return broken(on_doubt(index, Doubt::EarlyAnswer, pool, cx));
     }
     if let Some(doubt) = poison {
@@ -450,7 +452,7 @@ fn on_end(
     if pool.conns.at(index).front_is_abandoned() {
         return broken(Ending::ours(UpstreamEnd::Cancelled));
     }
-    if persist && !(old && behind) {
+    if persist && !(old && behind) && !is_declined {
         return Reading::Continue(());
     }
     // Nobody looks at this connection after the receive.

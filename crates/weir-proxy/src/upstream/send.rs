@@ -156,7 +156,7 @@ impl Upstreams {
         if !tunnel {
             conn.out.lookalike.feed(piece.bytes());
         }
-        piece.push_to(&mut conn.out.body, &mut cx.spare);
+        conn.push_body(piece, &mut cx.spare);
         if end && tunnel {
             conn.tunnel.finish = true;
         } else if end {

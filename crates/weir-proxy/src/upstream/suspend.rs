@@ -245,6 +245,7 @@ fn ask_elsewhere(index: ConnKey, pool: &mut Pool, groups: &Groups, cancelled: &C
     let mut ask = entry.ask;
     if cancelled.is_unwanted(entry)
         || !ask.traits.has(RequestFlags::RETRIABLE)
+        || ask.traits.has(RequestFlags::STREAMING)
         || !groups.view(pool, cx).has_other(server)
     {
         return Then::Nothing;

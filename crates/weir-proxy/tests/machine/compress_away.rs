@@ -30,7 +30,9 @@ fn message(content: &[u8]) -> Vec<u8> {
 
 /// A world whose server answers by the name of the request: so many bytes; `dies` half of a large answer; `chunks` chunks and a trailer.
 fn world(bytes_max: u64) -> World {
-    let mut world = World::started(compressing(bytes_max), 1, 1);
+    let mut plan = compressing(bytes_max);
+    plan.upstreams[0].answer_timeout_us = 60_000_000;
+    let mut world = World::started(plan, 1, 1);
     world.encodes_elsewhere = true;
     world.serve(|seen| {
         let script = match seen.request.nonce() {

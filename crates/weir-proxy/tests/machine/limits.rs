@@ -6,6 +6,9 @@ use weir_check::upstreams::check_honest;
 use weir_proxy::ending::Farewell;
 use weir_proxy::plan::{ClientPlan, Entrance, PipelineMode, Plan};
 
+use weir_proxy::request::rules::buffering::Buffering;
+
+use crate::uploads::buffered;
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
 const SECOND: u64 = 1_000_000;
@@ -146,7 +149,7 @@ fn an_idle_client_is_closed_in_time_after_a_slow_answer() {
 #[test]
 fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
     for (bytes_each, pause_us, after_us) in [(0, 31 * SECOND, 0), (10, 2 * SECOND, 0), (1, 20 * SECOND, 0)] {
-        let mut world = World::simple(1);
+        let mut world = World::started(buffered(Buffering::On), 1, 1);
         let client = world.client();
         world.expect(client, "POST", false, false);
         world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
@@ -157,7 +160,8 @@ fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
         assert_eq!(world.clients[client].statuses(), [408], "{bytes_each} bytes every {pause_us} us");
         assert_eq!(world.count(|counters| counters.timeouts.get("body")), 1);
         assert_eq!(world.requests().count(), 0);
-        assert!(world.conns.iter().all(|conn| conn.judge.current().is_none()), "a slow body costs no connection");
+        let has_begun = world.conns.iter().any(|conn| conn.judge.current().is_some());
+        assert!(!has_begun, "a slow body costs no connection while it is gathered");
         world.finish();
     }
 }
@@ -392,11 +396,13 @@ fn a_late_request_behind_a_long_answer_does_not_harm_it() {
     world.finish();
 }
 
-/// An answer that stops in the middle is given up after forward-timeout: its client is told by the end of its connection.
+/// An answer that stops in the middle is given up after answer-timeout: its client is told by the end of its connection.
 #[test]
 fn an_answer_that_stops_in_the_middle_ends() {
     for chunked in [false, true] {
-        let mut world = World::simple(1);
+        let mut limited = plan(1, 1);
+        limited.upstreams[0].answer_timeout_us = 60 * SECOND;
+        let mut world = World::started(limited, 1, 1);
         world.serve(move |_| {
             let framing = if chunked {
                 "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"

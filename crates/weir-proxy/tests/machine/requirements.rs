@@ -86,6 +86,8 @@ fn no_body_is_asked_for() {
             world.send(client, head.as_bytes());
             world.settle();
         }
+        // Its server says nothing about the body.
+        world.run_for(1_100_000);
         let [refused, invited] = clients.map(|client| &world.clients[client]);
         assert_eq!((refused.statuses(), refused.replies[0].closes), (vec![415], true), "{fields}");
         assert!(refused.replies[0].interim.is_empty());

@@ -70,6 +70,7 @@ fn all_kinds() -> RouteRules {
             ("remove", "X-Powered-By", ""),
         ]),
         pages: Vec::new(),
+        buffering: weir_proxy::request::rules::buffering::Buffering::default(),
         compress: None,
         cache: None,
     }

@@ -215,6 +215,8 @@ pub struct Client {
     pub raw: Option<Vec<u8>>,
     /// All bytes that weir has handed over.
     pub taken: u64,
+    /// What it has acknowledged, if the kernel knows.
+    pub acked: Option<u64>,
 }
 
 impl Client {

@@ -226,6 +226,15 @@ const BUGS: &[Bug] = &[
         seeds: 100,
     },
     Bug {
+        name: "idle-between-sends",
+        story: "a client is taken for idle between two sends of its answer",
+        file: "weir-proxy/src/client/patience.rs",
+        right: "Reading::Head if self.has_sent_all() => {",
+        wrong: "Reading::Head if self.has_sent_all() || $ && first.is_none() && !self.flags.sending => {",
+        found_by: "bounds::answers_outlast",
+        seeds: 100,
+    },
+    Bug {
         name: "suspended-asked",
         story: "a server gets requests although health or an operator has taken it out",
         file: "weir-proxy/src/upstream/choose.rs",

@@ -174,6 +174,31 @@ fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>
     }
 }
 
+/// Answers that last longer than idle clients are waited for, and are silent for longer than servers have to begin one: each comes whole, also
+/// on a machine that is short of time, where timers come in the turns in which sends are taken.
+#[test]
+fn answers_outlast_every_patience() {
+    each_seed(seeds(), |seed| {
+        let mut scenario = scenario("long answers", seed, 0);
+        let rng = &mut Rng::new(seed ^ 0x10a6);
+        scenario.settings = Settings::random(seed, Faults::harmless(seed));
+        scenario.settings.window_bytes = 1 << rng.between(12, 14);
+        scenario.settings.turn_us_max = *rng.pick(&[1, 5_000, 30_000]);
+        let plan = scenario.plan_mut();
+        plan.client.idle_timeout_us = rng.between(20_000, 200_000);
+        plan.upstreams[0].forward_timeout_us = 5 * SECOND;
+        let run = Run::new(scenario);
+        let nonces = (0..).map(|n| format!("cccc{n:04x}")).filter(|nonce| get(nonce).expected().body.len() > 100_000);
+        for (number, nonce) in nonces.take(16).enumerate() {
+            // Half of them come in two halves, far apart.
+            let path = if number % 2 == 0 { "big" } else { "events" };
+            let text = format!("GET /{path}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n").into_bytes();
+            add(&run, rng.below(50_000), [Act::Ask(0), Act::Send(text)], vec![get(&nonce)]);
+        }
+        run.finish_with(all_answered);
+    });
+}
+
 /// Draining in the middle of work: what reached a server is answered, every client ends, and the workers are drained.
 #[test]
 fn draining_answers_what_was_asked_and_ends() {

@@ -79,6 +79,7 @@ mod tunnel;
 mod unix;
 mod unix_listeners;
 mod upgrade;
+mod uploads;
 mod user;
 mod users;
 mod watch;

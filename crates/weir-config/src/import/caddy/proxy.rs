@@ -192,6 +192,7 @@ impl<'t> Caddy<'t, '_, '_> {
                 "proxy_protocol" if value == "v2" => said.header = Some(("v2", inside)),
                 "dial_timeout" => self.upstream_time(upstream, line, "connect-timeout"),
                 "response_header_timeout" => self.upstream_time(upstream, line, "forward-timeout"),
+                "read_timeout" => self.upstream_time(upstream, line, "answer-timeout"),
                 "max_conns_per_host" => said.connections = value.parse().ok().filter(|most| *most > 0),
                 "versions" if line.arguments().any(|word| word == "h2c") => {
                     self.draft.missing(line, Missing::Http2Servers)
@@ -203,7 +204,6 @@ impl<'t> Caddy<'t, '_, '_> {
                 | "compression"
                 | "read_buffer"
                 | "write_buffer"
-                | "read_timeout"
                 | "write_timeout"
                 | "dial_fallback_delay" => {
                     self.draft.unneeded(line.name());

@@ -82,7 +82,12 @@ impl<'t> Haproxy<'t, '_, '_> {
         if said.slow_start_us > 0 {
             self.line(upstream, format!("slow-start \"{}\"", time_text(said.slow_start_us.min(3_600_000_000))));
         }
-        for (words, name) in [(["timeout", "connect"], "connect-timeout"), (["timeout", "server"], "forward-timeout")] {
+        // For HAProxy the wait for an answer and a silence within it are one.
+        for (words, name) in [
+            (["timeout", "connect"], "connect-timeout"),
+            (["timeout", "server"], "forward-timeout"),
+            (["timeout", "server"], "answer-timeout"),
+        ] {
             if let Some(line) = self.one(at, &words) {
                 match super::fate::time(line.argument(2)) {
                     Some(us) => self.draft.amount(Some(upstream), line, name, us),

@@ -27,6 +27,7 @@ const FATES: Fates = &[
         Fate::Done,
     ),
     (&["timeout connect", "timeout server", "option httpchk", "http-check", "redirect", "block"], Fate::Done),
+    (&["option http-buffer-request"], Fate::Done),
     (
         &[
             "http-request set-header",

@@ -33,6 +33,7 @@ const FATES: Fates = &[
         &[
             "proxy_connect_timeout",
             "proxy_read_timeout",
+            "proxy_request_buffering",
             "proxy_next_upstream",
             "proxy_next_upstream_tries",
             "limit_except",
@@ -107,14 +108,7 @@ const FATES: Fates = &[
         Fate::Unneeded,
     ),
     (
-        &[
-            "proxy_http_version",
-            "proxy_buffering",
-            "proxy_buffer_size",
-            "proxy_buffers",
-            "proxy_busy_buffers_size",
-            "proxy_request_buffering",
-        ],
+        &["proxy_http_version", "proxy_buffering", "proxy_buffer_size", "proxy_buffers", "proxy_busy_buffers_size"],
         Fate::Unneeded,
     ),
     (

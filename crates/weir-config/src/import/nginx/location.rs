@@ -328,6 +328,7 @@ impl Nginx<'_, '_, '_> {
         }
         route.server_host = Some(socket.map_or(authority, |_| "localhost").to_owned());
         self.request_fields(&mut route, at);
+        route.buffering = self.one(at, "proxy_request_buffering").and_then(buffering);
         self.answer_changes(&mut route, at);
         self.body_limit(at);
         Some(route)
@@ -371,8 +372,12 @@ impl Nginx<'_, '_, '_> {
 
     /// Time-outs and repetitions.
     fn upstream_options(&mut self, upstream: usize, at: usize) {
-        for (theirs, ours) in [("proxy_connect_timeout", "connect-timeout"), ("proxy_read_timeout", "forward-timeout")]
-        {
+        // For nginx the wait for an answer and a silence within it are one.
+        for (theirs, ours) in [
+            ("proxy_connect_timeout", "connect-timeout"),
+            ("proxy_read_timeout", "forward-timeout"),
+            ("proxy_read_timeout", "answer-timeout"),
+        ] {
             if let Some(node) = self.one(at, theirs) {
                 match time(node.argument(1)) {
                     Some(us) => self.draft.amount(Some(upstream), node, ours, us),
@@ -495,6 +500,11 @@ pub(super) fn refuses(node: &Node) -> bool {
 /// Whether an `if` is about what requests say, which keeps some out; others, such as one about addresses, let some in.
 pub(super) fn keeps_some_out(test: &Node) -> bool {
     OF_REQUESTS.contains(&test.argument(1).trim_start_matches('(').trim_end_matches(')'))
+}
+
+/// Whether bodies of requests are gathered; None: it says neither.
+fn buffering(node: &Node) -> Option<&'static str> {
+    ["on", "off"].into_iter().find(|word| *word == node.argument(1))
 }
 
 /// How paths are compared, and what with.

@@ -433,11 +433,13 @@ fn wait(
 
 /// From now on a request waits, if it does not yet: for no server of its own.
 fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: &Context) {
-    let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
+    let (patience_us, pause_us) =
+        (cx.plan.upstreams[upstream].forward_timeout_us, cx.plan.upstreams[upstream].answer_timeout_us);
     let exchange = answers.conns.exchange_mut(slot);
     if exchange.phase() != Phase::Waiting {
         exchange.enter(Phase::Waiting);
-        (exchange.patience_us, exchange.deadline_us) = (patience_us, cx.now_us + patience_us);
+        (exchange.patience_us, exchange.pause_us) = (patience_us, pause_us);
+        exchange.await_more(cx.now_us);
         answers.records.forwarded(slot, upstream, || None, cx);
     }
     let exchange = answers.conns.exchange_mut(slot);

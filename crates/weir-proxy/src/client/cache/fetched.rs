@@ -189,7 +189,7 @@ fn pass_on(
     fetch.readers.push(reader);
     fetch.stage = Stage::Passes;
     let exchange = answers.conns.exchange_mut(slot);
-    (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
+    exchange.await_nothing();
     let status = CacheStatus { forward: Some(waits.why), detail: Some(why), ..CacheStatus::default() };
     let telling = Telling::of(&waits.rules, status, &answers.conns, reader.index, cx);
     answers.conns.exchange_mut(reader.index).caching = Some(Caching::Follows(Box::new(Follows { by })));
@@ -327,7 +327,7 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
     let Stage::Collects(collected) = std::mem::replace(&mut fetch.stage, Stage::Passes) else { return None };
     let exchange = answers.conns.exchange_mut(slot);
     let from = exchange.server_conn;
-    (exchange.patience_us, exchange.deadline_us) = (u64::MAX, u64::MAX);
+    exchange.await_nothing();
     let (mut stop, mut has_follower) = (None, false);
     for reader in readers {
         if !is_reader(&answers.conns, reader, by) {
@@ -491,7 +491,7 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
         answers.conns.cancel(slot, true, cx);
         let waits = answers.conns.exchange(slot).phase() == Phase::Waiting;
         cx.counters.timeouts.count(if waits { Timeout::Forward } else { Timeout::Answer });
-        let cause = if waits { Cause::ForwardTimeout } else { Cause::Truncated };
+        let cause = if waits { Cause::ForwardTimeout } else { Cause::AnswerTimeout };
         return fail(answers, slot, cause, None, cx);
     }
     let stage = std::mem::replace(&mut fetch.stage, Stage::Ends(After::Nothing));

@@ -16,6 +16,7 @@ use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::base::slab::Slab;
 use crate::client::connection::ClientConn;
+use crate::client::pace::PACE_BYTES;
 use crate::ending::ClientEnd;
 use crate::plan::ClientPlan;
 
@@ -23,8 +24,6 @@ use crate::plan::ClientPlan;
 const CONNECTION_BYTES: usize = 1024 * 1024;
 /// Unsent bytes of a stream that are always allowed.
 const STREAM_BYTES_MIN: usize = 16 * 1024;
-/// Bytes of a stream that a client has to take within `send-timeout`, or all there are: so that it can't go on by one byte a minute.
-const PACE_BYTES: usize = 16 * 1024;
 
 impl ClientConn {
     /// The client of a stream has taken so many bytes of its answer.
@@ -32,7 +31,7 @@ impl ClientConn {
         self.flags.sending = self.codec.ready_bytes() > 0;
         if let Some(stream) = self.stream.as_deref_mut() {
             stream.taken += bytes;
-            if stream.taken >= PACE_BYTES {
+            if stream.taken as u64 >= PACE_BYTES {
                 (stream.taken, self.send_us) = (0, now_us);
             }
         }
@@ -138,7 +137,7 @@ impl Streams {
             u64::MAX
         } else if self.is_late_with_frame() {
             self.begun_us + plan.head_timeout_us
-        } else if self.all.is_empty() && !conn.flags.sending {
+        } else if self.all.is_empty() && conn.has_sent_all() {
             conn.since_us + plan.idle_timeout_us
         } else {
             u64::MAX

@@ -14,10 +14,12 @@ use crate::upstream::entry::Silence;
 /// What is on its way to the server besides the log. At most one of its sends is with the driver.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// Pieces of a request body that is not kept, or of a tunnel; sent behind the log.
+    /// Pieces of a request body that are not kept, or of a tunnel; sent behind the log.
     pub body: Output,
     /// What the body of the last request that has one is like.
     pub lookalike: Lookalike,
+    /// Something of the body of the last streaming request has followed its head.
+    pub body_begun: bool,
     /// The streaming request at the end of the entries has been given completely.
     pub body_done: bool,
     /// The client told to hold its request body back.
@@ -31,7 +33,15 @@ pub(crate) struct Outbound {
 impl Default for Outbound {
     fn default() -> Outbound {
         let (body, lookalike) = Default::default();
-        Outbound { body, lookalike, body_done: true, body_paused: None, sending: false, dirty: false }
+        Outbound {
+            body,
+            lookalike,
+            body_begun: false,
+            body_done: true,
+            body_paused: None,
+            sending: false,
+            dirty: false,
+        }
     }
 }
 

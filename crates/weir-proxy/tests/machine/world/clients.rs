@@ -56,6 +56,7 @@ impl World {
             tunnel: Vec::new(),
             raw: None,
             taken: 0,
+            acked: None,
         });
         // A server is connected to at once, or the client is read when that is said.
         if Token::is_flow(token) {

@@ -55,16 +55,34 @@ impl World {
         fields: &[(&str, &str)],
         body: Option<&[u8]>,
     ) {
-        self.frames(client).judge.ask(stream, method);
-        let pseudo = [(":method", method), (":scheme", "http"), (":path", target), (":authority", "a")];
-        let block = header_block(&[&pseudo, fields].concat());
-        let end = if body.is_some() { 0 } else { END_STREAM };
-        self.send(client, &frame(kind::HEADERS, END_HEADERS | end, stream, &block));
+        self.open_head(client, stream, (method, target), fields, body.is_none());
         let Some(body) = body else { return };
         for piece in body.chunks(16 * 1024) {
             self.send(client, &frame(kind::DATA, 0, stream, piece));
         }
         self.send(client, &frame(kind::DATA, END_STREAM, stream, b""));
+    }
+
+    /// The head of such a request. `ends`: it has no body.
+    pub fn open_head(
+        &mut self,
+        client: usize,
+        stream: u32,
+        (method, target): (&str, &str),
+        fields: &[(&str, &str)],
+        ends: bool,
+    ) {
+        self.frames(client).judge.ask(stream, method);
+        let pseudo = [(":method", method), (":scheme", "http"), (":path", target), (":authority", "a")];
+        let block = header_block(&[&pseudo, fields].concat());
+        let end = if ends { END_STREAM } else { 0 };
+        self.send(client, &frame(kind::HEADERS, END_HEADERS | end, stream, &block));
+    }
+
+    /// Bytes of the body of a stream's answer so far, unless that is complete.
+    pub fn stream_bytes(&self, client: usize, stream: u32) -> Option<u64> {
+        let frames = self.clients[client].frames.as_ref().expect("a client of HTTP/2");
+        frames.judge.current(stream).map(|reply| reply.body.length)
     }
 
     /// The answer to a stream, if it is complete.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::base::token::Token;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::engine::{Action, FlowEvent, Input, client_seen, measured, on_flow};
+use weir_proxy::engine::{Action, FlowEvent, Input, client_looked, client_seen, measured, on_flow};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::arms::PathFigures;
 use weir_proxy::plan::{Location, Plan};
@@ -319,6 +319,10 @@ impl World {
                 if ended || broken {
                     client_seen(&mut self.nodes[node].engine, token, broken);
                 }
+            }
+            Action::LookClient { token, socket, over } => {
+                let acked = self.clients[(socket - CLIENT_SOCKETS) as usize].acked;
+                client_looked(&mut self.nodes[node].engine, token, acked, over);
             }
             Action::DeferClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on,
             Action::ShutdownClient { socket } => {

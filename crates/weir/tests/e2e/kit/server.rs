@@ -395,6 +395,11 @@ impl Link {
         Some(request)
     }
 
+    /// Bytes of the body of the request that is not complete; None: there is no such.
+    pub fn body_so_far(&self) -> Option<u64> {
+        self.judge.current().map(|request| request.body.length)
+    }
+
     /// Requests that are unanswered here.
     pub fn unanswered(&self) -> usize {
         self.judge.unanswered()
