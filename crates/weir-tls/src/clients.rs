@@ -87,7 +87,7 @@ impl ClientTrust {
         })?;
         // Whether a certificate that is trusted by itself was revoked is not looked at, and so it isn't where lists are.
         let verifier = match &wanted.revocations {
-            None => KnownClients::new(verifier, trusted.known()),
+            None => KnownClients::before(verifier, trusted.known()),
             Some(_) => verifier,
         };
         Ok(ClientTrust {

@@ -112,7 +112,8 @@ pub(crate) struct KnownClients {
 }
 
 impl KnownClients {
-    pub(crate) fn new(others: Arc<dyn ClientCertVerifier>, known: Known) -> Arc<dyn ClientCertVerifier> {
+    /// Asks `others` about what is not known.
+    pub(crate) fn before(others: Arc<dyn ClientCertVerifier>, known: Known) -> Arc<dyn ClientCertVerifier> {
         Arc::new(KnownClients { others, known })
     }
 }

@@ -17,7 +17,8 @@ fn outcome(list: &[(&str, &str)]) -> (String, String) {
 fn malformed_lists() {
     let get = |more: &[(&'static str, &'static str)]| [GET, more].concat();
     let (method, scheme, path, authority) = (GET[0], GET[1], GET[2], GET[3]);
-    let lists: Vec<(&str, &str, Vec<(&str, &str)>)> = vec![
+    type List = Vec<(&'static str, &'static str)>;
+    let lists: Vec<(&str, &str, List)> = vec![
         ("8.2 name in capitals", "name-invalid", get(&[("X-a", "1")])),
         ("8.2 no name", "name-empty", get(&[("", "1")])),
         ("8.2 name with a space", "name-spaced", get(&[("x y", "1")])),
@@ -237,7 +238,7 @@ fn content_length_is_kept() {
         ("3", vec![data(1, 0, b"ab"), data(1, 0, b"cd")], &format!("data 1 2, {wrong}")),
         ("0", vec![data(1, 0, b"x")], wrong),
         ("3", vec![data(1, 0, b"abcd"), data(1, 0, b"e"), data(1, END_STREAM, b"f")], wrong),
-        ("3", vec![data(1, 0, b"abc"), bad.clone()], "data 1 3, broken 1 trailers-invalid"),
+        ("3", vec![data(1, 0, b"abc"), bad], "data 1 3, broken 1 trailers-invalid"),
         ("0", vec![data(1, END_STREAM, b"")], "data 1 0 end"),
     ] {
         let mut server = Server::new();

@@ -77,9 +77,9 @@ impl Upstreams {
         }
         match self.private.connect_failed(index, &mut self.pool, cx) {
             Failed::Waits => {}
-            Failed::NoAddress(ConnectAttempt { waiting, timed_out, .. }) => {
+            Failed::NoAddress { request, timed_out } => {
                 let cause = if timed_out { Cause::ConnectTimeout } else { Cause::ConnectFailed };
-                cx.answer_fails(waiting.ask.id, cause);
+                cx.answer_fails(request, cause);
             }
             Failed::NoServer(server, client) => {
                 let Upstreams { pool, groups, health, private, .. } = self;

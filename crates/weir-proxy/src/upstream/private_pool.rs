@@ -140,8 +140,8 @@ pub(super) enum Unreached {
 pub(super) enum Failed {
     /// Another connect is under way, or nobody waits any more.
     Waits,
-    /// All addresses of its destination have failed.
-    NoAddress(ConnectAttempt),
+    /// All addresses of the destination of a request have failed, one of them by its timeout if `timed_out`.
+    NoAddress { request: ExchangeId, timed_out: bool },
     /// All addresses of this server have failed, for this client.
     NoServer(ServerIndex, ClientKey),
 }
@@ -442,7 +442,10 @@ impl PrivatePools {
             return Failed::Waits;
         }
         match pool.servers[server].mode.anywhere {
-            true => self.take_attempt(client, None, pool, cx).map_or(Failed::Waits, Failed::NoAddress),
+            true => self.take_attempt(client, None, pool, cx).map_or(Failed::Waits, |attempt| Failed::NoAddress {
+                request: attempt.waiting.ask.id,
+                timed_out: attempt.timed_out,
+            }),
             false => Failed::NoServer(server, client),
         }
     }

@@ -18,8 +18,10 @@ fn read(text: &str) -> Result<Vec<Vec<u8>>, Damage> {
     Ok(certificates(text.as_bytes())?.into_iter().map(|certificate| certificate.to_vec()).collect())
 }
 
+type Change = fn(&str) -> String;
+
 /// What happens to files on their way.
-const CHANGES: [(&str, fn(&str) -> String); 11] = [
+const CHANGES: [(&str, Change); 11] = [
     ("nothing", str::to_owned),
     ("the last line end is missing", |text| text.trim_end().to_owned()),
     ("CRLF", |text| text.replace('\n', "\r\n")),
