@@ -166,7 +166,7 @@ mod tests {
         let plan = |text: &&str, device: Option<&str>| {
             let mut plan = ListenerPlan::new(SocketAddr::from(([0, 0, 0, 0], 0)));
             plan.address = Location::read(text).expect("a place");
-            plan.tuning = device.map(|name| Tuning { device: Some(name.into()), ..Tuning::default() }.into());
+            plan.tuning = device.map(|name| Tuning::by(Some(name)).into());
             plan
         };
         let devices = [None, Some("a0"), Some("b0")];
