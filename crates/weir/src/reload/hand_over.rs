@@ -199,7 +199,7 @@ fn counted(now: &[Vec<Arc<ServerStats>>], old: &Plan, next: &Plan) -> Vec<Vec<Ar
         all.iter_mut().for_each(|servers| servers[slot] = Arc::default());
     }
     let predecessors = next.predecessors();
-    for before in predecessors.iter().copied().take(next.servers()).skip(old.servers()) {
+    for before in predecessors.iter().copied().skip(old.servers()) {
         for servers in &mut all {
             let stats = before.and_then(|before| servers.get(before)).cloned().unwrap_or_default();
             servers.push(stats);
