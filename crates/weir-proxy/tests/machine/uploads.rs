@@ -41,8 +41,8 @@ fn begin(world: &mut World, method: &str, fields: &str) -> usize {
 
 /// What has come of the body of a request that is not complete, at the server; None: nothing of the request has.
 fn arrived(world: &World) -> Option<String> {
-    let requests = world.conns.iter().filter(|conn| conn.is_open()).filter_map(|conn| conn.judge.current());
-    requests.last().map(|request| request.body.text())
+    let mut requests = world.conns.iter().filter(|conn| conn.is_open()).filter_map(|conn| conn.judge.current());
+    requests.next_back().map(|request| request.body.text())
 }
 
 /// Answers nothing by itself.
