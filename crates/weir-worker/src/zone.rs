@@ -1,4 +1,4 @@
-//! The time zone of the access log: what `TZ` says, as other programs of the host understand it (POSIX.1-2024 §8.3, tzset(3)), else that of
+//! The time zone of the access log: what `TZ` says, as other programs of the host understand it (POSIX.1-2024, section 8.3; tzset(3)), else that of
 //! the system. Called by the log writer, once at its start. Bound: [`FILE_BYTES_MAX`] of a file.
 
 use std::ffi::OsStr;

@@ -59,7 +59,7 @@ pub(crate) struct ClientConn {
     pub port: u16,
     /// When the present state of reading began, or the last byte of a body or tunnel passed.
     pub since_us: u64,
-    /// When the present send was given to the driver.
+    /// When the present send was given to the driver; 0: it was never sent anything.
     pub send_us: u64,
     /// When the wheel will look at this connection.
     pub armed_us: u64,
@@ -127,8 +127,6 @@ pub(crate) struct Flags {
     pub unverified: bool,
     /// Its client did not send, or take, in time what it should.
     pub late: bool,
-    /// It has asked something.
-    pub asked: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.

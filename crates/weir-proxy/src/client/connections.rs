@@ -291,7 +291,6 @@ impl Connections {
     #[inline]
     pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
         let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
-        self.conns.at_mut(index).flags.asked = true;
         self.conns.at_mut(index).codec.push(slot, &mut self.exchanges);
         slot
     }

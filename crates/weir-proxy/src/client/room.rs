@@ -51,7 +51,7 @@ fn rank(conns: &Connections, index: ClientKey) -> Option<(Rank, u64)> {
     let rank = match conn.reading() {
         Reading::Head if !conn.codec.is_empty() || conn.stream.is_some() || conn.is_fetch() => return None,
         Reading::Head if conn.has_begun_request() => Rank::Begun,
-        Reading::Head if conn.flags.asked => Rank::Rests,
+        Reading::Head if conn.send_us > 0 => Rank::Rests,
         Reading::Head => Rank::Silent,
         Reading::Frames => match conns.carriers.get(index) {
             Some(streams) if !streams.all.is_empty() => return None,

@@ -79,7 +79,7 @@ kinds! {
         WindowShrunk = "h2-window-shrunk",
         /// A priority of HTTP/2 that is out of use or can't be read.
         Priority = "h2-priority",
-        /// A head of HTTP/2 that is no request.
+        /// A head of HTTP/2 that is no request, or a body that is not as long as it says: 400.
         Malformed = "h2-malformed",
     }
 }

@@ -42,7 +42,7 @@ names! {
     Request = "request",
     /// The method.
     RequestMethod = "request_method",
-    /// The target as it came, with its query.
+    /// The target as it came, with its query; where anything looks at paths, with the path that is forwarded.
     RequestUri = "request_uri",
     /// `HTTP/1.1` or `HTTP/1.0`; `TCP` of a connection of `tcp`, which has a line when it ends, without what is said in HTTP.
     ServerProtocol = "server_protocol",
