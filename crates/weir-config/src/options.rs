@@ -276,7 +276,7 @@ const HTTP2: Block = Block {
             "streams",
             Kind::Count(1, 1000),
             Default::Is("100"),
-            "Requests under way at a time, also those that the client has given up and a server still works on.",
+            "Requests under way at a time, also those that the client has given up, until their server is told.",
         ),
         row(
             "window",

@@ -63,7 +63,7 @@ pub struct ClientPlan {
 /// Limits of a client connection of HTTP/2, besides those of any client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Http2Plan {
-    /// Requests under way at once, also those that were reset and still run, 1-1000. Default 100.
+    /// Requests under way at once, also those that were reset and whose server was not told yet, 1-1000. Default 100.
     pub streams_max: u32,
     /// Bytes of a request's body on their way or unread, 16,384-1,048,576. Default 65,536.
     pub window_bytes: u32,
