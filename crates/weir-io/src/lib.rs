@@ -38,6 +38,7 @@ mod relay;
 mod released;
 mod rtnetlink;
 mod rules;
+mod scarce;
 mod shared_board;
 pub mod sim;
 mod spread;

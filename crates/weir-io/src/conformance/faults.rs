@@ -264,6 +264,8 @@ pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
     const GREEDY: usize = 6;
     const GREED: usize = 8 << 20;
     const PIECES: usize = 8;
+    /// Two records of TLS: 100 turns of the smallest driver bring each of the greedy more than twice that.
+    const FAIR: usize = 32 << 10;
     // Some of the drivers give the kernel fewer of them.
     let options = Options { small_count: 8, small_armed: 8, ..Options::default() };
     let mut bench = Bench::with(subject, options);
@@ -289,11 +291,11 @@ pub fn scarce_buffers_go_round<S: Subject>(subject: &S) {
     for &(_, far) in &modest {
         assert!(bench.of(far).received == sent(PIECES - 1));
     }
-    // The greedy are received as well, each in its turn.
+    // weir receives from each of the greedy as well, and not just once.
     bench.until_in_turn(&greedy, |bench| {
         let got = counts(bench, &greedy);
         assert!(got.iter().all(|count| *count < GREED), "they have more to say");
-        (got.iter().all(|count| *count > 0), got)
+        (got.iter().all(|count| *count >= FAIR), got)
     });
     bench.finish();
 }

@@ -27,6 +27,7 @@ use crate::pool::Pool;
 use crate::refused::Refused;
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::released::Releases;
+use crate::scarce::Scarce;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
@@ -68,8 +69,7 @@ pub struct Epoll {
     sends: Sends,
     /// Small, large.
     pools: [Pool; 2],
-    /// Sockets that wait for a buffer, oldest first, by class.
-    starved: [VecDeque<Socket>; 2],
+    scarce: Scarce,
     /// Sockets whose send was not tried yet.
     unsent: Vec<Socket>,
     /// Sockets that are readable and wanted, in turn.
@@ -110,7 +110,7 @@ impl Epoll {
             table: Table::new(),
             sends: Sends::default(),
             pools: [small, large],
-            starved: [VecDeque::new(), VecDeque::new()],
+            scarce: Scarce::default(),
             unsent: Vec::new(),
             ready: VecDeque::new(),
             small_bytes: 0,
@@ -370,8 +370,14 @@ impl Driver for Epoll {
         }
         slot.set_want(how);
         slot.clear(table::FRESH);
-        if how != Receive::Off {
+        if let Receive::Once(class) | Receive::Many(class) = how {
             self.watch(socket);
+            let slot = self.table.slot(socket.index);
+            // It was off when a buffer came for it: it goes on waiting where it was.
+            if !slot.has(QUEUED | table::STARVED | table::ENDED) && self.scarce.keeps(socket) {
+                slot.set(table::STARVED);
+                self.scarce.wait(class, socket);
+            }
             self.enqueue(socket);
         }
     }
@@ -467,6 +473,7 @@ impl Driver for Epoll {
         close_fd(slot.fd);
         self.table.remove(socket.index);
         self.releases.take(socket);
+        self.scarce.forget(socket);
         self.pending.retain(|completion| completion.socket != socket);
     }
 

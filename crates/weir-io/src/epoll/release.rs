@@ -37,6 +37,7 @@ impl Epoll {
                 self.poller.remove(fd);
             }
             self.table.remove(socket.index);
+            self.scarce.forget(socket);
             // SAFETY: the table owned the descriptor, and has just forgotten it.
             let connection = unsafe { OwnedFd::from_raw_fd(fd) };
             let event = self.releases.take(socket).with(Which::Descriptor(connection));

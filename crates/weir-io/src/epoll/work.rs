@@ -88,21 +88,31 @@ impl Epoll {
 
     /// Takes buffers back from other threads, and lets sockets that waited for them receive before all others.
     pub(super) fn feed(&mut self, class: Class) {
-        let (pool, starved) = (&mut self.pools[class as usize], &mut self.starved[class as usize]);
-        if starved.is_empty() {
+        let pool = &mut self.pools[class as usize];
+        if self.scarce.is_empty(class) {
             return pool.collect();
         }
         pool.collect_or_starve();
-        let count = pool.free().min(starved.len());
-        let fed: Vec<Socket> = starved.drain(..count).collect();
+        let count = pool.free();
+        let mut fed = Vec::new();
+        while fed.len() < count {
+            let Some((place, socket)) = self.scarce.pop(class) else { break };
+            let Some(slot) = self.table.named(socket) else { continue };
+            slot.clear(table::STARVED);
+            if slot.has(table::ENDED | table::TAKEN) {
+                continue;
+            }
+            // Until it is received: those in front of it may use the buffers up, and it may be off.
+            self.scarce.keep(place, socket);
+            if slot.want() != Receive::Off {
+                fed.push(socket);
+            }
+        }
         // To the front: one fast sender on the ready list may take all buffers, turn after turn.
         for socket in fed.into_iter().rev() {
-            if let Some(slot) = self.table.named(socket) {
-                slot.clear(table::STARVED);
-                self.enqueue(socket);
-                if self.ready.back() == Some(&socket) {
-                    self.ready.rotate_right(1);
-                }
+            self.enqueue(socket);
+            if self.ready.back() == Some(&socket) {
+                self.ready.rotate_right(1);
             }
         }
     }
@@ -174,9 +184,10 @@ impl Epoll {
         let Some(id) = pool.take() else {
             self.stats.starved += 1;
             slot.set(table::STARVED);
-            self.starved[class as usize].push_back(socket);
+            self.scarce.wait(class, socket);
             return Outcome::Dry;
         };
+        self.scarce.forget(socket);
         self.stats.syscalls += 1;
         // SAFETY: the buffer is the pool's own until it is lent, and as long as the pool says.
         let result = unsafe { receive(slot.fd, pool.address(id), pool.size() as usize) };

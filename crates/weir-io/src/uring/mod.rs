@@ -13,7 +13,6 @@ mod release;
 mod ring;
 mod scratch;
 
-use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -32,6 +31,7 @@ use crate::outgoing::{Next, Outgoing, Sends};
 use crate::refused::Refused;
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::released::Releases;
+use crate::scarce::Scarce;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
@@ -71,8 +71,6 @@ const POLLED: u32 = 1 << (OWN_BITS + 10);
 const CHANGED: u32 = 1 << (OWN_BITS + 11);
 /// Its last receive left room in its buffer, so that nothing more was there, and it was wanted ever since.
 const DRAINED: u32 = 1 << (OWN_BITS + 12);
-/// It was not wanted when a buffer came for which it had waited: it goes before others when it is wanted again.
-const HUNGRY: u32 = 1 << (OWN_BITS + 13);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -87,8 +85,7 @@ pub struct Uring {
     sends: Sends,
     /// Small, large.
     groups: [Group; 2],
-    /// Sockets that wait for a buffer, oldest first, by class.
-    starved: [VecDeque<Socket>; 2],
+    scarce: Scarce,
     /// Those of the current reaping that go to the end of the queue.
     sated: [Vec<Socket>; 2],
     /// Sockets whose receive is brought in line with what is wanted before the next system call, each once.
@@ -133,7 +130,7 @@ impl Uring {
             table: Table::new(),
             sends: Sends::default(),
             groups: [small, large],
-            starved: [VecDeque::new(), VecDeque::new()],
+            scarce: Scarce::default(),
             sated: [Vec::new(), Vec::new()],
             changed: Vec::new(),
             small_bytes: 0,
@@ -430,6 +427,7 @@ impl Driver for Uring {
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(table::CLOSING);
         self.releases.take(socket);
+        self.scarce.forget(socket);
         if let Some(listener) = slot.fresh_of() {
             self.refused.refused(listener);
         } else if slot.has(table::LISTENER) {
@@ -527,6 +525,7 @@ impl Driver for Uring {
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
+        eprintln!("TURN");
         self.small_bytes = 0;
         let before = into.len();
         let begun_us = self.now_us;

@@ -9,8 +9,7 @@ use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
 use super::{
-    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, HUNGRY, POLLED, POLLING, SHARED,
-    Uring,
+    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, POLLED, POLLING, SHARED, Uring,
 };
 
 /// What an operation is, in the top bits of its `user_data`.
@@ -95,13 +94,13 @@ impl Uring {
     /// behind it comes too late.
     pub(super) fn change(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(HUNGRY)
-            && let Receive::Once(class) | Receive::Many(class) = slot.want()
-            && !slot.has(ARMED | STARVED | DEFERRED)
+        // It was off when a buffer came for it: it goes on waiting where it was.
+        if let Receive::Once(class) | Receive::Many(class) = slot.want()
+            && !slot.has(ARMED | STARVED | DEFERRED | table::ENDED)
+            && self.scarce.keeps(socket)
         {
-            slot.clear(HUNGRY);
             slot.set(STARVED);
-            self.starved[class as usize].push_back(socket);
+            self.scarce.wait(class, socket);
         } else if !slot.has(CHANGED) {
             slot.set(CHANGED);
             self.changed.push(socket);
@@ -172,12 +171,12 @@ impl Uring {
         // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
         group.refill();
         let is_empty = group.armed() == 0;
-        let others_wait = !self.starved[class as usize].is_empty();
+        let others_wait = !self.scarce.is_empty(class);
         let slot = self.table.slot(socket.index);
         if is_empty || others_wait && !slot.has(DRAINED) {
             self.stats.starved += u64::from(is_empty);
             slot.set(STARVED);
-            self.starved[class as usize].push_back(socket);
+            self.scarce.wait(class, socket);
             return;
         }
         self.queue_receive(socket, class, matches!(how, Receive::Many(_)));
@@ -192,6 +191,7 @@ impl Uring {
         slot.set(ARMED);
         slot.set(if many { ARMED_MANY } else { 0 });
         slot.set(if class == Class::Large { ARMED_LARGE } else { 0 });
+        eprintln!("  arm {} many {many}", socket.index);
         let fd = types::Fd(slot.fd);
         let entry = if many {
             opcode::RecvMulti::new(fd, id).build()
@@ -207,26 +207,35 @@ impl Uring {
     /// other receives of a turn, which would have the buffers otherwise.
     pub(super) fn feed(&mut self, class: Class) {
         let group = &mut self.groups[class as usize];
-        if self.starved[class as usize].is_empty() {
+        if self.scarce.is_empty(class) {
             group.pool.collect();
             group.refill();
             return;
         }
         group.pool.collect_or_starve();
         group.refill();
-        for _ in 0..group.armed() {
-            let Some(socket) = self.starved[class as usize].pop_front() else { return };
+        let mut left = group.armed();
+        if class == Class::Small {
+            eprintln!("feed left {left} free {} queue {:?}", group.pool.free(), self.scarce);
+        }
+        while left > 0 {
+            let Some((place, socket)) = self.scarce.pop(class) else { return };
             let Some(slot) = self.table.named(socket) else { continue };
             slot.clear(STARVED);
             let (Receive::Once(wanted) | Receive::Many(wanted)) = slot.want() else {
-                slot.set(HUNGRY);
+                if !slot.has(ARMED | table::ENDED) {
+                    self.scarce.keep(place, socket);
+                }
                 continue;
             };
             if wanted != class {
                 // It waits for the other ones from now on.
                 self.change(socket);
             } else if !slot.has(ARMED | table::ENDED) {
+                // Receives that the kernel has may use the buffers up before this one.
+                self.scarce.keep(place, socket);
                 self.queue_receive(socket, class, false);
+                left -= 1;
             }
         }
     }
@@ -234,9 +243,8 @@ impl Uring {
     /// Whether sockets wait for a buffer although there are some, for those in front of them may have nothing to receive; or for what was
     /// noted of them to be carried out.
     pub(super) fn may_feed(&self) -> bool {
-        let may_feed =
-            self.groups.iter().zip(&self.starved).any(|(group, starved)| group.armed() > 0 && !starved.is_empty());
-        may_feed || !self.changed.is_empty()
+        let may_feed = |class: Class| self.groups[class as usize].armed() > 0 && !self.scarce.is_empty(class);
+        may_feed(Class::Small) || may_feed(Class::Large) || !self.changed.is_empty()
     }
 
     pub(super) fn queue_send(&mut self, socket: Socket) {

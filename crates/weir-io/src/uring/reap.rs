@@ -29,6 +29,13 @@ impl Uring {
         let count = entries.len();
         for entry in entries.drain(..) {
             let (kind, socket) = decode(entry.user_data);
+            eprintln!(
+                "  reap {kind:?} {} {} more {} buf {:?}",
+                socket.index,
+                entry.result,
+                entry.more(),
+                entry.buffer()
+            );
             match kind {
                 Kind::Receive => self.on_receive(socket, entry, into),
                 Kind::Send => self.on_send(socket, entry, into),
@@ -41,8 +48,10 @@ impl Uring {
             }
         }
         self.entries = entries;
-        for (starved, sated) in self.starved.iter_mut().zip(&mut self.sated) {
-            starved.extend(sated.drain(..));
+        for class in [Class::Small, Class::Large] {
+            for socket in self.sated[class as usize].drain(..) {
+                self.scarce.wait(class, socket);
+            }
         }
         count
     }
@@ -147,6 +156,9 @@ impl Uring {
         buffer: Option<RecvBuf>,
         into: &mut Vec<Completion>,
     ) {
+        if result != -libc::ENOBUFS {
+            self.scarce.forget(socket);
+        }
         let slot = self.table.slot(socket.index);
         let event = match (buffer, -result) {
             (Some(buffer), _) => {
@@ -198,7 +210,7 @@ impl Uring {
             slot.clear(FED);
             self.sated[class as usize].push(socket);
         } else {
-            self.starved[class as usize].push_back(socket);
+            self.scarce.wait(class, socket);
         }
     }
 

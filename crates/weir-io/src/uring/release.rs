@@ -61,6 +61,7 @@ impl Uring {
             let Some(slot) = self.table.named(socket) else { continue };
             let (fd, token) = (slot.fd, slot.token);
             self.table.remove(socket.index);
+            self.scarce.forget(socket);
             // SAFETY: the table owned the descriptor, and has just forgotten it.
             let connection = unsafe { OwnedFd::from_raw_fd(fd) };
             let event = self.releases.take(socket).with(Which::Descriptor(connection));
