@@ -306,6 +306,12 @@ impl Checker<'_> {
             {
                 self.without_effect(row.name, "not ", other, words, &place);
             }
+            if let Default::Given(other, _) = row.default
+                && !self.is_written(other)
+            {
+                let message = format!("`{}` has an effect only with `{other}`", row.name);
+                self.problems.push(Problem::new("conflict", &place, message).help("leave it out"));
+            }
             return Some(Chosen { row, span: Some(place), settings });
         }
         self.chosen_by_default(row, row.default, span)
@@ -325,7 +331,8 @@ impl Checker<'_> {
             Default::Without(other, words, default) if self.is_one_of(other, words) == Some(false) => {
                 self.chosen_by_default(row, *default, span)
             }
-            Default::With(..) | Default::Without(..) => None,
+            Default::Given(other, default) if self.is_written(other) => self.chosen_by_default(row, *default, span),
+            Default::With(..) | Default::Without(..) | Default::Given(..) => None,
             Default::Required => {
                 let message = format!("`{}` needs `{}`: {}", self.block.name, row.name, row.kind);
                 self.problems.push(Problem::new("missing-value", span, message));
@@ -453,7 +460,7 @@ mod tests {
         for row in rows {
             assert!(row.help.ends_with('.'), "{}", row.name);
             let default = match row.default {
-                Default::With(_, _, default) | Default::Without(_, _, default) => *default,
+                Default::With(_, _, default) | Default::Without(_, _, default) | Default::Given(_, default) => *default,
                 default => default,
             };
             if let Default::Is(text) | Default::Unless(text, _) | Default::AtLeast(text, _) = default {

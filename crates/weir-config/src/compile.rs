@@ -8,6 +8,7 @@ mod destination;
 mod discovery;
 mod fallback;
 mod forward;
+mod health;
 mod http2;
 mod identity;
 mod listen;
@@ -22,6 +23,7 @@ mod shield;
 mod shutdown;
 mod sockets;
 mod split;
+mod sticky;
 mod tcp;
 mod tls;
 mod upgrade;
@@ -39,18 +41,16 @@ pub use listen::{collide, is_same_place};
 use weir_http::{Limits, Pseudonym};
 use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
-use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
-    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, LoopField, Network, PipelineMode, Plan,
-    Pool, RetryPlan, ServerPlan, Share, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
+    AddressField, AllDown, ClientPlan, LoopField, Network, PipelineMode, Plan, Pool, RetryPlan, ServerPlan, Share,
+    ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
-use weir_proxy::upstream::health::{Codes, Symptom};
 
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
-use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World, texts};
+use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World};
 
 pub(crate) use cache::unforwarded;
 pub(crate) use route::{RULES_MAX, unseen};
@@ -266,10 +266,10 @@ impl Compiler<'_> {
             tls: self.server_tls(block),
             balance: block.all("balance").next().map_or(Method::Ratio, method),
             slow_start_us: block.number("slow-start"),
-            sticky: block.all("sticky").next().map(|sticky| self.sticky(sticky, block)),
+            sticky: block.all("sticky").next().map(|sticky| sticky::sticky(self, sticky, block)),
             queue_size: narrow(block.number("queue-size")),
-            forward_retries: narrow(block.number("forward-retries")),
             retry: RetryPlan {
+                per_request_max: narrow(block.number("forward-retries")),
                 budget_percent: narrow(block.number("retry-budget")),
                 nonidempotent: block.flag("retry-nonidempotent"),
             },
@@ -280,8 +280,8 @@ impl Compiler<'_> {
             required: block.flag("required"),
             head: self.limits(block),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
-            failover: self.failover(block),
-            health: self.health(block),
+            failover: health::failover(self, block),
+            health: health::health(self, block),
             all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
             nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
             pool: pool::pool(block.word("pool")).unwrap_or_default(),
@@ -346,36 +346,6 @@ impl Compiler<'_> {
         servers
     }
 
-    fn sticky(&mut self, block: &Checked, upstream: &Checked) -> Sticky {
-        let same_site = match block.word("same-site") {
-            "strict" => SameSite::Strict,
-            "none" => SameSite::None,
-            _ => SameSite::Lax,
-        };
-        let (name, secure, path) = (block.text("cookie"), block.flag("secure"), block.text("path"));
-        if same_site == SameSite::None && !secure {
-            let problem =
-                Problem::new("conflict", &block.place("same-site"), "browsers drop such a cookie without `secure`");
-            self.push(problem.help("write secure=#true, or leave `same-site` out"));
-        }
-        if name.starts_with("__Host-") && (!secure || path != "/") || name.starts_with("__Secure-") && !secure {
-            let message =
-                format!("browsers drop a cookie called `{name}` without `secure`, or with another path than `/`");
-            self.push(Problem::new("conflict", &block.place("cookie"), message));
-        }
-        let cookie = Cookie {
-            name: name.to_owned(),
-            path: path.to_owned(),
-            max_age_s: block.count_or_none("max-age").map(|us| us / 1_000_000),
-            http_only: block.flag("http-only"),
-            secure,
-            same_site,
-        };
-        let servers: Vec<&str> = upstream.all("server").map(|server| server.text("address")).collect();
-        let (secret, failover) = (block.text("secret"), block.flag("allow-failover"));
-        Sticky::new(&cookie, failover, secret, upstream.text("name"), &servers)
-    }
-
     /// A backup needs somebody to stand in for, and its weight another backup.
     fn backups(&mut self, upstream: &Checked) {
         let backups: Vec<&Checked> = upstream.all("server").filter(|server| server.flag("backup")).collect();
@@ -435,44 +405,6 @@ impl Compiler<'_> {
             self.push(problem.help("lower `connections`, or leave `connections-max` out: it grows with `connections`"));
         }
         (min, usual, max)
-    }
-
-    fn failover(&mut self, upstream: &Checked) -> Vec<FailoverRule> {
-        if let Some(extra) = upstream.all("failover").nth(FAILOVER_MAX) {
-            let message = format!("more than {FAILOVER_MAX} of `failover` in one upstream");
-            self.push(Problem::new("too-many", &extra.span, message));
-        }
-        let rules = upstream.all("failover").take(FAILOVER_MAX);
-        rules
-            .filter_map(|block| {
-                let symptom = Symptom::parse(block.text("code"))?;
-                Some(FailoverRule { symptom, limit: narrow(block.number("limit")), window_us: block.number("window") })
-            })
-            .collect()
-    }
-
-    fn health(&mut self, upstream: &Checked) -> Option<HealthPlan> {
-        let block = upstream.all("health").next()?;
-        if let Some(second) = upstream.all("health").nth(1) {
-            let problem = Problem::new("duplicate", &second.span, "`health` may stand only once in an upstream");
-            self.push(problem.related(&block.span, "first here"));
-        }
-        let given = |name| Some(block.text(name)).filter(|text| !text.is_empty()).map(str::to_owned);
-        if block.word("method") == "HEAD" && given("expect-body").is_some() {
-            let message = "an answer to HEAD has no body: no probe would ever be good";
-            self.push(Problem::new("conflict", &block.place("expect-body"), message).help("use GET"));
-        }
-        Some(HealthPlan {
-            method: block.word("method").to_owned(),
-            path: block.text("path").to_owned(),
-            host: given("host"),
-            expect_status: Codes::parse(block.text("expect-status"))?,
-            expect_body: given("expect-body").as_deref().and_then(texts::body_check),
-            interval_us: block.number("interval"),
-            timeout_us: block.number("timeout"),
-            rise: narrow(block.number("rise")),
-            fall: narrow(block.number("fall")),
-        })
     }
 
     fn rule(&mut self, block: &Checked) -> Option<Rule> {

@@ -57,6 +57,7 @@ fn text_of(default: Default) -> String {
         Default::Without(other, words, default) => {
             format!("{} (when `{other}` is not {})", text_of(*default), words.join(", "))
         }
+        Default::Given(other, default) => format!("{} (with `{other}`)", text_of(*default)),
         Default::AtLeast(text, other) => format!("`{text}`, or `{other}` if that is more"),
         Default::Beside(text, others, beside) => {
             let other = |(name, word): &(&str, Option<&str>)| match word {

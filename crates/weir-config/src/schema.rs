@@ -74,6 +74,8 @@ pub(crate) enum Default {
     With(&'static str, &'static [&'static str], &'static Default),
     /// The last, unless the named other option is one of these words. Then it may not be written.
     Without(&'static str, &'static [&'static str], &'static Default),
+    /// The last, where the named other option is written. Elsewhere it may not be written.
+    Given(&'static str, &'static Default),
 }
 
 /// Checks a text and gives its canonical form.

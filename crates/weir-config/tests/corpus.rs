@@ -53,10 +53,12 @@ fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
 fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     let is = |path: &Path, name: &str| path == Path::new("/etc/weir").join(name);
     match files {
-        TlsFiles::Certificate { certificate, .. } if is(certificate, "wrong.pem") => {
+        TlsFiles::Certificate { certificate, .. } | TlsFiles::Shown { certificate, .. }
+            if is(certificate, "wrong.pem") =>
+        {
             Err("cannot read the certificate in /etc/weir/wrong.pem".to_owned())
         }
-        TlsFiles::Certificate { key, .. } if is(key, "wrong.key") => {
+        TlsFiles::Certificate { key, .. } | TlsFiles::Shown { key, .. } if is(key, "wrong.key") => {
             Err("the key in /etc/weir/wrong.key is another's".to_owned())
         }
         TlsFiles::Certificate { certificate, .. } if is(certificate, "soon.pem") => {

@@ -274,9 +274,7 @@ pub struct UpstreamPlan {
     pub escape: bool,
     /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no pipelining.
     pub queue_size: u32,
-    /// How often one request may be sent again after a loss. Default 5.
-    pub forward_retries: u32,
-    /// How many of all, and which.
+    /// How often requests are sent again after a loss, and which.
     pub retry: RetryPlan,
     /// From the receipt of a request to the beginning of its answer. Default 60 s; over it: 504.
     pub forward_timeout_us: u64,
@@ -305,6 +303,8 @@ pub struct UpstreamPlan {
 /// What an upstream says of requests that are sent again after a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPlan {
+    /// How often one request may be. Default 5.
+    pub per_request_max: u32,
     /// Share of requests that may be, percent 0-100, on top of a small floor. Default 20.
     pub budget_percent: u32,
     /// Also non-idempotent ones. Default false.
@@ -461,8 +461,7 @@ impl Default for UpstreamPlan {
             echo: None,
             escape: true,
             queue_size: 1000,
-            forward_retries: 5,
-            retry: RetryPlan { budget_percent: 20, nonidempotent: false },
+            retry: RetryPlan { per_request_max: 5, budget_percent: 20, nonidempotent: false },
             forward_timeout_us: 60 * SECOND_US,
             answer_timeout_us: 3600 * SECOND_US,
             connect_timeout_us: 5 * SECOND_US,

@@ -122,7 +122,7 @@ impl Compiler<'_> {
             pages: self.error_pages(route),
             compress: self.compress(route, document),
             cache: None,
-            buffering: buffering(self, route, leads_to),
+            buffering: buffering(route),
         };
         rules.cache = super::cache::cache(self, route, document, &rules.request);
         let mut echoes = leads_to.iter().filter_map(|upstream| upstream.echo.as_ref());
@@ -239,13 +239,7 @@ impl Compiler<'_> {
 }
 
 /// When servers of a route get requests whose body is not complete.
-fn buffering(compiler: &mut Compiler<'_>, route: &Checked, leads_to: &[&UpstreamPlan]) -> Buffering {
-    let said = route.chosen("request-buffering").is_some_and(|chosen| chosen.span.is_some());
-    if said && leads_to.is_empty() {
-        let message = "`request-buffering` has no effect: this route has no `proxy`, so no server gets its bodies";
-        let problem = Problem::new("conflict", &route.place("request-buffering"), message);
-        compiler.push(problem.help("leave it out"));
-    }
+fn buffering(route: &Checked) -> Buffering {
     match route.word("request-buffering") {
         "on" => Buffering::On,
         "off" => Buffering::Off,

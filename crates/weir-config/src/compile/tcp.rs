@@ -232,7 +232,9 @@ fn is_unusual(chosen: &Chosen) -> bool {
     let is_usual = match chosen.row.default {
         Default::Is(text) | Default::AtLeast(text, _) | Default::Unless(text, _) => is(text),
         Default::Beside(one, _, other) => is(one) || is(other),
-        Default::Required | Default::Absent | Default::With(..) | Default::Without(..) => chosen.settings.is_empty(),
+        Default::Required | Default::Absent | Default::With(..) | Default::Without(..) | Default::Given(..) => {
+            chosen.settings.is_empty()
+        }
     };
     chosen.span.is_some() && !is_usual
 }

@@ -60,7 +60,7 @@ pub(super) const ROUTE: Block = Block {
         row(
             "request-buffering",
             Kind::Word(&["auto", "on", "off"]),
-            Default::Is("auto"),
+            Default::Given("proxy", &Default::Is("auto")),
             "When servers get requests whose body is not complete. `auto`: after 100 ms, and at once with `Expect: 100-continue`. `on`: not before 64 KiB of the body are here, for servers that should not wait for slow clients, or read no chunked bodies. `off`: at once.",
         ),
         row(

@@ -169,7 +169,7 @@ impl Groups {
             ask.tries = ask.tries.saturating_add(1);
             ask.traits = ask.traits.with(RequestFlags::ALONE, true);
             ask.traits = ask.traits.with(RequestFlags::QUARANTINED, ask.tries > 1 && !cx.is_private(ask.upstream));
-            if u32::from(ask.tries) > cx.plan.upstreams[usize::from(ask.upstream)].forward_retries {
+            if u32::from(ask.tries) > cx.plan.upstreams[usize::from(ask.upstream)].retry.per_request_max {
                 return Err(Cause::RetriesExceeded);
             }
             if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(cx.now_us) {

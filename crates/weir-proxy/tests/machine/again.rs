@@ -127,7 +127,7 @@ fn a_request_does_not_circle_between_dead_servers() {
 #[test]
 fn the_budget_bounds_retries() {
     let mut generous = plan(2, 4);
-    generous.upstreams[0].forward_retries = 100;
+    generous.upstreams[0].retry.per_request_max = 100;
     generous.upstreams[0].pipeline = PipelineMode::Off;
     let mut world = World::started(generous, 1, 1);
     for server in 0..2 {

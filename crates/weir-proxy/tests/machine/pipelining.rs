@@ -676,7 +676,7 @@ fn after_a_loss_nothing_is_pipelined_at_first() {
 fn a_request_that_kills_is_given_up() {
     for (connections, retries) in [(1, 5), (3, 5), (1, 0)] {
         let mut limited = deep(connections);
-        limited.upstreams[0].forward_retries = retries;
+        limited.upstreams[0].retry.per_request_max = retries;
         let mut world = World::started(limited, 1, 1);
         earn(&mut world);
         world.serve(|seen| {

@@ -190,7 +190,7 @@ fn nobody_accepts() {
 fn a_server_is_back_soon() {
     for mode in [Pool::Pinned, Pool::PerRequest] {
         let mut plan = pool(mode, 1, 8);
-        plan.upstreams[0].forward_retries = 0;
+        plan.upstreams[0].retry.per_request_max = 0;
         let mut world = World::started(plan, 1, 1);
         let first = world.client();
         world.get(first, "10000000");

@@ -115,7 +115,7 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     let modes = [PipelineMode::Off, PipelineMode::Depth(4), PipelineMode::Depth(64), PipelineMode::Adaptive];
     limited.upstreams[0].pipeline = modes[rng.below(4) as usize];
     limited.upstreams[0].share = if rng.one_in(4) { Share::Client } else { Share::All };
-    limited.upstreams[0].forward_retries = 50;
+    limited.upstreams[0].retry.per_request_max = 50;
     limited.upstreams[0].pool = pool;
     limited.client.serves_half_closed = true;
     let workers = 1 + rng.below(2) as u16;

@@ -78,7 +78,7 @@ pub fn told(upstream: &UpstreamPlan) -> String {
     let UpstreamPlan { pool, balance, failover, health, all_down, slow_start_us, .. } = upstream;
     let backups: Vec<bool> = upstream.servers.iter().map(|server| server.backup).collect();
     let sticky = upstream.sticky.as_ref().map(|sticky| sticky.allow_failover);
-    let retries = (upstream.forward_retries, upstream.retry.nonidempotent, upstream.connect_retries);
+    let retries = (upstream.retry.per_request_max, upstream.retry.nonidempotent, upstream.connect_retries);
     format!(
         "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky (failover) {sticky:?}, {all_down:?}, \
          retries (nonidempotent, connect) {retries:?}, failover {failover:?}, health {health:?}"
@@ -87,7 +87,7 @@ pub fn told(upstream: &UpstreamPlan) -> String {
 
 fn turn_retries(upstream: &mut UpstreamPlan, rng: &mut Rng) {
     if rng.chance(300) {
-        upstream.forward_retries = *rng.pick(&[0, 1, 2, 20]);
+        upstream.retry.per_request_max = *rng.pick(&[0, 1, 2, 20]);
     }
     if rng.chance(200) {
         upstream.retry.nonidempotent = true;

@@ -100,7 +100,7 @@ impl Run {
         let upstream = &scenario.plan.upstreams[0];
         {
             let book = &mut *book.borrow_mut();
-            book.tries_max = judged.then_some(upstream.forward_retries);
+            book.tries_max = judged.then_some(upstream.retry.per_request_max);
             book.cookies = cookies(upstream);
             book.keeps_sessions = scenario.is_tied() || scenario.is_always_up();
             book.repeats_all = upstream.retry.nonidempotent;
@@ -287,7 +287,7 @@ impl Run {
             self.fail(&format!("{depth} requests unanswered on one connection, {most} allowed"));
         }
         let mut wrong = String::new();
-        let fewer_tries = self.scenario.plan.upstreams[0].forward_retries < RETRIES;
+        let fewer_tries = self.scenario.plan.upstreams[0].retry.per_request_max < RETRIES;
         let mut exceeded =
             if fewer_tries { self.count(|counters| counters.refusals.get("retries-exceeded")) } else { 0 };
         // Of each client in the order of its requests, which is the order of nonces.
@@ -296,7 +296,8 @@ impl Run {
             let client = &nonce[..4];
             let is_excused = excused == Some(client) && entry.outcome == Outcome::Cut;
             let was_cut = self.scenario.kind == Kind::Outages && entry.outcome == Outcome::Cut;
-            if was_cut || entry.asked.is_streamed() && matches!(entry.outcome, Outcome::Refused(_)) {
+            // A body that has begun to go on as it came, which one of any length may, ends with its loss.
+            if was_cut || !entry.asked.body.is_empty() && matches!(entry.outcome, Outcome::Refused(_)) {
                 excused = Some(client);
             }
             let acceptable = is_excused || self.is_acceptable(&book, nonce);
