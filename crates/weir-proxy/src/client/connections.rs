@@ -540,7 +540,7 @@ impl Connections {
         }
         let (worker, conn, client) = (exchange.worker(), exchange.server_conn, self.name(exchange.conn, cx));
         if worker != NO_WORKER {
-            let what = Cancellation::Counted { client, conn };
+            let what = Cancellation::Counted { client, conn, told: true };
             cx.post(worker, Mail::Cancel { id: self.exchange_id(slot, cx), what });
         }
     }

@@ -179,8 +179,14 @@ impl Answers {
 
     /// A request of a stream, or with a body that streams, has its connection: the rest of its body may come.
     pub(crate) fn on_assigned(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
-        if self.conns.holds(id) {
-            self.conns.exchange_mut(id.index).server_conn = Some(server_conn);
+        if !self.conns.holds(id) {
+            return;
+        }
+        self.conns.exchange_mut(id.index).server_conn = Some(server_conn);
+        if self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
+            // It was on its way when its client gave it up.
+            self.conns.withdraw(id.index, cx);
+        } else {
             may_send_body(self, id, false, cx);
         }
     }

@@ -80,6 +80,8 @@ pub enum Cancellation {
         client: ClientName,
         /// The connection that carries it, as far as its client's side knows.
         conn: Option<ConnId>,
+        /// Its client's side hears of each connection that gets it ([`Mail::Assigned`]), and gives it up again then: nothing is searched.
+        told: bool,
     },
     /// Any.
     Any {

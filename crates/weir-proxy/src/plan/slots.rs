@@ -47,8 +47,12 @@ impl Plan {
         None
     }
 
-    /// By slot: the last slot before it whose server had the same name, in an upstream of the same name.
+    /// By slot: the last slot before it whose server had the same name, in an upstream of the same name. A plan that was just compiled has
+    /// none.
     pub fn predecessors(&self) -> Vec<Option<usize>> {
+        if self.slots.is_empty() {
+            return vec![None; self.servers()];
+        }
         let mut last = BTreeMap::new();
         let places = self.places().into_iter().map(|(upstream, index)| [upstream, index].map(usize::from));
         let names = places.map(|[upstream, index]| {

@@ -225,8 +225,9 @@ impl Upstreams {
     pub(crate) fn cancel_here(&mut self, id: ExchangeId, what: Cancellation, cx: &mut Context) {
         let Upstreams { pool, groups, health, private, isolation, cancelled, agenda, .. } = self;
         let how = How::of(what);
-        let (client, conn, begun) = match what {
-            Cancellation::Counted { client, conn } => (client, conn, false),
+        // `is_over`: the answer has ended meanwhile if no connection carries it, or its client's side hears which one does.
+        let (client, conn, is_over) = match what {
+            Cancellation::Counted { client, conn, told } => (client, conn, told),
             Cancellation::Any { client, conn, begun, .. } => (client, conn, begun),
         };
         if private.attempt_for(id, client, cx).is_some() {
@@ -236,8 +237,7 @@ impl Upstreams {
         } else if !take_back(id, how, pool, isolation, cx) {
             match known_carrier(id, client, conn, pool, private, cx) {
                 Some(index) => cancelled.cancel_on(index, id, how, pool, agenda, cx),
-                // The answer has ended meanwhile.
-                None if begun => {}
+                None if is_over => {}
                 None => cancelled.look_for(id, how),
             }
             self.work_off(cx);

@@ -378,7 +378,8 @@ pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &m
     if matches!(fetch.stage, Stage::Asked) && !is_awaited && is_only() {
         let (worker, conn, client) = (exchange.worker(), exchange.server_conn, conns.name(exchange.conn, cx));
         if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
-            cx.post(worker, Mail::Cancel { id: by, what: Cancellation::Counted { client, conn } });
+            let what = Cancellation::Counted { client, conn, told: false };
+            cx.post(worker, Mail::Cancel { id: by, what });
         }
     }
 }
