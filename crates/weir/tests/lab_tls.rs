@@ -177,6 +177,7 @@ fn the_demo_serves_over_tls() {
 #[test]
 fn what_means_nothing_or_can_not_be_had_is_refused() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+    let text_file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let (plain, sealed) = (format!("http://{nobody}/"), format!("https://{nobody}/"));
     for (words, why) in [
         (vec!["bomb", &plain, "--insecure"], "--insecure is for URLs with https://"),
@@ -188,7 +189,8 @@ fn what_means_nothing_or_can_not_be_had_is_refused() {
         (vec!["probe", &sealed, "-k", "--tls-suite", "TLS_NULL"], "TLS_AES_128_GCM_SHA256"),
         (vec!["probe", &sealed, "-k", "--tls-group", "x448"], "X25519"),
         (vec!["origin", "--cert", "/dev/null"], "--tls"),
-        (vec!["origin", "--tls", "--cert", "/dev/null"], "/dev/null has no certificate in PEM"),
+        (vec!["origin", "--tls", "--cert", "/dev/null"], "it is a device"),
+        (vec!["origin", "--tls", "--cert", text_file], "Cargo.toml has no certificate in PEM"),
     ] {
         let told = run(&words);
         let said = text(&told.stderr);

@@ -197,6 +197,8 @@ fn who_reads_nothing_holds_no_memory() {
             let mut rng = Rng(7);
             (0..1_000_000).map(|_| b"abcdefghijklmnopqrstuvwxyz <>"[rng.below(29) as usize]).collect()
         };
+        // In one piece an answer would be encoded to its end at once, and no encoder would wait for its client.
+        world.cut_upstream = Cut::Each(16_384);
         let sent = text.clone();
         world.serve(move |seen| {
             let content = if seen.request.target.starts_with("/big") { &sent[..] } else { &sent[..10_000] };

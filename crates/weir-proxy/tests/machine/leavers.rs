@@ -4,7 +4,7 @@
 //! GOAWAY and the end of a connection of HTTP/2.
 
 use weir_check::streams::{frame, kind};
-use weir_proxy::plan::{ClientPlan, Plan};
+use weir_proxy::plan::{ClientPlan, PipelineMode, Plan};
 
 use crate::world::{Do, World, answer, plan};
 
@@ -177,10 +177,13 @@ fn many_that_leave_hold_up_nobody() {
 /// Requests of others that stand behind the answer of a client that has left are answered, each once.
 #[test]
 fn others_behind_it_move_away() {
-    let mut world = World::started(plan(1, 2), 1, 1);
-    let warm = world.client();
-    for n in 0..200 {
-        world.get(warm, &format!("{n:08}"));
+    let mut deep = plan(1, 2);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(deep, 1, 1);
+    // Trust is earned over both connections.
+    let warm = [world.client(), world.client()];
+    for n in 0..100 {
+        warm.iter().enumerate().for_each(|(at, client)| world.get(*client, &format!("{at}{n:07}")));
         world.settle();
     }
     // Whatever stands behind the stream of events waits for it.

@@ -10,7 +10,8 @@ const SECOND: u64 = 1_000_000;
 fn scarce(world: &mut World) {
     world.nodes[0].engine.begin_turn(world.now_us);
     world.nodes[0].engine.accept_failed();
-    world.settle();
+    // `settle` performs a turn only where something has come, and nothing has.
+    world.run_for(0);
 }
 
 fn is_closed(world: &World, client: usize) -> bool {
@@ -73,10 +74,14 @@ fn idle_clients_of_http2_go_too() {
     world.open(busy, 1, "/v?n=never");
     world.run_for(2 * SECOND);
     scarce(&mut world);
+    let ended = [idle, busy].map(|client| world.clients[client].end.is_some());
+    assert_eq!(ended, [true, false], "its direction ends at once, so that GOAWAY arrives");
     world.run_for(SECOND / 50);
     scarce(&mut world);
-    world.run_for(SECOND);
-    assert_eq!((is_closed(&world, idle), is_closed(&world, busy)), (true, false));
+    // The other direction is read for two seconds.
+    world.run_for(3 * SECOND);
+    assert_eq!([idle, busy].map(|client| is_closed(&world, client)), [true, false]);
+    assert_eq!(world.count(|counters| counters.client_closes.get("made-room")), 1);
 }
 
 /// Who has been served goes behind who has only connected, however long it rests.

@@ -12,7 +12,7 @@ use weir_check::upstreams::check_honest;
 use crate::kit::unix::UnixFront;
 use crate::kit::{Client, Gone, Honest, Io, Link, Scratch, Server, Weir, eventually, nonce, on_both_drivers, status};
 
-on_both_drivers!(requests_leave_slow_kept_connections, good_kept_connections_are_used);
+on_both_drivers!(good_kept_connections_are_used; alone: requests_leave_slow_kept_connections);
 
 /// What a kept connection makes a request wait: far longer than a connect takes on a machine that is busy.
 const SLOW: Duration = Duration::from_millis(200);

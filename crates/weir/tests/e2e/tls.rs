@@ -129,7 +129,7 @@ fn a_chain_whose_parts_share_a_line_is_served_whole(io: Io) {
     let said = s_client(address, &["-CAfile", &trusted, "-verify_return_error", "-showcerts"]);
     assert_eq!(said.matches("BEGIN CERTIFICATE").count(), 2, "{said}");
     // Less than the whole is never served: what was before it stays.
-    files([texts[0].trim_end(), &texts[1].replacen("-----BEGIN", "----BEGIN", 1)].concat());
+    files([texts[0].trim_end(), &texts[1].replacen("-----END", "-----EN", 1)].concat());
     eventually("it is told", || weir.said().contains("is damaged: line "));
     let said = s_client(address, &["-CAfile", &trusted, "-verify_return_error", "-showcerts"]);
     assert_eq!(said.matches("BEGIN CERTIFICATE").count(), 2, "{said}");

@@ -187,9 +187,9 @@ fn a_certificate_in_the_file_of_cas_is_trusted_itself(io: Io) {
     is_served(weir.address);
     assert_eq!(failures(&weir), 0);
     // Another one is not, and its line says what to do.
+    weir.stop();
     front.set(serving(&self_signed(&scratch, "twin", &["-addext", "subjectAltName=IP:127.0.0.1"]), None));
-    weir.rewrite(&app(&by(&own), &[front.address], &format!("{SOON}\n pool \"per-request\"")));
-    weir.answer(&["reload"]);
+    let weir = Weir::start(io, 1, &app(&by(&own), &[front.address], SOON));
     is_refused(&weir, "tls-ca-certificate");
     assert!(weir.said().contains("put exactly this certificate into the file of `ca`"), "{}", weir.said());
     weir.stop();
