@@ -183,10 +183,15 @@ fn answers_outlast_every_patience() {
         let rng = &mut Rng::new(seed ^ 0x10a6);
         scenario.settings = Settings::random(seed, Faults::harmless(seed));
         scenario.settings.window_bytes = 1 << rng.between(12, 14);
-        scenario.settings.turn_us_max = *rng.pick(&[1, 5_000, 30_000]);
+        let turn_us = *rng.pick(&[1, 5_000, 30_000]);
+        scenario.settings.turn_us_max = turn_us;
         let plan = scenario.plan_mut();
-        plan.client.idle_timeout_us = rng.between(20_000, 200_000);
-        plan.upstreams[0].forward_timeout_us = 5 * SECOND;
+        // Longer than a first request may take to be read here, and much shorter than an answer lasts.
+        plan.client.idle_timeout_us = rng.between(100_000, 200_000) + 60 * turn_us;
+        let upstream = &mut plan.upstreams[0];
+        upstream.forward_timeout_us = 10 * SECOND;
+        // No answer has to wait for one that lasts.
+        set_connections(&mut upstream.servers[0], 32);
         let run = Run::new(scenario);
         let nonces = (0..).map(|n| format!("cccc{n:04x}")).filter(|nonce| get(nonce).expected().body.len() > 100_000);
         for (number, nonce) in nonces.take(16).enumerate() {

@@ -26,7 +26,9 @@ fn scenario(kind: Kind, seed: u64) -> Scenario {
     }
     scenario.manners.destinations = scenario.styles.len();
     (scenario.manners.cookies, scenario.manners.keys) = (false, false);
+    let serves_half_closed = scenario.plan.client.serves_half_closed;
     scenario.plan = Arc::new(plan(rng));
+    scenario.plan_mut().client.serves_half_closed = serves_half_closed;
     scenario
 }
 
