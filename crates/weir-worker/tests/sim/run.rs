@@ -26,7 +26,8 @@ use super::through::Journeys;
 use super::watch::Watch;
 
 /// Virtual time in which every client must have come to its end, microseconds. Limits of weir end what hangs: a minute
-/// for an answer to begin, a minute for a send to be taken; a client may ask thirty times.
+/// for an answer to begin, a minute of silence within one of a hostile server, a minute for a send to be taken; a client may ask thirty
+/// times.
 const CLIENTS_US_MAX: u64 = 3_600_000_000;
 /// The default of `forward-retries`: enough for whatever happens in [`Kind::Outages`].
 const RETRIES: u32 = 5;

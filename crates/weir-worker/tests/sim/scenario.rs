@@ -106,6 +106,9 @@ pub fn server_index(address: SocketAddr) -> usize {
     }
 }
 
+/// How long hostile servers may be silent within an answer.
+const ANSWER_TIMEOUT_US: u64 = 60_000_000;
+
 impl Scenario {
     pub fn new(seed: u64, workers: u16) -> Scenario {
         let kind = [Kind::Calm, Kind::Closing, Kind::Breaking, Kind::Rough][(seed % 4) as usize];
@@ -156,7 +159,10 @@ impl Scenario {
         // Whoever ends its direction has its answers; or those that come in time, where nobody counts on the others.
         let is_patient = kind != Kind::Rough || Rng::new(seed ^ 0x4a1f).chance(500);
         scenario.plan_mut().client.serves_half_closed = is_patient;
-        if kind != Kind::Hostile {
+        if kind == Kind::Hostile {
+            // The hour of the default is longer than a world lasts: a server that swaps answers may leave one without an end.
+            scenario.plan_mut().upstreams[0].answer_timeout_us = ANSWER_TIMEOUT_US;
+        } else {
             scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));
         }
         scenario
