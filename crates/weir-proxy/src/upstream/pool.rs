@@ -173,7 +173,6 @@ impl Pool {
         conn.push(ask, start, cx.now_us);
         let server = &mut self.servers[conn.server];
         server.inflight += 1;
-        server.stats.requests.add(1);
         server.refresh(conn, cx.now_us);
         cx.counters.in_flight.add(1);
     }

@@ -69,6 +69,7 @@ fn flush(index: ConnKey, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Co
         return None;
     }
     let socket = conn.socket?;
+    let given = conn.log.flushed();
     let out = match (conn.log.flush(), conn.out.body.take()) {
         (Some(log), None) => Out::Shared(log),
         (Some(log), Some(body)) => Out::Vectored(join(log, body)),
@@ -84,7 +85,10 @@ fn flush(index: ConnKey, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Co
     conn.out.sending = true;
     cx.counters.upstream_sends.add(1);
     cx.counters.upstream_bytes_out.add(out.len() as u64);
-    pool.servers[conn.server].stats.bytes_out.add(out.len() as u64);
+    let requests = conn.entries.iter().rev().take_while(|entry| entry.start >= given).count();
+    let stats = &pool.servers[conn.server].stats;
+    stats.requests.add(requests as u64);
+    stats.bytes_out.add(out.len() as u64);
     cx.usage.moved(conn.account, out.len() as u64, 0);
     if conn.unheard.on_sent(cx.now_us) {
         let due_us = conn.unheard.due_us;
