@@ -61,7 +61,9 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         TlsFiles::Certificate { key, .. } | TlsFiles::Shown { key, .. } if is(key, "wrong.key") => {
             Err("the key in /etc/weir/wrong.key is another's".to_owned())
         }
-        TlsFiles::Certificate { certificate, .. } if is(certificate, "soon.pem") => {
+        TlsFiles::Certificate { certificate, .. } | TlsFiles::Shown { certificate, .. }
+            if is(certificate, "soon.pem") =>
+        {
             Ok(vec!["the certificate in /etc/weir/soon.pem expires".to_owned()])
         }
         TlsFiles::Authorities(Some(path)) | TlsFiles::Clients { authorities: path, .. } if is(path, "wrong.pem") => {

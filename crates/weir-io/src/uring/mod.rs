@@ -71,6 +71,9 @@ const POLLED: u32 = 1 << (OWN_BITS + 10);
 const CHANGED: u32 = 1 << (OWN_BITS + 11);
 /// Its last receive left room in its buffer, so that nothing more was there, and it was wanted ever since.
 const DRAINED: u32 = 1 << (OWN_BITS + 12);
+/// Of every second receive: tells the cancellation of this one from that of the one before. There are never more of them, because
+/// the kernel posts the outcome of a cancellation before that of a receive queued behind it.
+const ODD: u32 = 1 << (OWN_BITS + 13);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -525,7 +528,6 @@ impl Driver for Uring {
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
-        eprintln!("TURN");
         self.small_bytes = 0;
         let before = into.len();
         let begun_us = self.now_us;

@@ -9,7 +9,8 @@ use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
 use super::{
-    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, POLLED, POLLING, SHARED, Uring,
+    ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, CHANGED, DEFERRED, DRAINED, ODD, POLLED, POLLING, SHARED,
+    Uring,
 };
 
 /// What an operation is, in the top bits of its `user_data`.
@@ -19,13 +20,15 @@ pub(super) enum Kind {
     Send = 2,
     Accept = 3,
     Connect = 4,
-    /// Cancellation of a receive.
-    Cancel = 5,
+    /// Cancellation of a receive that is not [`ODD`].
+    CancelEven = 5,
     Wake = 6,
     /// Nobody waits for the outcome.
     Ignored = 7,
     /// Readiness for a relay.
     Relay = 8,
+    /// Cancellation of a receive that is [`ODD`].
+    CancelOdd = 9,
 }
 
 /// `user_data`: kind (4 bits), slot (28 bits), generation (32 bits).
@@ -40,9 +43,10 @@ pub(super) fn decode(user_data: u64) -> (Kind, Socket) {
         2 => Kind::Send,
         3 => Kind::Accept,
         4 => Kind::Connect,
-        5 => Kind::Cancel,
+        5 => Kind::CancelEven,
         6 => Kind::Wake,
         8 => Kind::Relay,
+        9 => Kind::CancelOdd,
         _ => Kind::Ignored,
     };
     let index = (user_data >> 32) as u32 & ((1 << 28) - 1);
@@ -161,7 +165,8 @@ impl Uring {
         self.cancelled += 1;
         let cancel = opcode::AsyncCancel::new(user_data(Kind::Receive, socket));
         let entry = cancel.build().flags(squeue::Flags::SKIP_SUCCESS);
-        self.push(entry.user_data(user_data(Kind::Cancel, socket)));
+        let kind = if self.table.slot(socket.index).has(ODD) { Kind::CancelOdd } else { Kind::CancelEven };
+        self.push(entry.user_data(user_data(kind, socket)));
     }
 
     /// Queues a receive. Where others wait for a buffer, a socket that may have bytes waits behind them.
@@ -187,11 +192,11 @@ impl Uring {
         let group = &self.groups[class as usize];
         let (id, bytes) = (group.id(), group.pool.size());
         let slot = self.table.slot(socket.index);
-        slot.clear(ARMED_MANY | ARMED_LARGE | CANCELLING);
-        slot.set(ARMED);
+        let was_odd = slot.has(ODD);
+        slot.clear(ARMED_MANY | ARMED_LARGE | CANCELLING | ODD);
+        slot.set(if was_odd { ARMED } else { ARMED | ODD });
         slot.set(if many { ARMED_MANY } else { 0 });
         slot.set(if class == Class::Large { ARMED_LARGE } else { 0 });
-        eprintln!("  arm {} many {many}", socket.index);
         let fd = types::Fd(slot.fd);
         let entry = if many {
             opcode::RecvMulti::new(fd, id).build()
@@ -215,9 +220,6 @@ impl Uring {
         group.pool.collect_or_starve();
         group.refill();
         let mut left = group.armed();
-        if class == Class::Small {
-            eprintln!("feed left {left} free {} queue {:?}", group.pool.free(), self.scarce);
-        }
         while left > 0 {
             let Some((place, socket)) = self.scarce.pop(class) else { return };
             let Some(slot) = self.table.named(socket) else { continue };

@@ -15,7 +15,7 @@ use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 use super::operations::{Kind, decode};
 use super::ring::Entry;
 use super::{
-    ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, DRAINED, FED, HANDED_OVER, POLLED, POLLING, SHARED, Uring,
+    ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, DEFERRED, DRAINED, FED, HANDED_OVER, ODD, POLLED, POLLING, SHARED, Uring,
 };
 
 /// Most that is taken from a listener at a path that is handed over: its queue has no more.
@@ -29,19 +29,13 @@ impl Uring {
         let count = entries.len();
         for entry in entries.drain(..) {
             let (kind, socket) = decode(entry.user_data);
-            eprintln!(
-                "  reap {kind:?} {} {} more {} buf {:?}",
-                socket.index,
-                entry.result,
-                entry.more(),
-                entry.buffer()
-            );
             match kind {
                 Kind::Receive => self.on_receive(socket, entry, into),
                 Kind::Send => self.on_send(socket, entry, into),
                 Kind::Accept => self.on_accept(socket, entry, into),
                 Kind::Connect => self.on_connect(socket, entry, into),
-                Kind::Cancel => self.on_cancel(socket),
+                Kind::CancelEven => self.on_cancel(socket, false),
+                Kind::CancelOdd => self.on_cancel(socket, true),
                 Kind::Relay => self.on_relay_ready(socket, entry),
                 Kind::Wake if !entry.more() => self.watch_wake(),
                 Kind::Wake | Kind::Ignored => {}
@@ -215,9 +209,11 @@ impl Uring {
     }
 
     /// A cancellation found nothing to cancel, or the receive was just then busy.
-    fn on_cancel(&mut self, socket: Socket) {
+    fn on_cancel(&mut self, socket: Socket, odd: bool) {
         let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
-        if !slot.has(ARMED) {
+        // One that came too late for its receive says nothing of the next one. Each would bring forth another cancellation, and
+        // their completions would delay those of receives.
+        if !slot.has(ARMED) || slot.has(ODD) != odd {
             return;
         }
         // If its last completion is already on the way, trying again does no harm.
