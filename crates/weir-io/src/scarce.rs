@@ -55,6 +55,11 @@ impl Scarce {
         self.kept.contains_key(&socket)
     }
 
+    /// Whether a place is kept for any socket.
+    pub(crate) fn keeps_any(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// Gives up the place of a socket that has had its chance, or is closed.
     pub(crate) fn forget(&mut self, socket: Socket) {
         self.kept.remove(&socket);

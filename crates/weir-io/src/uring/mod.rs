@@ -108,6 +108,8 @@ pub struct Uring {
     /// Cancellations queued since the last system call: each brings a completion at once that nobody waits for.
     cancelled: u32,
     entries: Vec<Entry>,
+    /// The last reaping left completions for the next one, or may have.
+    is_behind: bool,
     scratch: Scratch,
     wake: Arc<WakeState>,
     now_us: u64,
@@ -147,6 +149,7 @@ impl Uring {
             releases: Releases::default(),
             cancelled: 0,
             entries: Vec::new(),
+            is_behind: false,
             scratch: Scratch::default(),
             wake,
             now_us: clock_us(),

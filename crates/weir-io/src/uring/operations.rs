@@ -176,7 +176,8 @@ impl Uring {
         // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
         group.refill();
         let is_empty = group.armed() == 0;
-        let others_wait = !self.scarce.is_empty(class);
+        // Some may wait whose completions were not handled yet.
+        let others_wait = !self.scarce.is_empty(class) || self.is_behind && self.scarce.keeps_any();
         let slot = self.table.slot(socket.index);
         if is_empty || others_wait && !slot.has(DRAINED) {
             self.stats.starved += u64::from(is_empty);

@@ -27,6 +27,7 @@ impl Uring {
         let mut entries = std::mem::take(&mut self.entries);
         self.ring.reap(self.options.completions_per_turn, &mut entries);
         let count = entries.len();
+        self.is_behind = count >= self.options.completions_per_turn;
         for entry in entries.drain(..) {
             let (kind, socket) = decode(entry.user_data);
             match kind {
