@@ -221,7 +221,8 @@ fn h6_descriptors_run_out(io: Io) {
     let crowd: Vec<TcpStream> =
         (0..150).map(|_| TcpStream::connect(weir.address).expect("the accept queue takes it")).collect();
     eventually("clients have as many as they may", || weir.said().contains("descriptors are scarce"));
-    assert!(weir.descriptors() < 60, "{} of 64 are used", weir.descriptors());
+    // The kernel may accept more at once; those go first.
+    eventually("what is reserved for servers is free", || weir.descriptors() < 60);
     // Who was there before has its server, which has no connection yet.
     early.ask("GET", false);
     early.send(b"GET /v?n=cold HTTP/1.1\r\nHost: cold\r\n\r\n");
