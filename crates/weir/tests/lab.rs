@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -125,7 +126,10 @@ fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
 
 /// The same with all lines of the raw file.
 fn run_bench_to_lines(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
-    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
+    // Two tests may run the same one at a time.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}-{run}", std::process::id())));
     let directory = out.0.to_str().unwrap();
     let mut bench = Weir::start(&[&["bench", name, "--out", directory], words].concat());
     let scratch = format!("weir-bench-{}-", bench.child.id());

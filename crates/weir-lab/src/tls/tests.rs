@@ -36,8 +36,11 @@ fn what_can_not_be_had_is_refused_with_the_reason() {
     assert!(why.contains("TLS_AES_128_GCM_SHA256 can't be had"), "{why}");
     let why = refused(&Wishes { trust: Trust::File("/nowhere/at.all".into()), ..Wishes::default() });
     assert!(why.contains("/nowhere/at.all: No such file"), "{why}");
+    let empty = File::with("");
+    let why = refused(&Wishes { trust: Trust::File(empty.0.clone()), ..Wishes::default() });
+    assert!(why.contains("has no certificate in PEM"), "{why}");
     let why = refused(&Wishes { trust: Trust::File("/dev/null".into()), ..Wishes::default() });
-    assert!(why.contains("/dev/null has no certificate in PEM"), "{why}");
+    assert!(why.contains("/dev/null: it is a device"), "{why}");
     assert!(server_name("127.0.0.1").is_ok() && server_name("a.test").is_ok());
     assert!(server_name("-a-").unwrap_err().contains("`-a-`"));
 }

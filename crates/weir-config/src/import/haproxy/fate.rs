@@ -65,6 +65,7 @@ const FATES: Fates = &[
     (&["clitcpka-*", "srvtcpka-*"], Fate::Lost("`tcp-keepalive` of a `listen` or an `upstream` says so")),
     (
         &[
+            "option abortonclose",
             "option prefer-last-server",
             "option log-health-checks",
             "option splice*",

@@ -254,6 +254,11 @@ impl Nginx<'_, '_, '_> {
             "underscores_in_headers" if node.argument(1) == "on" => {
                 self.draft.client_lines.insert("underscores", ("underscores #true".to_owned(), node.place));
             }
+            "proxy_ignore_client_abort" if node.argument(1) == "on" => {
+                self.draft.client_lines.insert("half-closed", ("half-closed \"serve\"".to_owned(), node.place));
+                self.draft.different_once(node, "weir has this for all clients, and for those that only end their sending direction: a reset always cancels");
+            }
+            "proxy_ignore_client_abort" => {}
             "set_real_ip_from" => self.trusted(node),
             "real_ip_header" if !node.argument(1).eq_ignore_ascii_case("x-forwarded-for") => {
                 self.draft.lost(node, "weir believes X-Forwarded-For of `trusted-proxies`");
