@@ -55,7 +55,7 @@ use crate::{AcceptBy, AdminChoice, IoChoice, PinningChoice, UserChoice, World};
 pub(crate) use cache::unforwarded;
 pub(crate) use route::{RULES_MAX, unseen};
 
-/// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
+/// Listeners, certificates of one, upstreams, servers of one, routes: more than this is a mistake or an attack.
 const BLOCKS_MAX: usize = 10_000;
 
 /// What the document says, compiled.
@@ -154,18 +154,21 @@ impl Compiler<'_> {
 
     /// Whether anything is there to do, and not absurdly much.
     fn count(&mut self, document: &Checked) {
-        let counts = ["listen", "route"].map(|word| document.all(word).count());
-        let is_other = |word| document.all(word).next().is_some();
-        let only_forwards = counts == [0, 0] && ["forward", "tcp"].into_iter().any(is_other);
+        let has = |word: &str| document.all(word).next().is_some();
+        let only_forwards = !has("listen") && !has("route") && (has("forward") || has("tcp"));
         for (word, example) in [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")] {
-            match document.all(word).count() {
-                0 if only_forwards => {}
-                0 => self.push(Problem::of_file("nothing-to-do", format!("no `{word}` at all")).help(example)),
-                many if many > BLOCKS_MAX => {
-                    self.push(Problem::of_file("too-many", format!("more than {BLOCKS_MAX} of `{word}`")));
-                }
-                _ => {}
+            if !has(word) && !only_forwards {
+                self.push(Problem::of_file("nothing-to-do", format!("no `{word}` at all")).help(example));
             }
+        }
+        ["upstream", "route"].into_iter().for_each(|word| self.at_most(document, word, BLOCKS_MAX));
+    }
+
+    /// Reports a list that is longer than `max`, of which whoever compiles it takes no more.
+    fn at_most(&mut self, block: &Checked, name: &str, max: usize) {
+        if let Some(extra) = block.all(name).nth(max) {
+            let within = if block.block.name.is_empty() { "the file" } else { "one block" };
+            self.push(Problem::new("too-many", &extra.span, format!("more than {max} of `{name}` in {within}")));
         }
     }
 
@@ -329,6 +332,7 @@ impl Compiler<'_> {
 
     /// All `server` of a block.
     fn listed(&mut self, block: &Checked, speaks_tls: bool) -> Vec<ServerPlan> {
+        self.at_most(block, "server", BLOCKS_MAX);
         let mut seen: HashMap<&str, Span> = HashMap::new();
         let mut servers = Vec::new();
         for block in block.all("server").take(BLOCKS_MAX) {
@@ -520,3 +524,6 @@ fn network(text: &str) -> Option<Network> {
     let (address, bits) = text.split_once('/')?;
     Some(Network { address: address.parse::<IpAddr>().ok()?, prefix_bits: bits.parse().ok()? })
 }
+
+#[cfg(test)]
+mod tests;

@@ -197,7 +197,7 @@ pub(super) fn check_upstreams<'u>(
 
 /// Lifetimes by status, seconds.
 fn lifetimes(compiler: &mut Compiler<'_>, block: &Checked, name: &str) -> Vec<(u16, u32)> {
-    compiler.at_most(block, name);
+    compiler.at_most(block, name, super::RULES_MAX);
     let mut seen: Vec<(u16, u32, Span)> = Vec::new();
     for one in block.all(name).take(super::RULES_MAX) {
         let seconds = seconds(compiler, one.number("time"), name, &one.place("time"));

@@ -10,10 +10,7 @@ use crate::texts;
 
 /// Compiles the rules of an upstream that suspend a server.
 pub(super) fn failover(compiler: &mut Compiler<'_>, upstream: &Checked) -> Vec<FailoverRule> {
-    if let Some(extra) = upstream.all("failover").nth(FAILOVER_MAX) {
-        let message = format!("more than {FAILOVER_MAX} of `failover` in one upstream");
-        compiler.push(Problem::new("too-many", &extra.span, message));
-    }
+    compiler.at_most(upstream, "failover", FAILOVER_MAX);
     let rules = upstream.all("failover").take(FAILOVER_MAX);
     rules
         .filter_map(|block| {

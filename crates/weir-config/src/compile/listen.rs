@@ -20,7 +20,13 @@ impl Compiler<'_> {
         let forward = document.all("forward").flat_map(|forward| forward.all("listen"));
         let blocks = document.all("listen").map(|block| (block, Serves::Reverse));
         let blocks = blocks.chain(forward.map(|block| (block, Serves::Forward))).chain(tcp::listeners(document));
-        for (block, serves) in blocks.take(BLOCKS_MAX) {
+        for (at, (block, serves)) in blocks.enumerate() {
+            if at == BLOCKS_MAX {
+                let message =
+                    format!("more than {BLOCKS_MAX} of `listen` in the file, with those of `forward` and `tcp`");
+                self.push(Problem::new("too-many", &block.span, message));
+                break;
+            }
             let Some(address) = Location::read(block.text("address")).filter(|_| !block.text("address").is_empty())
             else {
                 continue;

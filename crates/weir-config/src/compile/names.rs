@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::Compiler;
+use super::{BLOCKS_MAX, Compiler};
 use crate::check::Checked;
 use crate::problem::{PROBLEMS_MAX, Problem, nearest};
 use crate::steps;
 
-/// The names of all upstreams, in the order of the text.
+/// The names of all upstreams that are compiled, in the order of the text.
 pub(super) struct Names<'a> {
     all: Vec<&'a str>,
     /// The first place of each.
@@ -17,7 +17,8 @@ pub(super) struct Names<'a> {
 impl<'a> Names<'a> {
     /// Those of the document.
     pub(super) fn of_upstreams(document: &'a Checked) -> Names<'a> {
-        let all: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
+        let blocks = document.all("upstream").take(BLOCKS_MAX);
+        let all: Vec<&str> = blocks.map(|upstream| upstream.text("name")).collect();
         let mut places = HashMap::with_capacity(all.len());
         all.iter().enumerate().for_each(|(at, name)| _ = places.entry(*name).or_insert(at));
         Names { all, places }

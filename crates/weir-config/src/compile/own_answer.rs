@@ -55,7 +55,7 @@ impl Compiler<'_> {
 
     /// The pages of a route for errors.
     pub(super) fn error_pages(&mut self, route: &Checked) -> Vec<Arc<ErrorPage>> {
-        self.at_most(route, "error-page");
+        self.at_most(route, "error-page", RULES_MAX);
         route.all("error-page").take(RULES_MAX).filter_map(|block| error_page(self, block)).map(Arc::new).collect()
     }
 }

@@ -80,7 +80,7 @@ impl Compiler<'_> {
     }
 
     fn conditions(&mut self, route: &Checked) -> Vec<Condition> {
-        self.at_most(route, "condition");
+        self.at_most(route, "condition", RULES_MAX);
         route.all("condition").take(RULES_MAX).filter_map(|block| self.condition(block)).collect()
     }
 
@@ -137,7 +137,7 @@ impl Compiler<'_> {
 
     /// Whose requests a route takes.
     fn access(&mut self, route: &Checked) -> Access {
-        self.at_most(route, "access");
+        self.at_most(route, "access", RULES_MAX);
         let mut access = Access::default();
         let mut denies = false;
         for block in route.all("access").take(RULES_MAX) {
@@ -175,12 +175,6 @@ impl Compiler<'_> {
         Some(first)
     }
 
-    pub(super) fn at_most(&mut self, block: &Checked, name: &str) {
-        if let Some(extra) = block.all(name).nth(RULES_MAX) {
-            self.push(Problem::new("too-many", &extra.span, format!("more than {RULES_MAX} of `{name}` in one block")));
-        }
-    }
-
     fn path_rules(&mut self, route: &Checked) -> PathRules {
         let (path, strip) = (route.text("path"), route.text("strip-prefix"));
         let prefix = strip.strip_suffix('/').unwrap_or(strip);
@@ -190,7 +184,7 @@ impl Compiler<'_> {
             let problem = Problem::new("conflict", &route.place("strip-prefix"), message);
             self.push(problem.help(format!("write path=\"{strip}\", or a path below it")));
         }
-        self.at_most(route, "rewrite");
+        self.at_most(route, "rewrite", RULES_MAX);
         PathRules {
             strip: (!prefix.is_empty()).then(|| prefix.as_bytes().into()),
             rewrites: route.all("rewrite").take(RULES_MAX).filter_map(|block| self.rewrite(block)).collect(),
@@ -211,7 +205,7 @@ impl Compiler<'_> {
     }
 
     fn edits(&mut self, block: &Checked, side: Side) -> FieldEdits {
-        self.at_most(block, "edit");
+        self.at_most(block, "edit", RULES_MAX);
         let mut edits = FieldEdits::default();
         for edit in block.all("edit").take(RULES_MAX) {
             let (name, verb) = (edit.text("name"), edit.word("verb"));

@@ -41,9 +41,7 @@ pub(super) fn shield(
         let problem = Problem::new("missing-value", &block.span, "`shield` has no `limit`");
         compiler.push(problem.help("limit \"rate\" count=\"requests\" rate=\"200/s\" burst=200"));
     }
-    if let Some(extra) = block.all("limit").nth(LIMITS_MAX) {
-        compiler.push(Problem::new("too-many", &extra.span, format!("more than {LIMITS_MAX} of `limit`")));
-    }
+    compiler.at_most(block, "limit", LIMITS_MAX);
     let accounts = accounts(compiler, block);
     let blocks: Vec<&Checked> = block.all("limit").take(LIMITS_MAX).collect();
     let limits: Vec<Written<'_>> = blocks.into_iter().filter_map(|block| shield_limit(compiler, block)).collect();

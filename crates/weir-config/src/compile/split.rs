@@ -19,7 +19,7 @@ pub(super) fn split(
     names: &Names<'_>,
     upstreams: &mut Vec<UpstreamPlan>,
 ) -> Option<Split> {
-    compiler.at_most(route, "split");
+    compiler.at_most(route, "split", RULES_MAX);
     let key = route.text("split-by");
     let mut parts: Vec<(u32, usize)> = Vec::new();
     for block in route.all("split").take(RULES_MAX) {

@@ -18,6 +18,7 @@ impl Compiler<'_> {
             let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `listen`");
             self.push(problem.related(&block.span, "first here").help("one `tls` may have several certificates"));
         }
+        self.at_most(block, "certificate", BLOCKS_MAX);
         let (mut certificates, mut seen) = (Vec::new(), HashSet::new());
         for certificate in block.all("certificate").take(BLOCKS_MAX) {
             let plan = self.certificate(certificate);

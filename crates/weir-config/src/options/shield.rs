@@ -230,7 +230,7 @@ const MATCH: Block = Block {
             "path",
             Kind::List("a path", texts::route_path),
             Default::Absent,
-            "One of these paths, in the form that routes are compared with.",
+            "One of these paths, in the form that routes are compared with, or what follows one behind a slash; `/` is only itself.",
         ),
         row(
             "prefix",
