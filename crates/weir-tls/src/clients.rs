@@ -4,17 +4,18 @@
 //! Bounds: [`TRUSTED_MAX`](crate::TRUSTED_MAX) CAs, [`LIST_FILE_BYTES_MAX`] of a file of revocation lists, [`LISTS_MAX`] of them;
 //! names of CAs are told to clients up to [`HINTS_BYTES_MAX`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
 use rustls_pki_types::CertificateRevocationListDer;
 
-use crate::known::KnownClients;
+use crate::known::{Known, KnownClients};
 use crate::pairs::{self, BadPair};
 use crate::servers::{Roots, Trust};
 use crate::{der, pem};
@@ -29,7 +30,7 @@ pub const HINTS_BYTES_MAX: usize = 8 * 1024;
 /// What is configured of the clients of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedOfClients {
-    /// The CAs that may have signed their certificates, in PEM.
+    /// The CAs that may have signed their certificates, and certificates of clients themselves, in PEM.
     pub authorities: PathBuf,
     /// Which certificates were revoked: lists in PEM, or one in DER. Each certificate of a chain must be of a CA with a list that is in
     /// time. None: revocation is not looked at.
@@ -43,7 +44,7 @@ pub struct WantedOfClients {
 pub struct ClientTrust {
     pub(crate) verifier: Arc<dyn ClientCertVerifier>,
     revocations: Option<PathBuf>,
-    /// How many CAs.
+    /// How many certificates of CAs, and of clients themselves.
     pub authorities: usize,
     /// How many revocation lists.
     pub lists: usize,
@@ -75,25 +76,29 @@ impl ClientTrust {
             Some(path) => judge(path, &lists, &roots)?,
             None => (Vec::new(), None),
         };
-        let (authorities, count) = (roots.len(), lists.len());
-        let hints: usize = roots.subjects().iter().map(|name| name.as_ref().len()).sum();
-        let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
-        let builder = builder.with_crls(lists).enforce_revocation_expiration();
-        let builder = if hints > HINTS_BYTES_MAX { builder.clear_root_hint_subjects() } else { builder };
-        let builder = if wanted.required { builder } else { builder.allow_unauthenticated() };
-        let verifier = builder.build().map_err(|error| {
-            let file = wanted.revocations.as_ref().unwrap_or(&wanted.authorities).display();
-            BadPair::new(format!("{file} can't be used: {error}"))
-        })?;
         // Whether a certificate that is trusted by itself was revoked is not looked at, and so it isn't where lists are.
-        let verifier = match &wanted.revocations {
-            None => KnownClients::before(verifier, trusted.known()),
-            Some(_) => verifier,
+        let known = if wanted.revocations.is_none() { trusted.known() } else { Known::default() };
+        if roots.is_empty() && wanted.revocations.is_some() {
+            let file = wanted.authorities.display();
+            let text = format!("{file} has no certificate of a CA, and with revocation lists no other one is trusted");
+            return Err(BadPair::new(text));
+        }
+        let (count, hints) = (lists.len(), hints(&roots, &known));
+        let others = if roots.is_empty() {
+            None
+        } else {
+            let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+            let judge = builder.with_crls(lists).enforce_revocation_expiration().build();
+            Some(judge.map_err(|error| {
+                let file = wanted.revocations.as_ref().unwrap_or(&wanted.authorities).display();
+                BadPair::new(format!("{file} can't be used: {error}"))
+            })?)
         };
+        let algorithms = provider.signature_verification_algorithms;
         Ok(ClientTrust {
-            verifier,
+            verifier: Arc::new(KnownClients { known, others, required: wanted.required, hints, algorithms }),
             revocations: wanted.revocations.clone(),
-            authorities,
+            authorities: trusted.len(),
             lists: count,
             unlisted,
             lists_end,
@@ -116,6 +121,17 @@ impl ClientTrust {
         };
         self.out_of_time(now).into_iter().chain(self.unlisted.iter().map(refused)).collect()
     }
+}
+
+/// Names of CAs by which a client chooses a certificate: of those whose signature counts, and of those that have signed a certificate that is
+/// trusted by itself. None where they are too long.
+fn hints(roots: &RootCertStore, known: &Known) -> Vec<DistinguishedName> {
+    let of_known = known.iter().filter(|certificate| !der::may_sign(certificate)).filter_map(der::identity);
+    let issuers: BTreeSet<&[u8]> = of_known.map(|(_, issuer)| issuer).collect();
+    let issuers = issuers.into_iter().map(|issuer| DistinguishedName::from(issuer.to_vec()));
+    let all: Vec<DistinguishedName> = roots.subjects().into_iter().chain(issuers).collect();
+    let bytes: usize = all.iter().map(|name| name.as_ref().len()).sum();
+    if bytes > HINTS_BYTES_MAX { Vec::new() } else { all }
 }
 
 /// The lists of a file.

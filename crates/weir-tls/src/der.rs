@@ -8,6 +8,7 @@ use crate::distinguished;
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const OBJECT_IDENTIFIER: u8 = 0x06;
+const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const BOOLEAN: u8 = 0x01;
 const UTC_TIME: u8 = 0x17;
@@ -19,6 +20,10 @@ const EXTENSIONS: u8 = 0xa3;
 const DNS_NAME: u8 = 0x82;
 /// 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+/// 2.5.29.15.
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+/// keyCertSign in the first byte of the bits of a KeyUsage.
+const KEY_CERT_SIGN: u8 = 0x04;
 /// 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
@@ -180,6 +185,25 @@ pub(crate) fn is_authority(der: &[u8]) -> bool {
     value.and_then(|mut value| value.next()).is_some_and(|(tag, content)| tag == BOOLEAN && content != [0])
 }
 
+/// Whether a certificate may sign others (RFC 5280 §4.2.1.3 and §4.2.1.9): it says that it is a CA or that its key signs certificates, and
+/// nothing to the contrary. A certificate of version 1 has no way to say so, and may.
+pub(crate) fn may_sign(der: &[u8]) -> bool {
+    let usage = extension(der, KEY_USAGE).map(|value| {
+        let bits = Reader(value).expect(BIT_STRING);
+        // The first byte counts bits that are not used.
+        bits.and_then(|bits| bits.0.get(1).copied()).is_some_and(|first| first & KEY_CERT_SIGN != 0)
+    });
+    match (usage, extension(der, BASIC_CONSTRAINTS)) {
+        (Some(false), _) => false,
+        (_, Some(_)) => is_authority(der),
+        (Some(true), None) => true,
+        (None, None) => {
+            let body = Reader(der).expect(SEQUENCE).and_then(|mut whole| whole.expect(SEQUENCE));
+            body.is_some_and(|body| body.0.first() != Some(&VERSION))
+        }
+    }
+}
+
 /// Who has signed a certificate, and whose it is, as text.
 pub(crate) fn parties(der: &[u8]) -> Option<(String, String)> {
     let (_, issuer) = identity(der)?;
@@ -260,20 +284,32 @@ mod tests {
     fn certificate() -> Vec<u8> {
         let names =
             [element(0x82, b"A.Example"), element(0x87, &[10, 0, 0, 1]), element(0x82, b"*.b.example")].concat();
-        let value = element(OCTET_STRING, &element(SEQUENCE, &names));
-        let other = element(SEQUENCE, &[element(OBJECT_IDENTIFIER, &[0x55, 0x1d, 0x0f]), vec![4, 0]].concat());
-        let critical = vec![1, 1, 0xff];
-        let ours = element(SEQUENCE, &[element(OBJECT_IDENTIFIER, SUBJECT_ALT_NAME), critical, value].concat());
-        let extensions = element(EXTENSIONS, &element(SEQUENCE, &[other, ours].concat()));
+        let names = critical(SUBJECT_ALT_NAME, &element(SEQUENCE, &names));
+        let other = element(SEQUENCE, &[element(OBJECT_IDENTIFIER, KEY_USAGE), vec![4, 0]].concat());
+        of_version_3(&[other, names])
+    }
+
+    /// An extension that who does not know it must not pass over.
+    fn critical(identifier: &[u8], value: &[u8]) -> Vec<u8> {
+        let parts = [element(OBJECT_IDENTIFIER, identifier), vec![1, 1, 0xff], element(OCTET_STRING, value)];
+        element(SEQUENCE, &parts.concat())
+    }
+
+    fn of_version_3(extensions: &[Vec<u8>]) -> Vec<u8> {
+        let extensions = element(EXTENSIONS, &element(SEQUENCE, &extensions.concat()));
+        made_of(&element(VERSION, &[2, 1, 2]), &extensions)
+    }
+
+    fn made_of(version: &[u8], extensions: &[u8]) -> Vec<u8> {
         let validity = [element(UTC_TIME, b"700101000000Z"), element(GENERALIZED_TIME, b"20500229235960Z")].concat();
         let body = [
-            element(VERSION, &[2, 1, 2]),
-            element(2, &[1]),
-            element(SEQUENCE, b""),
-            element(SEQUENCE, b""),
-            element(SEQUENCE, &validity),
-            element(SEQUENCE, b""),
-            element(SEQUENCE, &[0; 300]),
+            version,
+            &element(2, &[1]),
+            &element(SEQUENCE, b""),
+            &element(SEQUENCE, b""),
+            &element(SEQUENCE, &validity),
+            &element(SEQUENCE, b""),
+            &element(SEQUENCE, &[0; 300]),
             extensions,
         ];
         element(SEQUENCE, &[element(SEQUENCE, &body.concat()), element(SEQUENCE, b"")].concat())
@@ -285,6 +321,37 @@ mod tests {
         assert_eq!(read.names, ["a.example".into(), "*.b.example".into()]);
         // A day that does not exist is the day after.
         assert_eq!((read.not_before, read.not_after), (0, 2_529_792_000));
+    }
+
+    #[test]
+    fn who_may_sign_says_so() {
+        let ca = |is_one: bool| {
+            let flag: &[u8] = if is_one { &[1, 1, 0xff] } else { &[] };
+            critical(BASIC_CONSTRAINTS, &element(SEQUENCE, flag))
+        };
+        let usage = |bits: u8| critical(KEY_USAGE, &element(BIT_STRING, &[0, bits]));
+        let other = || critical(SUBJECT_ALT_NAME, &element(SEQUENCE, b""));
+        // keyCertSign with cRLSign, and digitalSignature with keyEncipherment.
+        let (signs, speaks) = (0x06, 0xa0);
+        for (extensions, may) in [
+            (vec![ca(true)], true),
+            (vec![ca(true), usage(signs)], true),
+            (vec![usage(signs), other()], true),
+            (vec![ca(false)], false),
+            (vec![ca(false), usage(signs)], false),
+            (vec![ca(true), usage(speaks)], false),
+            (vec![usage(speaks)], false),
+            (vec![critical(KEY_USAGE, b""), ca(true)], false),
+            (vec![critical(KEY_USAGE, &element(BIT_STRING, &[0]))], false),
+            (vec![critical(BASIC_CONSTRAINTS, b"")], false),
+            // Most certificates of tutorials say nothing of it.
+            (vec![other()], false),
+            (vec![], false),
+        ] {
+            assert_eq!(may_sign(&of_version_3(&extensions)), may, "{extensions:x?}");
+        }
+        assert!(may_sign(&made_of(&[], &[])), "version 1");
+        assert!(!may_sign(b"nothing"));
     }
 
     #[test]
@@ -305,11 +372,12 @@ mod tests {
     fn no_cut_and_no_changed_byte_does_harm() {
         let whole = certificate();
         for cut in 0..whole.len() {
-            let _ = (read(&whole[..cut]), subject_text(&whole[..cut]), read_list(&whole[..cut]));
+            let _ =
+                (read(&whole[..cut]), subject_text(&whole[..cut]), read_list(&whole[..cut]), may_sign(&whole[..cut]));
             for byte in [0, 0x7f, 0x80, 0x84, 0xff] {
                 let mut changed = whole.clone();
                 changed[cut] = byte;
-                let _ = (read(&changed), subject_text(&changed), read_list(&changed));
+                let _ = (read(&changed), subject_text(&changed), read_list(&changed), may_sign(&changed));
             }
         }
     }

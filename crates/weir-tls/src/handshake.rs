@@ -12,11 +12,15 @@ use weir_io::{Class, Completion, Driver, Event, Receive, Socket, Token};
 
 use crate::cipher::{ALERT_RECORD, Cipher, Failure, HANDSHAKE_RECORD, State};
 use crate::guarded::Guarded;
-use crate::sealed::{FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed};
+use crate::sealed::{FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Listener, Sealed};
 use crate::session::{Origin, Over, Session, Stage};
 
 /// Handshakes of clients that have left which are given up in one turn: a system call each.
 const LEFT_MAX: usize = 64;
+/// Where descriptors are scarce a handshake that is so old makes room, microseconds; most take far less.
+const ROOM_US: u64 = 1_000_000;
+/// Of so many handshakes one makes room at a time.
+const ROOM_SHARE: u32 = 16;
 
 impl<D: Driver> Sealed<D> {
     /// A connection that is to be sealed.
@@ -39,16 +43,36 @@ impl<D: Driver> Sealed<D> {
 
     /// Makes room for a new handshake: the accepted one that would time out first is given up. Whoever says nothing keeps nobody out.
     fn give_up_oldest(&mut self) {
-        let is_unfinished = |session: &Session| {
-            session.stage == Stage::Handshaking && matches!(session.origin, Origin::Accepted { .. })
+        self.give_up_first(|_, _| true);
+    }
+
+    /// Accepting was held back, because descriptors are scarce. Handshakes make room before anybody does who has asked something, as
+    /// soon as they are [`ROOM_US`] old. False: there are none.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let begun_by_us = self.inner.now_us().saturating_sub(ROOM_US);
+        for _ in 0..self.unfinished.div_ceil(ROOM_SHARE) {
+            let is_old = |listener: &Listener, session: &Session| {
+                session.deadline_us.saturating_sub(listener.timeout_us) <= begun_by_us
+            };
+            if !self.give_up_first(is_old) {
+                break;
+            }
+        }
+        self.unfinished > 0
+    }
+
+    /// Gives up the first accepted handshake for which this is so, by the time at which it would be given up anyway. False: there is none.
+    fn give_up_first(&mut self, is_so: impl Fn(&Listener, &Session) -> bool) -> bool {
+        let is_one = |session: &Session| {
+            let Origin::Accepted { listener, .. } = session.origin else { return false };
+            let known = self.listeners.iter().find(|known| known.socket == listener);
+            session.stage == Stage::Handshaking && known.is_none_or(|known| is_so(known, session))
         };
         let mut names = self.deadlines.iter().map(|&(_, index, generation)| Socket { index, generation });
-        let oldest = names.find(|socket| self.sessions.get(*socket).is_some_and(is_unfinished));
-        if let Some(socket) = oldest
-            && let Some(session) = self.sessions.take(socket)
-        {
-            self.give_up(socket, session, Failure::TooMany, &mut Vec::new());
-        }
+        let Some(socket) = names.find(|socket| self.sessions.get(*socket).is_some_and(is_one)) else { return false };
+        let session = self.sessions.take(socket);
+        session.into_iter().for_each(|session| self.give_up(socket, session, Failure::TooMany, &mut Vec::new()));
+        true
     }
 
     /// It counts no more among the unfinished.

@@ -2,8 +2,9 @@
 //!
 //! The library takes a certificate only if a CA has signed it, and refuses that of a CA itself; but the usual certificate of an internal server
 //! is signed by itself, and says that it is a CA. One that stands byte for byte in `ca` (or `client-ca`) is believed like one that is signed by
-//! those in it: its name and its time still have to be right, and the other side must have its key. Called by the library within each
-//! handshake, on the thread that works on it. Bound: [`TRUSTED_MAX`](crate::TRUSTED_MAX) certificates, one look-up a handshake.
+//! a CA in it: its name and its time still have to be right, and the other side must have its key. What it has signed is believed only if it is
+//! a CA. Called by the library within each handshake, on the thread that works on it. Bound: [`TRUSTED_MAX`](crate::TRUSTED_MAX)
+//! certificates, one look-up a handshake.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme};
@@ -46,18 +48,23 @@ impl Known {
     }
 }
 
-/// Judges the certificates of servers.
+/// What becomes of the certificates of servers that are not known.
 #[derive(Debug)]
-pub(crate) struct KnownServers {
-    /// Judges those that are not known.
-    others: Arc<dyn ServerCertVerifier>,
-    known: Known,
+pub(crate) enum Strangers {
+    /// All are taken.
+    Trusted,
+    /// Those are taken that a CA has signed.
+    Judged(Arc<dyn ServerCertVerifier>),
+    /// None is taken: there is no CA.
+    Refused,
 }
 
-impl KnownServers {
-    pub(crate) fn new(others: Arc<dyn ServerCertVerifier>, known: Known) -> KnownServers {
-        KnownServers { others, known }
-    }
+/// Judges the certificates of servers. Whoever shows one must have its key, whatever becomes of it.
+#[derive(Debug)]
+pub(crate) struct KnownServers {
+    pub(crate) known: Known,
+    pub(crate) strangers: Strangers,
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for KnownServers {
@@ -74,7 +81,11 @@ impl ServerCertVerifier for KnownServers {
                 .and_then(|()| is_for(end_entity, name))
                 .map(|()| ServerCertVerified::assertion())
         } else {
-            self.others.verify_server_cert(end_entity, intermediates, name, ocsp, now)
+            match &self.strangers {
+                Strangers::Trusted => Ok(ServerCertVerified::assertion()),
+                Strangers::Judged(judge) => judge.verify_server_cert(end_entity, intermediates, name, ocsp, now),
+                Strangers::Refused => Err(CertificateError::UnknownIssuer.into()),
+            }
         };
         verdict.map_err(|error| named(error, end_entity, intermediates))
     }
@@ -85,7 +96,7 @@ impl ServerCertVerifier for KnownServers {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let verdict = self.others.verify_tls12_signature(message, certificate, signature);
+        let verdict = verify_tls12_signature(message, certificate, signature, &self.algorithms);
         verdict.map_err(|error| named(error, certificate, &[]))
     }
 
@@ -95,40 +106,35 @@ impl ServerCertVerifier for KnownServers {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let verdict = self.others.verify_tls13_signature(message, certificate, signature);
+        let verdict = verify_tls13_signature(message, certificate, signature, &self.algorithms);
         verdict.map_err(|error| named(error, certificate, &[]))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.others.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
 /// Judges the certificates of clients.
 #[derive(Debug)]
 pub(crate) struct KnownClients {
-    others: Arc<dyn ClientCertVerifier>,
-    known: Known,
-}
-
-impl KnownClients {
-    /// Asks `others` about what is not known.
-    pub(crate) fn before(others: Arc<dyn ClientCertVerifier>, known: Known) -> Arc<dyn ClientCertVerifier> {
-        Arc::new(KnownClients { others, known })
-    }
+    pub(crate) known: Known,
+    /// Judges those that are not known. None: there is no CA, and they are refused.
+    pub(crate) others: Option<Arc<dyn ClientCertVerifier>>,
+    /// Clients without a certificate are refused.
+    pub(crate) required: bool,
+    /// Names of CAs that clients are told.
+    pub(crate) hints: Vec<DistinguishedName>,
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientCertVerifier for KnownClients {
-    fn offer_client_auth(&self) -> bool {
-        self.others.offer_client_auth()
-    }
-
     fn client_auth_mandatory(&self) -> bool {
-        self.others.client_auth_mandatory()
+        self.required
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.others.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -140,7 +146,10 @@ impl ClientCertVerifier for KnownClients {
         if self.known.has(end_entity) {
             return is_in_time(end_entity, now).map(|()| ClientCertVerified::assertion());
         }
-        self.others.verify_client_cert(end_entity, intermediates, now)
+        match &self.others {
+            Some(others) => others.verify_client_cert(end_entity, intermediates, now),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -149,7 +158,7 @@ impl ClientCertVerifier for KnownClients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.others.verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -158,11 +167,11 @@ impl ClientCertVerifier for KnownClients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.others.verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.others.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

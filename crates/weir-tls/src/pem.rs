@@ -2,8 +2,8 @@
 //! sections that follow each other on one line because a file without a last line end was put in front of another one.
 //!
 //! Called by every reader of certificates, keys and revocation lists. What looks like the beginning or the end of a section and is none is an
-//! error: a reader never gets fewer sections than a file has. Errors name a line and never show what is in it, which may be a key. The base64 is
-//! decoded by rustls-pki-types. Bound: one pass over the text.
+//! error, unless it can only be an ornament of a comment: a reader never gets fewer sections than a file has. Errors name a line and never
+//! show what is in it, which may be a key. The base64 is decoded by rustls-pki-types. Bound: one pass over the text.
 
 use std::fmt;
 
@@ -14,6 +14,33 @@ use crate::der;
 
 /// What stands before and behind the name of a section.
 const HYPHENS: &[u8] = b"-----";
+/// Names of sections that readers of PEM know, whatever weir makes of them.
+const KNOWN: [&[u8]; 24] = [
+    b"CERTIFICATE",
+    b"X509 CERTIFICATE",
+    b"TRUSTED CERTIFICATE",
+    b"ATTRIBUTE CERTIFICATE",
+    b"CERTIFICATE REQUEST",
+    b"NEW CERTIFICATE REQUEST",
+    b"X509 CRL",
+    b"PRIVATE KEY",
+    b"ENCRYPTED PRIVATE KEY",
+    b"ANY PRIVATE KEY",
+    b"RSA PRIVATE KEY",
+    b"EC PRIVATE KEY",
+    b"DSA PRIVATE KEY",
+    b"OPENSSH PRIVATE KEY",
+    b"PUBLIC KEY",
+    b"RSA PUBLIC KEY",
+    b"EC PARAMETERS",
+    b"DH PARAMETERS",
+    b"X9.42 DH PARAMETERS",
+    b"DSA PARAMETERS",
+    b"SSL SESSION PARAMETERS",
+    b"PKCS7",
+    b"PKCS #7 SIGNED DATA",
+    b"CMS",
+];
 /// Longest name of a section that is looked for, bytes.
 const LABEL_BYTES_MAX: usize = 64;
 
@@ -34,6 +61,13 @@ pub(crate) struct Damage {
     why: &'static str,
 }
 
+impl Damage {
+    /// At this byte of a text.
+    fn at(text: &[u8], at: usize, why: &'static str) -> Damage {
+        Damage { line: 1 + text[..at].iter().filter(|byte| **byte == b'\n').count(), why }
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.why)
@@ -47,13 +81,17 @@ struct Marker<'a> {
     /// Its first byte, and the one behind its last hyphen.
     from: usize,
     to: usize,
+    /// It belongs to a section: readers know its name, or it begins its line. Any other one may be an ornament.
+    is_sure: bool,
 }
 
 /// What stands between two markers.
 struct Section<'a> {
+    /// The whole text, and where in it the section begins. Lines are counted for errors only.
+    text: &'a [u8],
+    from: usize,
     label: &'a [u8],
     body: &'a [u8],
-    line: usize,
 }
 
 /// The certificates of a text, in its order.
@@ -134,7 +172,7 @@ impl<'a> Section<'a> {
     }
 
     fn damage(&self, why: &'static str) -> Damage {
-        Damage { line: self.line, why }
+        Damage::at(self.text, self.from, why)
     }
 
     /// What it holds, read as a section of this name.
@@ -157,18 +195,16 @@ fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Damage> {
     }
     let markers = markers(text)?;
     let mut sections = Vec::with_capacity(markers.len() / 2);
-    let mut markers = markers.into_iter();
-    let damage = |marker: &Marker<'_>, why| Damage { line: line_of(text, marker.from), why };
-    while let Some(begin) = markers.next() {
-        if !begin.begins {
-            return Err(damage(&begin, UNBEGUN));
+    let mut markers = markers.into_iter().peekable();
+    while let Some(Marker { begins, label, from, to, is_sure }) = markers.next() {
+        let ends_it = |next: &Marker<'_>| begins && !next.begins && next.label.eq_ignore_ascii_case(label);
+        if let Some(end) = markers.next_if(ends_it) {
+            // Of two markers that share hyphens nothing stands between.
+            let body = text.get(to..end.from).unwrap_or_default();
+            sections.push(Section { text, from, label, body });
+        } else if is_sure {
+            return Err(Damage::at(text, from, if begins { UNENDED } else { UNBEGUN }));
         }
-        let end = markers.next().filter(|end| !end.begins && end.label.eq_ignore_ascii_case(begin.label));
-        let Some(end) = end else { return Err(damage(&begin, UNENDED)) };
-        let line = line_of(text, begin.from);
-        // Of two markers that share hyphens nothing stands between.
-        let body = text.get(begin.to..end.from).unwrap_or_default();
-        sections.push(Section { label: begin.label, body, line });
     }
     Ok(sections)
 }
@@ -192,7 +228,7 @@ fn markers(text: &[u8]) -> Result<Vec<Marker<'_>>, Damage> {
                 found.push(marker);
             }
             Ok(None) => at += word.len(),
-            Err(why) => return Err(Damage { line: line_of(text, at), why }),
+            Err(why) => return Err(Damage::at(text, at, why)),
         }
     }
     Ok(found)
@@ -201,7 +237,7 @@ fn markers(text: &[u8]) -> Result<Vec<Marker<'_>>, Damage> {
 /// The marker around this word; None: it is prose.
 ///
 /// # Errors
-/// It is a marker, but not as it must be: hyphens are missing, or something else stands in their place.
+/// It is a marker of a section, but not as it must be: hyphens are missing, or something else stands in their place.
 fn marker<'a>(text: &'a [u8], at: usize, word: &[u8]) -> Result<Option<Marker<'a>>, &'static str> {
     let label_start = at + word.len();
     let is_label = |byte: &u8| (b' '..0x7f).contains(byte) && *byte != b'-';
@@ -209,20 +245,23 @@ fn marker<'a>(text: &'a [u8], at: usize, word: &[u8]) -> Result<Option<Marker<'a
     let (before, behind) = (&text[..at], &text[label_start + len..]);
     let (is_opened, is_closed) = (before.ends_with(HYPHENS), behind.starts_with(HYPHENS));
     let label = text[label_start..label_start + len].trim_ascii();
+    let is_sure = KNOWN.iter().any(|known| known.eq_ignore_ascii_case(label)) || begins_line(before);
     if is_opened && is_closed && !label.is_empty() {
         let (from, to) = (at - HYPHENS.len(), label_start + len + HYPHENS.len());
-        return Ok(Some(Marker { begins: word == b"BEGIN ", label, from, to }));
+        return Ok(Some(Marker { begins: word == b"BEGIN ", label, from, to, is_sure }));
     }
     // Dashes of text editors are not ASCII.
     let is_dash = |byte: Option<&u8>| byte.is_some_and(|byte| *byte == b'-' || !byte.is_ascii());
-    let is_name = label.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b' ');
     let is_framed = is_closed || is_dash(before.trim_ascii_end().last()) && is_dash(behind.first());
-    if is_opened || is_name && is_framed { Err(MARKER) } else { Ok(None) }
+    if is_sure && (is_opened || is_framed) { Err(MARKER) } else { Ok(None) }
 }
 
-/// The number of the line in which a byte is, from 1.
-fn line_of(text: &[u8], at: usize) -> usize {
-    1 + text[..at].iter().filter(|byte| **byte == b'\n').count()
+/// Whether a text ends with five hyphens that are the first of their line.
+fn begins_line(text: &[u8]) -> bool {
+    let Some(before) = text.strip_suffix(HYPHENS) else { return false };
+    let blanks = before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    // At the beginning of the text, maybe behind a byte order mark, or of a line.
+    matches!(&before[..before.len() - blanks], [] | [0xef, 0xbb, 0xbf] | [.., b'\n' | b'\r'])
 }
 
 #[cfg(test)]

@@ -366,6 +366,9 @@ impl<D: Driver> Sealed<D> {
         if matches!(completion.event, Event::Woken) {
             return true;
         }
+        if matches!(completion.event, Event::AcceptFailed(_)) {
+            return !self.make_room();
+        }
         if let Event::Accepted { socket: new, peer } = completion.event {
             let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
             // Others come to the caller, who judges them himself.

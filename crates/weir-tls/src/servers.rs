@@ -9,18 +9,18 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::CryptoProvider;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, RootCertStore, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName};
 
 use crate::chain;
 use crate::cipher::{Cipher, Seal};
 use crate::der;
 use crate::keys;
-use crate::known::{Known, KnownServers};
+use crate::known::{Known, KnownServers, Strangers};
 use crate::pairs::{self, BadPair, Files, Pair};
 use crate::pem;
 use crate::rustls23::Rustls23;
@@ -44,10 +44,12 @@ pub enum Trust {
 /// CAs as they were read.
 #[derive(Clone)]
 pub struct Roots {
-    /// None: anybody is trusted.
+    /// Those whose signature counts. None: anybody is trusted.
     roots: Option<Arc<RootCertStore>>,
     /// The certificates of a file, which are trusted by themselves, too.
     known: Known,
+    /// How many certificates were read.
+    len: usize,
     /// The file.
     file: Option<PathBuf>,
 }
@@ -65,20 +67,25 @@ impl Roots {
     /// There are none, or they can't be read.
     pub fn read(trust: &Trust) -> Result<Roots, BadPair> {
         let (certificates, place, path) = match trust {
-            Trust::Anybody => return Ok(Roots { roots: None, known: Known::default(), file: None }),
+            Trust::Anybody => return Ok(Roots { roots: None, known: Known::default(), len: 0, file: None }),
             Trust::System => (system()?, "what the system trusts".to_owned(), None),
             Trust::File(path) => (file(path)?, path.display().to_string(), Some(path.clone())),
         };
         let known = if path.is_some() { Known::new(&certificates) } else { Known::default() };
-        let mut roots = RootCertStore::empty();
         let found = certificates.len();
+        // The certificate of a single server or client stands in a file for itself: it must not sign others.
+        let signs = |certificate: &CertificateDer<'_>| path.is_none() || der::may_sign(certificate);
+        let (authorities, others): (Vec<_>, Vec<_>) = certificates.into_iter().partition(signs);
+        let mut roots = RootCertStore::empty();
+        let (used, refused) = roots.add_parsable_certificates(authorities);
+        let (used_alone, refused_alone) = RootCertStore::empty().add_parsable_certificates(others);
+        let (len, refused) = (used + used_alone, refused + refused_alone);
         // Systems trust a few that the library can't read; a file of our own must be right as a whole.
-        let (used, refused) = roots.add_parsable_certificates(certificates);
-        if used == 0 || refused > 0 && matches!(trust, Trust::File(_)) {
+        if len == 0 || refused > 0 && path.is_some() {
             let text = format!("{refused} of {found} certificates in {place} can't be understood as those of a CA");
             return Err(BadPair::new(text));
         }
-        Ok(Roots { roots: Some(Arc::new(roots)), known, file: path })
+        Ok(Roots { roots: Some(Arc::new(roots)), known, len, file: path })
     }
 
     /// What judges certificates by them.
@@ -86,10 +93,17 @@ impl Roots {
     /// # Errors
     /// The library takes no such CAs.
     pub fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, BadPair> {
-        let Some(roots) = &self.roots else { return Ok(Arc::new(Anybody(Arc::clone(provider)))) };
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
-        let verifier = builder.build().map_err(|error| BadPair::new(format!("TLS can't be set up: {error}")))?;
-        Ok(Arc::new(KnownServers::new(verifier, self.known.clone())))
+        let strangers = match &self.roots {
+            None => Strangers::Trusted,
+            Some(roots) if roots.is_empty() => Strangers::Refused,
+            Some(roots) => {
+                let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+                let judge = builder.build().map_err(|error| BadPair::new(format!("TLS can't be set up: {error}")))?;
+                Strangers::Judged(judge)
+            }
+        };
+        let algorithms = provider.signature_verification_algorithms;
+        Ok(Arc::new(KnownServers { known: self.known.clone(), strangers, algorithms }))
     }
 
     /// The certificates that are trusted by themselves.
@@ -112,14 +126,14 @@ impl Roots {
         self.known.iter().filter_map(judge).collect()
     }
 
-    /// The CAs themselves; None: anybody is trusted.
+    /// The CAs whose signature counts, which may be none; None: anybody is trusted.
     pub(crate) fn store(&self) -> Option<Arc<RootCertStore>> {
         self.roots.clone()
     }
 
-    /// How many CAs; 0 when anybody is trusted.
+    /// How many certificates; 0 when anybody is trusted.
     pub fn len(&self) -> usize {
-        self.roots.as_ref().map_or(0, |roots| roots.len())
+        self.len
     }
 
     /// Anybody is trusted.
@@ -288,44 +302,5 @@ impl rustls::client::ResolvesClientCert for Shown {
 
     fn has_certs(&self) -> bool {
         true
-    }
-}
-
-/// Takes every certificate, but only from whoever has its key.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -21,7 +21,7 @@ fn read(text: &str) -> Result<Vec<Vec<u8>>, Damage> {
 type Change = fn(&str) -> String;
 
 /// What happens to files on their way.
-const CHANGES: [(&str, Change); 11] = [
+const CHANGES: [(&str, Change); 12] = [
     ("nothing", str::to_owned),
     ("the last line end is missing", |text| text.trim_end().to_owned()),
     ("CRLF", |text| text.replace('\n', "\r\n")),
@@ -32,6 +32,11 @@ const CHANGES: [(&str, Change); 11] = [
     ("blank lines", |text| text.replace('\n', "\n\n")),
     ("all on one line", |text| text.replace('\n', " ")),
     ("text around", |text| format!("Bag Attributes\n    friendlyName: END of a chain\nsubject=CN = a\n{text}# END\n")),
+    ("ornaments", |text| {
+        format!(
+            "# ---- BEGIN CHAIN ----\n#-----BEGIN SERVER-----\n{text}\n#-----END SERVER-----\n# --- END OF FILE ---\n"
+        )
+    }),
     ("small letters", |text| text.replace("CERTIFICATE", "Certificate")),
 ];
 
@@ -45,6 +50,56 @@ fn each_section_is_read_however_it_came() {
             assert_eq!(got, Ok(all.map(<[u8]>::to_vec).to_vec()), "{one}, {other}: {}", parts.concat());
         }
     }
+}
+
+#[test]
+fn ornaments_are_no_sections() {
+    let good = section("CERTIFICATE", b"one", 64);
+    for ornament in [
+        "# ---- BEGIN CHAIN ----",
+        "# --- END OF FILE ---",
+        "--- END OF FILE ---",
+        "#-----BEGIN SERVER-----",
+        "# -----END SERVER-----",
+        "# -----BEGIN SERVER-----\n# -----END SERVER-----",
+        "----------BEGIN CHAIN----------",
+        "#-----BEGIN CHAIN--",
+        "\u{2014}\u{2014} END OF CHAIN \u{2014}\u{2014}",
+        "# -----BEGIN -----",
+    ] {
+        for text in [format!("{ornament}\n{good}"), format!("{good}{ornament}"), format!("{good}{ornament}\n{good}")] {
+            let count = text.matches("-----BEGIN CERTIFICATE").count();
+            assert_eq!(read(&text), Ok(vec![b"one".to_vec(); count]), "{text}");
+        }
+    }
+    // Readers of PEM would not pass over these.
+    for (marker, why) in [
+        ("# ----BEGIN CERTIFICATE-----", MARKER),
+        ("# -----BEGIN PRIVATE KEY----", MARKER),
+        ("# -----BEGIN CERTIFICATE-----", UNENDED),
+        ("text -----END X509 CRL-----", UNBEGUN),
+        ("-----BEGIN SERVER-----", UNENDED),
+        (" \t-----END SERVER-----", UNBEGUN),
+        ("-----BEGIN SERVER---", MARKER),
+        ("-----BEGIN -----", MARKER),
+    ] {
+        assert_eq!(read(&format!("{good}{marker}\n")), Err(Damage { line: 4, why }), "{marker}");
+        let first = read(&format!("\u{feff}{marker}\n{good}"));
+        assert_eq!(first, Err(Damage { line: 1, why }), "{marker}");
+    }
+}
+
+/// Each section knows the byte at which it begins. Its line is counted for an error: with many sections it would be work that grows with
+/// their square.
+#[test]
+fn lines_are_counted_for_errors_only() {
+    const MANY: usize = 30_000;
+    let unit = "-----BEGIN X-----\n-----END X-----\n";
+    let text = unit.repeat(MANY);
+    let all = sections(text.as_bytes()).unwrap();
+    assert!(all.iter().map(|section| section.from).eq((0..MANY).map(|at| at * unit.len())));
+    let cut = format!("{text}-----BEGIN X-----\n");
+    assert_eq!(read(&cut), Err(Damage { line: 2 * MANY + 1, why: UNENDED }));
 }
 
 #[test]

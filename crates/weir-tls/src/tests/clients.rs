@@ -2,14 +2,16 @@
 //! can't be known not to be, is refused; files that are something else are told in words. How: both ends in memory, CAs and lists of
 //! `openssl`, each in both versions of TLS.
 
-use rustls::version::{TLS12, TLS13};
-use rustls::{AlertDescription, Error, SupportedProtocolVersion};
+use std::sync::Arc;
 
-use super::files::{Scratch, write};
+use rustls::version::{TLS12, TLS13};
+use rustls::{AlertDescription, ClientConfig, Error, SupportedProtocolVersion};
+
+use super::files::{EC, Scratch, write};
 use super::wire::{Wire, any_client, client_with, terms};
 use crate::cipher::{Failure, State};
 use crate::clients::{ClientTrust, WantedOfClients};
-use crate::der::subject_text;
+use crate::der::{name_of, name_text, subject_text};
 use crate::pairs::{Files, Pair};
 use crate::terms::{Materials, Terms, provider};
 
@@ -99,6 +101,39 @@ fn who_stands_in_the_file_itself_gets_in() {
     let mut wire = Wire::new(&terms, &client_with(&TLS13, &read(&own)), "a.example");
     let _ = wire.run();
     assert_eq!(wire.state.err(), Some(Failure::BadCertificate));
+}
+
+/// The certificate of a partner in the file lets in the partner, and nobody whom the partner has signed for.
+#[test]
+fn who_stands_in_the_file_itself_signs_for_nobody() {
+    let scratch = Scratch::new();
+    let other = scratch.ca("other");
+    for (at, more) in ["", "basicConstraints=CA:FALSE", "keyUsage=digitalSignature"].into_iter().enumerate() {
+        let pinned = scratch.signed(&other, &format!("pinned-{at}"), &format!("{FOR_CLIENTS}{more}"), 9);
+        let forged = scratch.signed_as(&pinned, &format!("forged-{at}"), "admin", &EC, FOR_CLIENTS, 9);
+        for (required, version) in
+            [true, false].into_iter().flat_map(|required| BOTH.map(|version| (required, version)))
+        {
+            let terms = asking(&scratch, wanted(&pinned, None, required));
+            let end = |config: &Arc<ClientConfig>| {
+                let mut wire = Wire::new(&terms, config, "a.example");
+                let _ = wire.run();
+                wire.state.err()
+            };
+            assert_eq!(end(&client_with(version, &read(&pinned))), None, "{more}");
+            assert_eq!(end(&client_with(version, &read(&forged))), Some(Failure::UnknownCa), "{more}");
+            assert_eq!(end(&any_client(&[version])), required.then_some(Failure::NoCertificate), "{more}");
+        }
+        // Clients choose a certificate by its CA.
+        let trust = ClientTrust::read(&wanted(&pinned, None, true), &provider()).unwrap();
+        let hints = trust.verifier.root_hint_subjects();
+        let hints: Vec<String> = hints.iter().map(|name| name_text(name_of(name.as_ref()))).collect();
+        assert_eq!((hints, trust.authorities), (vec!["CN=other".to_owned()], 1), "{more}");
+        // Whether it was revoked would not be looked at.
+        let list = scratch.list(&other, &format!("list-{at}"), &[], FUTURE);
+        let bad = ClientTrust::read(&wanted(&pinned, Some(&list), true), &provider()).unwrap_err().to_string();
+        assert!(bad.contains("has no certificate of a CA"), "{bad}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! forgotten. How: clients of paper in the simulation, whose clock runs as fast as it likes.
 
 use weir_io::conformance::Bench;
-use weir_io::{Class, Driver, Receive};
+use weir_io::{Class, Completion, Driver, Event, Receive};
 
 use super::subject::{Client, GREETING, Served, accepted, failures, finish, knock, put};
 use crate::cipher::HANDSHAKE_RECORD;
@@ -107,6 +107,37 @@ fn unfinished_handshakes_have_a_limit_and_the_oldest_make_room() {
     bench.driver.close(listener);
     bench.until("all ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
     assert_eq!(bench.driver.unfinished(), 0);
+}
+
+/// Where descriptors are scarce those who say nothing make room before the caller hears that anybody has to.
+#[test]
+fn old_handshakes_make_room_where_descriptors_are_scarce() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let clients: Vec<_> = (0..20).map(|_| knock(&mut bench)).collect();
+    bench.until("all are known", |bench| bench.driver.unfinished() == 20);
+    let listener = bench.listener;
+    let is_told = |bench: &mut Bench<'_, Served>| {
+        let event = Event::AcceptFailed(std::io::ErrorKind::OutOfMemory.into());
+        bench.driver.pass(&mut Completion { token: 1, socket: listener, event }, &mut Vec::new())
+    };
+    assert!(!is_told(&mut bench) && bench.driver.unfinished() == 20, "one is old enough in a moment");
+    let old_us = bench.driver.now_us() + 1_100_000;
+    bench.until("they are old", |bench| bench.driver.now_us() >= old_us);
+    assert!(!is_told(&mut bench));
+    assert_eq!(bench.driver.unfinished(), 18, "not more of them than there have to be");
+    let speaks = knock(&mut bench);
+    put(&mut bench, speaks, &Client::default().handshake()[..10]);
+    while bench.driver.unfinished() > 1 {
+        assert!(!is_told(&mut bench));
+        bench.turn(0);
+    }
+    bench.until("the ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
+    assert!(!bench.of(speaks).is_over(), "the newest is the last");
+    assert_eq!(failures(bench.driver.take_tally()), [("too-many", 20)]);
+    bench.close(speaks);
+    bench.until("nobody is left", |bench| bench.driver.unfinished() == 0);
+    assert!(is_told(&mut bench));
 }
 
 /// A client is done before its certificate is judged (RFC 8446 §4.4.4): what it sends meanwhile must not cost it the alert.

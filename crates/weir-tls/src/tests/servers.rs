@@ -10,7 +10,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
-use super::files::{Scratch, write};
+use super::files::{EC, Scratch, write};
 use crate::cipher::{Cipher, Failure, RECORD_BYTES_MAX, Seal, State};
 use crate::pairs::{Files, Pair};
 use crate::servers::{PeerName, Roots, ServerTerms, TICKETS_MAX, Trust, WantedOfServers};
@@ -272,6 +272,37 @@ fn a_certificate_in_the_file_itself_is_trusted() {
     let config = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(mixed)));
     let mut wire = Wire::new(&trusting(&own, &["a.example"]), 0, &Arc::new(config));
     assert!(wire.run().is_err() && wire.state.is_err(), "{:?}", wire.state);
+}
+
+/// Whoever has the key of such a certificate is this server, and makes no other one.
+#[test]
+fn a_certificate_in_the_file_signs_no_others() {
+    let scratch = Scratch::new();
+    let ca = scratch.ca("ca");
+    let names = "subjectAltName=DNS:a.example";
+    let text = |files: &Files| std::fs::read_to_string(&files.certificate).unwrap();
+    for (at, more) in ["", "basicConstraints=CA:FALSE", "keyUsage=digitalSignature"].into_iter().enumerate() {
+        let pinned = scratch.signed(&ca, &format!("pinned-{at}"), &format!("{names}\n{more}"), 30);
+        let forged = scratch.signed_as(&pinned, &format!("forged-{at}"), "forged", &EC, names, 30);
+        let chain = write(&scratch.path(&format!("chain-{at}")), &[&forged, &pinned].map(text).concat());
+        let forged = Files { certificate: chain, key: forged.key };
+        let both = write(&scratch.path(&format!("both-{at}")), &[&ca, &pinned].map(text).concat());
+        for version in [&TLS12, &TLS13] {
+            let end = |trusted: &std::path::Path, name, shown| {
+                let terms = terms(Trust::File(trusted.into()), None, &[name]);
+                let mut wire = Wire::new(&terms, 0, &server(shown, &[version], None));
+                let _ = wire.run();
+                wire.state
+            };
+            assert_eq!(end(&pinned.certificate, "a.example", &pinned), Ok(State::Open), "{more}");
+            assert_eq!(end(&pinned.certificate, "b.example", &pinned), Err(Failure::WrongName), "{more}");
+            assert_eq!(end(&pinned.certificate, "a.example", &forged), Err(Failure::UnknownCa), "{more}");
+            // Beside its CA it is the same.
+            assert_eq!(end(&both, "a.example", &pinned), Ok(State::Open), "{more}");
+            assert!(end(&both, "a.example", &forged).is_err(), "{more}");
+        }
+        assert_eq!(Roots::read(&Trust::File(both)).unwrap().len(), 2);
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Source for WantedOfClients {
 
     fn told(&self, trust: &ClientTrust) -> String {
         let (file, count, lists) = (self.authorities.display(), trust.authorities, trust.lists);
-        format!("read what clients are judged by in {file} again: {count} CAs, {lists} revocation lists")
+        format!("read what clients are judged by in {file} again: {count} certificates, {lists} revocation lists")
     }
 
     fn age(trust: &ClientTrust, now: i64) -> Age {

@@ -155,7 +155,7 @@ fn what_clients_are_judged_by_is_read_again() {
     assert_eq!(board.shown()[0].problem, None);
     exchange(&other.0, &ca.0);
     let told = look(&mut certificates, now());
-    assert!(told.len() == 1 && told[0].ends_with("ca.pem again: 1 CAs, 0 revocation lists"), "{told:?}");
+    assert!(told.len() == 1 && told[0].ends_with("ca.pem again: 1 certificates, 0 revocation lists"), "{told:?}");
     assert_eq!((board.files()[0].problem.as_ref(), look(&mut certificates, now())), (None, Vec::new()));
     // Without it nobody would be judged.
     std::fs::remove_file(&ca.0).unwrap();
