@@ -184,7 +184,7 @@ pub struct RequestMatch {
 /// A path, in the form that requests are normalised to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathMatch {
-    /// This one.
+    /// This one, and what follows it behind a slash, which many servers read as the same. `/` matches only itself.
     Exact(String),
     /// This one and all below, as routes have it.
     Prefix(String),
@@ -365,12 +365,16 @@ impl RequestMatch {
 impl PathMatch {
     fn has(&self, path: &[u8]) -> bool {
         match self {
-            PathMatch::Exact(one) => one.as_bytes() == path,
-            PathMatch::Prefix(one) => path
-                .strip_prefix(one.as_bytes())
-                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || one.ends_with('/')),
+            PathMatch::Exact(one) if one == "/" => path == b"/",
+            PathMatch::Exact(one) => is_at_or_below(path, one.trim_end_matches('/')),
+            PathMatch::Prefix(one) => is_at_or_below(path, one),
         }
     }
+}
+
+fn is_at_or_below(path: &[u8], prefix: &str) -> bool {
+    let rest = path.strip_prefix(prefix.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || prefix.ends_with('/'))
 }
 
 #[cfg(test)]
@@ -398,7 +402,11 @@ mod tests {
             ("x.b.test", "/api", "POST", true),
             ("x.b.test", "/api/x", "POST", true),
             ("b.test", "/api", "POST", false),
-            ("a.test", "/login/", "POST", false),
+            ("a.test", "/login/", "POST", true),
+            ("a.test", "/login/x", "POST", true),
+            ("a.test", "/logins", "POST", false),
+            ("a.test", "/x/login", "POST", false),
+            ("a.test", "", "POST", false),
             ("a.test", "/apix", "POST", false),
             ("a.test", "/login", "GET", false),
             ("", "/login", "POST", false),
@@ -408,6 +416,12 @@ mod tests {
         }
         assert!(RequestMatch::default().has(b"", b"/", b"GET") && RequestMatch::default().is_everything());
         assert!(PathMatch::Prefix("/".to_owned()).has(b"/x") && PathMatch::Prefix("/a/".to_owned()).has(b"/a/b"));
+        let home = PathMatch::Exact("/".to_owned());
+        assert!(home.has(b"/") && !home.has(b"/x") && !home.has(b""));
+        let login = PathMatch::Exact("/login/".to_owned());
+        assert!(
+            ["/login", "/login/", "/login/x"].iter().all(|path| login.has(path.as_bytes())) && !login.has(b"/logins")
+        );
     }
 
     #[test]

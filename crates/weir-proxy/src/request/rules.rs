@@ -256,9 +256,9 @@ impl Ruled {
         self.rules.request.removed().into_iter()
     }
 
-    /// Fields that its route adds, by which a server may answer one client otherwise than another.
+    /// Fields that its route adds, as a key of the cache has them: servers may answer clients differently by them.
     pub(crate) fn told_fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.rules.request.told_lines(&self.request)
+        self.rules.request.key_lines(&self.request)
     }
 
     /// When it goes to its server if its body is not complete.

@@ -276,6 +276,7 @@ impl Table {
     }
 
     /// The same of a value that has no room: with others whom it shares an account with.
+    /// What is open there does not count in an account that the value gets later: it may be others'.
     pub(crate) fn enter_shared(&self, name: &Name, max: u32) -> Entered {
         let cell = cell_of(name.tag);
         let place = Place((self.entries.len() + cell) as u32);

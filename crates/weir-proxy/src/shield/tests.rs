@@ -328,6 +328,27 @@ fn what_is_open_stays() {
     assert_eq!(table.open_sum(), 16);
 }
 
+/// So a value has at most twice as much open as its limit says, and others who share its cell take nothing of its own account.
+#[test]
+fn what_is_open_in_a_shared_account_stays_there() {
+    let table = Table::new(16, KEY);
+    let value = table.name_of_values(GROUP, b"value");
+    let enter_both = || [table.enter_shared(&value, 2), table.enter(&value, None, 2, START_US)];
+    let counts = |entered: [Entered; 2]| {
+        entered.map(|entered| if let Entered::At(_, count) = entered { Some(count) } else { None })
+    };
+    let first = enter_both();
+    assert_eq!(counts(first), [Some(1); 2]);
+    assert_eq!(counts(enter_both()), [Some(2); 2]);
+    assert_eq!((counts(enter_both()), table.open_sum()), ([None; 2], 4));
+    for entered in first {
+        if let Entered::At(place, _) = entered {
+            table.leave(place);
+        }
+    }
+    assert_eq!((counts(enter_both()), table.open_sum()), ([Some(2); 2], 4));
+}
+
 /// With two buckets for each nobody is without a place while a quarter of them is free.
 #[test]
 fn there_is_room_for_most() {

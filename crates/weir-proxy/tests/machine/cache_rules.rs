@@ -313,25 +313,33 @@ fn a_change_by_another_route() {
 
 /// A server that makes its pages of what it is told of a client by weir, and an office whose route says more of it than that of all others.
 fn office(told: &'static str, name: &'static str, text: &str) -> World {
-    let cache = Some(Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() }));
-    let all = RouteRules { cache: cache.clone(), ..RouteRules::default() };
-    let mut rules = RouteRules { cache, ..RouteRules::default() };
+    let mut rules = RouteRules::default();
     match told {
         "set" => rules.request.push(name, Edit::Set(Text::compile(text).expect("a text"))),
         "remove" => rules.request.push(name, Edit::Remove),
         _ => rules.host = Some(text.as_bytes().into()),
     }
+    office_and_others([rules, RouteRules::default()], vec![name])
+}
+
+/// The same with these rules for the office and for all others, and pages of these fields.
+fn office_and_others(rules: [RouteRules; 2], names: Vec<&'static str>) -> World {
+    let cache = Arc::new(CacheRules { told: ToldTo::Everybody, ..CacheRules::default() });
     let mut plan = cached(1, |_| {});
     let is_of_office =
         Condition { subject: Subject::Header("x-office".to_owned()), value: TargetMatch::Any, not: false };
-    let routes = [(vec![is_of_office], rules), (Vec::new(), all)];
-    let route = |(conditions, rules)| Route { conditions, rules: Some(Arc::new(rules)), ..Route::default() };
-    plan.routes = RouteTable::new(routes.map(route).into());
+    let route = |conditions, rules| {
+        let rules = RouteRules { cache: Some(Arc::clone(&cache)), ..rules };
+        Route { conditions, rules: Some(Arc::new(rules)), ..Route::default() }
+    };
+    let [of_office, of_others] = rules;
+    plan.routes = RouteTable::new(vec![route(vec![is_of_office], of_office), route(Vec::new(), of_others)]);
     plan.client.request_id = Some("X-Request-Id".into());
     let mut world = World::started(plan, 1, 1);
     world.serve(move |seen| {
-        let host = seen.request.fields.first("host").unwrap_or_default();
-        let page = format!("{host} {}", seen.request.fields.all(name).join(","));
+        let fields = &seen.request.fields;
+        let told: Vec<String> = names.iter().map(|name| format!("{name}: {}", fields.all(name).join(","))).collect();
+        let page = format!("{} {}", fields.first("host").unwrap_or_default(), told.join(" "));
         seen.complete.then(|| vec![Do::Answer(reply(200, "Cache-Control: public, max-age=60\r\n", &page))])
     });
     world
@@ -384,6 +392,42 @@ fn what_is_told_of_every_client_is_not_part_of_the_key() {
         ask(&mut world, first, "GET", "/a", "X-Office: 1\r\n");
         assert_eq!(ask(&mut world, second, "GET", "/a", "X-Office: 1\r\n").2, "weir; hit; ttl=60", "{name} {text}");
         world.finish();
+    }
+}
+
+/// A key has what a route writes around such values, and the name of the field.
+#[test]
+fn what_is_written_around_such_values_is_part_of_the_key() {
+    for edits in [
+        [("X-Ctx", "role=staff;rid=$request_id"), ("X-Ctx", "role=guest;rid=$request_id")],
+        [("X-Ctx", "$trace_id staff"), ("X-Ctx", "$trace_id guest")],
+        [("X-Ctx", "role=staff;rid=$request_id"), ("X-Ctx", "$request_id")],
+        [("X-Ctx", "role=staff;rid=$request_id"), ("X-Ctx", "role=staff;rid=")],
+        [("X-Real-IP", "staff $remote_addr"), ("X-Real-IP", "guest $remote_addr")],
+        [("X-Staff", "$request_id"), ("X-Guest", "$request_id")],
+    ] {
+        for edit in [Edit::Set, Edit::Add] {
+            let rules = edits.map(|(name, text)| {
+                let mut rules = RouteRules::default();
+                rules.request.push(name, edit(Text::compile(text).expect("a text")));
+                rules
+            });
+            let mut world = office_and_others(rules, vec!["x-ctx", "x-real-ip", "x-staff", "x-guest"]);
+            let first = world.client();
+            world.peer = [192, 0, 2, 77].into();
+            let second = world.client();
+            for (lines, others) in [("X-Office: 1\r\n", ""), ("", "X-Office: 1\r\n")] {
+                ask(&mut world, first, "DELETE", "/a", "");
+                let page = ask(&mut world, first, "GET", "/a", lines);
+                let other = ask(&mut world, second, "GET", "/a", others);
+                assert_ne!(page.1, other.1, "{edits:?}");
+                assert_eq!(other.2, "weir; fwd=uri-miss; ttl=60; stored", "{edits:?}");
+                for (lines, page) in [(lines, page.1), (others, other.1)] {
+                    assert_eq!(ask(&mut world, second, "GET", "/a", lines), (200, page, "weir; hit; ttl=60".into()));
+                }
+            }
+            world.finish();
+        }
     }
 }
 

@@ -264,6 +264,30 @@ fn only_what_a_limit_is_for() {
     world.finish();
 }
 
+/// Servers such as PHP behind Apache read what follows a path behind a slash as the same path.
+#[test]
+fn nothing_behind_a_path_passes_by_its_limit() {
+    let mut limit = LimitPlan::new("one", Terms::Requests(per_second(1, 1)));
+    limit.requests.paths = vec![PathMatch::Exact("/wp-login.php".to_owned())];
+    for target in [
+        "/wp-login.php/",
+        "/wp-login.php//",
+        "/wp-login.php/x",
+        "/wp-login.php%2f",
+        "/wp-login.php%2Fx.css",
+        "/wp-login.php;x/y?z",
+    ] {
+        let mut world = World::started(limited(vec![limit.clone()]), 1, 1);
+        let client = world.client();
+        for target in ["/wp-login.php", target, "/wp-login.phpx", "/"] {
+            world.ask(client, "GET", target, "");
+            world.settle();
+        }
+        assert_eq!(world.clients[client].statuses(), [200, 429, 200, 200], "{target}");
+        world.finish();
+    }
+}
+
 /// What this client is told for these fields.
 fn told_for(world: &mut World, client: usize, target: &str, fields: &str) -> u16 {
     world.ask(client, "GET", target, fields);

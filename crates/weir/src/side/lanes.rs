@@ -134,14 +134,24 @@ impl Lanes {
     }
 }
 
-/// How often somebody has failed of late.
+/// How often somebody has failed of late: a count, and since when its current half-life runs.
 #[derive(Debug, Default)]
 struct Failures(HashMap<Lane, (u32, Instant)>);
 
 impl Failures {
-    fn count((count, since): (u32, Instant), now: Instant) -> u32 {
+    /// What is left of a count now, and since when its current half-life runs. Only whole ones are taken off: a
+    /// count that grows within each half-life would never be halved if they began again with it.
+    fn left((count, since): (u32, Instant), now: Instant) -> (u32, Instant) {
         let lives = now.saturating_duration_since(since).as_secs() / HALF_LIFE.as_secs();
-        count.checked_shr(lives.try_into().unwrap_or(u32::MAX)).unwrap_or(0)
+        let lives = lives.try_into().unwrap_or(u32::MAX);
+        match count.checked_shr(lives) {
+            None | Some(0) => (0, now),
+            Some(left) => (left, since + HALF_LIFE * lives),
+        }
+    }
+
+    fn count(known: (u32, Instant), now: Instant) -> u32 {
+        Failures::left(known, now).0
     }
 
     /// The bits of the count: who has failed twice as often is worse.
@@ -150,7 +160,7 @@ impl Failures {
     }
 
     fn learn(&mut self, lane: Lane, is_right: bool, now: Instant) {
-        let before = self.0.get(&lane).map_or(0, |known| Failures::count(*known, now));
+        let (before, since) = self.0.get(&lane).map_or((0, now), |known| Failures::left(*known, now));
         // Who has a password of his own does not buy guesses with it.
         let count = if is_right { before.div_ceil(2) } else { before.saturating_add(1) };
         if count == 0 || is_right && before <= 1 {
@@ -166,7 +176,7 @@ impl Failures {
                 self.0.remove(&least);
             }
         }
-        self.0.insert(lane, (count, now));
+        self.0.insert(lane, (count, since));
     }
 }
 
@@ -261,5 +271,28 @@ mod tests {
             lanes.learn(of_number(n * 256), false, now);
         }
         assert_eq!((lanes.failures.0.len(), lanes.networks.0.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
+    }
+
+    /// Users behind one address fail now and then: that is forgotten as fast as it comes, whatever the gaps are.
+    #[test]
+    fn who_fails_now_and_then_is_forgiven() {
+        let start = Instant::now();
+        for (gap_s, most) in [(1, 128), (20, 8), (59, 4), (60, 2), (61, 2), (119, 2)] {
+            let (mut lanes, who) = (Lanes::default(), lane("192.0.2.1"));
+            for at_s in (0..24 * 3600).step_by(gap_s) {
+                let now = start + Duration::from_secs(at_s);
+                lanes.learn(who, false, now);
+                let count = Failures::count(lanes.failures.0[&who], now);
+                assert!(count <= most, "{count} failures are remembered of one each {gap_s} s");
+            }
+            let later = start + Duration::from_secs(26 * 3600);
+            assert_eq!(lanes.failures.bits(who, later), 0);
+        }
+        let (mut lanes, who) = (Lanes::default(), lane("192.0.2.1"));
+        lanes.failures.0.insert(who, (u32::MAX, start));
+        lanes.learn(who, false, start);
+        assert_eq!(lanes.failures.0[&who], (u32::MAX, start), "a count ends at its largest");
+        lanes.learn(who, false, start + 31 * HALF_LIFE + Duration::from_secs(7));
+        assert_eq!(lanes.failures.0[&who], (2, start + 31 * HALF_LIFE));
     }
 }

@@ -47,7 +47,15 @@ struct FieldEdit {
     /// The lines that came don't stay.
     removes: bool,
     /// Lines that come on top.
-    lines: Vec<Text>,
+    lines: Vec<FieldLine>,
+}
+
+/// A line that comes on top.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FieldLine {
+    text: Text,
+    /// What a key of the cache has in place of its value: the same for all requests. None: its value.
+    in_key: Option<Box<[u8]>>,
 }
 
 /// The values of one request, in the order of the lines of [`FieldEdits`].
@@ -113,8 +121,8 @@ impl FieldEdits {
         });
         let FieldEdit { removes, lines, .. } = &mut self.list[at];
         match edit {
-            Edit::Add(text) => lines.push(text),
-            Edit::Set(text) => (*removes, *lines) = (true, vec![text]),
+            Edit::Add(text) => lines.push(FieldLine::new(name, text)),
+            Edit::Set(text) => (*removes, *lines) = (true, vec![FieldLine::new(name, text)]),
             Edit::Remove => (*removes, *lines) = (true, Vec::new()),
         }
     }
@@ -136,9 +144,9 @@ impl FieldEdits {
     /// [`RuleFault::TooLarge`].
     pub(crate) fn render(&self, known: &Known<'_>) -> Result<Rendered, RuleFault> {
         let mut rendered = Rendered::default();
-        for text in self.list.iter().flat_map(|edit| &edit.lines) {
+        for line in self.list.iter().flat_map(|edit| &edit.lines) {
             let start = rendered.text.len();
-            text.write(&mut rendered.text, known);
+            line.text.write(&mut rendered.text, known);
             rendered.values.push(start..rendered.text.len());
             if rendered.text.len() > RENDERED_BYTES_MAX {
                 return Err(RuleFault::TooLarge);
@@ -154,35 +162,41 @@ impl FieldEdits {
 
     /// Lines that come on top, name and value: those that [`FieldEdits::render`] gave. One without a value is none.
     pub(crate) fn lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        self.texts_with(rendered).map(|(name, _, value)| (name, value))
+        let lines = self.names_and_lines().zip(&rendered.values);
+        lines.map(|((name, _), value)| (name, &rendered.text[value.clone()])).filter(|(_, value)| !value.is_empty())
     }
 
-    /// The same without lines that say nothing but what servers are told of every request and its client anyway.
-    pub(crate) fn told_lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let told = self.texts_with(rendered).filter(|(name, text, _)| !is_told_anyway(name, text));
-        told.map(|(name, _, value)| (name, value))
-    }
-
-    fn texts_with<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a Text, &'a [u8])> {
-        let texts = self.list.iter().flat_map(|edit| edit.lines.iter().map(|text| (&*edit.name, text)));
+    /// The same for a key of the cache: without the values that all servers are told of each request and its client.
+    pub(crate) fn key_lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let lines = self.names_and_lines().zip(&rendered.values);
         let lines =
-            texts.zip(&rendered.values).map(|((name, text), value)| (name, text, &rendered.text[value.clone()]));
-        lines.filter(|(.., value)| !value.is_empty())
+            lines.map(|((name, line), value)| (name, line.in_key.as_deref().unwrap_or(&rendered.text[value.clone()])));
+        lines.filter(|(_, value)| !value.is_empty())
     }
 
     /// Names of fields that say who a client is, so that each client has answers of its own in a cache; with each what they name.
     pub fn of_clients(&self) -> impl Iterator<Item = (&str, Whose)> {
-        let texts = self.list.iter().flat_map(|edit| edit.lines.iter().map(|text| (&*edit.name, text)));
-        let said = texts.filter(|(name, text)| !is_told_anyway(name, text));
-        said.filter_map(|(name, text)| Some((std::str::from_utf8(name).ok()?, text.whose()?)))
+        let lines = self.names_and_lines().filter(|(_, line)| line.in_key.is_none());
+        lines.filter_map(|(name, line)| Some((std::str::from_utf8(name).ok()?, line.text.whose()?)))
+    }
+
+    fn names_and_lines(&self) -> impl Iterator<Item = (&[u8], &FieldLine)> {
+        self.list.iter().flat_map(|edit| edit.lines.iter().map(|line| (&*edit.name, line)))
     }
 }
 
-/// Whether a line says nothing but what every server hears of every request: the address of its client in a field that is for that, or what
-/// the request is called.
-fn is_told_anyway(name: &[u8], text: &Text) -> bool {
-    let is_forwarding = FieldName::of(name).is_forwarding();
-    text.whose() == Some(Whose::Request) || is_forwarding && text.whose() == Some(Whose::Address)
+impl FieldLine {
+    /// Every server is told the address of a client in the fields that are for it, and what each request is called.
+    /// A key with such a value would never be found again, so it has only the text around it.
+    fn new(name: &str, text: Text) -> FieldLine {
+        let is_told_anyway = match text.whose() {
+            Some(Whose::Request) => true,
+            Some(Whose::Address) => FieldName::of(name.as_bytes()).is_forwarding(),
+            Some(Whose::User) | None => false,
+        };
+        let in_key = is_told_anyway.then(|| text.without_values());
+        FieldLine { text, in_key }
+    }
 }
 
 impl Rendered {
@@ -294,6 +308,45 @@ mod tests {
             let found: Vec<_> = edits.of_clients().collect();
             let expected: Vec<_> = whose.map(|whose| (name, whose)).into_iter().collect();
             assert_eq!(found, expected, "{name} {text}");
+        }
+    }
+
+    /// A key has the whole line, or the text around values that all servers are told. No client can write what
+    /// stands for such a value.
+    #[test]
+    fn what_keys_have_of_lines() {
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Said: role=staff;rid=\t;\r\n\r\n";
+        let (mut fields, limits) = (weir_http::Fields::default(), weir_http::Limits::default());
+        let head = weir_http::parse_request(request, &limits, &mut fields).unwrap().unwrap();
+        let client = "192.0.2.1".parse().unwrap();
+        let known = Known {
+            head: &head,
+            fields: &fields,
+            bytes: request,
+            client,
+            peer: client,
+            sealed: false,
+            identity: None,
+            upstream: "app",
+            user: None,
+        };
+        for (name, text, expected) in [
+            ("X-Ctx", "role=staff;rid=$request_id;", "role=staff;rid=\x1a;"),
+            ("X-Ctx", "$http_x_said", "role=staff;rid= ;"),
+            ("X-Ctx", "$request_id-$trace_id;guest", "\x1a-\x1a;guest"),
+            ("X-Ctx", "$request_id", "\x1a"),
+            ("X-Ctx", "staff $remote_addr", "staff 192.0.2.1"),
+            ("X-Real-IP", "staff $remote_addr", "staff \x1a"),
+            ("X-Real-IP", "$http_host $remote_addr", "a 192.0.2.1"),
+        ] {
+            let value = Text::compile(text).unwrap();
+            for edit in [Edit::Set(value.clone()), Edit::Add(value)] {
+                let mut edits = FieldEdits::default();
+                edits.push(name, edit);
+                let rendered = edits.render(&known).unwrap();
+                let lines: Vec<_> = edits.key_lines(&rendered).collect();
+                assert_eq!(lines, [(name.as_bytes(), expected.as_bytes())], "{text}");
+            }
         }
     }
 }

@@ -17,6 +17,9 @@ use crate::request::route::bare_host;
 /// Names in one text.
 pub const TEXT_NAMES_MAX: usize = 32;
 
+/// What stands for a value that is left out. No text, and no value that is written into one, has a control character.
+const LEFT_OUT: u8 = 0x1a;
+
 /// The names of the access log that rules know, besides `$http_NAME`.
 pub const KNOWN: [Name; 11] = [
     Name::RemoteAddr,
@@ -118,6 +121,17 @@ impl Text {
             of_request if is_all(of_request + of_address) && of_address > 0 => Some(Whose::Address),
             _ => None,
         }
+    }
+
+    /// What is the same for all requests, with [`LEFT_OUT`] in place of each value.
+    pub(super) fn without_values(&self) -> Box<[u8]> {
+        let mut out = Vec::new();
+        for (literal, _) in &self.segments {
+            out.extend_from_slice(literal);
+            out.push(LEFT_OUT);
+        }
+        out.extend_from_slice(&self.tail);
+        out.into()
     }
 
     /// Appends what it is for this request, without white space around it. Whether there is anything.
