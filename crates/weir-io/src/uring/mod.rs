@@ -56,7 +56,6 @@ const CANCELLING: u32 = 1 << (OWN_BITS + 3);
 const ACCEPTING: u32 = 1 << (OWN_BITS + 4);
 /// Got bytes since it last queued for a buffer.
 const FED: u32 = 1 << (OWN_BITS + 5);
-
 /// A poll for a relay is in flight.
 const POLLING: u32 = 1 << (OWN_BITS + 6);
 /// A listener that is another process's from now on; it is closed when its accept is over.

@@ -27,7 +27,7 @@ pub(super) const BUGS: &[Bug] = &[
         file: "weir-io/src/uring/mod.rs",
         right: "        self.change(socket);\n    }\n\n    fn defer(",
         wrong: "        if $ { self.reconcile(socket); }\n        self.change(socket);\n    }\n\n    fn defer(",
-        found_by: "weir-io/conformance::flow::uring::only_the_last_change_counts",
+        found_by: "drivers::only_the_last_change_counts",
         seeds: 1,
     },
     Bug {
@@ -36,7 +36,7 @@ pub(super) const BUGS: &[Bug] = &[
         file: "weir-io/src/uring/mod.rs",
         right: "        self.feed(Class::Small);\n        self.feed(Class::Large);\n",
         wrong: "        if $ { self.carry_out_changes(); }\n        self.feed(Class::Small);\n        self.feed(Class::Large);\n",
-        found_by: "weir-io/conformance::faults::uring::scarce_buffers_go_round",
+        found_by: "drivers::scarce_buffers_go_round",
         seeds: 1,
     },
     Bug {
@@ -45,7 +45,7 @@ pub(super) const BUGS: &[Bug] = &[
         file: "weir-io/src/uring/operations.rs",
         right: "others_wait && !slot.has(DRAINED)",
         wrong: "others_wait && !slot.has(DRAINED) && !$",
-        found_by: "weir-io/conformance::faults::uring::scarce_buffers_go_round",
+        found_by: "drivers::scarce_buffers_go_round",
         seeds: 1,
     },
 ];

@@ -3,7 +3,7 @@
 //! environment, is built once, and its simulation is run under each name until the first seed fails. The product itself has no
 //! such branches. Under no name the copy must pass.
 //!
-//! Bugs of the io_uring driver, which no simulation runs, are found by the suite of all drivers in `weir-io`. `WEIR_MUTANTS=NAME` looks only for bugs
+//! Bugs of the io_uring driver, which no simulation runs, are found by tests of the suite of all drivers. `WEIR_MUTANTS=NAME` looks only for bugs
 //! whose names begin so.
 //!
 //! When a bug's place has changed, its row in [`BUGS`] has to follow; the message says which.
@@ -13,7 +13,8 @@ mod floods;
 mod joins;
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
@@ -29,7 +30,7 @@ struct Bug {
     /// The right code; there once. `$` in the wrong one stands for whether the bug is there.
     right: &'static str,
     wrong: &'static str,
-    /// The simulation that finds it, by the beginning of its name; behind [`OF_DRIVERS`] a test of the drivers.
+    /// The simulation that finds it, by the beginning of its name, or a test of the drivers ([`OF_DRIVERS`]).
     found_by: &'static str,
     /// Within so many seeds.
     seeds: u32,
@@ -389,8 +390,8 @@ const BUGS: &[Bug] = &[
     },
 ];
 
-/// What stands in front of the name of a test of the drivers.
-const OF_DRIVERS: &str = "weir-io/";
+/// Where the tests of the drivers are.
+const OF_DRIVERS: &str = "drivers::";
 
 /// All bugs.
 fn bugs() -> impl Iterator<Item = &'static Bug> {
@@ -475,30 +476,20 @@ fn share(from: &Path, to: &Path) {
             _ if from.ends_with("deps") => {
                 drop(fs::create_dir_all(to).and_then(|()| fs::hard_link(entry.path(), place)))
             }
-            _ => drop(fs::create_dir_all(to).and_then(|()| fs::copy(entry.path(), place))),
+            _ => drop(fs::create_dir_all(to).and_then(|()| copy_as_old(&entry.path(), &place))),
         }
     }
 }
 
-/// Where the simulation of the copy is, and the tests of its drivers.
-struct Binaries {
-    simulation: PathBuf,
-    drivers: PathBuf,
+/// With the time at which it was written: by that cargo knows what was made before what.
+fn copy_as_old(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
 }
 
-impl Binaries {
-    /// The one that has a test, and what the test is called there.
-    fn of<'a>(&self, test: &'a str) -> (&Path, &'a str) {
-        match test.strip_prefix(OF_DRIVERS) {
-            Some(test) => (&self.drivers, test),
-            None => (&self.simulation, test),
-        }
-    }
-}
-
-/// Builds the tests of the copy; answers where they are. In a target directory of its own: cargo names libraries by their
+/// Builds the simulation of the copy; answers where it is. In a target directory of its own: cargo names libraries by their
 /// place in the workspace, so those of the copy would take the places of the real ones.
-fn build() -> Binaries {
+fn build() -> PathBuf {
     let copied = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants-target");
     fs::create_dir_all(&copied).expect("a directory for the copy");
@@ -509,19 +500,11 @@ fn build() -> Binaries {
         let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../debug").join(part);
         share(&compiled, &target.join("debug").join(part));
     }
-    // Of the whole workspace, so that what it depends on has the features with which it was compiled for the other tests.
-    let simulation = compile(&copied, &target, &["--workspace", "--test", "sim"]);
-    let drivers = compile(&copied, &target, &["-p", "weir-io", "--lib"]);
-    Binaries { simulation, drivers }
-}
-
-/// Compiles the tests that these arguments name; answers where they are.
-fn compile(copied: &Path, target: &Path, tests: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").expect("run by cargo");
+    // Of the whole workspace, so that what it depends on has the features with which it was compiled for the other tests.
     let output = Command::new(cargo)
-        .args(["test", "--locked", "--offline", "--no-run"])
-        .args(tests)
-        .current_dir(copied)
+        .args(["test", "--locked", "--offline", "--no-run", "--workspace", "--test", "sim"])
+        .current_dir(&copied)
         .env("CARGO_TARGET_DIR", target)
         .output()
         .expect("cargo");
@@ -532,8 +515,7 @@ fn compile(copied: &Path, target: &Path, tests: &[&str]) -> PathBuf {
     copied.join(path)
 }
 
-fn run(binaries: &Binaries, mutant: &str, test: &str, seeds: u32) -> Output {
-    let (binary, test) = binaries.of(test);
+fn run(binary: &Path, mutant: &str, test: &str, seeds: u32) -> Output {
     // A bug may be one that never comes to an end.
     Command::new("timeout")
         .arg("600")
@@ -565,10 +547,10 @@ fn the_copy_is_built() {
 
 #[test]
 fn the_simulation_finds_each_bug() {
-    let binaries = build();
+    let binary = build();
     let tests: BTreeSet<&str> = wanted().map(|bug| bug.found_by).collect();
     for test in tests {
-        let clean = run(&binaries, "", test, 20);
+        let clean = run(&binary, "", test, 20);
         assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
     }
     // A bug has one thread of the simulation: as many are looked for at a time as there are cores.
@@ -576,7 +558,7 @@ fn the_simulation_finds_each_bug() {
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let look = || {
         while let Some(bug) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let output = run(&binaries, bug.name, bug.found_by, bug.seeds);
+            let output = run(&binary, bug.name, bug.found_by, bug.seeds);
             match output.status.success() {
                 true => missed.lock().unwrap().push(bug.name),
                 false => println!("{}: {}\n  {}", bug.name, bug.story, finding(&output)),

@@ -16,11 +16,11 @@ use super::server::Style;
 use super::{each_seed, seeds_of};
 
 /// Bytes that a client sends in all: several times what weir keeps of one.
-const SENT: usize = 4 << 20;
+const SENT: usize = 6 << 20;
 /// Bytes of one request: shorter than its answer, so that more comes in than can leave.
-const REQUEST: usize = 64;
+const REQUEST: usize = 48;
 /// Bytes that are given to the network at a time.
-const AT_A_TIME: usize = 128 << 10;
+const AT_A_TIME: usize = 1 << 20;
 /// What they ask for.
 const PATH: &str = "/flood";
 /// How the answer begins that weir gives.
@@ -123,8 +123,9 @@ fn scenario(seed: u64) -> Scenario {
     // Pieces of some bytes are for the others: here there would be millions.
     (scenario.settings.faults.split, scenario.settings.faults.short_read) = (0, 0);
     scenario.settings.faults.short_write = 0;
-    scenario.settings.window_bytes = 256 << 10;
-    scenario.settings.small_buffers = scenario.settings.small_buffers.max(64);
+    // So that a client which is read too often can bring far more than is kept, and one receive can't.
+    scenario.settings.window_bytes = 1 << 20;
+    scenario.settings.small_buffers = 128;
     scenario.styles = vec![Style::honest()];
     scenario.clients = 4;
     scenario.manners = Manners { burst: 4, ..Manners::quiet(20) };

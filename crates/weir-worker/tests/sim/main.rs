@@ -18,6 +18,7 @@ mod client;
 mod crowds;
 mod dials;
 mod direct;
+mod drivers;
 mod floods;
 mod forward;
 mod hostile;
