@@ -176,7 +176,8 @@ fn judge(row: &HostileRequest, piece: usize) -> Result<(), String> {
 const OF_ROUTES: [&str; 2] = ["c4_parameter", "c4_dot_with_parameter"];
 
 fn rows() -> Vec<HostileRequest> {
-    let (routes, rows): (Vec<_>, Vec<_>) = catalogue().into_iter().partition(|row| OF_ROUTES.contains(&row.id.as_str()));
+    let (routes, rows): (Vec<_>, Vec<_>) =
+        catalogue().into_iter().partition(|row| OF_ROUTES.contains(&row.id.as_str()));
     assert_eq!(routes.len(), OF_ROUTES.len());
     rows
 }

@@ -19,8 +19,7 @@ pub enum Action {
     /// Run this on another thread than the worker's, or here when that can't be; answer with
     /// [`News::Encoded`](crate::forward::lookup::News::Encoded) either way. Its answer waits for that, and nobody else.
     Encode(Box<Job>),
-    /// Find out how much a client has acknowledged of all that was sent to it; answer with
-    /// [`client_looked`](crate::engine::client_looked).
+    /// Find out how a client takes what was sent to it; answer with [`client_looked`](crate::engine::client_looked).
     LookClient {
         /// Names the client in the answer.
         token: u64,
@@ -36,7 +35,8 @@ pub enum Action {
         /// Read.
         on: bool,
     },
-    /// Find out whether a client is still there that is not read; answer with [`client_seen`](crate::engine::client_seen) if it is not.
+    /// Find out whether a client is still there that is not read, or has ended its sending direction; answer with
+    /// [`client_seen`](crate::engine::client_seen).
     SeeClient {
         /// Names the client in the answer.
         token: u64,

@@ -64,10 +64,12 @@ use account::Records;
 pub(crate) use answer::Answers;
 use ask::Asks;
 pub use cache::outlook;
+pub use departed::Sight;
 pub(crate) use departed::client_seen;
 use guard::Guard;
 pub use guard::{Door, Visit};
 pub use moving::MovedClient;
+pub use pace::Taken;
 
 use crate::action::Action;
 use crate::base::keys::ClientKey;

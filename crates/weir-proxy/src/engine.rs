@@ -34,6 +34,7 @@ use crate::client::cache::crowd;
 use crate::client::room::make_room;
 use crate::client::{self, Clients, accept, banned, input, pace};
 pub use crate::client::{Door, MovedClient, Unwanted, Visit};
+pub use crate::client::{Sight, Taken};
 use crate::context::Context;
 pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
@@ -98,9 +99,9 @@ pub fn end_turn(engine: &mut Engine, now_us: u64) {
     engine.clients.answers().hits.turn_ended(turn_us);
 }
 
-/// A client that is not read ([`Action::SeeClient`]) has ended its sending direction behind what it has sent, or its connection is `broken`.
-pub fn client_seen(engine: &mut Engine, token: u64, broken: bool) {
-    client::client_seen(&mut engine.clients, token, broken, &mut engine.cx);
+/// How a client is seen ([`Action::SeeClient`]).
+pub fn client_seen(engine: &mut Engine, token: u64, sight: Sight) {
+    client::client_seen(&mut engine.clients, token, sight, &mut engine.cx);
     engine.pass_on();
 }
 
@@ -165,7 +166,6 @@ impl Engine {
         debug_assert!(now_us >= self.cx.now_us);
         self.cx.now_us = now_us;
         self.cx.counters.turns.add(1);
-        self.requests_max = self.cx.counters.requests.get() + REQUESTS_PER_TURN;
     }
 
     /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone
@@ -190,6 +190,8 @@ impl Engine {
         }
         self.upstreams.settle(&mut self.cx);
         self.pass_on();
+        // Behind those that receives have just brought: however many these are, input that waits has its share of each turn.
+        self.requests_max = self.cx.counters.requests.get() + REQUESTS_PER_TURN;
     }
 
     fn run_timers(&mut self) {
@@ -527,9 +529,9 @@ impl Engine {
     }
 }
 
-/// So many bytes of all that was sent to a client are acknowledged; None: nobody knows. `over`: as in [`Action::LookClient`].
-pub fn client_looked(engine: &mut Engine, token: u64, acked: Option<u64>, over: bool) {
-    pace::client_looked(&mut engine.clients, token, acked, over, &mut engine.cx);
+/// How a client takes what was sent to it. `over`: as in [`Action::LookClient`].
+pub fn client_looked(engine: &mut Engine, token: u64, taken: Taken, over: bool) {
+    pace::client_looked(&mut engine.clients, token, taken, over, &mut engine.cx);
     engine.pass_on();
 }
 

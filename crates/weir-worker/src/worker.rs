@@ -12,7 +12,9 @@ use weir_io::{Announced, Class, Completion, Departure, Driver, Event, Payload, R
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, client_looked, client_seen, end_costly, end_turn};
+use weir_proxy::engine::{
+    Action, Delivery, Engine, Input, Parts, Sight, Taken, client_looked, client_seen, end_costly, end_turn,
+};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -516,11 +518,8 @@ impl<D: Driver> Worker<D> {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
             }
-            Action::SeeClient { token, socket } => match self.driver.departure(unpack(socket)) {
-                Departure::Stays => {}
-                departure => client_seen(&mut self.engine, token, departure == Departure::Broken),
-            },
-            Action::LookClient { token, socket, over } => look_at_client(self, token, socket, over),
+            Action::SeeClient { token, socket } => see_client(self, token, unpack(socket)),
+            Action::LookClient { token, socket, over } => look_at_client(self, token, unpack(socket), over),
             Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));
@@ -569,10 +568,19 @@ impl<D: Driver> Worker<D> {
     }
 }
 
-/// Tells the engine how much a client has acknowledged of all that was sent to it.
-fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: u64, over: bool) {
-    let acked = worker.driver.path(unpack(socket)).map(|path| path.bytes_acked);
-    client_looked(&mut worker.engine, token, acked, over);
+/// Tells the engine whether a client is still there.
+fn see_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket) {
+    let departure = worker.driver.departure(socket);
+    let (ended, broken) = (departure != Departure::Stays, departure == Departure::Broken);
+    let is_taking = worker.driver.delivery(socket) == weir_io::Delivery::Underway;
+    client_seen(&mut worker.engine, token, Sight { ended, broken, is_taking });
+}
+
+/// Tells the engine how a client takes what was sent to it.
+fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket, over: bool) {
+    let acked = worker.driver.path(socket).map(|path| path.bytes_acked);
+    let is_taking = worker.driver.delivery(socket) == weir_io::Delivery::Underway;
+    client_looked(&mut worker.engine, token, Taken { acked, is_taking }, over);
 }
 
 /// The pool that a connection is received into.

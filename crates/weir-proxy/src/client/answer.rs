@@ -188,6 +188,10 @@ impl Answers {
             // At once: nobody could get the answer to what follows, and with answers in front of this one, parsing would go on.
             self.conns.at_mut(index).take_no_more();
         }
+        if self.conns.at(index).stream.is_some() {
+            // A connection looks when its send is over, which says nothing of one stream.
+            self.conns.arm_awaited(index, cx);
+        }
         self.conns.mark(index);
     }
 

@@ -465,10 +465,12 @@ impl Connections {
             return;
         }
         let stashed = conn.stashed();
+        // The largest head that is taken fits.
+        let stash_bytes_max = STASH_BYTES_MAX.max(cx.plan.client.head.head_bytes_max.saturating_add(1));
         let wanted = match conn.reading() {
             Reading::Frames => stashed == 0,
             Reading::Head | Reading::Await => {
-                stashed < STASH_BYTES_MAX
+                stashed < stash_bytes_max
                     && (conn.reading() == Reading::Await || stashed == 0 || may_ask(self, index, &cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !self.is_held_back(conn),
@@ -533,7 +535,7 @@ impl Connections {
     }
 
     /// Tells whoever was asked that the client of a request has given it up, and that the request counts here until no server has it.
-    pub(super) fn withdraw(&self, slot: ExchangeKey, cx: &mut Context) {
+    pub(super) fn withdraw(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         if exchange.is_with_cache() {
             return fetch::withdraw(self, slot, cx);

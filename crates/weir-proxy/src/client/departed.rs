@@ -8,28 +8,45 @@ use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
-/// A client that is not read has ended its sending direction behind what it has sent, or its connection is `broken`.
-pub(crate) fn client_seen(clients: &mut Clients, token: u64, broken: bool, cx: &mut Context) {
+/// How a client is seen that is not read, or has ended its sending direction.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sight {
+    /// It has ended its sending direction, behind what it has sent.
+    pub ended: bool,
+    /// Its connection is reset, or ended on both sides.
+    pub broken: bool,
+    /// The kernel has something for it that it has not acknowledged, and it is heard.
+    pub is_taking: bool,
+}
+
+/// A client was looked for.
+pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &mut Context) {
     let Some(index) = clients.answers.conns.of_token(token) else { return };
+    if sight.broken {
+        return clients.answers.close_conn(index, ClientEnd::ClientReset, cx);
+    }
     let conn = clients.conn(index);
-    // What stands in front of the end of a body is for its server.
+    // What stands in front of the end of a body is for its server, and whoever still takes something has not left.
     let may_leave = !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;
-    if broken {
-        clients.answers.close_conn(index, ClientEnd::ClientReset, cx);
-    } else if may_leave && conn.flags.stopped {
+    if !may_leave || sight.is_taking {
+        return;
+    }
+    let has_left = match conn.flags.ended {
+        true => {
+            clients.answers.conns.current(conn).is_some_and(|first| conn.awaits_server(first) && conn.outgoing() == 0)
+        }
+        false => sight.ended && conn.flags.stopped,
+    };
+    if has_left {
         client_left(&mut clients.answers, index, cx);
     }
 }
 
-/// A client waits for the answer of a server to its first request. Whether it has left, or it is time to look whether it has.
+/// A client waits for the answer of a server to its first request. Whether it is time to look whether it has left.
 pub(super) fn look_for_client(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
     let now_us = cx.now_us;
     let (conn, exchange) = (clients.conn(index), clients.answers.conns.exchange(first));
-    if conn.left_us(exchange, &cx.plan.client) <= now_us {
-        client_left(&mut clients.answers, index, cx);
-        return true;
-    }
-    let is_due = conn.see_us(exchange) <= now_us;
+    let is_due = conn.left_us(exchange, &cx.plan.client).min(conn.see_us(exchange)) <= now_us;
     if is_due {
         let token = clients.answers.conns.token(index);
         let conn = clients.conn_mut(index);

@@ -31,6 +31,8 @@ pub struct MovedClient {
     listener: u32,
     late: bool,
     may_be_http2: bool,
+    /// It has asked something before.
+    has_asked: bool,
     /// Where it counts as open, and its refusals in a row.
     standing: Standing,
     /// The user that it has shown to be.
@@ -95,7 +97,7 @@ pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64
         let destination = conns.destinations.take(index).map(Original::elsewhere_counted);
         let conn = conns.remove(index);
         cx.counters.client_connections.sub(1);
-        let ClientConn { socket, peer, port, since_us, glitches, listener, flags, .. } = conn;
+        let ClientConn { socket, peer, port, since_us, send_us, glitches, listener, flags, .. } = conn;
         let Flags { late, may_be_http2, .. } = flags;
         let client = MovedClient {
             peer,
@@ -105,6 +107,7 @@ pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64
             listener,
             late,
             may_be_http2,
+            has_asked: send_us > 0,
             standing,
             vouched,
             destination,
@@ -140,6 +143,9 @@ pub(crate) fn arrive(
     conn.listener = client.listener;
     conn.flags.late = client.late;
     conn.flags.may_be_http2 = client.may_be_http2;
+    if client.has_asked {
+        conn.send_us = conn.since_us.max(1);
+    }
     conn.flags.leaves = conns.is_draining() || is_leaving;
     if conn.flags.leaves {
         // What it has asked in between is not read yet.

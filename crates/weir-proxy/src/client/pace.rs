@@ -2,26 +2,41 @@
 //!
 //! A send is over when the kernel has all of it, which says nothing meanwhile: its buffers are large, and give room in large steps. So at half
 //! the time, and at its end, it is asked how much the client has acknowledged ([`Action::LookClient`]); one that has acknowledged
-//! enough in between has its time again. Where the kernel does not know that (unix sockets), one send has one time. Called by
-//! `client/timers.rs`. Bound: a row for each connection that has ever had such a send, until it ends.
+//! enough in between has its time again. Where the kernel does not know that (unix sockets), one send has one time. The same holds for what the
+//! kernel still has when a connection ends. Called by `client/timers.rs`. Bound: a row for each connection that has ever had such a send, until it ends.
 
 use super::Clients;
 use super::connections::Connections;
 use super::timers::send_timed_out;
 use crate::action::Action;
 use crate::base::keys::ClientKey;
+use crate::client::connection::Reading;
 use crate::context::Context;
 
 /// Bytes that a client has to take in `send-timeout`, or all there are: so that it can't go on by one byte a minute.
 pub(super) const PACE_BYTES: u64 = 16 * 1024;
 
+/// The [`Pace`] of what is left when nothing is sent any more.
+const LINGERS: u64 = u64::MAX;
+
 /// How a send goes on.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// When the time began in which enough must be taken: [`ClientConn::send_us`](super::connection::ClientConn::send_us).
+    /// The send that it is about: [`ClientConn::send_us`](super::connection::ClientConn::send_us), or [`LINGERS`].
     send_us: u64,
-    /// What was acknowledged by then, or at half of it; None: that was asked, and there is no answer.
+    /// When the time began in which enough must be taken.
+    from_us: u64,
+    /// What was acknowledged by then; None: that was asked, and there is no answer.
     acked: Option<u64>,
+}
+
+/// How a client takes what was sent to it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Taken {
+    /// Bytes of all that was sent to it that it has acknowledged; None: nobody knows.
+    pub acked: Option<u64>,
+    /// The kernel has something for it that it has not acknowledged, and it is heard.
+    pub is_taking: bool,
 }
 
 /// When it is asked how a send goes on that is with the driver; `u64::MAX`: that has been asked.
@@ -40,8 +55,13 @@ pub(super) fn look_us(conns: &Connections, index: ClientKey, cx: &Context) -> u6
 /// Half of the time for a send is over: from here on something of it must be taken.
 pub(super) fn look_at_send(conns: &mut Connections, index: ClientKey, cx: &mut Context) {
     let send_us = conns.at(index).send_us;
-    conns.paces.put(index, Pace { send_us, acked: None });
+    conns.paces.put(index, Pace { send_us, from_us: cx.now_us, acked: None });
     ask(conns, index, false, cx);
+}
+
+/// The end of a connection has waited for long enough that its client has all of it, if it takes it at all.
+pub(super) fn judge_end(conns: &Connections, index: ClientKey, cx: &mut Context) {
+    ask(conns, index, true, cx);
 }
 
 /// All of the time for a send is over: it ends its connection, unless enough of it was taken.
@@ -54,24 +74,55 @@ fn ask(conns: &Connections, index: ClientKey, over: bool, cx: &mut Context) {
     cx.actions.push_back(Action::LookClient { token, socket, over });
 }
 
-/// So many bytes of all that was sent to a client are acknowledged; None: nobody knows.
-pub(crate) fn client_looked(clients: &mut Clients, token: u64, acked: Option<u64>, over: bool, cx: &mut Context) {
+/// A client was looked at.
+pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, over: bool, cx: &mut Context) {
     let conns = &mut clients.answers.conns;
     let Some(index) = conns.of_token(token) else { return };
     let conn = conns.at(index);
     if !conn.flags.sending {
+        if conn.reading() == Reading::Linger {
+            end_looked(clients, index, taken, cx);
+        }
         return;
     }
-    let pace = conns.paces.get(index).filter(|pace| pace.send_us == conn.send_us);
-    let send_us = match (over, pace, acked) {
-        (false, ..) => conn.send_us,
+    let (send_us, now_us) = (conn.send_us, cx.now_us);
+    let timeout_us = cx.plan.client.send_timeout_us;
+    let pace = conns.paces.get(index).filter(|pace| pace.send_us == send_us);
+    let (send_us, from_us, acked) = match (over, pace, taken.acked) {
+        (false, _, acked) => (send_us, now_us, acked),
         (true, _, None) => return send_timed_out(clients, index, cx),
         // Its timer came late, as that of a small send may: it has the other half.
-        (true, None, Some(_)) => cx.now_us.saturating_sub(cx.plan.client.send_timeout_us / 2),
-        (true, Some(pace), Some(acked)) if pace.acked.is_some_and(|before| acked >= before + PACE_BYTES) => cx.now_us,
-        (true, Some(_), Some(_)) => return send_timed_out(clients, index, cx),
+        (true, None, acked) => (now_us.saturating_sub(timeout_us / 2), now_us, acked),
+        (true, Some(pace), Some(acked)) => match pace.acked {
+            Some(before) if acked >= before + PACE_BYTES => (now_us, now_us, Some(acked)),
+            // What it has taken in the first half is not known: it has all of the time from there on.
+            Some(before) if now_us < pace.from_us + timeout_us => (pace.from_us, pace.from_us, Some(before)),
+            _ => return send_timed_out(clients, index, cx),
+        },
     };
     conns.at_mut(index).send_us = send_us;
-    conns.paces.put(index, Pace { send_us, acked });
+    conns.paces.put(index, Pace { send_us, from_us, acked });
+    conns.arm(index, cx);
+}
+
+/// A connection that ends is closed when its client has all, or takes too little of it: closing would cut off the rest, should the client send
+/// something more.
+fn end_looked(clients: &mut Clients, index: ClientKey, taken: Taken, cx: &mut Context) {
+    let now_us = cx.now_us;
+    let conns = &mut clients.answers.conns;
+    let Some(acked) = taken.acked.filter(|_| taken.is_taking) else {
+        let end = conns.at(index).orderly_end(&cx.plan.client);
+        return clients.answers.close_conn(index, end, cx);
+    };
+    let pace = conns.paces.get(index).filter(|pace| pace.send_us == LINGERS);
+    match pace.and_then(|pace| Some((pace.from_us, pace.acked?))) {
+        Some((from_us, before)) if acked < before + PACE_BYTES => {
+            if now_us >= from_us + cx.plan.client.send_timeout_us {
+                return send_timed_out(clients, index, cx);
+            }
+        }
+        _ => conns.paces.put(index, Pace { send_us: LINGERS, from_us: now_us, acked: Some(acked) }),
+    }
+    conns.at_mut(index).since_us = now_us;
     conns.arm(index, cx);
 }

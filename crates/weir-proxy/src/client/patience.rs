@@ -5,7 +5,7 @@ use crate::cross::relay::Relay;
 use crate::forward::lookup::ERRAND_US;
 use crate::plan::ClientPlan;
 
-/// How long an answer that ends a connection is given to be read before the connection is closed.
+/// How long the client of a connection that ends may be silent before it is closed; as long as it takes what is left, it stays.
 const LINGER_US: u64 = 2_000_000;
 /// How long an idle client stays when draining begins, or it becomes idle then: what it has sent by then may be on the way, and closing on a request
 /// would lose it. Longer than a round trip nearly everywhere.

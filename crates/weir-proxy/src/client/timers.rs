@@ -6,7 +6,7 @@
 use super::answer::Answers;
 use super::cache::{self, fetched};
 use super::departed::look_for_client;
-use super::pace::{judge_send, look_at_send, look_us};
+use super::pace::{judge_end, judge_send, look_at_send, look_us};
 use super::uploads::pass_on_is_due;
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -169,7 +169,7 @@ impl Clients {
             Reading::Tunnel if self.conn(index).relay.is_some() => self.look_at_relay(index, cx),
             Reading::Tunnel => self.answers.tunnel_timed_out(index, cx),
             Reading::Frames => self.answers.http2_timed_out(index, cx),
-            Reading::Linger => self.answers.close_conn(index, self.conn(index).orderly_end(&cx.plan.client), cx),
+            Reading::Linger => judge_end(&self.answers.conns, index, cx),
             Reading::Await if conn.codec.is_empty() => {
                 cx.counters.timeouts.count(Timeout::Errand);
                 let stash = self.conn_mut(index).stash.take().unwrap_or_default();

@@ -10,9 +10,10 @@
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};
 use super::isolation::Isolation;
-use super::left::{retract_unwanted, watch_left};
+use super::left::{forget_given_up, retract_unwanted, watch_left};
 use super::pool::Pool;
 use super::private_pool::PrivatePools;
+use super::ran_empty::RanEmpty;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::cross::mail::{Cancellation, Mail};
@@ -139,15 +140,21 @@ impl Cancelled {
 
     /// Finds what was cancelled in this turn among what waits and what connections carry. False: there was nothing.
     #[inline]
-    fn find_all(&mut self, pool: &mut Pool, isolation: &mut Isolation, agenda: &mut Agenda, cx: &mut Context) -> bool {
+    fn find_all(
+        &mut self,
+        pool: &mut Pool,
+        isolation: &mut Isolation,
+        after: &mut After<'_>,
+        cx: &mut Context,
+    ) -> bool {
         let any = !self.requests.is_empty();
         if any {
-            self.find(pool, isolation, agenda, cx);
+            self.find(pool, isolation, after, cx);
         }
         any
     }
 
-    fn find(&mut self, pool: &mut Pool, isolation: &mut Isolation, agenda: &mut Agenda, cx: &mut Context) {
+    fn find(&mut self, pool: &mut Pool, isolation: &mut Isolation, after: &mut After<'_>, cx: &mut Context) {
         let mut all = std::mem::take(&mut self.requests);
         // Its connection may have ended meanwhile.
         all.retain(|id, how| !take_back(*id, *how, pool, isolation, cx));
@@ -171,11 +178,11 @@ impl Cancelled {
                 }
             }
             if found {
-                leave(index, pool, agenda, cx);
+                leave(index, pool, after, cx);
             }
         }
         for (index, id, how) in hard {
-            self.cancel_on(index, id, how, pool, agenda, cx);
+            self.cancel_on(index, id, how, pool, after, cx);
         }
     }
 
@@ -186,7 +193,7 @@ impl Cancelled {
         id: ExchangeId,
         how: How,
         pool: &mut Pool,
-        agenda: &mut Agenda,
+        after: &mut After<'_>,
         cx: &mut Context,
     ) {
         let conn = pool.conns.at_mut(index);
@@ -202,7 +209,7 @@ impl Cancelled {
         if how == How::Hard && !in_front.any(Entry::is_wanted) {
             self.doom(index, pool);
         } else {
-            leave(index, pool, agenda, cx);
+            leave(index, pool, after, cx);
         }
     }
 
@@ -223,7 +230,7 @@ impl Cancelled {
 impl Upstreams {
     /// Nobody wants the answer of this exchange any more.
     pub(crate) fn cancel_here(&mut self, id: ExchangeId, what: Cancellation, cx: &mut Context) {
-        let Upstreams { pool, groups, health, private, isolation, cancelled, agenda, .. } = self;
+        let Upstreams { pool, groups, health, private, isolation, cancelled, agenda, ran_empty, .. } = self;
         let how = How::of(what);
         // `is_over`: the answer has ended meanwhile if no connection carries it, or its client's side hears which one does.
         let (client, conn, is_over) = match what {
@@ -236,7 +243,7 @@ impl Upstreams {
             tell_withdrawn(id, how, cx);
         } else if !take_back(id, how, pool, isolation, cx) {
             match known_carrier(id, client, conn, pool, private, cx) {
-                Some(index) => cancelled.cancel_on(index, id, how, pool, agenda, cx),
+                Some(index) => cancelled.cancel_on(index, id, how, pool, &mut After { agenda, ran_empty }, cx),
                 None if is_over => {}
                 None => cancelled.look_for(id, how),
             }
@@ -248,7 +255,8 @@ impl Upstreams {
     #[inline]
     pub(crate) fn end_cancelled(&mut self, cx: &mut Context) -> bool {
         let any = !self.cancelled.is_empty();
-        if any && self.cancelled.find_all(&mut self.pool, &mut self.isolation, &mut self.agenda, cx) {
+        let Upstreams { pool, isolation, cancelled, agenda, ran_empty, .. } = self;
+        if any && cancelled.find_all(pool, isolation, &mut After { agenda, ran_empty }, cx) {
             self.work_off(cx);
         } else if any {
             while let Some(index) = self.cancelled.next_doomed(&self.pool) {
@@ -275,11 +283,39 @@ fn known_carrier(
 }
 
 /// Some request of a connection is not wanted any more: it is taken back if nothing of it was sent, and the connection is looked at again.
-fn leave(index: ConnKey, pool: &mut Pool, agenda: &mut Agenda, cx: &mut Context) {
+fn leave(index: ConnKey, pool: &mut Pool, after: &mut After<'_>, cx: &mut Context) {
     if retract_unwanted(index, pool, cx) {
-        agenda.serve(pool.servers[pool.conns.at(index).server].upstream);
+        let conn = pool.conns.at(index);
+        after.agenda.serve(pool.servers[conn.server].upstream);
+        if conn.entries.is_empty() && conn.rest.syncing {
+            after.ran_empty(index, pool, cx);
+        }
+    }
+    if pool.conns.at(index).wait.late {
+        forget_given_up(index, pool, cx);
     }
     watch_left(index, pool, cx);
+}
+
+/// What follows for connections of which requests were taken back.
+struct After<'a> {
+    agenda: &'a mut Agenda,
+    ran_empty: &'a mut RanEmpty,
+}
+
+impl After<'_> {
+    /// A connection is empty again that was to run empty: no answer comes that would show it.
+    fn ran_empty(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) {
+        let (server, leaves) = (pool.conns.at(index).server, pool.conns.at(index).room.leaves);
+        if leaves {
+            pool.hints.places(server).on_closed(cx.now_us);
+            self.agenda.end(index, Ending::ours(UpstreamEnd::Crowded), pool);
+        } else if pool.pair(index).is_worn(cx) {
+            self.agenda.end(index, Ending::ours(UpstreamEnd::Glitches), pool);
+        } else {
+            self.ran_empty.note_synced(index, pool);
+        }
+    }
 }
 
 /// Takes a request out that waits for a connection, and tells its client's side if that counts it. False: none of this name does.

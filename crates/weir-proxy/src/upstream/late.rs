@@ -11,6 +11,7 @@
 
 use super::aside::keeps_up;
 use super::groups::Groups;
+use super::left::forget_given_up;
 use super::pool::Pool;
 use super::timers::Then;
 use super::view::View;
@@ -35,6 +36,8 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
     let conn = pool.conns.at(index);
     let server = conn.server;
     let waits = !pool.servers[server].waiting.is_calm();
+    // What waits next has its connections looked at anew, which may not happen here.
+    pool.servers[server].watched &= waits;
     if conn.entries.len() < 2 - usize::from(waits) || conn.state() != ConnState::Ready {
         return (Then::Nothing, false);
     }
@@ -47,6 +50,7 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
         return (Then::Nothing, false);
     }
     pool.mark_late(index, cx);
+    forget_given_up(index, pool, cx);
     let escapes = pool.servers[server].learned.usual.watches();
     let leaves = escapes && pool.conns.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
     if leaves {

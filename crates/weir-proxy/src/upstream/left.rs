@@ -65,6 +65,15 @@ pub(super) fn check_left(
     Some(Ending::ours(if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }))
 }
 
+/// The next answer of a connection is late, and may have no end: what stands behind it and was given up is forgotten, so that a client can't
+/// use up its streams on answers that don't come.
+pub(super) fn forget_given_up(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+    for entry in pool.conns.at_mut(index).entries.iter_mut().skip(1).filter(|entry| entry.given_up) {
+        (entry.cancelled, entry.given_up) = (true, false);
+        cx.post(entry.ask.id.worker, Mail::Withdrawn { id: entry.ask.id });
+    }
+}
+
 /// Takes requests back that nobody wants and of which nothing was given to the driver. Whether there were any.
 pub(super) fn retract_unwanted(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> bool {
     let conn = pool.conns.at_mut(index);

@@ -76,6 +76,7 @@ pub(super) fn end(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
     let conn = pool.conns.remove(index);
     cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
     pool.servers[conn.server].stats.closes.count(UpstreamEnd::TunnelEnded);
+    pool.hints.set_seen(conn.server, cx.now_us);
     if let Some(socket) = conn.socket {
         cx.actions.push_back(Action::CloseUpstream { socket });
     }

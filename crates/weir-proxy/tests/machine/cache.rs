@@ -823,3 +823,40 @@ fn whatever_happens_nobody_gets_what_is_anothers() {
         world.finish();
     }
 }
+
+/// A stream that is reset while it is fetched leaves nothing that is not whole, and nobody waits for what nobody gets.
+#[test]
+fn a_fetch_that_was_given_up_is_nobodys() {
+    let whole = || {
+        let head = b"HTTP/1.1 200 X\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        (head, b"3\r\none\r\n0\r\n\r\n".to_vec())
+    };
+    for workers in [1, 2] {
+        // Before a server that is silent is told, when its head comes and its end does not, and when both have come.
+        for (head_us, body_us) in [(10_000, 1_000), (40_000, 200_000), (10_000, 3_600_000_000)] {
+            let mut world = World::started(cached(2, |_| {}), workers, 1);
+            let mut is_first = true;
+            world.serve(move |_| {
+                let (head, body) = whole();
+                let (head_us, body_us) = if std::mem::take(&mut is_first) { (head_us, body_us) } else { (0, 0) };
+                Some(vec![Do::Delay(head_us), Do::Bytes(head), Do::Delay(body_us), Do::Answer(body)])
+            });
+            let client = world.http2_client(0, 1 << 20);
+            world.settle();
+            world.open(client, 1, "/a");
+            world.run_for(3_000);
+            world.reset_stream(client, 1);
+            world.run_for(1_000);
+            let early = world.client_of(usize::from(workers) - 1);
+            world.ask(early, "GET", "/a", "");
+            world.run_for(1_000_000);
+            let late = world.client();
+            world.ask(late, "GET", "/a", "");
+            world.run_for(1_000_000);
+            for client in [early, late] {
+                let (status, body, _) = last(&world, client);
+                assert_eq!((status, body.as_str()), (200, "one"), "{workers} {head_us} {body_us}");
+            }
+        }
+    }
+}

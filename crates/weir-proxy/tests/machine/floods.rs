@@ -17,9 +17,14 @@ const SEGMENT: usize = 4096;
 const REQUEST: &str = "GET /gone HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn world(workers: u16) -> World {
+    world_of(workers, |_| ())
+}
+
+fn world_of(workers: u16, change: impl FnOnce(&mut Plan)) -> World {
     let gone = OwnAnswer::Fixed(Arc::new(Fixed { status: 410, media_type: None, content: b""[..].into() }));
     let gone = Route { path: "/gone".to_owned(), target: Target::Here(Arc::new(gone)), ..Route::default() };
-    let plan = Plan { routes: RouteTable::new(vec![gone, Route::default()]), access_log: None, ..plan(1, 1) };
+    let mut plan = Plan { routes: RouteTable::new(vec![gone, Route::default()]), access_log: None, ..plan(1, 1) };
+    change(&mut plan);
     World::started(plan, workers, 1)
 }
 
@@ -144,5 +149,46 @@ fn k3_a_client_that_takes_too_long_ends() {
     assert_eq!(world.count(|counters| counters.client_closes.get("too-costly")), 1);
     // One that is gone is nobody.
     end_costly(&mut world.nodes[0].engine, token);
+    world.finish();
+}
+
+/// Floods whose input comes faster than a turn takes hold up nobody whose input waits.
+#[test]
+fn h10_what_waits_is_read_beside_floods() {
+    const FLOODS: usize = 60;
+    const ANSWERS: usize = 20;
+    let mut world = world(1);
+    let floods: Vec<usize> = (0..FLOODS).map(|_| world.client()).collect();
+    let other = world.client();
+    // Each turn brings more than 4,096 of them.
+    for &client in &floods {
+        flood(&mut world, client, 100 * SEGMENT / REQUEST.len());
+    }
+    (0..ANSWERS).for_each(|_| world.expect(other, "GET", false, false));
+    let pipeline: String = (0..ANSWERS).map(|n| format!("GET /v?n={n:08} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    world.send(other, pipeline.as_bytes());
+    for _ in 0..60 {
+        world.settle_once();
+    }
+    assert!(floods.iter().all(|client| world.clients[*client].unread() > 0), "the floods go on");
+    assert_eq!(world.clients[other].replies.len(), ANSWERS);
+    floods.iter().for_each(|client| world.reset(*client));
+    world.settle();
+}
+
+/// A head that is longer than what is kept of other input comes whole, if one of its length is allowed.
+#[test]
+fn h10_a_long_head_comes_in_pieces() {
+    let mut world = world_of(1, |plan| {
+        plan.client.head.head_bytes_max = 256 << 10;
+        plan.client.head.line_bytes_max = 128 << 10;
+    });
+    let client = world.client();
+    world.expect(client, "GET", false, false);
+    world.send(client, b"GET /gone HTTP/1.1\r\nHost: a\r\nX-Long: ");
+    (0..24).for_each(|_| world.send(client, &[b'a'; SEGMENT]));
+    world.send(client, b"\r\n\r\n");
+    world.settle();
+    assert_eq!(world.clients[client].statuses(), [410]);
     world.finish();
 }

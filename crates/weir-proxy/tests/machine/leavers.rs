@@ -282,3 +282,103 @@ fn a_client_that_is_not_read_is_seen_to_leave() {
         world.finish();
     }
 }
+
+/// A request that is taken back as its connection was to run empty leaves a connection that takes requests.
+#[test]
+fn what_is_taken_back_at_a_sync_point_stops_nothing() {
+    let mut world = World::started(plan(1, 1), 1, 1);
+    world.serve(|seen| Some(vec![Do::Delay(2_000), Do::Answer(answer(seen.request))]));
+    let client = world.client();
+    for n in 0..100 {
+        world.get(client, &format!("a{n:07}"));
+        world.run_for(2_000);
+        let leaver = world.client();
+        world.send(leaver, format!("GET /v?n=b{n:07} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        world.reset_behind(leaver);
+        world.settle();
+    }
+    world.run_for(SECOND_US);
+    assert_eq!(world.clients[client].statuses(), [200; 100]);
+    assert!(world.count(|counters| counters.sync_points.get()) > 0);
+    assert!(world.requests().all(|request| request.nonce().starts_with('a')), "nobody wants the others");
+    world.finish();
+}
+
+/// Who waits for a connection and leaves takes nobody's chance that another connection is made.
+#[test]
+fn one_that_waited_and_left_stops_no_growth() {
+    let mut few = plan(1, 1);
+    few.upstreams[0].servers[0].connections_max = 4;
+    let mut world = World::started(few, 1, 1);
+    world.serve(|seen| match seen.request.nonce().starts_with('a') {
+        true => Some(vec![Do::Bytes(STREAM.to_vec()), Do::Silence]),
+        false => Some(vec![Do::Answer(answer(seen.request))]),
+    });
+    let (stream, leaver, other) = (world.client(), world.client(), world.client());
+    world.get(stream, "a0000001");
+    world.settle();
+    world.get(leaver, "b0000001");
+    world.settle();
+    world.reset(leaver);
+    world.run_for(5 * SECOND_US);
+    world.get(other, "b0000002");
+    world.run_for(3 * SECOND_US);
+    assert_eq!(world.clients[other].statuses(), [200]);
+    assert_eq!(world.times_served("b0000001"), 0);
+    world.finish();
+}
+
+/// Streams that were reset behind an answer without an end count no longer than that is known to have none.
+#[test]
+fn streams_reset_behind_an_endless_answer_make_room() {
+    let mut deep = plan(1, 2);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(deep, 1, 1);
+    let warm = [world.client(), world.client()];
+    for n in 0..100 {
+        warm.iter().enumerate().for_each(|(at, client)| world.get(*client, &format!("{at}{n:07}")));
+        world.settle();
+    }
+    let mut held = None;
+    world.serve(move |seen| {
+        if seen.request.nonce().starts_with('a') {
+            held = Some(seen.conn);
+            return Some(vec![Do::Bytes(STREAM.to_vec()), Do::Silence]);
+        }
+        (held != Some(seen.conn)).then(|| vec![Do::Answer(answer(seen.request))])
+    });
+    let (first, second) = (world.client(), world.http2_client(0, 65_535));
+    world.settle();
+    world.get(first, "a0000001");
+    let streams = (1..20).step_by(2);
+    streams.clone().for_each(|stream| world.open(second, stream, &format!("/v?n=b{stream:07}")));
+    world.settle();
+    let carrier = world.seen_by("a0000001")[0];
+    assert!(world.conns[carrier].requests.iter().any(|request| request.nonce().starts_with('b')), "nobody is behind");
+    streams.for_each(|stream| world.reset_stream(second, stream));
+    world.run_for(3 * SECOND_US);
+    assert_eq!(world.nodes[0].engine.exchanges(), 1, "only the answer without an end");
+    assert!(world.conns[carrier].is_open(), "it goes on");
+    world.finish();
+}
+
+/// A half-closed client has left when it has all that there is for it, and not while the kernel still has some of it.
+#[test]
+fn a_half_closed_client_that_takes_something_has_not_left() {
+    let mut world = World::started(plan(1, 1), 1, 1);
+    let pause_us = 2 * SECOND_US;
+    world.serve(move |_| {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n0123456789".to_vec();
+        Some(vec![Do::Bytes(head), Do::Delay(pause_us), Do::Answer(b"0123456789".to_vec())])
+    });
+    for (is_taking, statuses) in [(true, vec![200]), (false, vec![])] {
+        let client = world.client();
+        world.clients[client].is_taking = is_taking;
+        world.get(client, "00000001");
+        world.half_close(client);
+        world.run_for(pause_us + SECOND_US);
+        assert_eq!(world.clients[client].statuses(), statuses);
+        assert_eq!(world.clients[client].was_reset, !is_taking);
+    }
+    world.finish();
+}

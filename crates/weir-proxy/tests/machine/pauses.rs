@@ -294,3 +294,91 @@ fn pieces_buy_time_and_so_do_slow_clients() {
     check_honest("00000003", &world.clients[client].replies[2]).unwrap();
     world.finish();
 }
+
+/// A client that speaks HTTP/2 hears as soon that the pause behind the head of an answer was too long.
+#[test]
+fn a_silence_behind_the_head_is_too_long_for_streams_too() {
+    let mut hasty = plan(1, 1);
+    hasty.upstreams[0].answer_timeout_us = 2 * SECOND;
+    hasty.upstreams[0].forward_timeout_us = 20 * SECOND;
+    let mut world = World::started(hasty, 1, 1);
+    world.serve(|_| Some(vec![Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".to_vec()), Do::Silence]));
+    let client = world.http2_client(0, 1 << 20);
+    world.open(client, 1, "/v?n=00000001");
+    world.run_for(3 * SECOND);
+    assert_eq!(world.count(|counters| counters.timeouts.get("answer")), 1);
+    world.finish();
+}
+
+/// Small pieces for a client that reads nothing any more: its time is that of every send, whatever it was waiting for before.
+#[test]
+fn a_stream_of_small_pieces_waits_for_no_deaf_client() {
+    let mut hasty = plan(1, 1);
+    hasty.client.send_timeout_us = 5 * SECOND;
+    hasty.upstreams[0].forward_timeout_us = 3 * SECOND;
+    let mut world = World::started(hasty, 1, 1);
+    world.serve(|_| {
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        let piece = [Do::Delay(SECOND), Do::Bytes(b"3\r\none\r\n".to_vec())];
+        Some([vec![Do::Answer(head)], piece.iter().cycle().take(240).cloned().collect()].concat())
+    });
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(30 * SECOND);
+    assert!(!world.clients[client].closed, "it reads");
+    world.stall(client, true);
+    world.run_for(12 * SECOND);
+    assert!(world.clients[client].closed);
+    assert_eq!(world.count(|counters| counters.timeouts.get("send")), 1);
+}
+
+/// A client may rest for nearly all of `send-timeout` between two pieces, whenever in a send that is.
+#[test]
+fn a_client_may_rest_for_as_long_as_a_send_may_take() {
+    for (rests, is_whole) in [(50, true), (140, false)] {
+        let mut world = World::simple(1);
+        world.serve(large(250_000));
+        let client = world.client();
+        world.stall(client, true);
+        world.get(client, "00000001");
+        world.settle();
+        // It has taken plenty by 20 s, and rests then.
+        world.clients[client].acked = Some(0);
+        world.run_for(20 * SECOND);
+        world.clients[client].acked = Some(100_000);
+        world.run_for(rests * SECOND);
+        world.clients[client].acked = Some(200_000);
+        world.run_for(25 * SECOND);
+        assert_eq!(world.clients[client].closed, !is_whole, "{rests}");
+        assert_eq!(world.count(|counters| counters.timeouts.get("send")) > 0, !is_whole, "{rests}");
+        world.stall(client, false);
+        world.settle();
+    }
+}
+
+/// A connection that ends is not closed while its client takes what the kernel still has for it; one that takes nothing has its time.
+#[test]
+fn what_is_left_at_the_end_may_be_taken() {
+    let ending = |bytes_a_second: u64, seconds: u64| {
+        let mut world = World::simple(1);
+        let client = world.client();
+        // An answer that comes before the request is whole, behind which the connection ends.
+        world.expect(client, "POST", false, false);
+        world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n");
+        world.clients[client].is_taking = true;
+        for second in 0..seconds {
+            world.clients[client].acked = Some(second * bytes_a_second);
+            world.run_for(SECOND);
+        }
+        assert_eq!(world.clients[client].statuses(), [400]);
+        (world, client)
+    };
+    let (mut world, client) = ending(1_000, 300);
+    assert!(!world.clients[client].closed, "it takes what there is");
+    world.clients[client].is_taking = false;
+    world.run_for(3 * SECOND);
+    assert!(world.clients[client].closed && !world.clients[client].was_reset, "it has all");
+    let (world, client) = ending(10, 130);
+    assert!(world.clients[client].closed && world.clients[client].was_reset, "it takes too little");
+    assert_eq!(world.count(|counters| counters.timeouts.get("send")), 1);
+}

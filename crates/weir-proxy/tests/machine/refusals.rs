@@ -160,3 +160,33 @@ fn a_mute_server_is_waited_for_once() {
     }
     world.finish();
 }
+
+/// In use is also a server whose answers have no end, and one that works on its first request for a while.
+#[test]
+fn a_server_with_long_answers_was_in_use() {
+    let stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
+    for script in [vec![Do::Bytes(stream.to_vec()), Do::Silence], vec![Do::Silence]] {
+        let mut world = World::new(pool(Pool::Pipelined, 1), 1, 1);
+        let mut long = Some(script.clone());
+        world.serve(move |seen| match long.take() {
+            Some(script) => Some(script),
+            None => crate::world::honest(seen),
+        });
+        let first = world.client();
+        world.get(first, "00000001");
+        world.run_for(2 * SECOND_US);
+        world.servers[0].door = Door::Refuses;
+        for conn in world.open_conns() {
+            world.cut(conn, Do::Rst);
+        }
+        world.settle();
+        let client = world.client();
+        world.get(client, "00000002");
+        world.run_for(SECOND_US / 2);
+        assert!(world.clients[client].replies.is_empty(), "{script:?}: {:?}", world.clients[client].statuses());
+        world.servers[0].door = Door::Open;
+        world.run_for(SECOND_US);
+        assert_eq!(world.clients[client].statuses(), [200], "{script:?}");
+        world.finish();
+    }
+}

@@ -217,6 +217,8 @@ pub struct Client {
     pub taken: u64,
     /// What it has acknowledged, if the kernel knows.
     pub acked: Option<u64>,
+    /// The kernel has something for it that it has not acknowledged.
+    pub is_taking: bool,
 }
 
 impl Client {

@@ -70,6 +70,8 @@ pub(in crate::client) struct Fetch {
     pub(super) is_background: bool,
     /// An upstream that stands in for that of the route has it.
     pub(super) is_elsewhere: bool,
+    /// Whoever had asked for it has given it up: its server is told, and no answer comes that is whole.
+    pub(super) is_given_up: bool,
 }
 
 /// How far a fetch is.
@@ -189,6 +191,7 @@ pub(super) fn open(
         own_lines: Arc::default(),
         is_background: true,
         is_elsewhere: false,
+        is_given_up: false,
     };
     conns.exchange_mut(slot).caching = Some(Caching::Fetches(Box::new(fetch)));
     slot
@@ -368,7 +371,7 @@ pub(crate) fn on_worker_lost(answers: &mut Answers) {
 }
 
 /// The only client that waits for a fetch has given it up, and its request counts until no server has the fetch: that is given up as well.
-pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &mut Context) {
+pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) {
     let Some(Caching::Waits(waits)) = &conns.exchange(slot).caching else { return };
     let Some(by) = waits.by.filter(|by| conns.holds(*by)) else { return };
     let Some(Caching::Fetches(fetch)) = &conns.exchange(by.index).caching else { return };
@@ -380,6 +383,7 @@ pub(in crate::client) fn withdraw(conns: &Connections, slot: ExchangeKey, cx: &m
         if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
             let what = Cancellation::Counted { client, conn, told: false };
             cx.post(worker, Mail::Cancel { id: by, what });
+            of(conns, by.index).is_given_up = true;
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::client::answer::Answers;
 use crate::client::connection::{NO_WORKER, Phase};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop, mark_of};
+use crate::cross::mail::{Cancellation, Mail};
 use crate::ending::Timeout;
 use crate::plan::CacheRules;
 use crate::request::pending_request::ConnId;
@@ -46,10 +47,20 @@ pub(in crate::client) fn on_head(
         asker.into_iter().for_each(|asker| answers.answer_interim(asker.index, &head.parts, cx));
         return;
     }
+    if fetch::of(&mut answers.conns, slot).is_given_up {
+        // Its server was quicker. The rest of the answer is thrown away, and whoever has come meanwhile looks for himself.
+        let by = answers.conns.exchange_id(slot, cx);
+        let client = answers.conns.name(answers.conns.exchange(slot).conn, cx);
+        let what = Cancellation::Any { hard: false, client, conn: Some(from), begun: true };
+        cx.post(from.worker, Mail::Cancel { id: by, what });
+        return withdrawn(answers, slot, cx);
+    }
     let exchange = answers.conns.exchange_mut(slot);
     exchange.enter(Phase::Answering);
     exchange.server_conn = Some(from);
     exchange.await_more(cx.now_us);
+    let fetching = exchange.conn;
+    answers.conns.arm_awaited(fetching, cx);
     answers.release(slot);
     readers::end_given_up(answers, slot, cx);
     let Some(store) = cx.cache.clone() else { return fail(answers, slot, Cause::Lost, None, cx) };

@@ -57,6 +57,7 @@ impl World {
             raw: None,
             taken: 0,
             acked: None,
+            is_taking: false,
         });
         // A server is connected to at once, or the client is read when that is said.
         if Token::is_flow(token) {

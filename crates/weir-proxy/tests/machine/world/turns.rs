@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_proxy::base::token::Token;
 use weir_proxy::cross::standing::Order;
-use weir_proxy::engine::{Action, FlowEvent, Input, client_looked, client_seen, measured, on_flow};
+use weir_proxy::engine::{Action, FlowEvent, Input, Sight, Taken, client_looked, client_seen, measured, on_flow};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::arms::PathFigures;
 use weir_proxy::plan::{Location, Plan};
@@ -314,15 +314,15 @@ impl World {
                 client.receiving = on;
             }
             Action::SeeClient { token, socket } => {
-                let pending = &self.clients[(socket - CLIENT_SOCKETS) as usize].pending;
-                let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| pending.back() == Some(&end));
-                if ended || broken {
-                    client_seen(&mut self.nodes[node].engine, token, broken);
-                }
+                let client = &self.clients[(socket - CLIENT_SOCKETS) as usize];
+                let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| client.pending.back() == Some(&end));
+                let sight = Sight { ended, broken, is_taking: client.is_taking };
+                client_seen(&mut self.nodes[node].engine, token, sight);
             }
             Action::LookClient { token, socket, over } => {
-                let acked = self.clients[(socket - CLIENT_SOCKETS) as usize].acked;
-                client_looked(&mut self.nodes[node].engine, token, acked, over);
+                let client = &self.clients[(socket - CLIENT_SOCKETS) as usize];
+                let taken = Taken { acked: client.acked, is_taking: client.is_taking };
+                client_looked(&mut self.nodes[node].engine, token, taken, over);
             }
             Action::DeferClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].deferred = on,
             Action::ShutdownClient { socket } => {
