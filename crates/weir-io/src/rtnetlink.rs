@@ -388,15 +388,27 @@ impl Interfaces {
         write: impl FnOnce(&mut Attributes<'_>),
         take: impl Fn(&[u8]) -> Option<T>,
     ) -> io::Result<Option<T>> {
+        self.answer(kind, flags, header, write, take)?.map_err(io::Error::from_raw_os_error)
+    }
+
+    /// The same, with the error that the kernel answers apart: others are those of the socket, such as a message that SELinux lets nobody send.
+    pub(crate) fn answer<T>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        header: &[u8],
+        write: impl FnOnce(&mut Attributes<'_>),
+        take: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Result<Option<T>, i32>> {
         let number = self.send(kind, flags, header, write)?;
         loop {
             let read = self.receive()?;
             // What a call before did not wait for has another number.
             let answer = answers(&self.buffer[..read]).find(|(of, _)| *of == number);
             match answer {
-                Some((_, Answer::Done(0))) => return Ok(None),
-                Some((_, Answer::Done(code))) => return Err(io::Error::from_raw_os_error(-code)),
-                Some((_, Answer::Told(told))) => return Ok(take(told)),
+                Some((_, Answer::Done(0))) => return Ok(Ok(None)),
+                Some((_, Answer::Done(code))) => return Ok(Err(-code)),
+                Some((_, Answer::Told(told))) => return Ok(Ok(take(told))),
                 None => {}
             }
         }
@@ -485,6 +497,15 @@ mod tests {
 
     use super::*;
     use crate::{Namespace, Tun};
+
+    #[test]
+    fn what_cannot_be_asked_has_no_answer() {
+        // A socket that can't send there says EINVAL, as the kernel answers of a route that leads nowhere.
+        let (socket, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let mut interfaces = Interfaces { socket: socket.into(), number: 1, buffer: vec![0; ANSWER_BYTES] };
+        let told = interfaces.is_local("192.0.2.1".parse().unwrap());
+        assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
 
     #[test]
     fn a_device_is_made_and_goes() {

@@ -22,7 +22,7 @@ const LOCAL: u8 = 2;
 const ANYCAST: u8 = 4;
 /// `RTA_DST`.
 const TO: u16 = 1;
-/// What the kernel says where no packet can be sent: there is no route, or one that refuses.
+/// What the kernel answers where no packet can be sent: there is no route, or one that refuses.
 const NO_WAY: [i32; 5] = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EAFNOSUPPORT];
 /// `RTPROT_KERNEL`: made by the kernel, for an address of this machine.
 const BY_KERNEL: u8 = 2;
@@ -93,12 +93,14 @@ impl Interfaces {
         let mut header = [0; HEADER_BYTES];
         let bits = if address.is_ipv4() { 32 } else { 128 };
         (header[0], header[1]) = (FAMILIES[usize::from(address.is_ipv6())], bits);
+        let destination = octets(address);
+        // An error of the socket says nothing of ways, whatever its number is.
         let told =
-            self.ask(GET_ROUTE, 0, &header, |message| message.bytes(TO, &octets(address)), |told| told.get(7).copied());
+            self.answer(GET_ROUTE, 0, &header, |message| message.bytes(TO, &destination), |told| told.get(7).copied())?;
         match told {
             Ok(kind) => Ok(matches!(kind, Some(LOCAL | ANYCAST))),
-            Err(error) if NO_WAY.map(Some).contains(&error.raw_os_error()) => Ok(false),
-            Err(error) => Err(error),
+            Err(code) if NO_WAY.contains(&code) => Ok(false),
+            Err(code) => Err(io::Error::from_raw_os_error(code)),
         }
     }
 

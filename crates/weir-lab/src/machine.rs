@@ -53,27 +53,90 @@ pub fn command_line(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Fields whose values are secrets: reports are passed on.
-const SECRET: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+/// Fields whose values a report shows; those of others may be secrets, and reports are passed on.
+const SHOWN_FIELDS: [&str; 6] = ["accept", "accept-encoding", "connection", "content-type", "host", "user-agent"];
+/// Short options with a value: what follows them in the same word is no option.
+const SHORT_WITH_VALUE: &str = "cRdntX";
+/// What stands in place of a secret.
+const SECRET: &str = "***";
 
-/// The same for a report, without the secrets in fields that `-H` or `--header` gives.
+/// The same for a report of `weir bomb`, without values of fields, bodies, user names and queries.
 pub fn shown_command_line(words: &[String]) -> String {
-    let is_flag = |at: usize| at > 0 && ["-H", "--header"].contains(&words[at - 1].as_str());
-    let shown = words.iter().enumerate().map(|(at, word)| {
-        let flag = ["--header=", "-H"].into_iter().find(|flag| word.starts_with(flag) && word.len() > flag.len());
-        let field = flag.map_or(word.as_str(), |flag| &word[flag.len()..]);
-        match field.split_once(':') {
-            Some((name, _)) if (flag.is_some() || is_flag(at)) && is_secret(name) => {
-                format!("{}{name}: ***", flag.unwrap_or_default())
+    let mut shown = Vec::with_capacity(words.len());
+    // How the value that the option before has in this word is shown.
+    let mut value: Option<fn(&str) -> String> = None;
+    for word in words {
+        shown.push(match value.take() {
+            Some(show) => show(word),
+            None => {
+                let (start, show) = option(word);
+                // The value is the next word, or in the same one.
+                if show.is_some() && start == word.len() && !word.ends_with('=') {
+                    value = show;
+                    word.clone()
+                } else {
+                    format!("{}{}", &word[..start], show.unwrap_or(shown_url)(&word[start..]))
+                }
             }
-            _ => word.clone(),
-        }
-    });
-    command_line(&shown.collect::<Vec<_>>())
+        });
+    }
+    command_line(&shown)
 }
 
-fn is_secret(name: &str) -> bool {
-    SECRET.iter().any(|secret| name.trim().eq_ignore_ascii_case(secret))
+/// If a word is an option whose value may be a secret: where its value begins, and how that is shown.
+fn option(word: &str) -> (usize, Option<fn(&str) -> String>) {
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or_default();
+        let show: fn(&str) -> String = match name {
+            "header" => shown_field,
+            "body" => shown_body,
+            "class" => shown_class,
+            _ => return (0, None),
+        };
+        // Behind the sign, if there is one.
+        return ((2 + name.len() + 1).min(word.len()), Some(show));
+    }
+    let Some(letters) = word.strip_prefix('-') else { return (0, None) };
+    let mut letters = letters.char_indices().take_while(|(_, letter)| !SHORT_WITH_VALUE.contains(*letter));
+    match letters.find(|(_, letter)| *letter == 'H') {
+        Some((at, _)) => {
+            let start = at + 2;
+            (start + usize::from(word[start..].starts_with('=')), Some(shown_field))
+        }
+        None => (0, None),
+    }
+}
+
+fn shown_field(field: &str) -> String {
+    match field.split_once(':') {
+        Some((name, _)) if SHOWN_FIELDS.iter().any(|shown| name.trim().eq_ignore_ascii_case(shown)) => field.to_owned(),
+        Some((name, _)) => format!("{name}: {SECRET}"),
+        None => SECRET.to_owned(),
+    }
+}
+
+fn shown_body(body: &str) -> String {
+    // The name of a file.
+    if body.starts_with('@') { body.to_owned() } else { SECRET.to_owned() }
+}
+
+fn shown_class(class: &str) -> String {
+    let shown = class.split(',').map(|pair| match pair.split_once('=') {
+        Some((key, _)) if key.rsplit(':').next().is_some_and(|key| key.trim() == "body") => format!("{key}={SECRET}"),
+        _ => shown_url(pair),
+    });
+    shown.collect::<Vec<_>>().join(",")
+}
+
+/// A URL or a path without its user name and its query. Other words stay as they are.
+pub(crate) fn shown_url(url: &str) -> String {
+    let (before, query) = url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
+    let authority = before.find("://").map_or(before.len(), |at| at + 3);
+    let end = before[authority..].find('/').map_or(before.len(), |at| authority + at);
+    let host = before[authority..end].rfind('@').map_or(authority, |at| authority + at);
+    let user = if host > authority { SECRET } else { "" };
+    let query = query.map_or(String::new(), |_| format!("?{SECRET}"));
+    format!("{}{user}{}{query}", &before[..authority], &before[host..])
 }
 
 #[cfg(test)]
@@ -91,13 +154,27 @@ mod tests {
     fn a_command_line_can_be_typed_and_has_no_secrets() {
         let words = |all: &[&str]| all.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(command_line(&words(&["a", "b c", "d'e", ""])), r"a 'b c' 'd'\''e' ''");
-        let given = ["bomb", "-H", "Authorization: Bearer x", "-HCookie: a=b", "--header=X-A: b", "-H", "Accept: c"];
-        assert_eq!(
-            shown_command_line(&words(&given)),
-            "bomb -H 'Authorization: ***' '-HCookie: ***' '--header=X-A: b' -H 'Accept: c'"
-        );
-        assert_eq!(shown_command_line(&words(&["--header=cookie:x"])), "'--header=cookie: ***'");
-        // What is no field stays, whatever it looks like.
-        assert_eq!(shown_command_line(&words(&["Authorization:x"])), "Authorization:x");
+        for (given, shown) in [
+            (
+                &["bomb", "-H", "Authorization: Bearer x", "-HCookie: a=b"][..],
+                "bomb -H 'Authorization: ***' '-HCookie: ***'",
+            ),
+            (&["--header=cookie:x", "--header", "X-Api-Key: x"], "'--header=cookie: ***' --header 'X-Api-Key: ***'"),
+            (&["-H=Authorization: x", "-kHAuthorization: x"], "'-H=Authorization: ***' '-kHAuthorization: ***'"),
+            (&["-kH", "A: x", "-H", "no field", "-H", "-H", "u"], "-kH 'A: ***' -H '***' -H '***' u"),
+            (&["-H", "Accept: c", "--header=host: d", "-XHEAD", "-c2"], "-H 'Accept: c' '--header=host: d' -XHEAD -c2"),
+            (&["--body", "{\"p\":\"x\"}", "--body=x", "--body="], "--body '***' '--body=***' '--body=***'"),
+            (&["--body", "@file", "--body=@file"], "--body @file --body=@file"),
+            (
+                &["http://h/?token=x", "u:p@h/a?b@c", "https://u:p@h:1/a@b?c"],
+                "'http://h/?***' 'u:p@h/a?***' 'https://***@h:1/a@b?***'",
+            ),
+            (&["--class", "a: body=x y, path=/p?t=x,rate=1"], "--class 'a: body=***, path=/p?***,rate=1'"),
+            (&["--class=a:rate=1,body=x"], "'--class=a:rate=1,body=***'"),
+            // What is no field stays, whatever it looks like.
+            (&["Authorization:x", "--", "-", "p99>20ms"], "Authorization:x -- - 'p99>20ms'"),
+        ] {
+            assert_eq!(shown_command_line(&words(given)), shown);
+        }
     }
 }

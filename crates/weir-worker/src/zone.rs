@@ -2,17 +2,20 @@
 //! the system. Called by the log writer, once at its start. Bound: [`FILE_BYTES_MAX`] of a file.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use weir_io::open_regular;
 
 /// Where the rules of zones are, without `TZDIR`.
 const DIRECTORY: &str = "/usr/share/zoneinfo";
 /// Bytes of a file with the rules of one zone; the largest one has about 4 KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What UTC is called. It needs no file: small images have none.
+const UTC: [&str; 5] = ["UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z"];
 
 /// A time zone.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl Zone {
         let Some(value) = value else { return (Zone::System, None) };
         let text = value.to_string_lossy();
         let name = text.strip_prefix(':').unwrap_or(&text);
-        if name.is_empty() {
+        if name.is_empty() || UTC.contains(&name) {
             return (Zone::Told(TimeZone::UTC), None);
         }
         // An absolute path takes the place of the directory.
@@ -62,7 +65,7 @@ impl Zone {
 /// The zone whose rules (RFC 9636) are in a file; None: there are none.
 fn file(path: &Path, name: &str) -> Option<TimeZone> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    open_regular(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     TimeZone::tzif(name, &bytes).ok()
 }
 
@@ -98,6 +101,8 @@ mod tests {
         let kolkata = directory.join("Asia/Kolkata");
         std::fs::write(&kolkata, rules(19_800, "XXX-5:30")).unwrap();
         std::fs::write(directory.join("notes"), "no rules").unwrap();
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, directory.join("pipe"), kind, mode, 0).unwrap();
         let [winter, summer] = [1_795_977_600, 1_782_864_000].map(|second| Timestamp::from_second(second).unwrap());
         let absolute = kolkata.display().to_string();
         for (text, of_winter, of_summer, is_known) in [
@@ -108,10 +113,17 @@ mod tests {
             ("CET-1CEST,M3.5.0,M10.5.0/3", 3_600, 7_200, true),
             ("<+0330>-3:30", 12_600, 12_600, true),
             ("UTC0", 0, 0, true),
+            ("UTC", 0, 0, true),
+            (":Etc/UTC", 0, 0, true),
+            ("GMT", 0, 0, true),
+            ("Etc/GMT", 0, 0, true),
+            ("Z", 0, 0, true),
             ("", 0, 0, true),
             ("Nonsense/Zone", 0, 0, false),
             ("notes", 0, 0, false),
             ("Asia", 0, 0, false),
+            // Whoever opens it waits for somebody who writes to it.
+            ("pipe", 0, 0, false),
         ] {
             let (zone, why) = Zone::of(Some(OsStr::new(text)), &directory);
             assert_eq!((zone.offset_s(winter), zone.offset_s(summer)), (of_winter, of_summer), "{text}");

@@ -54,7 +54,7 @@ answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. Bloc
 when connecting, closed or reset before an answer, or answered 403, 429 or 503. Failed is: not connected, not
 answered, not as it should be, or answered 500 to 599.
 
-Exit codes: 0 fine, 1 failed, a condition was met, or every request or attempt to connect failed (unless a
+Exit codes: 0 fine, 1 failed, a condition was met, or no request or attempt to connect succeeded (unless a
 condition about blocked, failed, answered or statuses judges that), 2 wrong usage.
 
 Example:
@@ -286,7 +286,7 @@ fn nothing_worked(total: &ClassSummary, statuses_are_judged: bool) -> Option<&'s
     if total.reached_nobody() {
         Some("there was never a connection")
     } else if total.failed_entirely() && !statuses_are_judged {
-        Some("every request failed")
+        Some("no request succeeded")
     } else {
         None
     }

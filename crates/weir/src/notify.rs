@@ -1,4 +1,4 @@
-//! What the service manager is told: systemd with `Type=notify-reload`, or anybody who sets NOTIFY_SOCKET (sd_notify(3)). Called by `run`.
+//! What the service manager is told: systemd with `Type=notify`, or anybody who sets NOTIFY_SOCKET (sd_notify(3)). Called by `run`.
 //! Nobody waits: what can't be told is not.
 
 use sd_notify::NotifyState;

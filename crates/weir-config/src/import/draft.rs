@@ -331,6 +331,17 @@ impl<'a> Draft<'a> {
         self.different(node, "each client has connections of its own there, in any number, and comes with HTTP/1.1");
     }
 
+    /// A time of a dialect in which 0 sets no limit; else as [`Draft::amount`].
+    pub(super) fn time_limit(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, us: u64) {
+        if us > 0 {
+            return self.amount(upstream, node, name, us);
+        }
+        let (_, most) = range(name);
+        // The same for each option that the directive becomes, so that it is said once.
+        self.different(node, format!("0 sets no limit there; {} here", time_text(most)));
+        self.amount(upstream, node, name, most);
+    }
+
     /// A time or size of an upstream, or of `client` when none is named.
     pub(super) fn amount(&mut self, upstream: Option<usize>, node: &Node, name: &'static str, amount: u64) {
         let (least, most) = range(name);

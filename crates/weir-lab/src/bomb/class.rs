@@ -51,6 +51,14 @@ pub enum Behaviour {
     Stalled,
 }
 
+impl Behaviour {
+    /// Whether clients that behave so want to keep connections busy rather than to be answered.
+    pub(super) fn holds(self) -> bool {
+        use Behaviour::{Hold, SlowBody, SlowHead, SlowReader, Stalled};
+        matches!(self, Hold | SlowHead | SlowBody | SlowReader | Stalled)
+    }
+}
+
 /// How the generator ends connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::count::{Counts, CountsDocument};
 use super::slice::{Slice, Times, from_pairs, pairs};
-use super::{Finished, News, Plan, Rate};
-use crate::machine::Machine;
+use super::{Behaviour, Finished, News, Plan, Rate};
+use crate::machine::{Machine, shown_url};
 
 /// A run and what came of it.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub struct ClassLine {
     pub behaviour: String,
     /// Its local addresses.
     pub source: Option<String>,
-    /// Its requests.
+    /// Its requests, without queries, which may have secrets.
     pub requests: Vec<String>,
     /// Its requests are sent by HTTP/2.
     #[serde(default)]
@@ -224,6 +224,13 @@ impl Record {
         self.threads.push(thread_line(finished));
     }
 
+    /// How each class behaves; None: by a word of another version.
+    pub(crate) fn behaviours(&self) -> impl Iterator<Item = Option<Behaviour>> + '_ {
+        self.head.classes.iter().map(|class| {
+            super::BEHAVIOURS.iter().find(|(word, ..)| *word == class.behaviour).map(|(_, behaviour, _)| *behaviour)
+        })
+    }
+
     /// What each class saw in each second, in no particular order.
     pub(crate) fn slices(&self) -> impl Iterator<Item = (u32, &Slice)> {
         self.seconds.iter().flatten().map(|(second, slice)| (*second, slice))
@@ -299,7 +306,7 @@ fn class_line(class: &super::Class) -> ClassLine {
         seed: class.seed,
         behaviour: behaviour.to_owned(),
         source: class.sources.map(|sources| sources.to_string()),
-        requests: class.mix.requests().iter().map(|request| request.name.clone()).collect(),
+        requests: class.mix.requests().iter().map(|request| shown_url(&request.name)).collect(),
         http2: class.http2,
         pipeline: class.depth,
         close_every: class.close_every,

@@ -7,7 +7,8 @@ use std::fmt::{self, Display, Write as _};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::count::{CONNECTS, Connect, Counts, CountsDocument, ENDS, Handshake, OUTCOMES, Outcome};
+use super::class::Behaviour;
+use super::count::{CONNECTS, Connect, Counts, CountsDocument, ENDS, Handshake, OUTCOMES, Outcome, has_failed};
 use super::record::Record;
 use super::slice::{Slice, Times};
 use crate::units::show_ns;
@@ -79,6 +80,9 @@ pub struct ClassSummary {
     pub connect: Option<Percentiles>,
     #[serde(skip)]
     slice: Slice,
+    /// Requests that were unfinished at the end and did all that they were for.
+    #[serde(skip)]
+    held: u64,
 }
 
 /// Times, microseconds.
@@ -130,14 +134,18 @@ impl Summary {
         let all_due = (0..slices.len()).map(due).sum();
         let generator = Generator::of(record, &sum);
         let names = record.names.iter().enumerate();
+        let held: Vec<u64> =
+            record.behaviours().zip(&slices).map(|(behaviour, slice)| held(behaviour, slice)).collect();
+        // Beside clients that ask as usual, those that only hold connections say nothing of whether anything worked.
+        let all_held = if record.behaviours().any(|it| it == Some(Behaviour::Normal)) { 0 } else { held.iter().sum() };
         Summary {
             version: 1,
             seconds,
             classes: names
                 .zip(slices)
-                .map(|((at, name), slice)| ClassSummary::of(name, slice, due(at), seconds))
+                .map(|((at, name), slice)| ClassSummary::of(name, (slice, held[at]), due(at), seconds))
                 .collect(),
-            total: ClassSummary::of("all", sum, all_due, seconds),
+            total: ClassSummary::of("all", (sum, all_held), all_due, seconds),
             generator,
         }
     }
@@ -176,8 +184,14 @@ impl Generator {
     }
 }
 
+/// Unfinished requests of clients that behave so, as far as that is what these want.
+fn held(behaviour: Option<Behaviour>, slice: &Slice) -> u64 {
+    let holds = behaviour.is_some_and(Behaviour::holds);
+    if holds { slice.counts.outcomes(Outcome::Unfinished) } else { 0 }
+}
+
 impl ClassSummary {
-    fn of(name: &str, slice: Slice, due_per_second: Option<f64>, seconds: f64) -> ClassSummary {
+    fn of(name: &str, (slice, held): (Slice, u64), due_per_second: Option<f64>, seconds: f64) -> ClassSummary {
         let counts = &slice.counts;
         let of = |which: fn(&Times) -> &Histogram<u64>| slice.times().and_then(|times| Percentiles::of(which(times)));
         ClassSummary {
@@ -193,6 +207,7 @@ impl ClassSummary {
             raw: of(|times| &times.raw),
             connect: of(|times| &times.connect),
             slice,
+            held,
         }
     }
 
@@ -202,12 +217,15 @@ impl ClassSummary {
         counts.attempts() > 0 && counts.connects(Connect::Established) == 0 && counts.answered() == 0
     }
 
-    /// Something was tried and is over, and all of it has failed: nothing was answered with a status below 500, and no connection was all that
-    /// was wanted.
+    /// Something was tried, and nothing came of it: there was no right answer with a status below 500, whatever the end of the run cut off. A
+    /// connection that was all that was wanted, or that was held until the end by who wanted that, is no failure.
     pub fn failed_entirely(&self) -> bool {
         let counts = self.counted();
-        let fine = counts.outcomes(Outcome::Connected) + counts.outcomes(Outcome::Unfinished);
-        counts.failed() > 0 && fine == 0 && counts.failed() >= counts.attempts() - counts.outcomes(Outcome::Unsent)
+        let told = counts.statuses.iter().filter(|(status, _)| !has_failed(**status)).map(|(_, count)| count);
+        // Bodies are compared only where the status is fine.
+        let answered = told.sum::<u64>().saturating_sub(counts.outcomes(Outcome::WrongBody));
+        let tried = counts.attempts() + counts.connects(Connect::Unfinished);
+        tried > 0 && answered + counts.outcomes(Outcome::Connected) + self.held == 0
     }
 
     /// What was counted.

@@ -278,6 +278,9 @@ fn classes_have_their_own_addresses_rates_and_results() {
     let holders = summary.class("holders").unwrap().counted();
     assert_eq!((holders.outcomes(Outcome::Unfinished), holders.bytes_out), (3, 0));
     assert_eq!(summary.class("b").unwrap().counted().outcomes(Outcome::Unfinished), 1);
+    // Who holds wants no answer. Who asks does, and what the others hold does not make up for it.
+    let failed = ["holders", "b"].map(|name| summary.class(name).unwrap().failed_entirely());
+    assert_eq!((failed, summary.total.failed_entirely()), ([false, true], true), "{summary}");
 }
 
 /// Who only holds connections makes them when they are due, and another one when one was taken from him.
@@ -302,6 +305,7 @@ fn connections_that_are_held_begin_by_the_clock() {
     assert!(after.as_millis() >= 200, "{after:?}");
     let held = summary.class("held").unwrap().counted();
     assert_eq!((held.outcomes(Outcome::Closed), held.outcomes(Outcome::Unfinished)), (1, 8), "{summary}");
+    assert!(!summary.total.failed_entirely(), "{summary}");
     assert_eq!((held.offered(), held.bytes_out), (90, 0), "what finds all of them in use is not sent: {summary}");
 }
 

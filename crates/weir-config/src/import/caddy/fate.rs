@@ -146,7 +146,8 @@ impl Caddy<'_, '_, '_> {
 
     fn global_time(&mut self, line: &Node, name: &'static str) {
         match parse_time(line.argument(1)) {
-            Ok(us) => self.draft.amount(None, line, name, us),
+            Ok(us) if name == "delay" => self.draft.amount(None, line, name, us),
+            Ok(us) => self.draft.time_limit(None, line, name, own_default(us, name)),
             Err(why) => self.draft.lost(line, why),
         }
     }
@@ -252,6 +253,16 @@ fn groups(to: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// What Caddy makes of a time: it has its default in place of 0 where it has one.
+pub(super) fn own_default(us: u64, name: &str) -> u64 {
+    match (us, name) {
+        (0, "head-timeout") => 60_000_000,
+        (0, "idle-timeout") => 300_000_000,
+        (0, "connect-timeout") => 3_000_000,
+        _ => us,
+    }
 }
 
 /// A size of Caddy, `10MB` or `10MiB`: bytes.

@@ -10,6 +10,7 @@ use super::super::missing::Missing;
 use super::super::route::{Edit, Route, To};
 use super::super::tree::Node;
 use super::Caddy;
+use super::fate::own_default;
 use crate::reverse::literal;
 use crate::texts;
 use crate::units::{parse_time, time_text};
@@ -216,7 +217,7 @@ impl<'t> Caddy<'t, '_, '_> {
 
     fn upstream_time(&mut self, upstream: usize, line: &Node, name: &'static str) {
         match parse_time(line.argument(1)) {
-            Ok(us) => self.draft.amount(Some(upstream), line, name, us),
+            Ok(us) => self.draft.time_limit(Some(upstream), line, name, own_default(us, name)),
             Err(why) => self.draft.lost(line, why),
         }
     }

@@ -90,7 +90,7 @@ impl<'t> Haproxy<'t, '_, '_> {
         ] {
             if let Some(line) = self.one(at, &words) {
                 match super::fate::time(line.argument(2)) {
-                    Some(us) => self.draft.amount(Some(upstream), line, name, us),
+                    Some(us) => self.draft.time_limit(Some(upstream), line, name, us),
                     None => self.draft.lost(line, "this is no time"),
                 }
             }

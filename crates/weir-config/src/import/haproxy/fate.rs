@@ -192,7 +192,7 @@ impl Haproxy<'_, '_, '_> {
 
     fn client_time(&mut self, line: &Node, name: &'static str) {
         match time(line.argument(2)) {
-            Some(us) => self.draft.amount(None, line, name, us),
+            Some(us) => self.draft.time_limit(None, line, name, us),
             None => self.draft.lost(line, "this is no time"),
         }
     }

@@ -1,10 +1,11 @@
 //! Settings of rivals for which no single value is right: candidates by rival and load, of which `run/sweep.rs` takes the best.
 //!
-//! Read by `run/rounds.rs`; `run/settings.rs` writes what is chosen into a configuration. weir has its defaults everywhere.
+//! Read by `run/rounds.rs`; `run/settings.rs` writes what is chosen into a configuration. weir has its
+//! defaults but for `queue-size` from 1,000 clients on.
 //! Bound: three candidates for a kind of cell.
 
 use super::cache::Cacher;
-use super::cells::{Cell, Closed, Load, RequestKind};
+use super::cells::{Cell, Closed, Load, Origin, RequestKind};
 use super::contenders::{Contender, What};
 
 /// From this length of an answer on, nginx may copy it in fewer pieces, bytes.
@@ -87,12 +88,13 @@ pub(crate) struct Kind {
     load: Closed,
     secure: Option<super::tls::Secure>,
     streams: Option<u32>,
+    origin: Origin,
 }
 
 impl Kind {
     /// The kind of a cell for a contender.
     pub(crate) fn of(contender: Contender, cell: &Cell, load: Closed) -> Kind {
-        Kind { contender: contender.name, load, secure: cell.secure, streams: cell.streams }
+        Kind { contender: contender.name, load, secure: cell.secure, streams: cell.streams, origin: cell.origin }
     }
 }
 
@@ -133,5 +135,7 @@ mod tests {
         assert_ne!(kind("c64"), kind("c4000"));
         assert_ne!(kind("c64"), kind("body-64k"));
         assert_eq!(kind("idle"), None);
+        let other = find("c64").clone().from(Origin::Weir);
+        assert_ne!(probe(&other).map(|load| Kind::of(haproxy, &other, load)), kind("c64"), "another origin");
     }
 }

@@ -26,12 +26,21 @@ pub(crate) struct Tried {
     pub(crate) cpu_us: Vec<f64>,
     /// Answers a second in each run.
     pub(crate) rates: Vec<f64>,
+    /// Requests that failed in all runs.
+    pub(crate) failures: u64,
 }
 
 /// By how much another candidate has to be cheaper than the first one, which is the usual setting: less is chance.
 const CHEAPER: f64 = 0.98;
+/// What another candidate has to reach of the best rate; what is below is slower not by chance.
+const RATE_MIN: f64 = 0.97;
 
 impl Tried {
+    /// Answers a second: the mean of its runs, of which there are two at most. NaN when it has none.
+    fn rate(&self) -> f64 {
+        self.rates.iter().sum::<f64>() / self.rates.len() as f64
+    }
+
     /// What a request costs, microseconds: the mean of its runs. NaN when it has none.
     pub(crate) fn mean_us(&self) -> f64 {
         self.cpu_us.iter().sum::<f64>() / self.cpu_us.len() as f64
@@ -39,12 +48,16 @@ impl Tried {
 }
 
 impl Sweep {
-    /// The choice among candidates that were tried; the first one unless another is clearly cheaper.
+    /// The choice among candidates that were tried: of those without failures whose rate is about the best one, the first of all
+    /// unless another is clearly cheaper. Where all have failures it is the first.
     pub(crate) fn of(contender: &str, cell: &str, tried: Vec<Tried>) -> Sweep {
-        let first_us = tried.first().map_or(f64::NAN, Tried::mean_us);
-        let cheapest = tried.iter().enumerate().filter(|(_, one)| !one.mean_us().is_nan());
+        let works = |one: &Tried| one.failures == 0 && !one.mean_us().is_nan();
+        let best_rate = tried.iter().filter(|one| works(one)).map(Tried::rate).fold(0.0, f64::max);
+        let is_eligible = |one: &Tried| works(one) && one.rate() >= best_rate * RATE_MIN;
+        let first_us = tried.first().filter(|first| is_eligible(first)).map(Tried::mean_us);
+        let cheapest = tried.iter().enumerate().filter(|(_, one)| is_eligible(one));
         let cheapest = cheapest.min_by(|a, b| a.1.mean_us().total_cmp(&b.1.mean_us()));
-        let is_clear = |us: f64| first_us.is_nan() || us < first_us * CHEAPER;
+        let is_clear = |us: f64| first_us.is_none_or(|first_us| us < first_us * CHEAPER);
         let chosen = cheapest.filter(|(_, one)| is_clear(one.mean_us())).map_or(0, |(at, _)| at);
         Sweep { contender: contender.to_owned(), cells: vec![cell.to_owned()], tried, chosen }
     }
@@ -65,7 +78,8 @@ mod tests {
     use super::*;
 
     fn tried(setting: &str, cpu_us: &[f64]) -> Tried {
-        Tried { setting: setting.to_owned(), cpu_us: cpu_us.to_vec(), rates: vec![1000.0; cpu_us.len()] }
+        let rates = vec![1000.0; cpu_us.len()];
+        Tried { setting: setting.to_owned(), cpu_us: cpu_us.to_vec(), rates, failures: 0 }
     }
 
     #[test]
@@ -80,6 +94,25 @@ mod tests {
         assert_eq!(chosen(&[&[10.0], &[9.0], &[8.0]]), 2);
         assert_eq!(chosen(&[&[], &[9.0]]), 1, "what could not be run is not chosen");
         assert_eq!(chosen(&[&[]]), 0);
+    }
+
+    #[test]
+    fn what_is_slower_or_fails_is_not_chosen() {
+        let chosen = |all: &[(f64, &[f64], u64)]| {
+            let tried = all.iter().map(|(us, rates, failures)| {
+                let (rates, failures) = (rates.to_vec(), *failures);
+                Tried { rates, failures, ..tried("a", &[*us]) }
+            });
+            Sweep::of("haproxy", "c4000", tried.collect()).chosen
+        };
+        let usual = (10.0, &[1000.0, 1020.0][..], 0);
+        assert_eq!(chosen(&[usual, (5.0, &[900.0], 0)]), 0, "cheaper, and slower by a tenth");
+        assert_eq!(chosen(&[usual, (5.0, &[990.0], 0)]), 1, "not slower but by chance");
+        assert_eq!(chosen(&[usual, (5.0, &[900.0], 0), (8.0, &[1000.0], 0)]), 2, "the cheapest of the fast ones");
+        assert_eq!(chosen(&[usual, (11.0, &[1200.0], 0)]), 1, "the usual one is slower");
+        assert_eq!(chosen(&[usual, (5.0, &[2000.0], 3)]), 0, "requests failed");
+        assert_eq!(chosen(&[(10.0, &[2000.0], 1), (11.0, &[1000.0], 0)]), 1, "requests of the usual one failed");
+        assert_eq!(chosen(&[(10.0, &[1000.0], 1), (5.0, &[1000.0], 1)]), 0);
     }
 
     #[test]

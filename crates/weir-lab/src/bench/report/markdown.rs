@@ -126,7 +126,8 @@ mod tests {
         let said = vec![("weir".to_owned(), "weir: io_uring".to_owned())];
         let circumstances = &Circumstances { said, ..Circumstances::default() };
         let (options, settings, stopped) = (&options(), &[][..], None);
-        let tried = |setting: &str, us| Tried { setting: setting.to_owned(), cpu_us: vec![us], rates: vec![1.0] };
+        let tried =
+            |setting: &str, us| Tried { setting: setting.to_owned(), cpu_us: vec![us], rates: vec![1.0], failures: 0 };
         let sweeps = &[Sweep::of("haproxy", "c64", vec![tried("ratio 20", 9.0), tried("ratio 90", 6.0)])];
         super::text(&Report { experiment, options, cells: &cells, records, circumstances, settings, sweeps, stopped })
     }

@@ -1,4 +1,4 @@
-//! A short sweep before a cell is measured: each rival gets the cheapest of its candidate settings.
+//! A short sweep before a cell is measured: each rival gets the cheapest of its candidate settings that is not slower than another.
 //!
 //! Called by `rounds.rs` before contenders start. Candidates run one after the other and back (A B B A), each started anew, so
 //! that a machine that becomes slower or faster favours none. A choice holds for all cells of the same kind. Bounds: the
@@ -50,6 +50,7 @@ impl Sweeps {
             let record = load::closed(stage, &running, closed, times)?;
             tried[at].cpu_us.push(record.figure(Metric::Cpu));
             tried[at].rates.push(record.figure(Metric::Rate));
+            tried[at].failures += record.errors.values().sum::<u64>();
         }
         let sweep = Sweep::of(contender.name, &cell.name, tried);
         eprintln!("  {}", sweep.text());
@@ -61,7 +62,7 @@ impl Sweeps {
 }
 
 fn unmeasured(candidate: &Tuning) -> Tried {
-    Tried { setting: candidate.name.to_owned(), cpu_us: Vec::new(), rates: Vec::new() }
+    Tried { setting: candidate.name.to_owned(), cpu_us: Vec::new(), rates: Vec::new(), failures: 0 }
 }
 
 /// Which candidate runs when.

@@ -77,7 +77,7 @@ pub(super) fn backend(haproxy: &mut Haproxy<'_, '_, '_>, at: usize) -> Option<us
     }
     if let Some(line) = haproxy.one(at, &["timeout", "connect"]) {
         match time(line.argument(2)) {
-            Some(us) => haproxy.draft.amount(Some(upstream), line, "connect-timeout", us),
+            Some(us) => haproxy.draft.time_limit(Some(upstream), line, "connect-timeout", us),
             None => haproxy.draft.lost(line, "this is no time"),
         }
     }
