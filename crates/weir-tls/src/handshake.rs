@@ -19,6 +19,8 @@ use crate::session::{Origin, Over, Session, Stage};
 const LEFT_MAX: usize = 64;
 /// Where descriptors are scarce a handshake that is so old makes room, microseconds; most take far less.
 const ROOM_US: u64 = 1_000_000;
+/// Who has said nothing for so long after the accept may never do.
+const SILENT_US: u64 = 100_000;
 /// Of so many handshakes one makes room at a time.
 const ROOM_SHARE: u32 = 16;
 
@@ -43,36 +45,42 @@ impl<D: Driver> Sealed<D> {
 
     /// Makes room for a new handshake: the accepted one that would time out first is given up. Whoever says nothing keeps nobody out.
     fn give_up_oldest(&mut self) {
-        self.give_up_first(|_, _| true);
+        if let Some(oldest) = self.first_of(|_, _| true) {
+            self.give_up_one(oldest);
+        }
     }
 
     /// Accepting was held back, because descriptors are scarce. Handshakes make room before anybody does who has asked something, as
-    /// soon as they are [`ROOM_US`] old. False: there are none.
+    /// soon as they are [`ROOM_US`] old. False: there is nobody who says nothing.
     pub(crate) fn make_room(&mut self) -> bool {
-        let begun_by_us = self.inner.now_us().saturating_sub(ROOM_US);
+        let now_us = self.inner.now_us();
+        let age_us =
+            |known: &Listener, session: &Session| (now_us + known.timeout_us).saturating_sub(session.deadline_us);
+        let mut makes_room = false;
         for _ in 0..self.unfinished.div_ceil(ROOM_SHARE) {
-            let is_old = |listener: &Listener, session: &Session| {
-                session.deadline_us.saturating_sub(listener.timeout_us) <= begun_by_us
-            };
-            if !self.give_up_first(is_old) {
-                break;
-            }
+            let Some(old) = self.first_of(|known, session| age_us(known, session) >= ROOM_US) else { break };
+            self.give_up_one(old);
+            makes_room = true;
         }
-        self.unfinished > 0
+        // Whoever means to shake hands says so at once: one that has not is old enough in a moment.
+        makes_room || self.first_of(|known, session| !session.heard && age_us(known, session) >= SILENT_US).is_some()
     }
 
-    /// Gives up the first accepted handshake for which this is so, by the time at which it would be given up anyway. False: there is none.
-    fn give_up_first(&mut self, is_so: impl Fn(&Listener, &Session) -> bool) -> bool {
+    /// The first accepted handshake for which this is so, by the time at which it would be given up anyway.
+    fn first_of(&self, is_so: impl Fn(&Listener, &Session) -> bool) -> Option<Socket> {
         let is_one = |session: &Session| {
             let Origin::Accepted { listener, .. } = session.origin else { return false };
             let known = self.listeners.iter().find(|known| known.socket == listener);
             session.stage == Stage::Handshaking && known.is_none_or(|known| is_so(known, session))
         };
         let mut names = self.deadlines.iter().map(|&(_, index, generation)| Socket { index, generation });
-        let Some(socket) = names.find(|socket| self.sessions.get(*socket).is_some_and(is_one)) else { return false };
-        let session = self.sessions.take(socket);
-        session.into_iter().for_each(|session| self.give_up(socket, session, Failure::TooMany, &mut Vec::new()));
-        true
+        names.find(|socket| self.sessions.get(*socket).is_some_and(is_one))
+    }
+
+    fn give_up_one(&mut self, socket: Socket) {
+        if let Some(session) = self.sessions.take(socket) {
+            self.give_up(socket, session, Failure::TooMany, &mut Vec::new());
+        }
     }
 
     /// It counts no more among the unfinished.

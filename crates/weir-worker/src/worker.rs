@@ -570,17 +570,20 @@ impl<D: Driver> Worker<D> {
 
 /// Tells the engine whether a client is still there.
 fn see_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket) {
-    let departure = worker.driver.departure(socket);
+    let (departure, taken) = (worker.driver.departure(socket), taken(worker, socket));
     let (ended, broken) = (departure != Departure::Stays, departure == Departure::Broken);
-    let is_taking = worker.driver.delivery(socket) == weir_io::Delivery::Underway;
-    client_seen(&mut worker.engine, token, Sight { ended, broken, is_taking });
+    client_seen(&mut worker.engine, token, Sight { ended, broken, taken });
 }
 
 /// Tells the engine how a client takes what was sent to it.
 fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket, over: bool) {
+    let taken = taken(worker, socket);
+    client_looked(&mut worker.engine, token, taken, over);
+}
+
+fn taken<D: Driver>(worker: &mut Worker<D>, socket: Socket) -> Taken {
     let acked = worker.driver.path(socket).map(|path| path.bytes_acked);
-    let is_taking = worker.driver.delivery(socket) == weir_io::Delivery::Underway;
-    client_looked(&mut worker.engine, token, Taken { acked, is_taking }, over);
+    Taken { acked, is_taking: worker.driver.delivery(socket) == weir_io::Delivery::Underway }
 }
 
 /// The pool that a connection is received into.

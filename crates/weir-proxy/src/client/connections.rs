@@ -466,11 +466,12 @@ impl Connections {
         }
         let stashed = conn.stashed();
         // The largest head that is taken fits.
-        let stash_bytes_max = STASH_BYTES_MAX.max(cx.plan.client.head.head_bytes_max.saturating_add(1));
+        let is_head = conn.reading() == Reading::Head;
+        let head_bytes_max = if is_head { cx.plan.client.head.head_bytes_max.saturating_add(1) } else { 0 };
         let wanted = match conn.reading() {
             Reading::Frames => stashed == 0,
             Reading::Head | Reading::Await => {
-                stashed < stash_bytes_max
+                stashed < STASH_BYTES_MAX.max(head_bytes_max)
                     && (conn.reading() == Reading::Await || stashed == 0 || may_ask(self, index, &cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !self.is_held_back(conn),

@@ -2,9 +2,10 @@
 
 use super::Clients;
 use super::answer::Answers;
+use super::pace::{Rest, Taken, rest_is_taken};
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::client::connection::{Phase, Reading};
+use crate::client::connection::{Exchange, Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
@@ -15,8 +16,8 @@ pub struct Sight {
     pub ended: bool,
     /// Its connection is reset, or ended on both sides.
     pub broken: bool,
-    /// The kernel has something for it that it has not acknowledged, and it is heard.
-    pub is_taking: bool,
+    /// What it has taken of what was sent to it.
+    pub taken: Taken,
 }
 
 /// A client was looked for.
@@ -25,19 +26,19 @@ pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &
     if sight.broken {
         return clients.answers.close_conn(index, ClientEnd::ClientReset, cx);
     }
-    let conn = clients.conn(index);
-    // What stands in front of the end of a body is for its server, and whoever still takes something has not left.
+    // What stands in front of the end of a body is for its server.
+    let conns = &mut clients.answers.conns;
+    let conn = conns.at(index);
     let may_leave = !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;
-    if !may_leave || sight.is_taking {
+    let first = conns.current(conn);
+    let waits = first.is_some_and(|first| conn.awaits_server(first) && conn.outgoing() == 0);
+    let has_ended = if conn.flags.ended { waits } else { sight.ended && conn.flags.stopped };
+    if !may_leave || !has_ended {
         return;
     }
-    let has_left = match conn.flags.ended {
-        true => {
-            clients.answers.conns.current(conn).is_some_and(|first| conn.awaits_server(first) && conn.outgoing() == 0)
-        }
-        false => sight.ended && conn.flags.stopped,
-    };
-    if has_left {
+    // Whoever still takes something has not left.
+    let since_us = first.map_or(0, Exchange::awaited_since_us);
+    if rest_is_taken(conns, index, since_us, sight.taken, cx) != Rest::IsTaken {
         client_left(&mut clients.answers, index, cx);
     }
 }

@@ -12,7 +12,7 @@ use crate::base::keys::ClientKey;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
-/// Unparsed bytes of one client above which it is not read.
+/// Unparsed bytes of one client above which it is not read; of a head as many as it may have, if that is more.
 pub(super) const STASH_BYTES_MAX: usize = 64 * 1024;
 /// Unparsed bytes of one client with more of which its connection ends. Of what comes after it is read no more a driver has at most what it
 /// receives in one turn (`small_bytes_per_turn`, and as much again).

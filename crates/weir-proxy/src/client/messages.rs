@@ -92,6 +92,9 @@ impl Answers {
         if !self.conns.holds(ask.id) {
             return false;
         }
+        if fetched::end_given_up(self, slot, cx) {
+            return false;
+        }
         let phase = self.conns.exchange(slot).phase();
         match phase {
             Phase::Waiting if self.conns.at(self.conns.exchange(slot).conn).is_given_up() => {
@@ -112,7 +115,7 @@ impl Answers {
 
     /// A request goes to another worker's connections. False: nobody wants it any more.
     pub(crate) fn on_move(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) -> bool {
-        if !self.conns.holds(ask.id) {
+        if !self.conns.holds(ask.id) || fetched::end_given_up(self, ask.id.index, cx) {
             return false;
         }
         if self.conns.at(self.conns.exchange(ask.id.index).conn).is_given_up() {

@@ -16,13 +16,14 @@ use crate::context::Context;
 /// Bytes that a client has to take in `send-timeout`, or all there are: so that it can't go on by one byte a minute.
 pub(super) const PACE_BYTES: u64 = 16 * 1024;
 
-/// The [`Pace`] of what is left when nothing is sent any more.
+/// The wait to which the [`Pace`] belongs of what is left when a connection ends.
 const LINGERS: u64 = u64::MAX;
 
 /// How a send goes on.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The send that it is about: [`ClientConn::send_us`](super::connection::ClientConn::send_us), or [`LINGERS`].
+    /// The send that it is about: [`ClientConn::send_us`](super::connection::ClientConn::send_us). Where nothing is sent and the kernel has something
+    /// still, what names the wait for that ([`rest_is_taken`]).
     send_us: u64,
     /// When the time began in which enough must be taken.
     from_us: u64,
@@ -108,21 +109,44 @@ pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, ove
 /// A connection that ends is closed when its client has all, or takes too little of it: closing would cut off the rest, should the client send
 /// something more.
 fn end_looked(clients: &mut Clients, index: ClientKey, taken: Taken, cx: &mut Context) {
-    let now_us = cx.now_us;
-    let conns = &mut clients.answers.conns;
-    let Some(acked) = taken.acked.filter(|_| taken.is_taking) else {
-        let end = conns.at(index).orderly_end(&cx.plan.client);
-        return clients.answers.close_conn(index, end, cx);
-    };
-    let pace = conns.paces.get(index).filter(|pace| pace.send_us == LINGERS);
+    match rest_is_taken(&mut clients.answers.conns, index, LINGERS, taken, cx) {
+        Rest::None => {
+            let end = clients.conn(index).orderly_end(&cx.plan.client);
+            clients.answers.close_conn(index, end, cx);
+        }
+        Rest::Stays => send_timed_out(clients, index, cx),
+        Rest::IsTaken => {
+            clients.conn_mut(index).since_us = cx.now_us;
+            clients.answers.conns.arm(index, cx);
+        }
+    }
+}
+
+/// What becomes of what the kernel still has for a client to whom nothing is being sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// There is nothing, or nobody knows.
+    None,
+    /// The client takes it.
+    IsTaken,
+    /// The client has taken less than [`PACE_BYTES`] of it for `send-timeout`.
+    Stays,
+}
+
+/// See [`Rest`]. `wait`: the same for all looks that belong together.
+pub(super) fn rest_is_taken(conns: &mut Connections, index: ClientKey, wait: u64, taken: Taken, cx: &Context) -> Rest {
+    let Some(acked) = taken.acked.filter(|_| taken.is_taking) else { return Rest::None };
+    let pace = conns.paces.get(index).filter(|pace| pace.send_us == wait);
     match pace.and_then(|pace| Some((pace.from_us, pace.acked?))) {
         Some((from_us, before)) if acked < before + PACE_BYTES => {
-            if now_us >= from_us + cx.plan.client.send_timeout_us {
-                return send_timed_out(clients, index, cx);
+            match cx.now_us < from_us + cx.plan.client.send_timeout_us {
+                true => Rest::IsTaken,
+                false => Rest::Stays,
             }
         }
-        _ => conns.paces.put(index, Pace { send_us: LINGERS, from_us: now_us, acked: Some(acked) }),
+        _ => {
+            conns.paces.put(index, Pace { send_us: wait, from_us: cx.now_us, acked: Some(acked) });
+            Rest::IsTaken
+        }
     }
-    conns.at_mut(index).since_us = now_us;
-    conns.arm(index, cx);
 }

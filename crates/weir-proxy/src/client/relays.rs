@@ -29,6 +29,7 @@ impl Relay {
 
     /// Its client is gone: its upstream connection goes with it.
     pub(super) fn end(&self, cx: &mut Context) {
+        self.hints.set_seen(self.server, cx.now_us);
         self.stats.closes.count(UpstreamEnd::TunnelEnded);
         cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
         cx.actions.push_back(Action::CloseUpstream { socket: self.socket });

@@ -117,8 +117,8 @@ impl Answers {
         conn.inflight = out.len() as u32;
         let socket = conn.socket;
         cx.counters.client_bytes_out.add(out.len() as u64);
-        // Large sends get a deadline of their own; a small one is covered by the timer that is set anyway, unless that is for a longer patience.
-        if !matches!(out, Out::Owned(_)) || conn.armed_us > now_us.saturating_add(cx.plan.client.send_timeout_us) {
+        // Large sends get a deadline of their own; a small one is covered by the timer that is set anyway.
+        if !matches!(out, Out::Owned(_)) || conn.armed_us == u64::MAX {
             self.conns.arm(index, cx);
         }
         Some(Action::SendClient { socket, out })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::keys::ServerIndex;
+use crate::cross::hints::Hints;
 use crate::observe::accounting::Account;
 use crate::observe::server_stats::ServerStats;
 
@@ -13,6 +14,8 @@ pub(crate) struct Relay {
     pub socket: u64,
     /// Index of the server.
     pub server: ServerIndex,
+    /// Where it stands that the server was in use.
+    pub hints: Arc<Hints>,
     /// What is counted of that.
     pub stats: Arc<ServerStats>,
     /// To whom its bytes are charged.

@@ -102,8 +102,8 @@ impl ClientPlan {
         self.trusted_proxies.iter().any(|network| network.has_client(address))
     }
 
-    /// The names in Via and CDN-Loop of a request that leaves. `strangers`: it is one of the forward proxy, to a server that
-    /// its client has chosen (RFC 9110 §7.6.3).
+    /// The names in Via and CDN-Loop of a request that leaves. `strangers`: its client has chosen the server,
+    /// by the forward proxy or as its own destination (RFC 9110 §7.6.3).
     pub(crate) fn loop_marks(&self, strangers: bool) -> (Option<weir_http::Pseudonym>, Option<weir_http::Pseudonym>) {
         let us = Some(self.head.pseudonym);
         match self.loop_field {

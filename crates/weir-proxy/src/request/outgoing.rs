@@ -152,7 +152,7 @@ impl<'a> Outgoing<'a> {
             extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
-        let (via, cdn_loop) = self.client.loop_marks(self.anywhere.is_some() && !self.upstream.is_destination());
+        let (via, cdn_loop) = self.client.loop_marks(self.anywhere.is_some() || self.upstream.is_destination());
         let ruled = self.ruled.map(|ruled| ruled.request_fields(self.client));
         let (removed, added) = ruled.unwrap_or_default();
         let edits = RequestEdits {

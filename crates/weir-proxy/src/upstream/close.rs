@@ -103,7 +103,7 @@ impl Upstreams {
             note_failure(server, pool, cx);
         }
         let conn = pool.conns.at_mut(index);
-        if conn.is_ready() && conn.has_served(cx.now_us) {
+        if conn.is_ready() && conn.has_served() {
             pool.hints.set_seen(server, cx.now_us);
         }
         let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);

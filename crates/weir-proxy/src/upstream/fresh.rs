@@ -22,8 +22,6 @@ use crate::upstream::entry::Entry;
 /// How long a connection for one request is waited for before it goes on a kept one: as long as it takes to send a lost SYN again
 /// (RFC 6298 §2.1), or `connect-timeout`, if that is less.
 pub(super) const PATIENCE_US: u64 = 1_000_000;
-/// A server that has had a request for so long, and the connection, works on it.
-const KEPT_US: u64 = 1_000_000;
 
 /// What a server with this pool has besides its kept connections.
 #[derive(Debug)]
@@ -152,10 +150,9 @@ impl Pair<'_> {
 }
 
 impl UpstreamConn {
-    /// Whether its server is known to work on what it is asked here: it has begun an answer, or has had the connection for a while.
-    pub(super) fn has_served(&self, now_us: u64) -> bool {
-        let is_kept = || !self.entries.is_empty() && now_us >= self.contact.connected_us.saturating_add(KEPT_US);
-        self.history.answers > 0 || self.reply.begun || is_kept()
+    /// Whether its server has answered here, or begun to.
+    pub(super) fn has_served(&self) -> bool {
+        self.history.answers > 0 || self.reply.begun
     }
 
     /// Whether it was made for one request, and ends before the answer to that has begun.

@@ -104,7 +104,8 @@ impl Upstreams {
         let UpstreamConn { server, account, .. } = self.pool.conns.remove(tunnel.index);
         self.private.forget_empty(client);
         let stats = Arc::clone(&self.pool.servers[server].stats);
-        Some(Relay { socket, server, stats, account, looked_us: cx.now_us, moved: (0, 0) })
+        let hints = Arc::clone(&self.pool.hints);
+        Some(Relay { socket, server, hints, stats, account, looked_us: cx.now_us, moved: (0, 0) })
     }
 }
 

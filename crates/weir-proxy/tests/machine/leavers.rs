@@ -373,12 +373,28 @@ fn a_half_closed_client_that_takes_something_has_not_left() {
     });
     for (is_taking, statuses) in [(true, vec![200]), (false, vec![])] {
         let client = world.client();
-        world.clients[client].is_taking = is_taking;
+        (world.clients[client].is_taking, world.clients[client].acked) = (is_taking, Some(0));
         world.get(client, "00000001");
         world.half_close(client);
         world.run_for(pause_us + SECOND_US);
         assert_eq!(world.clients[client].statuses(), statuses);
         assert_eq!(world.clients[client].was_reset, !is_taking);
     }
+    world.finish();
+}
+
+/// One that takes nothing of what the kernel has for it has left after `send-timeout`.
+#[test]
+fn a_half_closed_client_that_takes_nothing_leaves() {
+    let mut world = World::started(plan(1, 1), 1, 1);
+    world.serve(|_| Some(vec![Do::Bytes(STREAM.to_vec()), Do::Silence]));
+    let client = world.client();
+    (world.clients[client].is_taking, world.clients[client].acked) = (true, Some(10));
+    world.get(client, "00000001");
+    world.half_close(client);
+    world.run_for(55 * SECOND_US);
+    assert!(!world.clients[client].closed);
+    world.run_for(10 * SECOND_US);
+    assert!(world.clients[client].closed && world.clients[client].was_reset);
     world.finish();
 }

@@ -161,19 +161,21 @@ fn a_mute_server_is_waited_for_once() {
     world.finish();
 }
 
-/// In use is also a server whose answers have no end, and one that works on its first request for a while.
+/// In use is also a server that has only begun its answers, which may have no end, or has tunnels.
 #[test]
 fn a_server_with_long_answers_was_in_use() {
     let stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
-    for script in [vec![Do::Bytes(stream.to_vec()), Do::Silence], vec![Do::Silence]] {
+    let tunnel = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    for (script, fields) in [(stream.to_vec(), ""), (tunnel.to_vec(), "Connection: upgrade\r\nUpgrade: websocket\r\n")]
+    {
         let mut world = World::new(pool(Pool::Pipelined, 1), 1, 1);
-        let mut long = Some(script.clone());
+        let mut long = Some(script);
         world.serve(move |seen| match long.take() {
-            Some(script) => Some(script),
+            Some(script) => Some(vec![Do::Bytes(script), Do::Silence]),
             None => crate::world::honest(seen),
         });
         let first = world.client();
-        world.get(first, "00000001");
+        world.ask(first, "GET", "/v?n=00000001", fields);
         world.run_for(2 * SECOND_US);
         world.servers[0].door = Door::Refuses;
         for conn in world.open_conns() {
@@ -183,10 +185,23 @@ fn a_server_with_long_answers_was_in_use() {
         let client = world.client();
         world.get(client, "00000002");
         world.run_for(SECOND_US / 2);
-        assert!(world.clients[client].replies.is_empty(), "{script:?}: {:?}", world.clients[client].statuses());
+        assert!(world.clients[client].replies.is_empty(), "{fields:?}: {:?}", world.clients[client].statuses());
         world.servers[0].door = Door::Open;
         world.run_for(SECOND_US);
-        assert_eq!(world.clients[client].statuses(), [200], "{script:?}");
+        assert_eq!(world.clients[client].statuses(), [200], "{fields:?}");
         world.finish();
     }
+}
+
+/// One that accepts, waits and closes is no server either.
+#[test]
+fn what_accepts_waits_and_closes_is_asked_twice() {
+    let mut world = World::new(pool(Pool::Pipelined, 1), 1, 1);
+    world.serve(|_| Some(vec![Do::Delay(2 * SECOND_US), Do::Fin]));
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(20 * SECOND_US);
+    assert_eq!(world.clients[client].statuses(), [502]);
+    assert!(world.count(|counters| counters.upstream_connects.get()) <= 2);
+    world.finish();
 }

@@ -93,7 +93,9 @@ fn requests_go_where_their_client_has_connected_to_whatever_they_say() {
     assert_eq!(hosts, ["victim.example", "127.0.0.1:9001", "127.0.0.1:9001"]);
     // Weir says nothing of the client, and what he says of himself stays.
     assert!(told.iter().all(|fields| fields.first("x-forwarded-for") == Some("192.0.2.7") && !fields.has("forwarded")));
-    assert!(world.conns[0].requests[0].fields.first("x-forwarded-for").is_none());
+    let fields = &world.conns[0].requests[0].fields;
+    assert!(fields.first("x-forwarded-for").is_none());
+    assert!(fields.has("via") && !fields.has("cdn-loop"), "servers that are strangers get Via alone");
     world.reset(clients[1]);
     world.run_for(1000);
     assert!(world.conns[1].closed && !world.conns[3].closed);

@@ -121,9 +121,11 @@ fn old_handshakes_make_room_where_descriptors_are_scarce() {
         let event = Event::AcceptFailed(std::io::ErrorKind::OutOfMemory.into());
         bench.driver.pass(&mut Completion { token: 1, socket: listener, event }, &mut Vec::new())
     };
-    assert!(!is_told(&mut bench) && bench.driver.unfinished() == 20, "one is old enough in a moment");
-    let old_us = bench.driver.now_us() + 1_100_000;
-    bench.until("they are old", |bench| bench.driver.now_us() >= old_us);
+    let begun_us = bench.driver.now_us();
+    assert!(is_told(&mut bench), "they may speak in a moment");
+    bench.until("they are silent", |bench| bench.driver.now_us() >= begun_us + 200_000);
+    assert!(!is_told(&mut bench) && bench.driver.unfinished() == 20, "they are old enough in a moment");
+    bench.until("they are old", |bench| bench.driver.now_us() >= begun_us + 1_100_000);
     assert!(!is_told(&mut bench));
     assert_eq!(bench.driver.unfinished(), 18, "not more of them than there have to be");
     let speaks = knock(&mut bench);
@@ -133,7 +135,7 @@ fn old_handshakes_make_room_where_descriptors_are_scarce() {
         bench.turn(0);
     }
     bench.until("the ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
-    assert!(!bench.of(speaks).is_over(), "the newest is the last");
+    assert!(is_told(&mut bench) && !bench.of(speaks).is_over(), "who has begun keeps nobody from being told");
     assert_eq!(failures(bench.driver.take_tally()), [("too-many", 20)]);
     bench.close(speaks);
     bench.until("nobody is left", |bench| bench.driver.unfinished() == 0);

@@ -19,6 +19,7 @@ on_both_drivers!(
     i8_a_get_with_a_body,
     i9_not_modified_unasked,
     i10_errors_that_somebody_provokes,
+    i11_pages_for_others,
 );
 
 /// What may be stored.
@@ -192,4 +193,37 @@ fn i10_errors_that_somebody_provokes(io: Io) {
     assert_eq!(count.load(Ordering::Relaxed), 2);
     let told = weir.answer(&["cache", "explain", "http://a/"]);
     assert!(!told.contains("status 400"), "{told}");
+}
+
+/// What a route tells the server of its clients, as a whole or beside an identifier of each request, keeps its pages from those of other routes.
+fn i11_pages_for_others(io: Io) {
+    let server = answers(FRESH, |request| {
+        let told = ["x-role", "x-ctx"].map(|name| request.fields.first(name).unwrap_or("nobody"));
+        let [role, context] = told.map(|text| text.split(';').next().unwrap_or_default());
+        format!("for {role} and {context}")
+    });
+    let route = |condition: &str, set: &str| format!("route {{ {condition} proxy \"app\"; cache; {set} }}\n");
+    let routes = [
+        route("", ""),
+        route("header \"x-office\";", "request { set \"X-Role\" \"staff\"; }"),
+        route("header \"x-one\";", "request { set \"X-Ctx\" \"one;$request_id\"; }"),
+        route("header \"x-two\";", "request { set \"X-Ctx\" \"two;$request_id\"; }"),
+    ];
+    let weir =
+        Weir::start(io, 2, &format!("upstream \"app\" {{ server \"{}\"; }}\n{}", server.address, routes.concat()));
+    let asked = [
+        ("X-Office: 1\r\n", "for staff and nobody"),
+        ("X-One: 1\r\n", "for nobody and one"),
+        ("X-Two: 1\r\n", "for nobody and two"),
+        ("", "for nobody and nobody"),
+    ];
+    for (stored, (fields, page)) in asked.into_iter().enumerate() {
+        assert_eq!(get(&weir, "/", fields), (200, page.to_owned()), "{fields}");
+        await_stored(&weir, stored as u64 + 1);
+    }
+    for (fields, page) in asked {
+        assert_eq!(get(&weir, "/", fields), (200, page.to_owned()), "{fields}");
+    }
+    weir.stop();
+    assert_eq!(server.finish().requests.len(), asked.len(), "each of them was found again");
 }

@@ -20,7 +20,7 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nHost:a\r\n\r\n";
 /// The same to a forward proxy.
 const REQUEST_TO_PROXY: &str = "GET http://a/ HTTP/1.1\r\nHost:a\r\n\r\n";
 /// Requests of a flood: all of them together are some times what weir may hold.
-const REQUESTS: usize = 600_000;
+const REQUESTS: usize = 400_000;
 /// What a flood may make weir hold at a time: some hundred KiB of input, as much of answers, buffers, and what the allocator keeps of
 /// them. Without a bound it is about twice what the flood sends.
 const HELD_MAX: u64 = 8 << 20;
@@ -126,6 +126,16 @@ fn read_all(mut stream: &TcpStream, status: &str, requests: usize, mut each: imp
     answers
 }
 
+/// Sends so many requests and reads their answers; calls `each` with what was read.
+fn exchange(stream: &TcpStream, answering: &Answering, requests: usize, each: impl FnMut(usize)) {
+    let (sent, answers) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| send_all(stream, answering.request, requests, &AtomicBool::new(false)));
+        let answers = read_all(stream, answering.status, requests, each);
+        (writer.join().expect("stuck"), answers)
+    });
+    assert_eq!((sent, answers), (requests, requests), "{}", answering.what);
+}
+
 fn flood(weir: &Weir, answering: &Answering) {
     let to = if answering.by_tls { bridge(answering.to) } else { answering.to };
     let connect = || {
@@ -134,29 +144,19 @@ fn flood(weir: &Weir, answering: &Answering) {
         stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");
         stream
     };
-    // What is needed once is there before it is counted.
+    // What is needed once is there before it is counted: also each of the buffers that the kernel fills in turn.
     let first = connect();
-    send_all(&first, answering.request, 2_000, &AtomicBool::new(false));
-    assert_eq!(read_all(&first, answering.status, 2_000, |_| ()), 2_000, "{}", answering.what);
+    exchange(&first, answering, REQUESTS / 2, |_| ());
     let before = weir.memory();
     let stream = connect();
-    let most = AtomicU64::new(0);
-    let look = || most.fetch_max(weir.memory(), Ordering::Relaxed);
-    let over = AtomicBool::new(false);
-    let (sent, answers) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| send_all(&stream, answering.request, REQUESTS, &over));
-        let mut reads = 0_u32;
-        let answers = read_all(&stream, answering.status, REQUESTS, |_| {
-            reads += 1;
-            if reads.is_multiple_of(16) {
-                look();
-            }
-        });
-        look();
-        (writer.join().expect("stuck"), answers)
+    let (mut most, mut reads) = (0, 0_u32);
+    exchange(&stream, answering, REQUESTS, |_| {
+        reads += 1;
+        if reads.is_multiple_of(16) {
+            most = most.max(weir.memory());
+        }
     });
-    assert_eq!((sent, answers), (REQUESTS, REQUESTS), "{}", answering.what);
-    let held = most.into_inner().saturating_sub(before);
+    let held = most.max(weir.memory()).saturating_sub(before);
     assert!(held <= HELD_MAX, "{}: {held} bytes were held of a flood", answering.what);
     drop(stream);
     drop(first);

@@ -27,6 +27,7 @@ on_both_drivers!(
     who_fails_to_shake_hands_is_refused_in_front_of_it,
     what_is_open_counts_in_front_of_the_handshake,
     who_asks_too_much_is_kept_waiting,
+    a_full_table_opens_no_limit,
 );
 
 /// A client of this machine. The first one is who waits for weir to start.
@@ -363,6 +364,30 @@ fn who_asks_too_much_is_kept_waiting(io: Io) {
     assert_eq!(other.reply().status, 429);
     assert!(begun.elapsed() >= std::time::Duration::from_secs(2) && !other.end().reset);
     assert_eq!(waits(&weir), 2);
+    weir.stop();
+    server.finish();
+}
+
+/// One client fills the table with values that it has made up: guesses for another value are refused as before.
+fn a_full_table_opens_no_limit(io: Io) {
+    let server = Server::start(Honest);
+    let shield =
+        "shield {\n table 1024\n limit \"login\" count=\"requests\" by=\"header:x-user\" rate=\"1/h\" burst=4\n}\n";
+    let weir = Weir::start(io, 2, &(shield.to_owned() + &app(&server, 8, "")));
+    let passed = |client: &mut Client, user: &str, times: usize| {
+        for _ in 0..times {
+            client.request("GET", &format!("/?n={}", nonce()), &format!("X-User: {user}\r\n"), b"");
+        }
+        (0..times).filter(|_| client.reply().status == 200).count()
+    };
+    let mut client = connect(&weir, 1);
+    assert_eq!(passed(&mut client, "ann", 20), 5);
+    for user in 0..2_000 {
+        passed(&mut client, &format!("u{user}"), 6);
+    }
+    let bob = passed(&mut client, "bob", 20);
+    assert!(bob <= 5, "{bob} guesses passed a full table");
+    assert!(status(&weir)["limits"][0]["shared"].as_u64().expect("a count") > 0);
     weir.stop();
     server.finish();
 }

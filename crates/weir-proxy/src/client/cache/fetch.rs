@@ -33,6 +33,8 @@ use crate::request::rules::{Fetching, Ruled};
 
 /// With less to come a fetch goes on for nobody.
 const LEFT_BYTES_MAX: u64 = 1 << 20;
+/// Readers of a fetch that are looked at when one leaves.
+const LEFT_MAX: usize = 256;
 
 /// What is to be fetched.
 #[derive(Debug)]
@@ -370,15 +372,22 @@ pub(crate) fn on_worker_lost(answers: &mut Answers) {
     answers.conns.caches.to_ask.extend(parked);
 }
 
-/// The only client that waits for a fetch has given it up, and its request counts until no server has the fetch: that is given up as well.
+/// The last client that waits for a fetch has given it up, and its request counts until no server has the fetch: that is given up as well.
 pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) {
     let Some(Caching::Waits(waits)) = &conns.exchange(slot).caching else { return };
     let Some(by) = waits.by.filter(|by| conns.holds(*by)) else { return };
     let Some(Caching::Fetches(fetch)) = &conns.exchange(by.index).caching else { return };
     let exchange = conns.exchange(by.index);
-    let is_only = || fetch.readers.iter().rev().filter(|id| is_reader(conns, *id, by)).take(2).count() == 1;
+    let waits = |id: ExchangeId| {
+        id.index != slot && is_reader(conns, id, by) && !conns.at(conns.exchange(id.index).conn).is_given_up()
+    };
+    // Who has left is still among them; more than these are not looked at for each who leaves.
+    let is_wanted = || {
+        let mut newest = fetch.readers.iter().rev().enumerate().take(LEFT_MAX + 1);
+        newest.any(|(at, id)| at == LEFT_MAX || waits(id))
+    };
     let is_awaited = fetch.fill.as_ref().is_some_and(Fill::is_awaited);
-    if matches!(fetch.stage, Stage::Asked) && !is_awaited && is_only() {
+    if matches!(fetch.stage, Stage::Asked) && !fetch.is_given_up && !is_awaited && !is_wanted() {
         let (worker, conn, client) = (exchange.worker(), exchange.server_conn, conns.name(exchange.conn, cx));
         if worker != NO_WORKER && exchange.phase() == Phase::Waiting {
             let what = Cancellation::Counted { client, conn, told: false };

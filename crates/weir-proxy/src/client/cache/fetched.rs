@@ -513,6 +513,17 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
     fetch::close(answers, slot, None, cx);
 }
 
+/// A request would go on to another server. True: it is a fetch that was given up, and ends here.
+pub(in crate::client) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> bool {
+    let exchange = answers.conns.exchange(slot);
+    let waits = exchange.is_fetch() && exchange.phase() == Phase::Waiting;
+    let is_over = waits && fetch::of(&mut answers.conns, slot).is_given_up;
+    if is_over {
+        withdrawn(answers, slot, cx);
+    }
+    is_over
+}
+
 /// Whoever had asked for it has given it up, and it was not asked of a server: if others wait meanwhile they look for themselves.
 pub(in crate::client) fn withdrawn(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let by = answers.conns.exchange_id(slot, cx);

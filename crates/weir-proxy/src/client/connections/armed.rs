@@ -11,7 +11,11 @@ impl Connections {
     /// Makes sure that the connection is looked at when its deadline comes.
     #[inline]
     pub(in crate::client) fn arm(&mut self, index: ClientKey, cx: &mut Context) {
-        let due_us = self.deadline(index, cx);
+        let mut due_us = self.deadline(index, cx);
+        if due_us < u64::MAX {
+            // A small send in between has no timer of its own, and none must be later than it may take.
+            due_us = due_us.min(cx.now_us.saturating_add(cx.plan.client.send_timeout_us));
+        }
         let mut index = index;
         loop {
             let conn = self.conns.at_mut(index);

@@ -87,7 +87,8 @@ pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
         FieldName::CdnLoop => Some("weir writes it itself; `loop-field` of `client` switches that off"),
         FieldName::Host => Some("answers have none"),
         FieldName::Date if side == Side::Answer => Some("caches count by it; weir adds it where it is missing"),
-        FieldName::Expect | FieldName::MaxForwards if side == Side::Request => Some("weir answers to it itself"),
+        FieldName::Expect if side == Side::Request => Some("weir forwards it itself or answers to it"),
+        FieldName::MaxForwards if side == Side::Request => Some("weir answers to it itself"),
         FieldName::ClientCert | FieldName::ClientCertChain if side == Side::Request => {
             Some("it says who a client is; `client-cert-field` of `tls` sets it")
         }

@@ -316,7 +316,8 @@ impl World {
             Action::SeeClient { token, socket } => {
                 let client = &self.clients[(socket - CLIENT_SOCKETS) as usize];
                 let [ended, broken] = [Incoming::Fin, Incoming::Rst].map(|end| client.pending.back() == Some(&end));
-                let sight = Sight { ended, broken, is_taking: client.is_taking };
+                let taken = Taken { acked: client.acked, is_taking: client.is_taking };
+                let sight = Sight { ended, broken, taken };
                 client_seen(&mut self.nodes[node].engine, token, sight);
             }
             Action::LookClient { token, socket, over } => {
