@@ -2,7 +2,7 @@
 //! own origin and against nobody.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output, Stdio};
 
@@ -262,9 +262,16 @@ fn an_interrupt_ends_a_run_with_its_results() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary");
-    // Its request has come: it runs.
+    // It runs: one request is answered, and another one has come.
     let (mut stream, _) = listener.accept().expect("a connection");
     stream.read_exact(&mut [0; 10]).expect("a request");
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("it reads");
+    let mut text = Vec::new();
+    while text.windows(4).all(|four| four != b"GET ") {
+        let mut piece = [0; 4096];
+        let read = stream.read(&mut piece).expect("the next request");
+        text.extend_from_slice(&piece[..read]);
+    }
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let status = child.wait().expect("it ends");
     let mut shown = String::new();
