@@ -258,7 +258,7 @@ fn whom_nobody_trusts_is_refused() {
         let bad = bomb(&plan(origin.local_addr(), "/", io, Some(trusting(&other))));
         assert_eq!((bad.answered(), bad.connects(Connect::Established)), (0, 0));
         assert!(
-            bad.connects(Connect::NoTls) >= 40 && bad.handshakes(Handshake::Failed(Failure::BadCertificate)) >= 40,
+            bad.connects(Connect::NoTls) >= 40 && bad.handshakes(Handshake::Failed(Failure::UnknownCa)) >= 40,
             "{:?}",
             bad.document()
         );
