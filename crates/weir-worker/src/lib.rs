@@ -14,6 +14,7 @@ mod hand_over;
 mod listeners;
 mod log_sink;
 mod log_writer;
+mod looks;
 mod mailbox;
 mod moves;
 mod opening;

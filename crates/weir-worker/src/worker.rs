@@ -8,13 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use weir_io::{Announced, Class, Completion, Departure, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
+use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{
-    Action, Delivery, Engine, Input, Parts, Sight, Taken, client_looked, client_seen, end_costly, end_turn,
-};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, end_costly, end_turn};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -29,6 +27,7 @@ use crate::flows;
 use crate::gate::DoorGate;
 use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
+use crate::looks;
 use crate::mailbox::Mailbox;
 use crate::moves::{self, Moves};
 use crate::prepared::Dialing;
@@ -518,8 +517,8 @@ impl<D: Driver> Worker<D> {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
             }
-            Action::SeeClient { token, socket } => see_client(self, token, unpack(socket)),
-            Action::LookClient { token, socket, over } => look_at_client(self, token, unpack(socket), over),
+            Action::SeeClient { token, socket } => looks::see_client(self, token, unpack(socket)),
+            Action::LookClient { token, socket, over } => looks::look_at_client(self, token, unpack(socket), over),
             Action::DeferClient { socket, on } => self.driver.defer(unpack(socket), on),
             Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));
@@ -566,24 +565,6 @@ impl<D: Driver> Worker<D> {
             }
         }
     }
-}
-
-/// Tells the engine whether a client is still there.
-fn see_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket) {
-    let (departure, taken) = (worker.driver.departure(socket), taken(worker, socket));
-    let (ended, broken) = (departure != Departure::Stays, departure == Departure::Broken);
-    client_seen(&mut worker.engine, token, Sight { ended, broken, taken });
-}
-
-/// Tells the engine how a client takes what was sent to it.
-fn look_at_client<D: Driver>(worker: &mut Worker<D>, token: u64, socket: Socket, over: bool) {
-    let taken = taken(worker, socket);
-    client_looked(&mut worker.engine, token, taken, over);
-}
-
-fn taken<D: Driver>(worker: &mut Worker<D>, socket: Socket) -> Taken {
-    let acked = worker.driver.path(socket).map(|path| path.bytes_acked);
-    Taken { acked, is_taking: worker.driver.delivery(socket) == weir_io::Delivery::Underway }
 }
 
 /// The pool that a connection is received into.
