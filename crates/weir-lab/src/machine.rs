@@ -64,7 +64,7 @@ const SECRET: &str = "***";
 pub fn shown_command_line(words: &[String]) -> String {
     let mut shown = Vec::with_capacity(words.len());
     // How the value that the option before has in this word is shown.
-    let mut value: Option<fn(&str) -> String> = None;
+    let mut value: Option<Mask> = None;
     for word in words {
         shown.push(match value.take() {
             Some(show) => show(word),
@@ -83,11 +83,14 @@ pub fn shown_command_line(words: &[String]) -> String {
     command_line(&shown)
 }
 
+/// What a report shows in place of a value.
+type Mask = fn(&str) -> String;
+
 /// If a word is an option whose value may be a secret: where its value begins, and how that is shown.
-fn option(word: &str) -> (usize, Option<fn(&str) -> String>) {
+fn option(word: &str) -> (usize, Option<Mask>) {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();
-        let show: fn(&str) -> String = match name {
+        let show: Mask = match name {
             "header" => shown_field,
             "body" => shown_body,
             "class" => shown_class,
