@@ -22,7 +22,7 @@ const LOCAL: u8 = 2;
 const ANYCAST: u8 = 4;
 /// `RTA_DST`.
 const TO: u16 = 1;
-/// What the kernel answers where no packet can be sent: there is no route, or one that refuses.
+/// The errors that the kernel answers when no packet can be sent there: no route, or a route that refuses.
 const NO_WAY: [i32; 5] = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL, libc::EAFNOSUPPORT];
 /// `RTPROT_KERNEL`: made by the kernel, for an address of this machine.
 const BY_KERNEL: u8 = 2;

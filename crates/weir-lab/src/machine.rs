@@ -174,7 +174,7 @@ mod tests {
             ),
             (&["--class", "a: body=x y, path=/p?t=x,rate=1"], "--class 'a: body=***, path=/p?***,rate=1'"),
             (&["--class=a:rate=1,body=x"], "'--class=a:rate=1,body=***'"),
-            // What is no field stays, whatever it looks like.
+            // Text that only looks like a header field stays as it is.
             (&["Authorization:x", "--", "-", "p99>20ms"], "Authorization:x -- - 'p99>20ms'"),
         ] {
             assert_eq!(shown_command_line(&words(given)), shown);

@@ -278,7 +278,7 @@ fn classes_have_their_own_addresses_rates_and_results() {
     let holders = summary.class("holders").unwrap().counted();
     assert_eq!((holders.outcomes(Outcome::Unfinished), holders.bytes_out), (3, 0));
     assert_eq!(summary.class("b").unwrap().counted().outcomes(Outcome::Unfinished), 1);
-    // Who holds wants no answer. Who asks does, and what the others hold does not make up for it.
+    // Clients that only hold connections want no answer, and do not make up for those that ask and get none.
     let failed = ["holders", "b"].map(|name| summary.class(name).unwrap().failed_entirely());
     assert_eq!((failed, summary.total.failed_entirely()), ([false, true], true), "{summary}");
 }

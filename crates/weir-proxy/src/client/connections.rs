@@ -548,6 +548,13 @@ impl Connections {
         }
     }
 
+    /// Nobody wants an answer that has begun: the rest of it is thrown away, and its connection goes on.
+    pub(super) fn throw_away(&self, id: ExchangeId, from: ConnId, cx: &mut Context) {
+        let client = self.name(self.exchanges.at(id.index).conn, cx);
+        let what = Cancellation::Any { hard: false, client, conn: Some(from), begun: true };
+        cx.post(from.worker, Mail::Cancel { id, what });
+    }
+
     /// Tells whoever was asked that the answer is not wanted any more. `hard`: a connection that carries it has to end.
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);

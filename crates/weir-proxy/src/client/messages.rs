@@ -11,7 +11,6 @@ use crate::cause::Cause;
 use crate::client::connection::{NO_WORKER, Phase, Reading};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop};
-use crate::cross::mail::{Cancellation, Mail};
 use crate::cross::retry_copy::RetryCopy;
 use crate::ending::ClientEnd;
 use crate::observe::access::Placed;
@@ -40,9 +39,7 @@ impl Answers {
                 return;
             }
             // The server has done what it was asked: nothing is under way any more but the rest of the answer.
-            let client = self.conns.name(index, cx);
-            let what = Cancellation::Any { hard: false, client, conn: Some(from), begun: true };
-            cx.post(from.worker, Mail::Cancel { id, what });
+            self.conns.throw_away(id, from, cx);
             return self.end_given_up(slot, cx);
         }
         match (head.parts.status, head.upgrade) {

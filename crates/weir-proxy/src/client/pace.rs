@@ -60,13 +60,8 @@ pub(super) fn look_at_send(conns: &mut Connections, index: ClientKey, cx: &mut C
     ask(conns, index, false, cx);
 }
 
-/// The end of a connection has waited for long enough that its client has all of it, if it takes it at all.
-pub(super) fn judge_end(conns: &Connections, index: ClientKey, cx: &mut Context) {
-    ask(conns, index, true, cx);
-}
-
-/// All of the time for a send is over: it ends its connection, unless enough of it was taken.
-pub(super) fn judge_send(conns: &Connections, index: ClientKey, cx: &mut Context) {
+/// All of the time for a send is over, or for the end of a connection: the connection is closed, unless enough was taken.
+pub(super) fn judge(conns: &Connections, index: ClientKey, cx: &mut Context) {
     ask(conns, index, true, cx);
 }
 

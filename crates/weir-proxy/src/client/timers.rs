@@ -6,7 +6,7 @@
 use super::answer::Answers;
 use super::cache::{self, fetched};
 use super::departed::look_for_client;
-use super::pace::{judge_end, judge_send, look_at_send, look_us};
+use super::pace::{judge, look_at_send, look_us};
 use super::uploads::pass_on_is_due;
 use super::{Clients, tarpit};
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -139,7 +139,7 @@ impl Clients {
         let conn = self.conn(index);
         if conn.flags.sending && conn.send_us + cx.plan.client.send_timeout_us <= now_us {
             return match conn.stream {
-                None => judge_send(&self.answers.conns, index, cx),
+                None => judge(&self.answers.conns, index, cx),
                 Some(_) => send_timed_out(self, index, cx),
             };
         }
@@ -169,7 +169,7 @@ impl Clients {
             Reading::Tunnel if self.conn(index).relay.is_some() => self.look_at_relay(index, cx),
             Reading::Tunnel => self.answers.tunnel_timed_out(index, cx),
             Reading::Frames => self.answers.http2_timed_out(index, cx),
-            Reading::Linger => judge_end(&self.answers.conns, index, cx),
+            Reading::Linger => judge(&self.answers.conns, index, cx),
             Reading::Await if conn.codec.is_empty() => {
                 cx.counters.timeouts.count(Timeout::Errand);
                 let stash = self.conn_mut(index).stash.take().unwrap_or_default();

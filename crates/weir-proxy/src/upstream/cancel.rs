@@ -9,6 +9,7 @@
 
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};
+use super::crowded::leaves_its_place;
 use super::isolation::Isolation;
 use super::left::{forget_given_up, retract_unwanted, watch_left};
 use super::pool::Pool;
@@ -306,14 +307,9 @@ struct After<'a> {
 impl After<'_> {
     /// A connection is empty again that was to run empty: no answer comes that would show it.
     fn ran_empty(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) {
-        let (server, leaves) = (pool.conns.at(index).server, pool.conns.at(index).room.leaves);
-        if leaves {
-            pool.hints.places(server).on_closed(cx.now_us);
-            self.agenda.end(index, Ending::ours(UpstreamEnd::Crowded), pool);
-        } else if pool.pair(index).is_worn(cx) {
-            self.agenda.end(index, Ending::ours(UpstreamEnd::Glitches), pool);
-        } else {
-            self.ran_empty.note_synced(index, pool);
+        let ending = leaves_its_place(index, pool, cx).or_else(|| self.ran_empty.note_synced(index, pool, cx));
+        if let Some(ending) = ending {
+            self.agenda.end(index, ending, pool);
         }
     }
 }

@@ -104,15 +104,24 @@ pub(super) fn on_late_first(
     (patience_us.min(AGAIN_US_MAX), Then::Vacate(server))
 }
 
+/// How a connection that is empty ends if it was to leave its place when it is.
+pub(super) fn leaves_its_place(index: ConnKey, pool: &Pool, cx: &Context) -> Option<Ending> {
+    let conn = pool.conns.at(index);
+    conn.room.leaves.then(|| {
+        pool.hints.places(conn.server).on_closed(cx.now_us);
+        Ending::ours(UpstreamEnd::Crowded)
+    })
+}
+
 /// A connection has run empty: how it ends, if it has to, to make room for one that waits.
 #[inline]
 pub(super) fn should_leave(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+    let leaving = leaves_its_place(index, pool, cx);
+    if leaving.is_some() {
+        return leaving;
+    }
     let conn = pool.conns.at(index);
     let server = conn.server;
-    if conn.room.leaves {
-        pool.hints.places(server).on_closed(cx.now_us);
-        return Some(Ending::ours(UpstreamEnd::Crowded));
-    }
     if conn.owner.is_some() || !groups.view(pool, cx).is_crowded(server) {
         return None;
     }

@@ -157,6 +157,6 @@ impl UpstreamConn {
 
     /// Whether it was made for one request, and ends before the answer to that has begun.
     pub(super) fn is_fruitless(&self) -> bool {
-        self.owner.is_some() && self.history.answers == 0 && !self.reply.begun
+        self.owner.is_some() && !self.has_served()
     }
 }

@@ -6,9 +6,11 @@
 //! be given out. Called when answers were read, and at the end of the turn. Bound: each connection is listed once a turn, and those of
 //! turns before as long as they stay empty.
 
+use super::agenda::Ending;
 use super::pool::Pool;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
+use crate::ending::UpstreamEnd;
 
 /// A connection that ran empty: its generation, and the number of its answers by then.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +47,13 @@ pub(super) struct RanEmpty {
 }
 
 impl RanEmpty {
-    /// A connection ran empty at a sync point.
-    pub(super) fn note_synced(&mut self, index: ConnKey, pool: &Pool) {
+    /// A connection ran empty at a sync point. How it ends, if it has to.
+    pub(super) fn note_synced(&mut self, index: ConnKey, pool: &mut Pool, cx: &Context) -> Option<Ending> {
+        if pool.pair(index).is_worn(cx) {
+            return Some(Ending::ours(UpstreamEnd::Glitches));
+        }
         self.synced.push(Emptied::of(index, pool));
+        None
     }
 
     /// A connection ran empty otherwise, and is to be looked at.

@@ -331,10 +331,9 @@ fn look_behind(
         conn.rest.wary |= single;
     }
     if conn.rest.syncing && is_empty {
-        if pool.pair(index).is_worn(cx) {
-            return After::Ends(Ending::ours(UpstreamEnd::Glitches));
+        if let Some(ending) = ran_empty.note_synced(index, pool, cx) {
+            return After::Ends(ending);
         }
-        ran_empty.note_synced(index, pool);
         cx.counters.sync_points.add(1);
         pool.locate(index, cx);
     } else if is_empty && (conn.rest.unseen || conn.rest.wary) {

@@ -32,7 +32,7 @@ pub(crate) struct Tried {
 
 /// By how much another candidate has to be cheaper than the first one, which is the usual setting: less is chance.
 const CHEAPER: f64 = 0.98;
-/// What another candidate has to reach of the best rate; what is below is slower not by chance.
+/// A candidate needs this share of the best rate. One below it is slower, and not by chance.
 const RATE_MIN: f64 = 0.97;
 
 impl Tried {

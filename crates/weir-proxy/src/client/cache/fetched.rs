@@ -21,7 +21,6 @@ use crate::client::answer::Answers;
 use crate::client::connection::{NO_WORKER, Phase};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop, mark_of};
-use crate::cross::mail::{Cancellation, Mail};
 use crate::ending::Timeout;
 use crate::plan::CacheRules;
 use crate::request::pending_request::ConnId;
@@ -50,9 +49,7 @@ pub(in crate::client) fn on_head(
     if fetch::of(&mut answers.conns, slot).is_given_up {
         // Its server was quicker. The rest of the answer is thrown away, and whoever has come meanwhile looks for himself.
         let by = answers.conns.exchange_id(slot, cx);
-        let client = answers.conns.name(answers.conns.exchange(slot).conn, cx);
-        let what = Cancellation::Any { hard: false, client, conn: Some(from), begun: true };
-        cx.post(from.worker, Mail::Cancel { id: by, what });
+        answers.conns.throw_away(by, from, cx);
         return withdrawn(answers, slot, cx);
     }
     let exchange = answers.conns.exchange_mut(slot);
