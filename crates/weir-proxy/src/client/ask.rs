@@ -136,6 +136,8 @@ impl Asks {
         let client = answers.conns.at(conn);
         let sealed = client_scheme(peer, client.flags.sealed, fields, bytes, &plan.client).sealed;
         let from = From { peer, sealed, shown: client.shown.as_deref() };
+        let may_be_refused = ask.traits.has(RequestFlags::PIPELINABLE) && request.may_be_refused(from, &echo);
+        ask.traits = ask.traits.with(RequestFlags::ALONE, may_be_refused);
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
         let may_leave = upstream_plan.fallback().is_some() && !isolated && !ask.traits.has(RequestFlags::BOUND);
         let refused = if let Asked::Refused(cause) = asked { Some(cause) } else { None };

@@ -14,6 +14,12 @@ use crate::request::line_end::carries_line_end;
 use crate::request::pending_request::RequestFlags;
 use crate::request::rules::Ruled;
 
+/// A head that is longer, as its server gets it, goes alone. The limits of strict servers begin at
+/// 8 KiB, and some count more than the bytes that they get.
+const LONG_HEAD_BYTES: usize = 4096;
+/// More than weir adds to a head, besides what [`Outgoing::most_bytes`] counts.
+const ADDED_BYTES_MAX: usize = 512;
+
 /// Whom a request comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct From<'a> {
@@ -134,8 +140,38 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::EXPECTS, self.upload.expects)
     }
 
+    /// Whether a strict server may refuse it: its head is long, or its target has bytes that a URI may not have (RFC 3986 §2). Some
+    /// servers (node, bun, cowboy, aiohttp, Undertow) answer what they refuse at once, before the requests in front of it, and close.
+    #[inline]
+    pub(crate) fn may_be_refused(&self, from: From<'_>, stamp: &Stamp) -> bool {
+        self.path.iter().any(|byte| is_strange(*byte))
+            || self.most_bytes(from) > LONG_HEAD_BYTES && self.is_long(from, stamp)
+    }
+
+    /// Whether its head is long. Exactly, and so what most requests never need.
+    #[cold]
+    fn is_long(&self, from: From<'_>, stamp: &Stamp) -> bool {
+        let mut out = Vec::new();
+        self.write_head(&mut out, from, stamp);
+        out.len() > LONG_HEAD_BYTES
+    }
+
+    /// Its head has no more bytes than these.
+    #[inline]
+    fn most_bytes(&self, from: From<'_>) -> usize {
+        let ruled = self.ruled.map_or(0, |ruled| ruled.added_bytes(self.client));
+        let told = from.shown.map_or(0, |shown| shown.value().len()) + self.host.len() + self.head.authority.len();
+        let echo = self.upstream.echo.as_ref().map_or(0, |name| name.len());
+        self.head.bytes + self.path.len() + told + ruled + echo + ADDED_BYTES_MAX
+    }
+
     /// Writes it as its server gets it. `stamp` is the identifier that the answer has to carry back, where one is configured.
     pub(crate) fn write(&self, out: &mut Vec<u8>, from: From<'_>, stamp: &Stamp) {
+        self.write_head(out, from, stamp);
+        self.write_body(out);
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>, from: From<'_>, stamp: &Stamp) {
         let From { peer, sealed, shown } = from;
         let hops = self.head.max_forwards.map(|n| n.saturating_sub(1).to_string());
         let mut extra: [(&[u8], &[u8]); 3] = [(b"", b""); 3];
@@ -181,7 +217,6 @@ impl<'a> Outgoing<'a> {
             added: &added,
         };
         weir_http::encode_request(out, self.bytes, self.head, self.fields, &edits);
-        self.write_body(out);
     }
 
     /// Writes what is here of its body.
@@ -193,6 +228,71 @@ impl<'a> Outgoing<'a> {
             out.extend_from_slice(weir_http::CHUNK_TAIL);
         } else {
             out.extend_from_slice(self.body);
+        }
+    }
+}
+
+/// Whether strict servers refuse a target with this byte: what is no URI (RFC 3986 §2), as far as weir passes it on.
+#[inline]
+fn is_strange(byte: u8) -> bool {
+    !byte.is_ascii() || matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what a strict server may refuse is told exactly, by what is really sent. How: generated heads around the limit, with and
+    //! without what weir adds.
+
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+    use weir_http::Limits;
+
+    use super::*;
+
+    /// Whether a request of this text may be refused; the length of what is sent, and of what was taken for the most.
+    fn sent(text: &str, upstream: &UpstreamPlan, peer: IpAddr) -> (bool, usize, usize) {
+        let (client, mut fields) = (ClientPlan::default(), Fields::default());
+        let head = weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();
+        let request = Outgoing::new(&client, upstream, None, &head, &fields, text.as_bytes(), b"", None, None);
+        let from = From { peer, sealed: true, shown: None };
+        let (mut out, stamp) = (Vec::new(), Stamp::default());
+        request.write(&mut out, from, &stamp);
+        (request.may_be_refused(from, &stamp), out.len(), request.most_bytes(from))
+    }
+
+    #[test]
+    fn targets_that_are_no_uri_may_be_refused() {
+        let (upstream, peer) = (UpstreamPlan::default(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let asked = |target: &str| sent(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), &upstream, peer).0;
+        for byte in 0x21..=0x7e {
+            let target = format!("/a{}b", char::from(byte));
+            if byte != b'#' {
+                assert_eq!(asked(&target), b"\"<>\\^`{|}".contains(&byte), "{target}");
+            }
+        }
+        assert!(asked("/a?b={c}"), "in the query");
+        assert!(!asked("/a%7C?x=[1]&y=*('z')"));
+    }
+
+    proptest! {
+        #[test]
+        fn long_heads_are_told_by_what_is_sent(
+            value in 2_800usize..4_500,
+            lines in 0usize..60,
+            echo in any::<bool>(),
+            long_host in any::<bool>(),
+            v6 in any::<bool>(),
+        ) {
+            let mut upstream = UpstreamPlan::default();
+            upstream.echo = echo.then(|| "x-request-id".into());
+            let peer = if v6 { IpAddr::V6([0xff; 16].into()) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+            let host = if long_host { "h".repeat(200) } else { "h".to_owned() };
+            let lines = "a:b\r\n".repeat(lines);
+            let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\nCookie: {}\r\n{lines}\r\n", "z".repeat(value));
+            let (refused, len, most) = sent(&text, &upstream, peer);
+            prop_assert_eq!(refused, len > LONG_HEAD_BYTES, "{} bytes", len);
+            prop_assert!(len <= most, "{} bytes where {} were taken for the most", len, most);
         }
     }
 }

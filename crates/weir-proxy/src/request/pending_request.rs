@@ -116,7 +116,8 @@ impl RequestFlags {
     pub const UPGRADE: RequestFlags = RequestFlags(16);
     /// Its body follows in pieces; what does not fit is not kept.
     pub const STREAMING: RequestFlags = RequestFlags(32);
-    /// Sent again after a loss: nothing before it or behind it on its connection until it is answered.
+    /// Sent again after a loss, or what a strict server may refuse ([`crate::request::outgoing::Outgoing::may_be_refused`]): nothing before
+    /// it or behind it on its connection until it is answered.
     pub const ALONE: RequestFlags = RequestFlags(64);
     /// Came from another worker and goes no further.
     pub const MAILED: RequestFlags = RequestFlags(128);

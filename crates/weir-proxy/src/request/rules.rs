@@ -245,6 +245,14 @@ impl Ruled {
         (removed, identity.lines(plan).chain(lines).collect())
     }
 
+    /// Bytes of the lines that come on top, at most.
+    pub(crate) fn added_bytes(&self, plan: &ClientPlan) -> usize {
+        let bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + b": \r\n".len();
+        let lines = self.rules.request.lines(&self.request).chain(self.identity.iter().flat_map(|it| it.lines(plan)));
+        let fetched = self.fetch.iter().flat_map(|fetch| fetch.added.iter().map(|(name, value)| (*name, &value[..])));
+        lines.chain(fetched).map(bytes).sum()
+    }
+
     /// The same, as far as its route edits them. Credentials that stay here are not among those that don't pass: the server may be told whose
     /// they are.
     pub(crate) fn route_edits(&self) -> Changes<'_> {

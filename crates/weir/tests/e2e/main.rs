@@ -59,6 +59,7 @@ mod paths;
 mod promises;
 mod proxy_protocol;
 mod proxy_protocol_servers;
+mod refusals;
 mod reload;
 mod reload_midway;
 mod requests;
