@@ -37,6 +37,8 @@ worded! {
     ResetWithin: "reset-within";
     /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
     Misframing: "misframing";
+    /// An error that ends its connection while others wait behind the oldest request: it may be for one of those (E29).
+    OvertakingError: "overtaking-error";
 }
 
 impl Doubt {
@@ -67,6 +69,7 @@ impl Doubt {
     /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
     /// are, or that pipelining is no use. The others are what honest servers do when they close; they cost only the connection.
     pub fn demotes(self) -> bool {
-        !matches!(self, Doubt::EarlyAnswer | Doubt::CloseDelimited | Doubt::NotPersistent)
+        use Doubt::{CloseDelimited, EarlyAnswer, NotPersistent, OvertakingError};
+        !matches!(self, EarlyAnswer | CloseDelimited | NotPersistent | OvertakingError)
     }
 }

@@ -352,6 +352,13 @@ impl UpstreamConn {
         self.entries.get(1).is_some_and(|entry| entry.start < self.log.flushed())
     }
 
+    /// The same for one that is not merely the oldest once more.
+    pub(crate) fn is_followed_by_another(&self) -> bool {
+        let oldest = self.entries.front().map(|entry| entry.ask.id);
+        let sent = self.entries.iter().take_while(|entry| entry.start < self.log.flushed());
+        sent.skip(1).any(|entry| Some(entry.ask.id) != oldest)
+    }
+
     /// Bytes still to come of an answer with a declared length.
     pub(crate) fn body_left(&self) -> Option<u64> {
         self.reply.reader.body_left()

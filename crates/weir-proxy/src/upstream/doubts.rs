@@ -25,7 +25,7 @@ pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut C
     let conn = pool.conns.at(index);
     let fresh = conn.history.answers == 0;
     let tries = conn.entries.front().map_or(0, |entry| entry.ask.tries);
-    let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
+    let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing | Doubt::OvertakingError) {
         Loss::Broken
     } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || conn.reply.begun {
         Loss::BadAnswer

@@ -187,6 +187,14 @@ impl Groups {
         Ok(())
     }
 
+    /// Whether a request could go again now, although a server may have worked on it: by what it is, and by what bounds its repetitions.
+    pub(super) fn may_repeat(&mut self, ask: &PendingRequest, cx: &Context) -> bool {
+        let most = cx.plan.upstreams[usize::from(ask.upstream)].retry.per_request_max;
+        ask.traits.has(RequestFlags::RETRIABLE)
+            && u32::from(ask.tries) < most
+            && self.groups[usize::from(ask.upstream)].budget.has(cx.now_us, 1)
+    }
+
     /// Counts that a request goes again after what has become of it, if it may.
     pub(super) fn count_fate(
         &mut self,

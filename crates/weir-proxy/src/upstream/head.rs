@@ -51,8 +51,13 @@ impl Upstreams {
             return reading;
         }
         if head.status >= 200 {
+            let is_mismatch = self.pool.pair(index).is_mismatch(&ask, fields, input, cx);
+            let is_proven = !is_mismatch && cx.plan.upstreams[usize::from(ask.upstream)].echo.is_some();
+            if !is_proven && may_have_overtaken(index, head, &self.pool, &mut self.groups, cx) {
+                return Reading::Break(Some(on_doubt(index, Doubt::OvertakingError, &mut self.pool, cx)));
+            }
             let pair = self.pool.pair(index);
-            if pair.is_mismatch(&ask, fields, input, cx) {
+            if is_mismatch {
                 return Reading::Break(Some(on_doubt(index, Doubt::EchoMismatch, &mut self.pool, cx)));
             }
             let is_copy = || pair.conn.entries.front().is_some_and(|entry| entry.is_copy);
@@ -78,6 +83,16 @@ impl Upstreams {
         }
         Reading::Continue(())
     }
+}
+
+/// Whether an answer is an error that ends its connection, which may be for a request behind the oldest: some servers refuse what they
+/// must at once. It is nobody's then, and the oldest goes again, alone: nothing can overtake it there. Not if the oldest may not go
+/// again, because nothing better is known then.
+#[inline]
+fn may_have_overtaken(index: ConnKey, head: &ReplyHead, pool: &Pool, groups: &mut Groups, cx: &Context) -> bool {
+    let conn = pool.conns.at(index);
+    let may_be_anothers = head.status >= 400 && !head.persist && conn.is_followed_by_another();
+    may_be_anothers && conn.entries.front().is_some_and(|oldest| groups.may_repeat(&oldest.ask, cx))
 }
 
 /// The head of a 101: the connection is a tunnel from here on.

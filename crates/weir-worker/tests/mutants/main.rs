@@ -227,6 +227,15 @@ const BUGS: &[Bug] = &[
         seeds: 100,
     },
     Bug {
+        name: "overtaken-error",
+        story: "a refusal that has overtaken is given to the oldest request",
+        file: "weir-proxy/src/upstream/head.rs",
+        right: "head.status >= 400 && !head.persist && conn",
+        wrong: "!$ && head.status >= 400 && !head.persist && conn",
+        found_by: "storm::overtakers",
+        seeds: 100,
+    },
+    Bug {
         name: "idle-between-sends",
         story: "a client is taken for idle between two sends of its answer",
         file: "weir-proxy/src/client/patience.rs",

@@ -19,6 +19,8 @@ const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\
 
 /// The trigger of a request that kills the server's process (docs/hostile.md E19).
 pub const KILLER: &str = "e19_killer";
+/// The trigger of a request that its server refuses at once, before it answers those in front of it (docs/hostile.md E29).
+pub const OVERTAKER: &str = "e29_overtaker";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
 
@@ -585,11 +587,41 @@ impl Server {
         if id == KILLER {
             return self.timer(net, 0, Due::Die);
         }
+        if id == OVERTAKER {
+            return self.refuse(net, conn);
+        }
         let mut steps = VecDeque::from(by_id(&id).steps.clone());
         if let (Some(echo), Some(Step::Send(bytes))) = (request.fields.first(ECHO_FIELD), steps.front_mut()) {
             *bytes = with_echo(bytes, echo);
         }
         self.play(net, conn, nonce, steps);
+    }
+
+    /// What has to be refused is so before what is in front of it, unless that answer has begun.
+    fn refuse_at_once(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        if connection.deaf || !matches!(connection.writing, None | Some(Writing::Delay)) {
+            return;
+        }
+        let mut book = self.book.borrow_mut();
+        let is_refused = |request: &Request| {
+            let entry = book.entries.get(request.nonce());
+            entry.is_some_and(|entry| entry.asked.trigger.as_deref() == Some(OVERTAKER))
+        };
+        let Some(at) = connection.queue.iter().position(is_refused) else { return };
+        if at > 0 {
+            book.plays(OVERTAKER, true);
+            drop(book);
+            connection.judge.answered();
+            self.refuse(net, conn);
+        }
+    }
+
+    fn refuse(&mut self, net: &mut Net<'_>, conn: Conn) {
+        self.send(net, conn, b"HTTP/1.1 431 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        self.deafen(conn);
+        self.conns.entry(conn).and_modify(|connection| connection.queue.clear());
+        net.finish(conn);
     }
 
     fn play(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String, mut steps: VecDeque<Step>) {
@@ -669,6 +701,7 @@ impl Actor for Server {
         self.count_received(conn, data.len() as u64);
         self.read(net, conn, data);
         self.count_received(conn, 0);
+        self.refuse_at_once(net, conn);
         let now = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
         self.look_at_open_request(net, conn, now != before);
         self.go_on(net, conn);

@@ -12,6 +12,7 @@ mod closings;
 mod forgers;
 mod idle;
 mod killer;
+mod overtakers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};

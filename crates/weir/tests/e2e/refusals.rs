@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::kit::{Client, Gone, Io, Link, Server, Weir, app, nonce, on_both_drivers};
+use crate::kit::{Client, Gone, Io, Link, Server, Weir, app, nonce, on_both_drivers, status};
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
@@ -19,6 +19,11 @@ const WORK: Duration = Duration::from_millis(2);
 fn is_refused_by_node(request: &Request) -> bool {
     let head: usize = request.fields.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     head > 8192 || request.target.contains('|')
+}
+
+/// What nobody can know before.
+fn is_refused_by_whim(request: &Request) -> bool {
+    request.fields.has("x-whim")
 }
 
 fn refuse(link: &mut Link) -> Result<(), Gone> {
@@ -97,4 +102,16 @@ fn what_a_strict_server_refuses_goes_alone(io: Io) {
     assert!(log.depths.iter().any(|depth| *depth > 3), "nothing was pipelined: {:?}", log.depths);
     let count = |what: &str| log.events.iter().filter(|event| *event == what).count();
     assert_eq!((count("refused"), count("overtaken")), (asked, 0));
+}
+
+fn an_error_that_overtakes_is_nobodys(io: Io) {
+    let server = Server::start(strict(is_refused_by_whim));
+    let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=16"));
+    beside(&weir, &["GET /whim?n=1 HTTP/1.1\r\nHost: a\r\nX-Whim: 1\r\n\r\n"]);
+    let found = status(&weir)["upstreams"][0]["servers"][0]["totals"]["doubts"]["overtaking-error"].as_u64();
+    weir.stop();
+    let log = server.finish();
+    let overtaken = log.events.iter().filter(|event| *event == "overtaken").count();
+    assert!(overtaken > 0, "no error overtook anything: {:?}", log.depths);
+    assert!(found.is_some_and(|found| found > 0), "{found:?} of {overtaken} errors that overtook others were noticed");
 }
