@@ -110,17 +110,17 @@ impl Asks {
         let rules = ruled.as_deref();
         let request =
             Outgoing::new(&plan.client, upstream_plan, anywhere.as_deref(), head, fields, bytes, body, upload, rules);
-        let verdict = match upstream_plan.pool.is_private() {
-            true => Verdict::Free,
-            false => to.verdict(upstream, head.method_span.of(bytes), request.path, request.host, cx),
-        };
+        let client = answers.conns.at(conn);
+        let (peer, traits) = (client.peer, request.traits());
+        let sealed = client_scheme(peer, client.flags.sealed, fields, bytes, &plan.client).sealed;
+        let from = From { peer, sealed, shown: client.shown.as_deref() };
+        let verdict = verdict_of(upstream, upstream_plan, &request, traits, from, to, cx);
         if let Verdict::Refused { left_us } = verdict {
             answers.conns.exchange_mut(slot).ruled = ruled;
             answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
             return None;
         }
-        let mut ask = self.begin_asking(answers, slot, upstream, request.traits(), cx);
-        let peer = answers.conns.at(conn).peer;
+        let mut ask = self.begin_asking(answers, slot, upstream, traits, cx);
         ask.key = balance_key(upstream, peer, head, fields, bytes, &plan).unwrap_or(0);
         if upstream_plan.echo.is_some() {
             ask.echo = self.stamper.stamp();
@@ -133,9 +133,7 @@ impl Asks {
         let private = private_of(&mut answers.conns, slot, upstream, whose, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
-        let client = answers.conns.at(conn);
-        let sealed = client_scheme(peer, client.flags.sealed, fields, bytes, &plan.client).sealed;
-        let from = From { peer, sealed, shown: client.shown.as_deref() };
+        let from = From { peer, sealed, shown: answers.conns.at(conn).shown.as_deref() };
         let may_be_refused = ask.traits.has(RequestFlags::PIPELINABLE) && request.may_be_refused(from, &echo);
         ask.traits = ask.traits.with(RequestFlags::ALONE, may_be_refused);
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
@@ -200,6 +198,24 @@ impl Asks {
             echo: Default::default(),
         }
     }
+}
+
+/// Whether servers have died of requests like this one.
+#[inline]
+fn verdict_of(
+    upstream: usize,
+    plan: &UpstreamPlan,
+    request: &Outgoing<'_>,
+    traits: RequestFlags,
+    from: From<'_>,
+    to: &Requests<'_>,
+    cx: &Context,
+) -> Verdict {
+    if plan.pool.is_private() {
+        return Verdict::Free;
+    }
+    let whole = !traits.has(RequestFlags::PIECEMEAL);
+    to.verdict(upstream, request.lines(), whole, |out| request.write(out, from, &Default::default()), cx)
 }
 
 /// What the destination of a request is called that does not say that (HTTP/1.0); None: it goes to a server of the configuration.

@@ -33,10 +33,18 @@ impl<'a> Requests<'a> {
         Requests { upstreams }
     }
 
-    /// Whether servers have died of requests like this one.
+    /// Whether servers have died of requests like this one, which `write` serialises. `lines`: its method, target and Host. `whole`: all of
+    /// its body is here.
     #[inline]
-    pub(crate) fn verdict(&self, upstream: usize, method: &[u8], path: &[u8], host: &[u8], cx: &Context) -> Verdict {
-        self.upstreams.isolation().verdict_of_new(upstream, method, path, host, cx)
+    pub(crate) fn verdict(
+        &self,
+        upstream: usize,
+        lines: (&[u8], &[u8], &[u8]),
+        whole: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+        cx: &Context,
+    ) -> Verdict {
+        self.upstreams.isolation().verdict_of_new(upstream, lines, whole, write, cx)
     }
 
     /// Asks for an answer, and says in `ask` which server was chosen; `write` serialises the request to where it goes. `isolated`: as [`Requests::verdict`] said.

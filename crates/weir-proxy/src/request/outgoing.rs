@@ -111,6 +111,11 @@ impl<'a> Outgoing<'a> {
         Outgoing { client, upstream, anywhere, head, fields, bytes, body, upload, ruled, path, host }
     }
 
+    /// Its method, its target and the value of Host.
+    pub(crate) fn lines(&self) -> (&[u8], &[u8], &[u8]) {
+        (self.head.method_span.of(self.bytes), self.path, self.host)
+    }
+
     /// What may be done with it.
     #[inline]
     pub(crate) fn traits(&self) -> RequestFlags {
@@ -138,6 +143,7 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::STREAMING, self.upload.streaming)
             .with(RequestFlags::BODY, !bodyless || self.upload.streaming)
             .with(RequestFlags::EXPECTS, self.upload.expects)
+            .with(RequestFlags::PIECEMEAL, self.upload.streaming || self.upload.expects)
     }
 
     /// Whether a strict server may refuse it: its head is long, or its target has bytes that a URI may not have (RFC 3986 §2). Some

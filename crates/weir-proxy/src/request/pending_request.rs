@@ -145,6 +145,8 @@ impl RequestFlags {
     pub const BODY: RequestFlags = RequestFlags(131_072);
     /// Asks its server whether the body is wanted before that is sent (RFC 9110 §10.1.1).
     pub const EXPECTS: RequestFlags = RequestFlags(262_144);
+    /// Not all of its body was here when it was first forwarded.
+    pub const PIECEMEAL: RequestFlags = RequestFlags(524_288);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: RequestFlags) -> bool {
@@ -199,6 +201,7 @@ mod tests {
             RequestFlags::DETOURED,
             RequestFlags::BODY,
             RequestFlags::EXPECTS,
+            RequestFlags::PIECEMEAL,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

@@ -2,7 +2,7 @@
 //!
 //! The engine keeps one [`Suspects`] a worker. It tells of connections that broke with requests in flight, and of answers while
 //! anything is remembered at all; while nothing is, the request path pays one branch. Workers tell each other of keys with
-//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`KEY_BYTES_MAX`] bytes, the oldest goes first. docs/semantics.md §4,
+//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`TEXT_BYTES_MAX`] bytes and a hash, the oldest goes first. docs/semantics.md §4,
 //! docs/hostile.md E19.
 //!
 //! ```text
@@ -14,7 +14,13 @@
 //! ```
 //!
 //! A false accusation is worse than a late one, so most rules are for the innocent:
-//! - A key is method, target and Host; one complete answer to it anywhere clears it. A killer is never answered.
+//! - A key is method, target and Host, and a hash of all that makes the request what it is: its other fields, and its body if that was here
+//!   from the start. A server may close because of one client's cookie, and that is no reason to refuse the URL to others. Left out is what
+//!   differs from client to client, or each time, although the request is the same ([`Varying`]): else each client with the
+//!   same killer would be a new one. One complete answer to a key anywhere clears it. A killer is never answered.
+//! - A killer may be sent with many different heads (cookies of browsers). So while one with the same method, target and Host was refused,
+//!   all others are suspect: alone they are no danger to anybody, and the first death there refuses them too. One complete answer to any
+//!   of them ends that: then the difference is what kills.
 //! - All connections that a server loses within [`CRASH_US`] are one crash, and a request that was sent before it is
 //!   accused of it once, however often it was asked.
 //! - A crash only counts if the server had lived: it has answered since its last one, or the connection had stood. A server
@@ -28,6 +34,10 @@
 //!   when servers are killed one after another, somebody is in flight each time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Bound;
+
+use crate::plan::{ClientPlan, UpstreamPlan};
 
 #[cfg(test)]
 mod tests;
@@ -38,8 +48,28 @@ pub(crate) const DEATHS_MIN: u8 = 3;
 pub(crate) const REFUSED_US: u64 = 60_000_000;
 /// Keys remembered.
 pub(crate) const KEYS_MAX: usize = 256;
-/// Bytes of a key; requests whose first two lines are longer are never accused.
-pub(crate) const KEY_BYTES_MAX: usize = 4096;
+/// Bytes that a key keeps of the first two lines of a request, for status. The hash is of all of them.
+pub(crate) const TEXT_BYTES_MAX: usize = 4096;
+/// What a key has in front of them, and behind.
+const UPSTREAM_BYTES: usize = 2;
+const HASH_BYTES: usize = 8;
+/// Of fields that are left out the size counts, in steps of so many bytes: servers die of a long head, whatever is in it.
+const VARYING_STEP_BYTES: usize = 4096;
+/// Fields that tell who a client is, which way a request came, or what it is called: not what it does to a server.
+const VARYING: &[&str] = &[
+    "cdn-loop",
+    "client-cert",
+    "client-cert-chain",
+    "forwarded",
+    "traceparent",
+    "tracestate",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-request-id",
+];
 /// Losses of one server within this time are one crash.
 pub(crate) const CRASH_US: u64 = 100_000;
 /// How long a suspect is held back after a death, to see whether servers die without it.
@@ -105,12 +135,21 @@ struct Record {
     died_us: u64,
     /// When another worker last told of a death.
     told_us: Option<u64>,
-    refused_until_us: u64,
+    refusal: Refusal,
+}
+
+/// Whether and how a key is refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Refusal {
+    /// 0: it never was.
+    until_us: u64,
+    /// A request that differs from it only in what is hashed was answered.
+    apart: bool,
 }
 
 impl Record {
     fn new(died_us: u64) -> Record {
-        Record { deaths: 0, crashes: [0; CRASHES_OF_KEY_MAX], died_us, told_us: None, refused_until_us: 0 }
+        Record { deaths: 0, crashes: [0; CRASHES_OF_KEY_MAX], died_us, told_us: None, refusal: Refusal::default() }
     }
 
     fn was_in(&self, crash: u64) -> bool {
@@ -123,7 +162,7 @@ impl Record {
     }
 
     fn verdict(&self, now_us: u64) -> Verdict {
-        match self.refused_until_us.saturating_sub(now_us) {
+        match self.refusal.until_us.saturating_sub(now_us) {
             0 if self.deaths >= DEATHS_MIN => Verdict::Suspect,
             0 => Verdict::Free,
             left_us => Verdict::Refused { left_us },
@@ -132,7 +171,7 @@ impl Record {
 
     fn is_over(&self, now_us: u64) -> bool {
         let patience_us = if self.deaths >= DEATHS_MIN { SUSPECT_US } else { NOTED_US };
-        now_us >= self.died_us.max(self.refused_until_us).saturating_add(patience_us)
+        now_us >= self.died_us.max(self.refusal.until_us).saturating_add(patience_us)
     }
 }
 
@@ -162,19 +201,88 @@ pub(crate) struct Suspects {
     past: VecDeque<Past>,
 }
 
-/// Names a request by its upstream and its first two lines as they are sent: method, target, and Host. None: too long to be
-/// remembered.
-pub(crate) fn key(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
-    let within = &request[..request.len().min(KEY_BYTES_MAX - 2)];
-    let mut ends = within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
-    let end = ends.nth(1)?;
-    Some([&upstream.to_be_bytes(), &within[..=end]].concat())
+/// What in a request differs each time, or from client to client, though the request is the same: [`VARYING`], and what the configuration
+/// has weir add.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Varying<'a> {
+    echo: Option<&'a str>,
+    request_id: Option<&'a str>,
+}
+
+impl<'a> Varying<'a> {
+    /// In requests to an upstream.
+    pub(crate) fn of(client: &'a ClientPlan, upstream: &'a UpstreamPlan) -> Varying<'a> {
+        Varying { echo: upstream.echo.as_deref(), request_id: client.request_id.as_deref() }
+    }
+
+    /// Whether a line of a head is one of those fields.
+    fn has(&self, line: &[u8]) -> bool {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let mut names = VARYING.iter().copied().chain(self.echo).chain(self.request_id);
+        names.any(|varying| name.eq_ignore_ascii_case(varying.as_bytes()))
+    }
+}
+
+/// What keys of requests have in common that differ only in what is hashed: the upstream and the first two lines as they are sent, method,
+/// target and Host. None: it is no request.
+pub(crate) fn family(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
+    let within = &request[..request.len().min(TEXT_BYTES_MAX)];
+    let mut ends = within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    let end = ends.nth(1).or((within.len() == TEXT_BYTES_MAX).then_some(TEXT_BYTES_MAX))?;
+    Some([&upstream.to_be_bytes(), &within[..end]].concat())
+}
+
+/// Names a request as it is sent. `whole`: its body was here from the start, if it has one; else the same request may have more or less of it
+/// each time, and the name is without. None: it is no request.
+pub(crate) fn key(upstream: u16, request: &[u8], whole: bool, varying: Varying<'_>) -> Option<Vec<u8>> {
+    let mut key = family(upstream, request)?;
+    let head = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
+    let (head, body) = request.split_at(head);
+    let mut hasher = DefaultHasher::new();
+    let mut left_out = 0;
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        if varying.has(line) {
+            left_out += line.len();
+        } else {
+            hasher.write(line);
+        }
+    }
+    hasher.write_usize(left_out / VARYING_STEP_BYTES);
+    if whole {
+        hasher.write(body);
+    }
+    key.extend_from_slice(&hasher.finish().to_be_bytes());
+    Some(key)
+}
+
+/// The family of a key.
+fn family_of(key: &[u8]) -> &[u8] {
+    &key[..key.len() - HASH_BYTES]
 }
 
 impl Suspects {
     /// Nothing is remembered. `servers` of all upstreams together.
     pub(crate) fn new(servers: usize) -> Suspects {
         Suspects { vitals: vec![Vital::default(); servers], ..Suspects::default() }
+    }
+
+    /// Whether anything is remembered of a family ([`family`]).
+    pub(crate) fn knows(&self, family: &[u8]) -> bool {
+        self.family(family).next().is_some()
+    }
+
+    /// The keys of a family.
+    fn family<'a>(&'a self, family: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Record)> {
+        let known = self.keys.range::<[u8], _>((Bound::Included(family), Bound::Unbounded));
+        let known = known.map(|(key, record)| (&key[..], record)).take_while(move |(key, _)| key.starts_with(family));
+        known.filter(move |(key, _)| family_of(key) == family)
+    }
+
+    /// Whether one that differs from it only in what is hashed was refused, and none such was answered since.
+    fn is_like_killer(&self, now_us: u64, key: &[u8]) -> bool {
+        let is_killer =
+            |record: &Record| record.refusal.until_us > 0 && !record.refusal.apart && !record.is_over(now_us);
+        self.family(family_of(key)).any(|(_, record)| is_killer(record))
     }
 
     /// Whether there is anything to look up.
@@ -231,9 +339,12 @@ impl Suspects {
         let again = sent_us > crash.started_us && crash.lived;
         let known = record.was_in(crash.id) && !again;
         if !known {
+            if self.is_like_killer(now_us, key) {
+                record.deaths = record.deaths.max(DEATHS_MIN);
+            }
             if alone && record.deaths >= DEATHS_MIN {
                 if !self.is_noisy(now_us, crash.id, &record) {
-                    record.refused_until_us = now_us + REFUSED_US;
+                    record.refusal.until_us = now_us + REFUSED_US;
                 }
                 self.past.iter_mut().filter(|past| past.id == crash.id).for_each(|past| past.explained = true);
             }
@@ -253,26 +364,31 @@ impl Suspects {
 
     /// Until when a suspect is held back; not at all if it was refused, which it may be told at once.
     pub(crate) fn held_until_us(&self, key: &[u8]) -> u64 {
-        let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refused_until_us <= record.died_us;
+        let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refusal.until_us <= record.died_us;
         self.keys.get(key).filter(held).map_or(0, |record| record.died_us + HOLD_US)
     }
 
     /// A request was answered completely. True when the other workers should know.
     pub(crate) fn on_answer(&mut self, key: &[u8]) -> bool {
+        let family = family_of(key);
+        let known = self.keys.range_mut::<[u8], _>((Bound::Included(family), Bound::Unbounded));
+        let known = known.take_while(|(key, _)| key.starts_with(family));
+        known.filter(|(key, _)| family_of(key) == family).for_each(|(_, record)| record.refusal.apart = true);
         self.keys.remove(key).is_some_and(|record| record.deaths > 1)
     }
 
     /// What is to be done with a request.
     pub(crate) fn verdict(&self, now_us: u64, key: &[u8]) -> Verdict {
-        match self.keys.get(key) {
-            Some(record) if !record.is_over(now_us) => record.verdict(now_us),
-            _ => Verdict::Free,
+        let record = self.keys.get(key).filter(|record| !record.is_over(now_us));
+        match record.map_or(Verdict::Free, |record| record.verdict(now_us)) {
+            Verdict::Free if self.is_like_killer(now_us, key) => Verdict::Suspect,
+            verdict => verdict,
         }
     }
 
     /// What another worker should know of a key: deaths, and the end of its refusal.
     pub(crate) fn opinion(&self, key: &[u8]) -> Option<(u8, u64)> {
-        self.keys.get(key).map(|record| (record.deaths, record.refused_until_us))
+        self.keys.get(key).map(|record| (record.deaths, record.refusal.until_us))
     }
 
     /// Another worker's opinion. Deaths are not added up: both may have seen the same crash.
@@ -280,7 +396,7 @@ impl Suspects {
         self.make_room(now_us, key);
         let record = self.keys.entry(key.into()).or_insert(Record::new(now_us));
         record.deaths = record.deaths.max(deaths);
-        record.refused_until_us = record.refused_until_us.max(refused_until_us);
+        record.refusal.until_us = record.refusal.until_us.max(refused_until_us);
         (record.died_us, record.told_us) = (now_us, Some(now_us));
         // What died at the other worker died here as well.
         let same = self.past.iter().take_while(|past| now_us < past.started_us + CRASH_US);
@@ -305,7 +421,7 @@ impl Suspects {
                 Verdict::Suspect => ("suspect", 0),
                 Verdict::Refused { left_us } => ("refused", left_us),
             };
-            let (upstream, text) = key.split_at(2);
+            let (upstream, text) = family_of(key).split_at(UPSTREAM_BYTES);
             let text = String::from_utf8_lossy(text);
             let mut words = text.split_ascii_whitespace();
             let mut word = || words.next().unwrap_or_default().to_owned();

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::cross::mail::{Fate, Mail};
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
-use crate::retry::poison::{self, Crash, KEY_BYTES_MAX, Suspect, Suspects, Verdict};
+use crate::retry::poison::{self, Crash, Suspect, Suspects, TEXT_BYTES_MAX, Varying, Verdict};
 use crate::upstream::entry::Entry;
 use crate::upstream::queue::{Queue, Waiting};
 use crate::upstream::request_log::RequestLog;
@@ -88,21 +88,27 @@ impl Isolation {
 
     // ---- who goes alone ----
 
-    /// What is to be done with a request that is going to be serialised.
+    /// What is to be done with a request that is going to be serialised, which `write` does.
     #[inline]
     pub(crate) fn verdict_of_new(
         &self,
         upstream: usize,
-        method: &[u8],
-        path: &[u8],
-        host: &[u8],
+        (method, path, host): (&[u8], &[u8], &[u8]),
+        whole: bool,
+        write: impl FnOnce(&mut Vec<u8>),
         cx: &Context,
     ) -> Verdict {
         if self.suspects.is_empty() {
             return Verdict::Free;
         }
         let lines = [method, b" ", path, b" HTTP/1.1\r\nHost: ", host, b"\r\n"].concat();
-        poison::key(upstream as u16, &lines).map_or(Verdict::Free, |key| self.suspects.verdict(cx.now_us, &key))
+        if !poison::family(upstream as u16, &lines).is_some_and(|family| self.suspects.knows(&family)) {
+            return Verdict::Free;
+        }
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        let key = poison::key(upstream as u16, &bytes, whole, varying(upstream as u16, cx));
+        key.map_or(Verdict::Free, |key| self.suspects.verdict(cx.now_us, &key))
     }
 
     /// What is to be done with a request, as serialised.
@@ -111,7 +117,13 @@ impl Isolation {
         if self.suspects.is_empty() {
             return Verdict::Free;
         }
-        poison::key(ask.upstream, bytes).map_or(Verdict::Free, |key| self.suspects.verdict(cx.now_us, &key))
+        self.key(ask, bytes, cx).map_or(Verdict::Free, |key| self.suspects.verdict(cx.now_us, &key))
+    }
+
+    /// The key of a request whose bytes begin so, if anything is remembered that may be about it.
+    fn key(&self, ask: &PendingRequest, bytes: &[u8], cx: &Context) -> Option<Vec<u8>> {
+        let family = poison::family(ask.upstream, bytes)?;
+        if self.suspects.knows(&family) { key_of(ask, bytes, cx) } else { None }
     }
 
     /// Whether a request that waits elsewhere has become suspect meanwhile.
@@ -249,7 +261,7 @@ impl Isolation {
             return None;
         }
         for (position, Waiting { ask, bytes }) in quarantine.waiting.places().take(LOOK_MAX) {
-            let key = if self.suspects.is_empty() { None } else { poison::key(ask.upstream, bytes) };
+            let key = if self.suspects.is_empty() { None } else { self.key(ask, bytes, cx) };
             let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
             if held_until_us <= cx.now_us {
                 return Some(position);
@@ -294,7 +306,8 @@ impl Isolation {
         log: &RequestLog,
         cx: &mut Context,
     ) -> bool {
-        let Some(key) = key_of(entry, log) else { return false };
+        let bytes = log.copy(entry.start, entry.len as usize);
+        let Some(key) = key_of(&entry.ask, &bytes, cx) else { return false };
         let alone = rested && self.is_only_one(&entry.ask);
         let (verdict, tell) = self.suspects.on_death(cx.now_us, crash, entry.sent_us, alone, &key);
         if tell && let Some((deaths, refused_until_us)) = self.suspects.opinion(&key) {
@@ -341,7 +354,11 @@ impl Isolation {
     }
 
     fn acquit(&mut self, entry: &Entry, log: &RequestLog, cx: &mut Context) {
-        if let Some(key) = key_of(entry, log)
+        let first = log.copy(entry.start, (entry.len as usize).min(TEXT_BYTES_MAX));
+        if !poison::family(entry.ask.upstream, &first).is_some_and(|family| self.suspects.knows(&family)) {
+            return;
+        }
+        if let Some(key) = key_of(&entry.ask, &log.copy(entry.start, entry.len as usize), cx)
             && self.suspects.on_answer(&key)
         {
             let key = Bytes::from(key);
@@ -386,6 +403,11 @@ impl Isolation {
     }
 }
 
-fn key_of(entry: &Entry, log: &RequestLog) -> Option<Vec<u8>> {
-    poison::key(entry.ask.upstream, &log.copy(entry.start, (entry.len as usize).min(KEY_BYTES_MAX)))
+fn key_of(ask: &PendingRequest, bytes: &[u8], cx: &Context) -> Option<Vec<u8>> {
+    let whole = !ask.traits.has(RequestFlags::PIECEMEAL);
+    poison::key(ask.upstream, bytes, whole, varying(ask.upstream, cx))
+}
+
+fn varying(upstream: u16, cx: &Context) -> Varying<'_> {
+    Varying::of(&cx.plan.client, &cx.plan.upstreams[usize::from(upstream)])
 }

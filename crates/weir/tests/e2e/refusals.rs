@@ -10,7 +10,11 @@ use crate::kit::{Client, Gone, Io, Link, Server, Weir, app, nonce, on_both_drive
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
-on_both_drivers!(what_a_strict_server_refuses_goes_alone, an_error_that_overtakes_is_nobodys,);
+on_both_drivers!(
+    what_a_strict_server_refuses_goes_alone,
+    an_error_that_overtakes_is_nobodys,
+    a_long_cookie_is_its_own_fault,
+);
 
 /// How long the application works on each request.
 const WORK: Duration = Duration::from_millis(2);
@@ -114,4 +118,41 @@ fn an_error_that_overtakes_is_nobodys(io: Io) {
     let overtaken = log.events.iter().filter(|event| *event == "overtaken").count();
     assert!(overtaken > 0, "no error overtook anything: {:?}", log.depths);
     assert!(found.is_some_and(|found| found > 0), "{found:?} of {overtaken} errors that overtook others were noticed");
+}
+
+/// uWSGI, daphne, Twisted and others close without a word when a head is too long. Who asks for the same page with a head that is not has it.
+fn a_long_cookie_is_its_own_fault(io: Io) {
+    let server = Server::start(|link: &mut Link, request: &Request| {
+        if is_refused_by_node(request) {
+            link.tell("closed");
+            return Err(Gone);
+        }
+        link.honest(request)
+    });
+    let weir = Weir::start(io, 1, &app(&server, 4, ""));
+    let cookie = format!("GET /page?n=1 HTTP/1.1\r\nHost: a\r\nCookie: c={}\r\n\r\n", "z".repeat(20_000));
+    let until = Instant::now() + Duration::from_secs(4);
+    let ask = |target: &str, pause_ms: u64| {
+        let mut client = Client::connect(weir.address);
+        while Instant::now() < until {
+            client.get(target);
+            check_honest("1", &client.reply()).expect("the page");
+            thread::sleep(Duration::from_millis(pause_ms));
+        }
+    };
+    thread::scope(|scope| {
+        // The server lives, as all can see, and the page is asked for now and then.
+        scope.spawn(|| ask("/other?n=1", 5));
+        scope.spawn(|| ask("/page?n=1", 700));
+        while Instant::now() < until {
+            let mut client = Client::connect(weir.address);
+            client.ask("GET", false);
+            client.send(cookie.as_bytes());
+            assert!(matches!(client.reply().status, 502 | 503));
+            thread::sleep(Duration::from_millis(30));
+        }
+    });
+    weir.stop();
+    let log = server.finish();
+    assert!(log.events.len() > 3, "the server closed {} times", log.events.len());
 }

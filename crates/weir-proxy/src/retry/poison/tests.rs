@@ -6,7 +6,17 @@ use proptest::prelude::*;
 use super::*;
 
 fn named(n: usize) -> Vec<u8> {
-    key(0, format!("GET /v?n={n} HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n").as_bytes()).expect("short")
+    of(&format!("GET /v?n={n} HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"))
+}
+
+/// The key of a request.
+fn of(text: &str) -> Vec<u8> {
+    key(0, text.as_bytes(), true, Varying::default()).expect("a request")
+}
+
+/// The same page with this cookie.
+fn baked(cookie: &str) -> Vec<u8> {
+    of(&format!("GET /v HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n"))
 }
 
 /// A crash of server 0 that had lived, a second after the last one.
@@ -27,12 +37,79 @@ fn die(suspects: &mut Suspects, now_us: &mut u64, deaths: usize, alone: bool, ke
 }
 
 #[test]
-fn a_key_is_method_target_and_host() {
-    let request = b"GET /a?b HTTP/1.1\r\nHost: c\r\nAccept: d\r\n\r\n";
-    assert_eq!(key(7, request).unwrap(), b"\x00\x07GET /a?b HTTP/1.1\r\nHost: c\r\n");
-    assert_eq!(key(7, b"GET / HTTP/1.1\r\n"), None);
-    let long = format!("GET /{} HTTP/1.1\r\nHost: c\r\n\r\n", "x".repeat(KEY_BYTES_MAX));
-    assert_eq!(key(7, long.as_bytes()), None, "nothing so long is remembered");
+fn a_key_is_all_that_makes_a_request_what_it_is() {
+    let plain = of("GET /a?b HTTP/1.1\r\nHost: c\r\nAccept: d\r\n\r\n");
+    assert_eq!(family_of(&plain), b"\x00\x00GET /a?b HTTP/1.1\r\nHost: c\r\n");
+    let others = [
+        "GET /a?b HTTP/1.1\r\nHost: c\r\nAccept: e\r\n\r\n",
+        "GET /a?b HTTP/1.1\r\nHost: c\r\nAccept: d\r\nCookie: x\r\n\r\n",
+        "GET /a?b HTTP/1.1\r\nHost: c\r\n\r\nAccept: d\r\n\r\n",
+        "GET /a?b HTTP/1.1\r\nHost: c\r\nAccept: d\r\n\r\nbody",
+    ];
+    for other in others {
+        assert_ne!(of(other), plain, "{other}");
+        assert_eq!(family_of(&of(other)), family_of(&plain), "{other}");
+    }
+    let parted = |body: &str| {
+        let text = format!("POST / HTTP/1.1\r\nHost: c\r\n\r\n{body}");
+        key(0, text.as_bytes(), false, Varying::default())
+    };
+    assert_eq!(parted("half"), parted("half of it"), "a body that comes in pieces");
+    assert_eq!(key(0, b"GET / HTTP/1.1\r\n", true, Varying::default()), None);
+}
+
+/// Two that begin alike for longer than a key keeps are two, and memory is bounded.
+#[test]
+fn what_is_long_is_accused_only_as_itself() {
+    let long = |end: &str| of(&format!("GET /{}{end} HTTP/1.1\r\nHost: c\r\n\r\n", "x".repeat(20_000)));
+    assert_eq!(long("a").len(), UPSTREAM_BYTES + TEXT_BYTES_MAX + HASH_BYTES);
+    assert_ne!(long("a"), long("b"));
+    assert_eq!(long("a"), long("a"));
+}
+
+/// Who asks, which way and under which name makes no difference, unless it makes the head long.
+#[test]
+fn what_weir_varies_does_not_count() {
+    let (client, upstream) = (ClientPlan::default(), UpstreamPlan::default());
+    let client = ClientPlan { request_id: Some("X-Trace-Me".into()), ..client };
+    let upstream = UpstreamPlan { echo: Some("x-echo".into()), ..upstream };
+    let key = |fields: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: c\r\nAccept: d\r\n{fields}\r\n");
+        key(0, text.as_bytes(), true, Varying::of(&client, &upstream)).expect("a request")
+    };
+    let plain = key("");
+    for name in VARYING.iter().copied().chain(["X-Trace-Me", "X-Echo", "X-FORWARDED-For"]) {
+        assert_eq!(key(&format!("{name}: 192.0.2.7\r\n")), plain, "{name}");
+        assert_ne!(key(&format!("{name}: {}\r\n", "y".repeat(20_000))), plain, "a long {name}");
+    }
+    assert_ne!(key("X-Trace-You: 1\r\n"), plain);
+}
+
+/// One client's cookie is no reason to refuse the page to others.
+#[test]
+fn who_is_answered_with_another_head_is_free() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    assert!(matches!(die(&mut suspects, &mut now_us, 4, true, &baked("long")), Verdict::Refused { .. }));
+    assert_eq!(suspects.verdict(now_us, &baked("short")), Verdict::Suspect, "alone, it harms nobody");
+    assert!(!suspects.on_answer(&baked("short")));
+    assert_eq!(suspects.verdict(now_us, &baked("short")), Verdict::Free);
+    assert_eq!(suspects.verdict(now_us, &baked("none")), Verdict::Free, "nor any other");
+    assert!(matches!(suspects.verdict(now_us, &baked("long")), Verdict::Refused { .. }));
+    assert_eq!(suspects.verdict(now_us, &of("GET /w HTTP/1.1\r\nHost: a\r\n\r\n")), Verdict::Free, "another page");
+}
+
+/// A killer that ten clients send, each with a cookie of its own: all but the first kill once.
+#[test]
+fn a_killer_with_many_heads_is_found() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    die(&mut suspects, &mut now_us, 4, true, &baked("0"));
+    now_us += NOISE_US;
+    for client in 1..10 {
+        let cookie = baked(&client.to_string());
+        assert_eq!(suspects.verdict(now_us, &cookie), Verdict::Suspect);
+        let verdict = die(&mut suspects, &mut now_us, 1, true, &cookie);
+        assert_eq!(verdict, Verdict::Refused { left_us: REFUSED_US }, "client {client}");
+    }
 }
 
 #[test]
