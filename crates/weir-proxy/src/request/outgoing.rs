@@ -290,8 +290,7 @@ mod tests {
             long_host in any::<bool>(),
             v6 in any::<bool>(),
         ) {
-            let mut upstream = UpstreamPlan::default();
-            upstream.echo = echo.then(|| "x-request-id".into());
+            let upstream = UpstreamPlan { echo: echo.then(|| "x-request-id".into()), ..UpstreamPlan::default() };
             let peer = if v6 { IpAddr::V6([0xff; 16].into()) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
             let host = if long_host { "h".repeat(200) } else { "h".to_owned() };
             let lines = "a:b\r\n".repeat(lines);
