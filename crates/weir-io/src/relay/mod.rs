@@ -319,8 +319,9 @@ impl Relay {
                 }
             }
         }
-        if !std::mem::replace(&mut self.begun, true) && self.flows[0].moved == 0 {
-            // Nothing was sent to the second one that would acknowledge its connect, and it may be waiting to speak first.
+        if !std::mem::replace(&mut self.begun, true) {
+            // Whether or not what was sent has acknowledged the connect: from here on the kernel acknowledges as for other sockets. Else a
+            // server that writes an answer in two pieces, and waits for the acknowledgement of the first (Nagle), waits 40 ms for it.
             crate::net::acknowledge(self.sides[1].fd);
             tools.syscalls += 1;
         }

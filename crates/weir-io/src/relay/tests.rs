@@ -2,9 +2,10 @@
 //! seccomp filter makes single calls fail, as a sandbox or a limit would; what the filter can't do is set as an option.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
+use socket2::SockRef;
 use weir_check::waiting::{Waiting, eventually};
 
 use super::flow::{Flow, Halt, Side, Tools};
@@ -270,8 +271,8 @@ fn a_share_does_not_part_last_bytes_from_the_end() {
 }
 
 /// A connection that is passed on, whose client has said something already if `speaks`, behind the first turn of its relay: segments that the server
-/// has got. None: it could not accept it yet.
-fn begin(speaks: bool) -> Option<u32> {
+/// has got, and whether weir acknowledges at once what comes from there. None: it could not accept it yet.
+fn begin(speaks: bool) -> Option<(u32, bool)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("an address");
     let mut driver = Epoll::new(Options::default()).expect("a driver");
@@ -290,15 +291,43 @@ fn begin(speaks: bool) -> Option<u32> {
     // Its connect is acknowledged by this turn at the latest.
     bench.driver.turn(Some(0), &mut Vec::new()).expect("a turn");
     listener.set_nonblocking(true).expect("an option");
-    let server = listener.accept().ok()?.0;
-    Some(info(&server).tcpi_segs_in)
+    let (server, near) = listener.accept().ok()?;
+    Some((info(&server).tcpi_segs_in, acknowledges_at_once(near)))
+}
+
+/// Whether the socket of this process with this address does not wait with acknowledgements until there is something to send.
+fn acknowledges_at_once(address: SocketAddr) -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").expect("a folder").flatten();
+    let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_it = |fd: &i32| {
+        // SAFETY: only asked for its address, which an invalid one does not have.
+        let socket = unsafe { BorrowedFd::borrow_raw(*fd) };
+        SockRef::from(&socket).local_addr().is_ok_and(|local| local.as_socket() == Some(address))
+    };
+    let fd = numbers.into_iter().find(is_it).expect("a socket");
+    let (mut on, mut len) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: `on` is writable for `len` bytes.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw mut on).cast(), &raw mut len) };
+    assert_eq!(result, 0);
+    on != 0
 }
 
 /// What a client has said already goes to its server in the segment that acknowledges the connect; a silent one is not waited for.
 #[test]
 fn a_connect_is_acknowledged_by_what_is_sent_first() {
     // A kernel that has no time for us acknowledges by itself, or has not told the server yet.
-    let least = (0..20).filter_map(|_| begin(true)).min();
+    let least = (0..20).filter_map(|_| begin(true)).map(|(segments, _)| segments).min();
     assert_eq!(least, Some(2), "segments: SYN, and the first byte");
-    assert_eq!((0..20).find_map(|_| begin(false)), Some(2), "segments: SYN, and the acknowledgement");
+    let silent = (0..20).find_map(|_| begin(false)).map(|(segments, _)| segments);
+    assert_eq!(silent, Some(2), "segments: SYN, and the acknowledgement");
+}
+
+/// A server that writes an answer in two pieces waits with the second until the first is acknowledged.
+#[test]
+fn an_answer_is_acknowledged_at_once() {
+    for speaks in [true, false] {
+        let (_, at_once) = (0..20).find_map(|_| begin(speaks)).expect("a connection");
+        assert!(at_once, "speaks: {speaks}");
+    }
 }
