@@ -43,7 +43,7 @@ use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::plan::{
     AddressField, AllDown, ClientPlan, LoopField, Network, PipelineMode, Plan, Pool, RetryPlan, ServerPlan, Share,
-    ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
+    Sharing, ShutdownPlan, UNIX, UNLOCATED, UpgradePlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 
@@ -316,7 +316,9 @@ impl Compiler<'_> {
         };
         let share = if block.word("share") == "client" { Share::Client } else { Share::All };
         let echo = Some(block.text("echo")).filter(|name| !name.is_empty()).map(str::to_owned);
-        UpstreamPlan { pipeline, share, echo, escape: block.flag("escape"), ..plan }
+        let rehearse = Some(block.text("rehearse")).filter(|path| !path.is_empty()).map(str::to_owned);
+        let sharing = Sharing { rehearse, escape: block.flag_or_none("escape") };
+        UpstreamPlan { pipeline, share, echo, sharing, ..plan }
     }
 
     fn servers(&mut self, upstream: &Checked) -> Vec<ServerPlan> {
@@ -451,6 +453,13 @@ impl Checked {
     fn count_or_none(&self, name: &str) -> Option<u64> {
         match self.setting(name) {
             Some(Setting::Time(value) | Setting::Size(value) | Setting::Count(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn flag_or_none(&self, name: &str) -> Option<bool> {
+        match self.setting(name) {
+            Some(Setting::Flag(flag)) => Some(*flag),
             _ => None,
         }
     }

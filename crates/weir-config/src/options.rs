@@ -9,6 +9,7 @@ mod discovery;
 mod forward;
 mod health;
 mod metrics;
+mod pipeline;
 mod route;
 mod shield;
 mod shutdown;
@@ -436,7 +437,16 @@ const UPSTREAM: Block = Block {
         ),
     ],
     shared: SOCKETS,
-    blocks: &[discovery::SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, health::HEALTH],
+    blocks: &[
+        discovery::SERVER,
+        tls::TO_SERVERS,
+        BALANCE,
+        STICKY,
+        pipeline::PIPELINE,
+        NONIDEMPOTENT,
+        FAILOVER,
+        health::HEALTH,
+    ],
     repeats: true,
     ..BLOCK
 };
@@ -517,47 +527,6 @@ const STICKY: Block = Block {
     ],
     blocks: &[],
     repeats: false,
-    ..BLOCK
-};
-
-const PIPELINE: Block = Block {
-    name: "pipeline",
-    help: "How requests follow each other on a connection before the answers are there. Only with `pool pipelined`.",
-    positional: &[row(
-        "mode",
-        Kind::Word(&["adaptive", "off"]),
-        Default::Unless("adaptive", "depth"),
-        "`adaptive`: as deep as the delay allows. `off`: one request at a time.",
-    )],
-    options: &[
-        row(
-            "depth",
-            Kind::Or("adaptive", &Kind::Count(1, 1_000_000)),
-            Default::Absent,
-            "Always up to this depth, in place of a mode.",
-        ),
-        row(
-            "share",
-            Kind::Word(&["all", "client"]),
-            Default::Is("all"),
-            "Whose requests may follow each other: those of all clients, or only those of one client connection.",
-        ),
-        row(
-            "echo",
-            Kind::Or("off", &Kind::Text("a field name", texts::echo_field)),
-            Default::Is("off"),
-            "A field in which the server sends back an identifier; an answer with another one is refused with 502.",
-        ),
-        row(
-            "escape",
-            Kind::Flag,
-            Default::Is("#true"),
-            "Requests that wait behind an answer far slower than usual are sent again on another connection, at most one in five; behind one that has gone on for a second all. One that its server seems to have overlooked behind another is sent once more on the same connection.",
-        ),
-    ],
-    blocks: &[],
-    repeats: false,
-    with: Some(("pool", &["pipelined", "fresh"])),
     ..BLOCK
 };
 

@@ -270,8 +270,8 @@ pub struct UpstreamPlan {
     pub share: Share,
     /// A field name: weir sends an identifier in it and accepts only the answer that carries it back.
     pub echo: Option<String>,
-    /// Safe requests behind an answer that is far slower than usual are sent again on another connection. Default true.
-    pub escape: bool,
+    /// What else there is to pipelining.
+    pub sharing: Sharing,
     /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no pipelining.
     pub queue_size: u32,
     /// How often requests are sent again after a loss, and which.
@@ -395,10 +395,25 @@ pub enum AllDown {
     Fallback(usize),
 }
 
+/// Whether requests may share a connection, and what becomes of those that do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// The target that a server is rehearsed with; None: one that clients ask for.
+    pub rehearse: Option<String>,
+    /// Safe requests behind an answer that is far slower than usual are sent again on another connection. None: with
+    /// [`PipelineMode::Depth`], where they may stand behind any.
+    pub escape: Option<bool>,
+}
+
 impl UpstreamPlan {
     /// Failed connects in a row after which nothing waits for a server. Where others stand in, nobody waits for one that fails.
     pub fn connects_failed_max(&self) -> u32 {
         if self.fallback().is_some() { 1 } else { self.connect_retries.max(1) }
+    }
+
+    /// Whether requests behind a late answer are sent again elsewhere.
+    pub fn escapes(&self) -> bool {
+        self.sharing.escape.unwrap_or(matches!(self.pipeline, PipelineMode::Depth(_)))
     }
 
     /// Whether its server is where each client has connected to. It is alone in its upstream then, and so are those that were there before.
@@ -459,7 +474,7 @@ impl Default for UpstreamPlan {
             pipeline: PipelineMode::Adaptive,
             share: Share::All,
             echo: None,
-            escape: true,
+            sharing: Sharing::default(),
             queue_size: 1000,
             retry: RetryPlan { per_request_max: 5, budget_percent: 20, nonidempotent: false },
             forward_timeout_us: 60 * SECOND_US,

@@ -58,13 +58,13 @@ pub(super) const SERVER: Block = Block {
             "connections",
             Kind::Count(1, 65_535),
             Default::Is("32"),
-            "How many requests the server may have to work on at once while nothing holds a connection: so many connections are made, when requests would wait otherwise. As the other two, in total over all workers.",
+            "So many connections are made for requests that share them, when requests would wait otherwise. As the other two, in total over all workers.",
         ),
         row(
             "connections-max",
             Kind::Count(1, 65_535),
             Default::AtLeast("1024", "connections"),
-            "So many are made when others are held by what does not share: uploads that are not complete, large, late or endless answers, POSTs, slow readers. Tunnels are not counted.",
+            "So many are made in all, and so many requests that have a connection for themselves the server has to work on at once: those that were not found to be as quick as others, POSTs, uploads, large, late or endless answers, slow readers. Tunnels are not counted.",
         ),
         row(
             "tcp-connections",

@@ -121,6 +121,7 @@ impl Asks {
             return None;
         }
         let mut ask = self.begin_asking(answers, slot, upstream, traits, cx);
+        ask.class = request.class();
         ask.key = balance_key(upstream, peer, head, fields, bytes, &plan).unwrap_or(0);
         if upstream_plan.echo.is_some() {
             ask.echo = self.stamper.stamp();
@@ -193,6 +194,7 @@ impl Asks {
             tries: 0,
             passed: 0,
             barren: 0,
+            class: Default::default(),
             traits,
             received_us,
             echo: Default::default(),

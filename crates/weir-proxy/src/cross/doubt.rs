@@ -35,6 +35,8 @@ worded! {
     CutsShort: "cuts-short";
     /// A reset within an answer while requests wait behind it: this server does not end connections in order.
     ResetWithin: "reset-within";
+    /// Several requests of weir's own that were sent at once were not all answered, or the connection ended.
+    FailsRehearsal: "fails-rehearsal";
     /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
     Misframing: "misframing";
     /// An error that ends its connection while others wait behind the oldest request: it may be for one of those (E29).

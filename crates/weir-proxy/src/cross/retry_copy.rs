@@ -66,6 +66,7 @@ mod tests {
             tries: 0,
             passed: 0,
             barren: 0,
+            class: Default::default(),
             traits: RequestFlags::default(),
             received_us: 0,
             echo: Default::default(),

@@ -44,6 +44,14 @@ counters! {
     connects: Total,
     /// Connects that failed.
     connect_failures: Total,
+    /// Requests that had a connection for themselves because the server is not trusted with several at once.
+    apart_untrusted: Total,
+    /// The same because requests of their kind are not known to be as quick as others.
+    apart_unlike: Total,
+    /// The same because sharing a connection costs time at the server.
+    apart_costly: Total,
+    /// Times that several requests of weir's own were tried on it before it was pipelined.
+    rehearsals: Total,
     /// Times that it was put back to depth 1.
     demotions: Total,
     /// Answers too many, found at a sync point or otherwise.

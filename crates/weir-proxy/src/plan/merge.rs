@@ -155,7 +155,7 @@ impl UpstreamPlan {
             && self.pipeline == other.pipeline
             && self.share == other.share
             && self.echo == other.echo
-            && self.escape == other.escape
+            && self.sharing == other.sharing
             && self.queue_size == other.queue_size
             && self.failover == other.failover
             && self.health == other.health

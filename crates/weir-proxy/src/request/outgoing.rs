@@ -9,10 +9,11 @@ use weir_http::{Fields, Forwarded, Framing, Method, RequestBody, RequestEdits, R
 
 use crate::base::stamp::Stamp;
 use crate::observe::secured::Shown;
-use crate::plan::{ClientPlan, Pool, UpstreamPlan};
+use crate::plan::{ClientPlan, PipelineMode, Pool, UpstreamPlan};
 use crate::request::line_end::carries_line_end;
 use crate::request::pending_request::RequestFlags;
 use crate::request::rules::Ruled;
+use crate::upstream::class::ClassName;
 
 /// A head that is longer, as its server gets it, goes alone. The limits of strict servers begin at
 /// 8 KiB, and some count more than the bytes that they get.
@@ -169,6 +170,17 @@ impl<'a> Outgoing<'a> {
         let told = from.shown.map_or(0, |shown| shown.value().len()) + self.host.len() + self.head.authority.len();
         let echo = self.upstream.echo.as_ref().map_or(0, |name| name.len());
         self.head.bytes + self.path.len() + told + ruled + echo + ADDED_BYTES_MAX
+    }
+
+    /// What it has in common with others, where that decides which of them share a connection.
+    #[inline]
+    pub(crate) fn class(&self) -> ClassName {
+        match self.upstream.pipeline {
+            PipelineMode::Adaptive if self.head.method.is_safe() => {
+                ClassName::of(self.head.method_span.of(self.bytes), self.path)
+            }
+            _ => ClassName::default(),
+        }
     }
 
     /// Writes it as its server gets it. `stamp` is the identifier that the answer has to carry back, where one is configured.

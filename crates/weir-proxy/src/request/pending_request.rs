@@ -3,6 +3,7 @@
 use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::base::stamp::Stamp;
 use crate::base::token::ShortGeneration;
+use crate::upstream::class::ClassName;
 
 /// Names one exchange (a request and its answer) by the worker that owns the client, its slot and generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,6 +83,8 @@ pub struct PendingRequest {
     pub barren: u8,
     /// What it is.
     pub traits: RequestFlags,
+    /// What it has in common with others, where that is looked at.
+    pub class: ClassName,
     /// When its head was complete.
     pub received_us: u64,
     /// What the answer must carry back, when the upstream has `echo`.
@@ -143,6 +146,9 @@ impl RequestFlags {
     pub const DETOURED: RequestFlags = RequestFlags(65536);
     /// It has a body.
     pub const BODY: RequestFlags = RequestFlags(131_072);
+    /// Nothing before it or behind it on its connection until it is answered, because nobody knows that it is as quick as what it would
+    /// share that with, or because sharing costs time at its server ([`crate::upstream::class`]).
+    pub const APART: RequestFlags = RequestFlags(1_048_576);
     /// Asks its server whether the body is wanted before that is sent (RFC 9110 §10.1.1).
     pub const EXPECTS: RequestFlags = RequestFlags(262_144);
     /// Not all of its body was here when it was first forwarded.
@@ -163,7 +169,7 @@ impl RequestFlags {
         RequestFlags(self.0 & !other.0)
     }
 
-    /// Whether nothing may be put behind it on its connection until it is answered.
+    /// Whether nothing may be put behind it on its connection until it is answered and everything that had arrived by then was read.
     pub fn is_unfollowed(self) -> bool {
         self.goes_alone() || self.has(RequestFlags::LAST)
     }
@@ -171,6 +177,11 @@ impl RequestFlags {
     /// Whether nothing may be unanswered in front of it on its connection, nor anything behind it.
     pub fn goes_alone(self) -> bool {
         !self.has(RequestFlags::PIPELINABLE) || self.has(RequestFlags::ALONE)
+    }
+
+    /// The same, or it is better so for those that would share its connection.
+    pub fn rides_apart(self) -> bool {
+        self.goes_alone() || self.has(RequestFlags::APART)
     }
 }
 
@@ -201,6 +212,7 @@ mod tests {
             RequestFlags::DETOURED,
             RequestFlags::BODY,
             RequestFlags::EXPECTS,
+            RequestFlags::APART,
             RequestFlags::PIECEMEAL,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));

@@ -64,6 +64,7 @@ impl Placing<'_> {
 
     /// The same for one whose turn it is, if it has to go alone.
     pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
+        ask.traits = ask.traits.without(RequestFlags::APART);
         match self.groups.choose(&ask, Purpose::Again, self.pool, cx) {
             Ok(Placement { server, way: Way::Worker(worker), .. }) => {
                 if ask.id.worker == cx.worker {
@@ -74,6 +75,7 @@ impl Placing<'_> {
             Ok(Placement { server, way: Way::Here | Way::Private, .. }) => {
                 ask.server = server;
                 let server = self.groups.server_of(&ask);
+                self.pool.servers[server].set_apart(&mut ask);
                 self.pool.servers[server].waiting.push_front(Waiting { ask, bytes });
                 cx.counters.queue_waiting.add(1);
             }

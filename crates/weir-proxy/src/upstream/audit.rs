@@ -148,7 +148,7 @@ fn audit_conn(conn: &UpstreamConn, server: &Server, cx: &Context) -> Result<(), 
     {
         return Err(format!("request {at} of {} must not be followed", conn.entries.len()));
     }
-    let alone = |entry: &Entry| entry.ask.traits.goes_alone();
+    let alone = |entry: &Entry| entry.ask.traits.rides_apart();
     if let Some(at) = conn.entries.iter().position(alone)
         && conn.entries.len() > 1
     {

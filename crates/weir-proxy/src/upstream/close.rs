@@ -12,6 +12,7 @@ use super::fresh::note_failure;
 use super::lost::{Loss, Lost};
 use super::pool::Event;
 use super::receive::answer_closed;
+use super::rehearsal;
 use super::suspend::Worse;
 use super::tunnels;
 use crate::base::keys::ConnKey;
@@ -106,6 +107,7 @@ impl Upstreams {
         if conn.is_ready() && conn.has_served() {
             pool.hints.set_seen(server, cx.now_us);
         }
+        let rehearsed = conn.wait.rehearses;
         let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);
@@ -115,7 +117,10 @@ impl Upstreams {
             health.trial_ended(server, false, pool, groups, cx);
         }
         let again = lost.reclaim_all(pool, groups, isolation, cancelled, cx);
-        let worse = if lost.is_death() { health.on_loss(server, pool, groups, cx) } else { None };
+        if rehearsed {
+            rehearsal::broke_off(server, ending, pool, cx);
+        }
+        let worse = if lost.is_death() && !rehearsed { health.on_loss(server, pool, groups, cx) } else { None };
         let mut placing = self.placing();
         if let Some(Worse(server)) = worse {
             placing.stand_down(server, cx);
@@ -125,7 +130,7 @@ impl Upstreams {
             placing.place_again(ask, bytes, cx);
         }
         let Upstreams { pool, .. } = self;
-        if let Some(piped) = lost.piped_answers()
+        if let Some(piped) = lost.piped_answers().filter(|_| !rehearsed)
             && pool.servers[server].learned.early_close.on_end(cx.now_us, piped)
         {
             doubt_everywhere(server, Some(Doubt::CutsShort), pool, cx);

@@ -31,8 +31,8 @@ pub(crate) const DELAY_BUDGET_US: u64 = 1000;
 /// needs more to stay busy during a long turn. But what a closing connection leaves unanswered is sent again: at 128,
 /// and servers that close after 1,000 requests, one request in eight at worst.
 pub(crate) const DEPTH_MAX: u32 = 128;
-/// Depth before anything is known. 16 gave most of what batching can give (3-byte file, 64 clients).
-pub(crate) const DEPTH_START: u32 = 16;
+/// Depth before anything is known: nobody waits behind anybody until it is found that this costs nothing.
+pub(crate) const DEPTH_START: u32 = 1;
 
 /// An epoch lasts at least this long: a few turns of a scheduler on a machine whose processors are all busy. Shorter ones
 /// tell who was on a processor just then, and the limit wanders.
@@ -52,14 +52,22 @@ const SETTLING_EPOCHS_MAX: u32 = 64;
 const SETTLING_EPOCHS_MIN: u32 = 2;
 /// What settles a deeper trial.
 const SETTLING_EPOCHS: u32 = 4;
+/// Epochs that are not looked at after a rejected trial.
+const UNSETTLED_EPOCHS: u32 = 2;
 /// A trial makes the depth this many times larger: enough to stand out from noise.
 const TRIAL_FACTOR: u32 = 4;
-/// A deeper trial is not begun when one answer takes longer than this: then the price of trying is too high.
+/// From one request at a time it goes to this depth, with which batches have most of what they can give (3-byte file, 64 clients); to
+/// two where answers take longer than [`TRIAL_ANSWER_US_MAX`].
+const TRIAL_FIRST: u32 = 16;
+/// A deeper trial is not begun when one answer takes longer than this: then the price of trying is too high...
 const TRIAL_ANSWER_US_MAX: u64 = 8 * DELAY_BUDGET_US;
+/// ...except where a worker has so many answers a second: there sharing saves something, and what takes long may take long because all wait
+/// for the same processors.
+const TRIAL_ANSWERS_PER_S: u64 = 4_000;
 /// Epochs without a trial after the first rejected one; doubles.
-const PAUSE_EPOCHS_MIN: u32 = 32;
-/// Longest pause. A trial takes about 8 epochs; what one request in 100 sees is not in a 99th percentile.
-const PAUSE_EPOCHS_MAX: u32 = 1024;
+const PAUSE_EPOCHS_MIN: u32 = 64;
+/// Longest pause. A trial takes about 8 epochs: one request in a thousand is in one.
+const PAUSE_EPOCHS_MAX: u32 = 8192;
 
 /// What a receive on one connection brought.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +101,8 @@ pub(crate) struct Depth {
     /// Mean of the last epoch, the centre that deviations are taken from.
     mean_ns: u64,
     trial: Option<Trial>,
+    /// Epochs that say nothing, because connections still hold what a rejected trial has put on them.
+    unsettled: u32,
     /// The direction of the next trial when both are possible: that of the last accepted, or against the last rejected.
     deeper_next: bool,
     pause: Pause,
@@ -122,6 +132,8 @@ struct Reading {
     harmless: u32,
     /// A receive brings several answers.
     batches: bool,
+    /// Answers a second.
+    per_s: u64,
 }
 
 impl Reading {
@@ -185,6 +197,7 @@ impl Depth {
             first_ns: 0,
             mean_ns: 0,
             trial: None,
+            unsettled: 0,
             deeper_next: false,
             pause,
         }
@@ -195,6 +208,12 @@ impl Depth {
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
         self.limit
+    }
+
+    /// Whether it is found out.
+    #[inline]
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.adaptive
     }
 
     /// Learns from a receive.
@@ -210,15 +229,17 @@ impl Depth {
             let lasted_us = answers.now_us.saturating_sub(self.epoch_us);
             if lasted_us >= EPOCH_US_MIN * u64::from(times) && self.epoch.is_over(times) {
                 self.epoch_us = answers.now_us;
-                self.decide();
+                self.decide(lasted_us);
             }
         }
     }
 
-    fn decide(&mut self) {
-        let reading = std::mem::take(&mut self.epoch).reading(self.max);
+    /// An epoch is over that lasted so long.
+    fn decide(&mut self, lasted_us: u64) {
+        let reading = std::mem::take(&mut self.epoch).reading(self.max, lasted_us);
         self.mean_ns = reading.mean_ns;
         match &mut self.trial {
+            None if self.unsettled > 0 => self.unsettled -= 1,
             None => self.adjust(reading),
             Some(trial) => {
                 let is_judged = trial.settling == 0 || trial.settle(self.limit, reading);
@@ -243,26 +264,32 @@ impl Depth {
         self.deeper_next = (self.limit > from) == accepted;
         if !accepted {
             self.limit = from;
+            self.unsettled = UNSETTLED_EPOCHS;
             self.pause.begin(before_ns);
         }
     }
 
     fn adjust(&mut self, reading: Reading) {
         let limit = self.limit;
-        let deeper = (limit * TRIAL_FACTOR).min(self.max);
-        let may_rise = limit < self.max && reading.is_held_back(limit) && reading.mean_ns <= TRIAL_ANSWER_US_MAX * 1000;
+        let quick = reading.mean_ns <= TRIAL_ANSWER_US_MAX * 1000;
+        let deeper = match limit {
+            1 if quick => TRIAL_FIRST,
+            1 => 2,
+            limit => limit * TRIAL_FACTOR,
+        };
+        let deeper = deeper.min(self.max);
+        let cheap = quick || reading.per_s >= TRIAL_ANSWERS_PER_S;
+        let may_rise = limit < self.max && reading.is_held_back(limit) && cheap;
         // What stands in line takes as long as what finds nobody before it: then standing in line is what costs.
         let is_line = reading.mean_ns >= self.first_ns / 2;
         let may_fall = is_line && reading.harmless <= limit / 2;
         let pause_is_over = self.pause.is_over(reading.drain_ns());
+        // Requests wait, here or there, so that batches are free. Half of the line leaves no connection idle.
+        let half = u32::try_from(reading.depth_x16 / 32).unwrap_or(deeper).min(deeper);
         if reading.harmless / 2 >= limit {
             self.limit = reading.harmless.min(deeper);
-        } else if reading.is_crowded(limit) {
-            // Requests wait, here or there, so that batches are free. Half of the line leaves no connection idle.
-            let half = u32::try_from(reading.depth_x16 / 32).unwrap_or(deeper).min(deeper);
-            if half > limit && (reading.batches || may_rise) {
-                self.limit = half;
-            }
+        } else if reading.is_crowded(limit) && half > limit && (reading.batches || may_rise) {
+            self.limit = half;
         } else if (may_fall || may_rise) && pause_is_over {
             if may_fall && reading.depth_x16 < 24 {
                 // The depth is hardly used: nothing can be tried, nothing is lost.
@@ -289,7 +316,8 @@ impl Trial {
             // The first epochs still bring answers of the deeper time.
             self.settling + SETTLING_EPOCHS_MIN <= SETTLING_EPOCHS_MAX && now.drain_ns() > self.tolerated_ns()
         } else {
-            self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
+            // In the first epoch answers come that were waited for as before.
+            self.settling + 1 < SETTLING_EPOCHS && self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
         }
     }
 
@@ -323,7 +351,7 @@ impl Epoch {
             && (self.answers >= EPOCH_ANSWERS_MIN * times || self.waited_us >= EPOCH_WAITED_US * times)
     }
 
-    fn reading(&self, max: u32) -> Reading {
+    fn reading(&self, max: u32, lasted_us: u64) -> Reading {
         let mean_ns = self.waited_us.saturating_mul(1000) / self.answers;
         // A deviation from a mean that was far off says nothing but that it was far off.
         let deviation_ns = (self.deviation_ns / self.answers).min(mean_ns);
@@ -333,6 +361,7 @@ impl Epoch {
             depth_x16: 16 * self.depths / u64::from(self.receives),
             harmless: u32::try_from(harmless).unwrap_or(max).clamp(1, max),
             batches: self.answers >= 4 * u64::from(self.receives),
+            per_s: self.answers.saturating_mul(1_000_000) / lasted_us.max(1),
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
     }
     pool.mark_late(index, cx);
     forget_given_up(index, pool, cx);
-    let escapes = pool.servers[server].learned.usual.watches();
+    let escapes = pool.servers[server].learned.usual.moves();
     let leaves = escapes && pool.conns.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
     if leaves {
         pool.arm_late(index, cx.now_us + again_us, cx);
@@ -184,7 +184,7 @@ impl Server {
     #[inline]
     fn late_us(&self) -> u64 {
         match self.learned.usual.late_us() {
-            u64::MAX if self.waiting.is_calm() && !self.learned.usual.watches() => u64::MAX,
+            u64::MAX if self.waiting.is_calm() => u64::MAX,
             late_us => late_us.min(LATE_US_MAX),
         }
     }

@@ -10,6 +10,7 @@ use super::cancel::Cancelled;
 use super::groups::Groups;
 use super::late::LATE_US_MAX;
 use super::pool::Pool;
+use super::rehearsal::{REHEARSAL_US, took_too_long};
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::cross::mail::Mail;
@@ -28,12 +29,16 @@ pub(super) fn watch_left(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
         && let Some(front) = conn.entries.front().filter(|front| conn.is_ready() && !front.is_wanted())
     {
         // What has moved away from behind a late answer has its own turn here soon.
-        let patience_us = if front.moved { LATE_US_MAX } else { LEFT_US };
+        let patience_us = match front.moved {
+            _ if conn.wait.rehearses => REHEARSAL_US,
+            true => LATE_US_MAX,
+            false => LEFT_US,
+        };
         look_at(index, cx.now_us + patience_us, pool, cx);
     }
 }
 
-fn look_at(index: ConnKey, due_us: u64, pool: &mut Pool, cx: &mut Context) {
+pub(super) fn look_at(index: ConnKey, due_us: u64, pool: &mut Pool, cx: &mut Context) {
     pool.conns.at_mut(index).wait.left_us = due_us;
     pool.arm_conn(index, due_us, cx);
 }
@@ -48,6 +53,9 @@ pub(super) fn check_left(
 ) -> Option<Ending> {
     let conn = pool.conns.at_mut(index);
     conn.wait.left_us = u64::MAX;
+    if conn.wait.rehearses {
+        return Some(took_too_long());
+    }
     let flushed = conn.log.flushed();
     let doubled = conn.entries.front().filter(|front| !front.is_wanted())?.doubled;
     let is_followed = conn.entries.iter().skip(1).any(|entry| entry.is_wanted() && entry.start < flushed);

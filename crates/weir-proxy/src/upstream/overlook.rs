@@ -5,7 +5,8 @@
 //! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such
 //! a server (`upstream/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
 //! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof. An answer that comes at another time doubles the
-//! patience and begins the count anew; one that comes by itself, before anything was sent, only begins it anew. Bound: three numbers.
+//! patience and begins the count anew; one that comes by itself, before anything was sent, only begins it anew. A server that has
+//! answered the last one of [`CLEARED_MIN`] batches by itself is not suspected any more: then nothing is sent twice because of this. Bound: four numbers.
 //! docs/pipelining.md#what-may-follow-what
 
 /// The least patience.
@@ -22,6 +23,8 @@ const UNKNOWN_US: u64 = 60_000;
 const APART_US: u64 = 100_000;
 /// So many answers that begin as soon as a request was sent once more are no chance.
 const HITS_MIN: u8 = 4;
+/// A server that answered the last one of so many batches overlooks none.
+const CLEARED_MIN: u8 = 32;
 
 /// How often a server answered because something was sent, one time after the other, and how often not.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,6 +32,7 @@ pub(crate) struct OverlookDetector {
     hits: u8,
     misses: u8,
     hit_us: u64,
+    cleared: u8,
 }
 
 impl OverlookDetector {
@@ -57,6 +61,22 @@ impl OverlookDetector {
             self.hits = 0;
         }
         proved
+    }
+
+    /// The last one of several requests that were unanswered together was answered, though nothing was sent behind it.
+    #[inline]
+    pub(crate) fn on_last_answer(&mut self) {
+        self.cleared = self.cleared.saturating_add(1);
+    }
+
+    /// Nothing is known of the server any more.
+    pub(crate) fn suspect(&mut self) {
+        self.cleared = 0;
+    }
+
+    /// Whether the server is known to overlook nothing.
+    pub(crate) fn is_cleared(&self) -> bool {
+        self.cleared >= CLEARED_MIN
     }
 
     /// An answer begins that was silent for long, before anything was sent because of that.

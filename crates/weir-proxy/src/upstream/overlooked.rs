@@ -37,7 +37,8 @@ pub(super) fn check_silence(
 ) -> Option<Ending> {
     let conn = pool.conns.at(index);
     let server = conn.server;
-    let since_us = conn.silent_since_us().filter(|_| pool.servers[server].learned.usual.watches())?;
+    let is_suspect = !conn.wait.rehearses && !pool.servers[server].learned.usual.overlook.is_cleared();
+    let since_us = conn.silent_since_us().filter(|_| is_suspect)?;
     let wanted = conn.entries.front().is_some_and(|front| !cancelled.is_unwanted(front));
     let (patience_us, at_most_us) = pool.servers[server].silence_patience(index, since_us, cx);
     let nudge_us = since_us.saturating_add(at_most_us);

@@ -33,12 +33,12 @@ impl View<'_> {
         let tail = |conn: ConnKey| self.conns.at(conn).tail_client();
         let Some(mut position) = machine.pick(ask, tail) else { return Pick::Nothing };
         if machine.positions.is_resting(position) && machine.keeps_apart() {
-            if let Some((index, until_us)) = self.rest_to_await(server, ask) {
+            if let Some((index, until_us)) = self.rest_to_await(server) {
                 return Pick::Rests(index, until_us);
             }
             position = self.longest_empty(server).unwrap_or(position);
         }
-        if ask.traits.goes_alone() {
+        if ask.traits.rides_apart() {
             return self.pick_fresh(server, ask, position);
         }
         let index = machine.conns[position];
@@ -47,9 +47,9 @@ impl View<'_> {
 
     /// Where clients are kept apart and all empty connections rest: which of them is waited for, when another one is made that may be there
     /// sooner. None where nobody knows that the server works on more than one connection at a time.
-    fn rest_to_await(&self, server: ServerIndex, ask: &PendingRequest) -> Option<(ConnKey, u64)> {
+    fn rest_to_await(&self, server: ServerIndex) -> Option<(ConnKey, u64)> {
         let machine = &self.servers[server];
-        let comes = machine.positions.is_coming() || machine.may_grow(ask.traits.goes_alone());
+        let comes = machine.positions.is_coming() || machine.may_grow(false);
         if !comes || !self.is_hopeful(server) {
             return None;
         }

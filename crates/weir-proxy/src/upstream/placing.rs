@@ -80,6 +80,7 @@ impl Placing<'_> {
         };
         ask.server = chosen.server;
         let server = self.groups.server_of(ask);
+        self.pool.servers[server].set_apart(ask);
         if self.goes_fresh(server, ask, cx) {
             return Some(Place::Private(server));
         }
@@ -177,7 +178,8 @@ impl Placing<'_> {
     }
 
     /// What came by mail goes onto this worker's own connections to a server, or nowhere.
-    pub(super) fn place_mailed(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Place {
+    pub(super) fn place_mailed(&mut self, server: ServerIndex, ask: &mut PendingRequest, cx: &mut Context) -> Place {
+        self.pool.servers[server].set_apart(ask);
         match self.view(cx).way(server, ask) {
             Some(way) => self.place_at(server, way, ask, cx),
             None => Place::Refused(Cause::QueueFull),

@@ -16,8 +16,9 @@ use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::observe::server_event::{self, EVENTS_MAX, What};
 use crate::request::pending_request::{ExchangeId, PendingRequest};
+use crate::upstream::class::Answered;
 use crate::upstream::connection::{ConnState, UpstreamConn};
-use crate::upstream::entry::Entry;
+use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::server::Server;
 
 /// Where a connection stands. Nobody but [`Pool::transition`] gives it another value than the first.
@@ -134,6 +135,11 @@ impl Pool {
         };
         match (was_ready, conn.is_ready()) {
             (false, true) => {
+                if *ready == 0 {
+                    // It may be another program.
+                    server.learned.usual.overlook.suspect();
+                    server.learned.trust.on_replaced();
+                }
                 *ready += 1;
                 cx.counters.upstream_connections.add(1);
             }
@@ -167,11 +173,13 @@ impl Pool {
     #[inline(always)]
     pub(super) fn push(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &Context) {
         let conn = self.conns.at_mut(index);
-        if !conn.entries.is_empty() {
+        let server = &mut self.servers[conn.server];
+        if conn.entries.is_empty() {
+            conn.wait.mark = server.mark();
+        } else {
             cx.counters.pipelined.add(1);
         }
         conn.push(ask, start, cx.now_us);
-        let server = &mut self.servers[conn.server];
         server.inflight += 1;
         server.refresh(conn, cx.now_us);
         cx.counters.in_flight.add(1);
@@ -196,8 +204,18 @@ impl Pair<'_> {
 /// The answer to the oldest request of a connection to this server is complete: takes the request out.
 #[inline]
 pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> Option<Entry> {
+    let (since_us, since) = (conn.next_since_us(), conn.wait.mark);
+    // How long it took to bring what its client did not take says nothing of the request.
+    let tells = conn.owner.is_none() && conn.wait.silence != Silence::Unread;
     let entry = conn.finish_answer(cx.now_us);
     let answered = u32::from(entry.is_some());
+    server.answers += u64::from(answered);
+    if let Some(entry) = entry.as_ref().filter(|_| tells) {
+        let elapsed_us = cx.now_us.saturating_sub(since_us);
+        let answered = Answered { since, answers: server.answers, elapsed_us, first: !entry.behind };
+        server.learned.classes.on_answer(entry.ask.class, &answered);
+    }
+    conn.wait.mark = server.mark();
     server.inflight -= answered;
     server.moved -= u32::from(entry.as_ref().is_some_and(|entry| entry.moved));
     cx.counters.in_flight.sub(answered.into());

@@ -215,6 +215,7 @@ pub(crate) mod tests {
             tries: 0,
             passed: 0,
             barren: 0,
+            class: Default::default(),
             traits,
             received_us,
             echo: Stamp::default(),

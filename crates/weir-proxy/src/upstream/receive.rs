@@ -20,6 +20,7 @@ use super::lost::Loss;
 use super::orders::retire;
 use super::pool::{Pool, finish};
 use super::ran_empty::RanEmpty;
+use super::rehearsal;
 use super::watch::{Held, Receive, held_end};
 use crate::action::Action;
 use crate::base::keys::ConnKey;
@@ -156,7 +157,12 @@ impl Upstreams {
             let answer_us = note_answers(index, before, pool, isolation, cx);
             match look_behind(index, answer_us, pool, groups, ran_empty, cx) {
                 After::Ends(ending) => agenda.end(index, ending, pool),
-                After::Open => self.placing().dispatch(server, cx),
+                After::Open => {
+                    if pool.servers[server].learned.trust.wants_rehearsal() {
+                        rehearsal::begin(index, pool, &mut self.outbox, cx);
+                    }
+                    self.placing().dispatch(server, cx);
+                }
                 After::Apart => return,
             }
             retire(server, &mut self.pool, &mut self.agenda, cx);
@@ -323,6 +329,9 @@ fn look_behind(
     if is_empty && let Some(ending) = should_leave(index, pool, groups, cx) {
         return After::Ends(ending);
     }
+    if is_empty && pool.conns.at(index).wait.rehearses {
+        rehearsal::passed(index, pool, cx);
+    }
     let conn = pool.conns.at_mut(index);
     if is_empty {
         conn.rest.until_us = cx.now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
@@ -429,17 +438,23 @@ fn on_end(
         (conn.reply.persist, conn.reply.announced, conn.position, conn.reply.poison);
     let (old, pooled) = (conn.reply.old, conn.owner.is_none());
     let once = conn.owner.is_some_and(|owner| owner.once);
-    let since_us = conn.next_since_us();
+    let (since_us, body_bytes) = (conn.next_since_us(), conn.reply.body_bytes);
     let Some(entry) = finish(conn, &mut pool.servers[conn.server], cx) else { return Reading::Break(None) };
     let (server, behind) = (conn.server, !conn.entries.is_empty());
     conn.gate.probation = false;
-    let answers = conn.history.answers;
+    let (answers, nudged) = (conn.history.answers, conn.wait.nudged);
     let machine = &mut pool.servers[server];
+    if entry.behind && !behind && !nudged {
+        machine.learned.usual.overlook.on_last_answer();
+    }
     if machine.fresh.is_none() || pooled {
         machine.learned.on_end(answers, persist, announced, pooled);
     }
     if persist && !old && !early && poison.is_none() && pooled {
         machine.learned.trust.on_clean_answer(now_us, position);
+        if machine.learned.trust.wants_rehearsal() {
+            rehearsal::offer(index, &entry, body_bytes, pool, cx);
+        }
     }
     answer_ended(index, &entry, Trailers::kept(&trailers), pool, isolation, to, cx);
     if early && !is_declined {

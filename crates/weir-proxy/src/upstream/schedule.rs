@@ -69,7 +69,7 @@ impl Upstreams {
             return self.work_off(cx);
         }
         self.pool.publish_response(server, cx);
-        let mut place = self.placing().place_mailed(server, &ask, cx);
+        let mut place = self.placing().place_mailed(server, &mut ask, cx);
         if self.agenda.has_ends() && place == Place::Queue(server) {
             self.work_off(cx);
             place = self.placing().place_in_line(server, &ask, cx);

@@ -24,6 +24,7 @@ use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::{Measure, Statistic};
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
 use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
+use crate::upstream::class::{ClassName, Mark};
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::fresh::Fresh;
 use crate::upstream::lines::Lines;
@@ -147,6 +148,8 @@ pub(crate) struct Server {
     pub watched: bool,
     /// Requests on connections.
     pub inflight: u32,
+    /// Complete answers so far.
+    pub answers: u64,
     /// Those of them that have another place by now.
     pub moved: u32,
     /// Connections of `tcp`, those that are being made included.
@@ -198,6 +201,7 @@ impl Server {
             waiting: Lines::default(),
             watched: false,
             inflight: 0,
+            answers: 0,
             moved: 0,
             flows: 0,
             standing: ServerState::new(Order::Enable),
@@ -248,21 +252,33 @@ impl Server {
         others < self.limits.min && !self.is_one_shot()
     }
 
-    /// Whether one more connection may be held by a request that goes alone, beside those that are held and `coming`: some always
-    /// stay for those that share, whatever holds the others.
-    fn may_hold(&self, coming: u32) -> bool {
+    /// Whether one more connection may be held by a request that rides apart, beside those that are held and `coming`: some always
+    /// stay for those that may share, whatever holds the others. `alone`: it is none of those.
+    fn may_hold(&self, coming: u32, alone: bool) -> bool {
         let all = self.limits.all + self.positions.stalled().min(STALLED_MAX);
-        self.positions.held.count() + coming + self.limits.reserve() < all
+        let reserve = if alone { self.limits.reserve() } else { 0 };
+        self.positions.held.count() + self.positions.apart.count() + coming + reserve < all
+    }
+
+    /// Whether what waits next for a connection that others may share does not share it.
+    fn waits_apart(&self) -> bool {
+        self.waiting.line(false).front().is_some_and(|waiting| waiting.ask.traits.rides_apart())
     }
 
     /// Whether another connection may be made, for a request that goes alone or for others.
     pub(crate) fn may_grow(&self, alone: bool) -> bool {
-        let (made, held) = (self.made(), self.positions.held.count());
+        // An exact number is what an operator wants, whatever waits.
+        let grows = !self.limits.is_exact();
+        let apart = if grows { self.positions.apart.count() } else { 0 };
+        let (made, held) = (self.made(), self.positions.held.count() + apart);
         let all = self.limits.all + self.positions.stalled().min(STALLED_MAX);
         let fits = match alone {
-            true => self.may_hold(self.positions.coming.count()),
+            true => self.may_hold(self.positions.coming.count(), true),
             // Where each connection ends with its answer, one that can't be used now is never made in advance: it would be closed at once.
-            false => made < held + self.limits.shared && (self.may_begin() || !self.is_one_shot()),
+            false => {
+                (made < held + self.limits.shared || grows && self.waits_apart())
+                    && (self.may_begin() || !self.is_one_shot())
+            }
         };
         fits && made < all && self.limits.shared > 0 && self.standing.keeps_connections()
     }
@@ -273,7 +289,7 @@ impl Server {
         if shared + alone == 0 {
             return false;
         }
-        let each = if self.is_single() { 1 } else { self.learned.depth().max(1) };
+        let each = if self.is_single() || self.waits_apart() { 1 } else { self.learned.depth().max(1) };
         // Those that ran empty take requests in the next turn.
         let coming = self.positions.coming.count() + self.positions.unseen.count();
         let (for_alone, for_shared) = (alone.min(coming), shared.div_ceil(each));
@@ -338,6 +354,9 @@ impl Server {
         if up && !empty && !conn.rest.syncing {
             conn.rest.syncing = self.must_sync(conn, now_us);
         }
+        let front = conn.entries.front().map(|entry| entry.ask.traits);
+        let (apart, alone) =
+            (front.is_some_and(RequestFlags::rides_apart), front.is_some_and(RequestFlags::goes_alone));
         let open = up
             && !conn.rest.syncing
             && !conn.gate.hold
@@ -345,8 +364,7 @@ impl Server {
             && !conn.wait.late
             && !conn.reading.paused
             && !(empty && (resting || conn.rest.unseen))
-            && (empty || (!conn.gate.probation && self.may_follow(conn)));
-        let alone = conn.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
+            && (empty || (!apart && !conn.gate.probation && self.may_follow(conn)));
         let yields = alone || conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields;
         let ready = conn.state() == ConnState::Ready;
         let soon = conn.is_coming_by(now_us + SOON_US);
@@ -354,7 +372,9 @@ impl Server {
         positions.idle.set(position, idle && !resting);
         positions.resting.set(position, resting);
         positions.unseen.set(position, up && empty && conn.rest.unseen);
-        positions.held.set(position, ready && (yields || !conn.reply.persist || spent && !empty));
+        let held = ready && (yields || !conn.reply.persist || spent && !empty);
+        positions.held.set(position, held);
+        positions.apart.set(position, ready && apart && !held);
         positions.paused.set(position, ready && conn.reading.paused && !conn.reading.yields);
         positions.pending.set(position, ready && !empty && !alone && !conn.reply.large && !conn.wait.late);
         let stalled = ready && conn.reading.paused && conn.reading.stalled;
@@ -363,7 +383,7 @@ impl Server {
             self.note_stalled(conn, stalled);
         }
         let positions = &mut self.positions;
-        positions.sharing.set(position, ready && !empty && !yields && !conn.reading.paused);
+        positions.sharing.set(position, ready && !empty && !apart && !yields && !conn.reading.paused);
         positions.coming.set(position, soon);
         positions.delayed.set(position, conn.is_coming() && !soon);
         if !ready {
@@ -433,6 +453,36 @@ impl Server {
         self.mode.pipeline_off || self.mode.share_client || !self.learned.trust.may_pipeline()
     }
 
+    /// Says of a request that is about to get a place here whether it rides apart: on a connection with nothing unanswered, and nothing behind
+    /// it. That is so until it is known that sharing costs it nothing. With a fixed depth the operator has decided.
+    #[inline]
+    pub(crate) fn set_apart(&self, ask: &mut PendingRequest) {
+        let apart = ask.traits.has(RequestFlags::PIPELINABLE) && self.sets_apart(ask.class);
+        ask.traits = ask.traits.without(RequestFlags::APART).with(RequestFlags::APART, apart);
+    }
+
+    #[inline]
+    fn sets_apart(&self, class: ClassName) -> bool {
+        let Server { mode, learned, stats, .. } = self;
+        if mode.pipeline_off || mode.share_client || !learned.depth.is_adaptive() {
+            return mode.pipeline_off && !mode.private;
+        }
+        let why = match () {
+            () if !learned.trust.may_pipeline() => &stats.apart_untrusted,
+            () if !learned.classes.is_alike(class) => &stats.apart_unlike,
+            () if learned.depth() == 1 => &stats.apart_costly,
+            () => return false,
+        };
+        why.add(1);
+        true
+    }
+
+    /// How things stand, for whoever becomes the next one of a connection.
+    #[inline]
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { answers: self.answers, in_flight: self.inflight }
+    }
+
     /// Whether that is so because the operator wants it, or because the server has sent an answer too many.
     pub(crate) fn keeps_apart(&self) -> bool {
         self.mode.pipeline_off || self.mode.share_client || self.learned.trust.is_lost()
@@ -440,8 +490,8 @@ impl Server {
 
     /// The position of the connection that takes this request now, if there is one.
     pub(crate) fn pick(&self, ask: &PendingRequest, tail: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
-        if ask.traits.goes_alone() {
-            return self.positions.empty().filter(|_| self.may_hold(0));
+        if ask.traits.rides_apart() {
+            return self.positions.empty().filter(|_| self.may_hold(0, ask.traits.goes_alone()));
         }
         if self.mode.share_client {
             return self.pick_for_client(ask.client, tail);

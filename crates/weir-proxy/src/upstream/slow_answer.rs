@@ -40,9 +40,9 @@ pub struct SlowDetector {
     total: u32,
     /// Answers until the next review.
     left: u32,
-    /// `u64::MAX`: nothing is ever late, or nothing is known.
+    /// `u64::MAX`: nothing is known.
     late_us: u64,
-    watches: bool,
+    moves: bool,
     /// Requests that may be moved, times [`SHARE`].
     saved: u32,
     /// Whether what takes far longer was overlooked.
@@ -50,14 +50,14 @@ pub struct SlowDetector {
 }
 
 impl SlowDetector {
-    /// `watches`: whether anything is ever late.
-    pub fn new(watches: bool) -> SlowDetector {
+    /// `moves`: whether anything may be moved away from behind a late answer.
+    pub fn new(moves: bool) -> SlowDetector {
         SlowDetector {
             counts: [0; CLASSES],
             total: 0,
             left: FIRST_ANSWERS,
             late_us: u64::MAX,
-            watches,
+            moves,
             saved: SAVED_MAX * SHARE,
             overlook: OverlookDetector::default(),
         }
@@ -84,8 +84,8 @@ impl SlowDetector {
     }
 
     /// Whether anything may be moved away from behind a late answer.
-    pub fn watches(&self) -> bool {
-        self.watches
+    pub fn moves(&self) -> bool {
+        self.moves
     }
 
     /// Whether a request may be moved away from behind a late answer. Counts it.
@@ -105,8 +105,7 @@ impl SlowDetector {
         });
         let usual_us = usual.map_or(0, end_us);
         let least_us = if self.total < REVIEW_ANSWERS { UNSURE_US_MIN } else { LATE_US_MIN };
-        let late_us = usual_us.saturating_mul(LATE_FACTOR).max(least_us);
-        self.late_us = if self.watches { late_us } else { u64::MAX };
+        self.late_us = usual_us.saturating_mul(LATE_FACTOR).max(least_us);
         if self.total >= MEMORY_ANSWERS {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.total = self.counts.iter().sum();
@@ -146,9 +145,6 @@ mod tests {
         assert_eq!(after(vec![100_000; 16]).late_us(), after(vec![100_000; 256]).late_us());
         assert_eq!(after(vec![100; 255]).late_us(), UNSURE_US_MIN);
         assert_eq!(after(vec![100; 256]).late_us(), LATE_US_MIN);
-        let mut blind = SlowDetector::new(false);
-        (0..1_000).for_each(|_| blind.on_answers(100, 1));
-        assert_eq!(blind.late_us(), u64::MAX);
     }
 
     #[test]

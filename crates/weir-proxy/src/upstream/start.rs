@@ -113,7 +113,7 @@ pub(super) fn machine(
     machine.standing = ServerState::new(hints.order(server));
     machine.mode.anywhere = cx.is_anywhere(upstream as u16);
     machine.fresh = (plan.pool == plan::Pool::Fresh).then(|| Box::new(Fresh::new(cx.now_us)));
-    machine.learned.usual = SlowDetector::new(plan.escape);
+    machine.learned.usual = SlowDetector::new(plan.escapes());
     machine.learned.lasting = hints.lasting[server.index()].clone();
     machine.notable_from = plan.notable_from();
     machine.measure_by(plan.balance.statistic().filter(|_| plan.servers.len() > 1));

@@ -21,6 +21,8 @@ use crate::cross::doubt::Doubt;
 
 /// Clean answers that earn depth.
 pub const CLEAN_ANSWERS_MIN: u32 = 64;
+/// A server that fails more rehearsals than this is not rehearsed again.
+const FAILED_MAX: u8 = 1;
 /// First stay at depth 1 after a demoting doubt.
 pub const PENALTY_MIN_US: u64 = 60 * 1_000_000;
 /// Longest stay: each demotion doubles it up to here.
@@ -37,6 +39,8 @@ pub enum TrustState {
         /// Clean answers.
         clean: u32,
     },
+    /// Clean so far, and not yet rehearsed with several requests at once: at depth 1.
+    Clean,
     /// May be pipelined.
     Trusted,
     /// At depth 1 until this time, then earning.
@@ -46,6 +50,8 @@ pub enum TrustState {
     },
     /// An answer too many was found, or a doubt that lasts ([`Trust::penalty_for`] tells): at depth 1 until an operator clears it.
     Surplus,
+    /// It has failed two rehearsals: at depth 1 until an operator clears it.
+    Unfit,
 }
 
 impl TrustState {
@@ -53,9 +59,11 @@ impl TrustState {
     pub fn word(self) -> &'static str {
         match self {
             TrustState::Earning { .. } => "earning",
+            TrustState::Clean => "clean",
             TrustState::Trusted => "trusted",
             TrustState::Penalty { .. } => "penalty",
             TrustState::Surplus => "surplus",
+            TrustState::Unfit => "unfit",
         }
     }
 }
@@ -72,6 +80,20 @@ pub struct Trust {
     penalty_for: Option<Doubt>,
     /// Whether answers of one connection are enough, because the server has only one.
     single: bool,
+    rehearsal: Rehearsed,
+    /// Rehearsals that it has failed.
+    failed: u8,
+}
+
+/// Whether several requests at once were tried with nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rehearsed {
+    /// They need not be.
+    Unneeded,
+    /// Not yet.
+    Due,
+    /// It bears them.
+    Passed,
 }
 
 #[derive(Debug, Clone)]
@@ -80,6 +102,7 @@ enum State {
     Trusted { since_us: u64 },
     Penalty { until_us: u64 },
     Surplus,
+    Unfit,
 }
 
 /// Clean answers and where they came from.
@@ -110,7 +133,41 @@ impl Tally {
 impl Trust {
     /// No trust yet, in a server with this many connections (at least 1).
     pub fn new(connections: u32) -> Trust {
-        Trust { state: State::Earning(Tally::default()), penalty_us: 0, penalty_for: None, single: connections <= 1 }
+        Trust {
+            state: State::Earning(Tally::default()),
+            penalty_us: 0,
+            penalty_for: None,
+            single: connections <= 1,
+            rehearsal: Rehearsed::Unneeded,
+            failed: 0,
+        }
+    }
+
+    /// The same, and whether it has to pass a rehearsal before anything is sent behind anything.
+    pub fn rehearsed_first(mut self, is_due: bool) -> Trust {
+        self.rehearsal = if is_due { Rehearsed::Due } else { Rehearsed::Unneeded };
+        self
+    }
+
+    /// Whether all that is missing is a rehearsal.
+    #[inline]
+    pub fn wants_rehearsal(&self) -> bool {
+        self.rehearsal == Rehearsed::Due && matches!(self.state, State::Trusted { .. })
+    }
+
+    /// Several requests at once were answered as they should be.
+    pub fn on_rehearsed(&mut self, now_us: u64) {
+        if self.wants_rehearsal() {
+            (self.rehearsal, self.failed) = (Rehearsed::Passed, 0);
+            self.state = State::Trusted { since_us: now_us };
+        }
+    }
+
+    /// All its connections had ended, and one is up again: it may be another program.
+    pub fn on_replaced(&mut self) {
+        if self.rehearsal == Rehearsed::Passed {
+            self.rehearsal = Rehearsed::Due;
+        }
     }
 
     /// Whether the server has sent an answer too many.
@@ -123,7 +180,7 @@ impl Trust {
     #[inline]
     pub fn may_pipeline(&self) -> bool {
         // A penalty that is over leads to Earning, which is depth 1 as well: the time makes no difference here.
-        matches!(self.state, State::Trusted { .. })
+        matches!(self.state, State::Trusted { .. }) && self.rehearsal != Rehearsed::Due
     }
 
     /// An answer came and ended as it should. `connection`: any number that differs between connections of the server.
@@ -136,7 +193,7 @@ impl Trust {
 
     fn earn(&mut self, now_us: u64, connection: u32) {
         match &mut self.state {
-            State::Surplus | State::Trusted { .. } => {}
+            State::Surplus | State::Unfit | State::Trusted { .. } => {}
             State::Penalty { until_us } if now_us < *until_us => {}
             State::Penalty { .. } => {
                 let mut tally = Tally::default();
@@ -157,14 +214,21 @@ impl Trust {
     /// One incident is often seen on many connections at once; during a penalty a further doubt begins the same
     /// penalty again, without doubling it.
     pub fn on_doubt(&mut self, now_us: u64, doubt: Doubt) -> bool {
-        if !doubt.demotes() || matches!(self.state, State::Surplus) {
+        if !doubt.demotes() || matches!(self.state, State::Surplus | State::Unfit) {
             return false;
         }
+        self.on_replaced();
         if doubt.lasts() {
             (self.state, self.penalty_for) = (State::Surplus, Some(doubt));
             return true;
         }
         let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
+        // All workers may see the same failure.
+        self.failed += u8::from(doubt == Doubt::FailsRehearsal && !again);
+        if self.failed > FAILED_MAX {
+            (self.state, self.penalty_for) = (State::Unfit, Some(doubt));
+            return true;
+        }
         if !again {
             self.penalty_us = self.next_penalty_us(now_us);
         }
@@ -186,6 +250,7 @@ impl Trust {
 
     /// An answer too many was found: an earlier one may have reached the wrong client. True when this is news.
     pub fn on_surplus(&mut self) -> bool {
+        self.on_replaced();
         let news = !matches!(self.state, State::Surplus);
         (self.state, self.penalty_for) = (State::Surplus, None);
         news
@@ -193,22 +258,27 @@ impl Trust {
 
     /// An operator says that the server is repaired: trust can be earned again, and earlier penalties are forgotten.
     pub fn clear(&mut self) {
-        *self = Trust { single: self.single, ..Trust::new(1) };
+        let is_due = self.rehearsal != Rehearsed::Unneeded;
+        *self = Trust { single: self.single, ..Trust::new(1).rehearsed_first(is_due) };
     }
 
     /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None without one, or after an answer too many.
     pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
-        self.penalty_for.filter(|_| matches!(self.state(now_us), TrustState::Penalty { .. } | TrustState::Surplus))
+        self.penalty_for.filter(|_| {
+            matches!(self.state(now_us), TrustState::Penalty { .. } | TrustState::Surplus | TrustState::Unfit)
+        })
     }
 
     /// For status.
     pub fn state(&self, now_us: u64) -> TrustState {
         match &self.state {
             State::Earning(tally) => TrustState::Earning { clean: tally.clean },
+            State::Trusted { .. } if self.wants_rehearsal() => TrustState::Clean,
             State::Trusted { .. } => TrustState::Trusted,
             State::Penalty { until_us } if now_us < *until_us => TrustState::Penalty { until_us: *until_us },
             State::Penalty { .. } => TrustState::Earning { clean: 0 },
             State::Surplus => TrustState::Surplus,
+            State::Unfit => TrustState::Unfit,
         }
     }
 }

@@ -468,7 +468,9 @@ fn what_is_sent_again_without_a_failure_stays_with_its_key() {
 #[test]
 fn escapes_follow_the_order_of_the_key() {
     for user in 0..4 {
-        let mut world = World::started(by_user(2), 1, 1);
+        let mut fixed = by_user(2);
+        fixed.upstreams[0].pipeline = PipelineMode::Depth(16);
+        let mut world = World::started(fixed, 1, 1);
         let fields = format!("X-User: u{user}\r\n");
         let client = world.client();
         let order = order_of(&mut world, client, &fields);

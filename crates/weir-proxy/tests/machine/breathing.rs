@@ -57,7 +57,9 @@ pub fn ask_slow(world: &mut World, nonce: &str) -> usize {
 
 #[test]
 fn connections_come_with_requests_and_go_with_them() {
-    let mut world = World::started(breathing(1, 4, 8), 1, 1);
+    let mut fixed = breathing(1, 4, 8);
+    fixed.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(fixed, 1, 1);
     world.serve(slow_after(SECOND / 10));
     assert_eq!(open(&world), 1, "one is kept");
     let clients: Vec<usize> = (0..6).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();

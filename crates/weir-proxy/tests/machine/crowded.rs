@@ -3,7 +3,7 @@
 //! How: a server with places, step by step.
 
 use weir_check::upstreams::check_honest;
-use weir_proxy::plan::{HealthPlan, Plan};
+use weir_proxy::plan::{HealthPlan, PipelineMode, Plan};
 
 use crate::breathing::{SECOND, breathing};
 use crate::world::{Do, Seen, World, answer, plan};
@@ -145,7 +145,7 @@ fn probes_are_answered_by_a_server_of_one_place() {
     for busy in [false, true] {
         let mut probed = default_numbers();
         let health = HealthPlan { interval_us: SECOND, timeout_us: SECOND, ..HealthPlan::default() };
-        probed.upstreams[0].health = Some(health);
+        (probed.upstreams[0].health, probed.upstreams[0].pipeline) = (Some(health), PipelineMode::Depth(16));
         let mut world = World::started(probed, 2, 1);
         world.servers[0].places = 1;
         world.serve(working("/slow", SECOND));

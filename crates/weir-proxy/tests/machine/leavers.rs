@@ -286,7 +286,9 @@ fn a_client_that_is_not_read_is_seen_to_leave() {
 /// A request that is taken back as its connection was to run empty leaves a connection that takes requests.
 #[test]
 fn what_is_taken_back_at_a_sync_point_stops_nothing() {
-    let mut world = World::started(plan(1, 1), 1, 1);
+    let mut fixed = plan(1, 1);
+    fixed.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(fixed, 1, 1);
     world.serve(|seen| Some(vec![Do::Delay(2_000), Do::Answer(answer(seen.request))]));
     let client = world.client();
     for n in 0..100 {
@@ -309,6 +311,7 @@ fn what_is_taken_back_at_a_sync_point_stops_nothing() {
 fn one_that_waited_and_left_stops_no_growth() {
     let mut few = plan(1, 1);
     few.upstreams[0].servers[0].connections_max = 4;
+    few.upstreams[0].pipeline = PipelineMode::Depth(16);
     let mut world = World::started(few, 1, 1);
     world.serve(|seen| match seen.request.nonce().starts_with('a') {
         true => Some(vec![Do::Bytes(STREAM.to_vec()), Do::Silence]),

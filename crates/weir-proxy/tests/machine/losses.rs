@@ -238,6 +238,7 @@ fn all_servers_close_after_each_answer() {
     {
         let mut narrow = plan(servers, connections);
         narrow.upstreams[0].queue_size = queue_size;
+        narrow.upstreams[0].pipeline = PipelineMode::Depth(16);
         let mut world = World::started(narrow, workers, 1);
         let closes = Rc::new(Cell::new(false));
         for server in &mut world.servers {

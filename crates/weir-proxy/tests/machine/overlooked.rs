@@ -48,6 +48,11 @@ fn pipelined(clients: usize) -> (World, Vec<usize>) {
     let clients: Vec<usize> = (0..clients).map(|_| world.client()).collect();
     all_ask(&mut world, &clients, 20, "aaaa", 1_000_000);
     assert!(world.depth() > 1);
+    // What is behind the address afterwards may be another program.
+    for conn in world.open_conns() {
+        world.cut(conn, Do::Fin);
+    }
+    world.run_for(1_000_000);
     (world, clients)
 }
 
@@ -85,7 +90,14 @@ fn one_of_two_servers_overlooks_requests() {
     let mut world = World::started(plan, 1, 1);
     let clients: Vec<usize> = (0..16).map(|_| world.client()).collect();
     all_ask(&mut world, &clients, 40, "aaaa", 1_000_000);
+    // Another program takes the place of the second one.
     world.servers[1].serve = Box::new(overlooks);
+    for conn in world.open_conns() {
+        if world.conns[conn].server == 1 {
+            world.cut(conn, Do::Fin);
+        }
+    }
+    world.run_for(1_000_000);
     all_ask(&mut world, &clients, 20, "bbbb", 1_000_000);
     let report = world.nodes[0].engine.report();
     let penalties: Vec<_> = report.servers.iter().map(|server| server.penalty_for).collect();

@@ -186,7 +186,7 @@ fn runs_are_not_empty() {
 /// What is checked of health, sessions and backups is worth something only where they do something.
 #[test]
 fn dials_matter() {
-    let runs: Vec<Summary> = (0..40).map(|seed| run(seed, 1)).collect();
+    let runs: Vec<Summary> = (0..120).map(|seed| run(seed, 1)).collect();
     let sum = |count: fn(&Summary) -> u64| runs.iter().map(count).sum::<u64>();
     let (suspensions, trials, probes) = (sum(|run| run.suspensions), sum(|run| run.trials), sum(|run| run.probes));
     assert!(

@@ -280,7 +280,8 @@ impl Run {
             _ if !Pool::PIPELINED.contains(&upstream.pool) => 1,
             PipelineMode::Off => 1,
             PipelineMode::Depth(depth) => depth as usize,
-            PipelineMode::Adaptive => usize::MAX,
+            // Each target is asked for once, so that there is nothing to rehearse a server with.
+            PipelineMode::Adaptive => 1,
         };
         if book.depth_max > most {
             let depth = book.depth_max;

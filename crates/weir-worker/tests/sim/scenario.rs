@@ -329,8 +329,8 @@ fn plan(servers: usize, echo: bool, rng: &mut Rng) -> Plan {
         servers: (0..servers).map(|index| server(index, rng)).collect(),
         pipeline: match rng.below(4) {
             0 => PipelineMode::Off,
-            1 => PipelineMode::Depth(rng.between(1, 20) as u32),
-            _ => PipelineMode::Adaptive,
+            1 => PipelineMode::Adaptive,
+            _ => PipelineMode::Depth(rng.between(1, 20) as u32),
         },
         echo: echo.then(|| ECHO_FIELD.to_owned()),
         share: if rng.chance(200) { Share::Client } else { Share::All },

@@ -435,9 +435,11 @@ fn badness(state: &State) -> u8 {
 fn trust_rank(trust: &TrustState) -> u8 {
     match trust {
         TrustState::Surplus => 0,
-        TrustState::Penalty { .. } => 1,
-        TrustState::Earning { .. } => 2,
-        TrustState::Trusted => 3,
+        TrustState::Unfit => 1,
+        TrustState::Penalty { .. } => 2,
+        TrustState::Earning { .. } => 3,
+        TrustState::Clean => 4,
+        TrustState::Trusted => 5,
     }
 }
 

@@ -127,6 +127,8 @@ fn trust(server: &document::Server) -> String {
         }
         "surplus" => lasting_doubt(server),
         "earning" => "earning it: not pipelined yet".to_owned(),
+        "clean" => "clean so far: not pipelined before it was rehearsed".to_owned(),
+        "unfit" => "does not bear several requests at once: not pipelined until it is cleared".to_owned(),
         word => word.to_owned(),
     };
     format!("{word}; depth {}", server.depth)

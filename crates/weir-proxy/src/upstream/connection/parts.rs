@@ -9,6 +9,7 @@ use crate::ending::UpstreamEnd;
 use crate::request::lookalike::Lookalike;
 use crate::request::pending_request::{ClientName, ExchangeId};
 use crate::upstream::backoff::Backoff;
+use crate::upstream::class::Mark;
 use crate::upstream::entry::Silence;
 
 /// What is on its way to the server besides the log. At most one of its sends is with the driver.
@@ -155,11 +156,17 @@ pub(crate) struct Wait {
     pub nudged: bool,
     /// When a timer looks whether it ends because no client wants the answer that is next.
     pub left_us: u64,
+    /// What is unanswered is a rehearsal.
+    pub rehearses: bool,
+    /// How its server stood when the oldest request became the next one to be answered.
+    pub mark: Mark,
 }
 
 impl Default for Wait {
     fn default() -> Wait {
-        Wait { late: false, due_us: u64::MAX, silence: Silence::Short, nudged: false, left_us: u64::MAX }
+        let mark = Mark::default();
+        let silence = Silence::Short;
+        Wait { late: false, due_us: u64::MAX, silence, nudged: false, left_us: u64::MAX, rehearses: false, mark }
     }
 }
 

@@ -159,7 +159,7 @@ fn fixed_depths() {
         (PipelineMode::Depth(300), 8, 8),
         (PipelineMode::Depth(0), 0, 1),
         (PipelineMode::Adaptive, 1, 1),
-        (PipelineMode::Adaptive, 5, 5),
+        (PipelineMode::Adaptive, 5, 1),
         (PipelineMode::Adaptive, 1000, DEPTH_START),
     ] {
         let mut depth = Depth::new(mode, queue_size);

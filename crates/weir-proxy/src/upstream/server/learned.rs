@@ -6,10 +6,12 @@
 use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
 use crate::plan::PipelineMode;
+use crate::upstream::class::Classes;
 use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::idle_limit::IdleLimit;
 use crate::upstream::keepalive_limit::KeepaliveLimit;
+use crate::upstream::rehearsal::Rehearsal;
 use crate::upstream::slow_answer::SlowDetector;
 use crate::upstream::trust::Trust;
 
@@ -32,6 +34,10 @@ pub(crate) struct Learned {
     pub trust: Trust,
     /// Whether it bears that.
     pub early_close: EarlyCloseDetector,
+    /// What it is rehearsed with.
+    pub rehearsal: Rehearsal,
+    /// Which requests are alike.
+    pub classes: Classes,
     /// How deep requests may follow each other.
     pub depth: Depth,
     /// After how many requests it ends a connection.
@@ -56,8 +62,10 @@ impl Learned {
     /// Nothing yet. `shared`: how many connections are there for requests that share them, over all workers.
     pub(super) fn new(mode: PipelineMode, queue_size: u32, shared: u32) -> Learned {
         Learned {
-            trust: Trust::new(shared),
+            trust: Trust::new(shared).rehearsed_first(mode == PipelineMode::Adaptive && queue_size > 1),
             early_close: EarlyCloseDetector::default(),
+            rehearsal: Rehearsal::default(),
+            classes: Classes::default(),
             depth: Depth::new(mode, queue_size),
             keepalive_limit: KeepaliveLimit::default(),
             lasting: Lasting::default(),

@@ -20,6 +20,8 @@ pub(crate) struct Positions {
     /// Connections behind which nothing is put for now: a request that nothing may follow is unanswered, or the answer under way
     /// is large, late, or taken slowly.
     pub(super) held: Bits,
+    /// Connections with a request that rides apart, as far as they are not held.
+    pub(super) apart: Bits,
     /// Connections whose packets this worker's core receives.
     near: Bits,
     /// Connections whose packets another core receives.
@@ -42,7 +44,7 @@ impl Positions {
     /// There are so many connections now.
     pub(super) fn grow(&mut self, count: usize) {
         let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
-        let others = [&mut self.held, &mut self.paused, &mut self.pending, &mut self.stalled];
+        let others = [&mut self.held, &mut self.apart, &mut self.paused, &mut self.pending, &mut self.stalled];
         let coming = [&mut self.coming, &mut self.delayed];
         let placed = [&mut self.near, &mut self.far];
         taking.into_iter().chain(others).chain(coming).chain(placed).for_each(|bits| bits.grow(count));

@@ -62,6 +62,7 @@ fn the_kinds_of_doubt_that_demote() {
         "echo-mismatch",
         "cuts-short",
         "reset-within",
+        "fails-rehearsal",
         "misframing",
     ];
     assert_eq!(demoting, expected);
@@ -71,6 +72,53 @@ fn the_kinds_of_doubt_that_demote() {
         assert_eq!(trust.on_doubt(0, doubt), doubt.demotes());
         assert_eq!(trust.may_pipeline(), !doubt.demotes(), "{}", doubt.word());
     }
+}
+
+#[test]
+fn a_server_is_rehearsed_before_it_is_pipelined() {
+    let due = || {
+        let mut trust = Trust::new(2).rehearsed_first(true);
+        assert!(!trust.wants_rehearsal(), "nothing is known of it");
+        earn(&mut trust, 0, 64);
+        trust
+    };
+    let mut trust = due();
+    assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (true, false, TrustState::Clean));
+    trust.on_rehearsed(0);
+    assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (false, true, TrustState::Trusted));
+    // Another program may be behind its address, and a doubt makes all be shown anew.
+    trust.on_replaced();
+    assert_eq!(trust.state(0), TrustState::Clean);
+    trust.on_rehearsed(0);
+    trust.on_doubt(0, Doubt::Garbage);
+    earn(&mut trust, MINUTE_US, 64);
+    assert_eq!(trust.state(MINUTE_US), TrustState::Clean);
+    // What needs none is trusted as it was.
+    let mut plain = trusted(0);
+    plain.on_replaced();
+    assert_eq!((plain.wants_rehearsal(), plain.may_pipeline()), (false, true));
+}
+
+/// Two failures are no chance; several workers that see the same one are one failure.
+#[test]
+fn who_fails_twice_is_not_rehearsed_again() {
+    let mut trust = Trust::new(2).rehearsed_first(true);
+    earn(&mut trust, 0, 64);
+    assert!(trust.on_doubt(0, Doubt::FailsRehearsal));
+    assert!((0..8).all(|_| !trust.on_doubt(1, Doubt::FailsRehearsal)));
+    assert_eq!((trust.penalty_for(2), trust.wants_rehearsal()), (Some(Doubt::FailsRehearsal), false));
+    earn(&mut trust, 2 * MINUTE_US, 64);
+    assert!(trust.wants_rehearsal(), "it has another chance");
+    assert!(trust.on_doubt(2 * MINUTE_US, Doubt::FailsRehearsal));
+    assert_eq!(trust.penalty_for(u64::MAX), Some(Doubt::FailsRehearsal));
+    earn(&mut trust, 1_000 * MINUTE_US, 1_000);
+    assert_eq!(trust.state(1_000 * MINUTE_US), TrustState::Unfit);
+    assert!(!trust.on_doubt(1_000 * MINUTE_US, Doubt::Garbage) && !trust.is_lost());
+    trust.clear();
+    earn(&mut trust, 1_000 * MINUTE_US, 64);
+    assert_eq!(trust.state(1_000 * MINUTE_US), TrustState::Clean);
+    trust.on_rehearsed(0);
+    assert!(trust.may_pipeline());
 }
 
 /// Every event in every state.
