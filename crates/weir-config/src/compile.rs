@@ -317,6 +317,10 @@ impl Compiler<'_> {
         let share = if block.word("share") == "client" { Share::Client } else { Share::All };
         let echo = Some(block.text("echo")).filter(|name| !name.is_empty()).map(str::to_owned);
         let rehearse = Some(block.text("rehearse")).filter(|path| !path.is_empty()).map(str::to_owned);
+        if rehearse.is_some() && pipeline != PipelineMode::Adaptive {
+            let problem = Problem::new("conflict", &block.place("rehearse"), "`rehearse` is for `pipeline adaptive`");
+            self.push(problem.help("leave it out: with `depth` and `off` nothing is tried before"));
+        }
         let sharing = Sharing { rehearse, escape: block.flag_or_none("escape") };
         UpstreamPlan { pipeline, share, echo, sharing, ..plan }
     }

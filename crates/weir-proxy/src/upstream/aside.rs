@@ -101,7 +101,7 @@ pub(super) fn flow(
     }
     let conn = pool.conns.at_mut(to.index);
     let tunnel = conn.state() == ConnState::Tunnel;
-    let is_next = tunnel || conn.entries.front().is_some_and(|entry| entry.ask.client == client);
+    let is_next = tunnel || conn.entries.front().is_some_and(|entry| entry.is_wanted() && entry.ask.client == client);
     if pause && !is_next || !pause && conn.reading.paused_by != client {
         return None;
     }

@@ -85,7 +85,9 @@ impl Cancelled {
             let upstream = usize::from(pool.servers[conn.server].upstream);
             let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
             conn.entries.front().is_some_and(|front| {
-                front.cancelled && cx.now_us >= front.sent_us.max(conn.history.answered_us).saturating_add(patience_us)
+                front.cancelled
+                    && !conn.wait.rehearses
+                    && cx.now_us >= front.sent_us.max(conn.history.answered_us).saturating_add(patience_us)
             })
         };
         for index in pool.conns.keys().filter(hangs) {

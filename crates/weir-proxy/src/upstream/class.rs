@@ -46,6 +46,8 @@ const REVIEWED_MIN: u8 = 8;
 const SEGMENTS: usize = 4;
 /// A segment longer than this is taken for a name that is made up.
 const SEGMENT_BYTES_MAX: usize = 24;
+/// A segment as long as this may be a key.
+const MIXED_BYTES_MIN: usize = 8;
 /// Bytes of an ending that may say of what kind a resource is.
 const ENDING_BYTES_MAX: usize = 5;
 
@@ -93,7 +95,14 @@ fn add_segment(hash: &mut Hash, segment: &[u8]) {
 /// Whether no segment of a target in origin-form looks made up: it may be meant for one use, or for one client.
 pub(crate) fn is_plain(target: &[u8]) -> bool {
     let path = target.split(|byte| *byte == b'?').next().unwrap_or(target);
-    !path.split(|byte| *byte == b'/').any(is_made_up)
+    !path.split(|byte| *byte == b'/').any(|segment| is_made_up(segment) || is_mixed(segment))
+}
+
+/// Whether a segment is written as hardly anybody writes: letters of both cases, or with digits among them.
+fn is_mixed(segment: &[u8]) -> bool {
+    let has = |is: fn(&u8) -> bool| segment.iter().any(is);
+    let (upper, lower) = (has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase));
+    segment.len() >= MIXED_BYTES_MIN && (upper && lower || (upper || lower) && has(u8::is_ascii_digit))
 }
 
 /// Whether a segment is a number, an identifier, or so long that hardly anybody wrote it.

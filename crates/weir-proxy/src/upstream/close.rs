@@ -120,6 +120,12 @@ impl Upstreams {
         if rehearsed {
             rehearsal::broke_off(server, ending, pool, cx);
         }
+        let machine = &mut pool.servers[server];
+        if machine.ready == 0 && lost.is_failure() && lost.is_pooled() {
+            // What comes up there next may be another program.
+            machine.learned.trust.on_replaced();
+            machine.learned.usual.overlook.suspect();
+        }
         let worse = if lost.is_death() && !rehearsed { health.on_loss(server, pool, groups, cx) } else { None };
         let mut placing = self.placing();
         if let Some(Worse(server)) = worse {

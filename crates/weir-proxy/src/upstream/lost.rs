@@ -160,6 +160,11 @@ impl Lost {
         self.loss == Loss::Died && self.front_us.is_some()
     }
 
+    /// Whether it was nobody's own.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.pooled
+    }
+
     /// Whether nothing says that its server can be reached still.
     pub(super) fn is_failure(&self) -> bool {
         matches!(self.loss, Loss::Died | Loss::Broken)

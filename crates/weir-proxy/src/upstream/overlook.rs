@@ -55,7 +55,7 @@ impl OverlookDetector {
         if self.hits > 0 && now_us.saturating_sub(self.hit_us) < APART_US {
             return false;
         }
-        (self.hits, self.hit_us) = (self.hits + 1, now_us);
+        (self.hits, self.hit_us, self.cleared) = (self.hits + 1, now_us, 0);
         let proved = self.hits >= HITS_MIN;
         if proved {
             self.hits = 0;

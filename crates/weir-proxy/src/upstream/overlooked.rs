@@ -37,7 +37,9 @@ pub(super) fn check_silence(
 ) -> Option<Ending> {
     let conn = pool.conns.at(index);
     let server = conn.server;
-    let is_suspect = !conn.wait.rehearses && !pool.servers[server].learned.usual.overlook.is_cleared();
+    let machine = &pool.servers[server];
+    let is_cleared = machine.learned.usual.overlook.is_cleared() && !machine.is_cut_short(cx.now_us);
+    let is_suspect = !conn.wait.rehearses && !is_cleared;
     let since_us = conn.silent_since_us().filter(|_| is_suspect)?;
     let wanted = conn.entries.front().is_some_and(|front| !cancelled.is_unwanted(front));
     let (patience_us, at_most_us) = pool.servers[server].silence_patience(index, since_us, cx);

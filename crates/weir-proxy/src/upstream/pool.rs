@@ -135,11 +135,6 @@ impl Pool {
         };
         match (was_ready, conn.is_ready()) {
             (false, true) => {
-                if *ready == 0 {
-                    // It may be another program.
-                    server.learned.usual.overlook.suspect();
-                    server.learned.trust.on_replaced();
-                }
                 *ready += 1;
                 cx.counters.upstream_connections.add(1);
             }

@@ -3,8 +3,8 @@
 //! That a server answers one request after the other says nothing about several that come together: some execute the first or the last of
 //! them only, some die. So a server that has given enough clean answers ([`Trust::wants_rehearsal`](crate::upstream::trust::Trust)) gets GET,
 //! HEAD and GET of one target in one send, on a connection that nobody else uses meanwhile. All three have to be answered within
-//! [`REHEARSAL_US`], in order and framed right, and the connection has to stay. The target is one that a client was just given with 200, without
-//! credentials; if it was asked for with a cookie or has a query or a segment that looks made up, so that it may be meant for one client, only when
+//! [`REHEARSAL_US`], in order and framed right, and the connection has to stay. The target is one of an even class
+//! ([`crate::upstream::class`]) that a client was just given with 200, without credentials; if it was asked for with a cookie or has a query or a segment that looks made up, so that it may be meant for one client, only when
 //! it was asked for again and again. weir asks without the cookie. `pipeline rehearse=` names another one. What can't be rehearsed is not pipelined. Bound: one a server and worker at a
 //! time, a target of [`TARGET_BYTES_MAX`]. docs/pipelining.md#rehearsal
 
@@ -30,7 +30,8 @@ const TARGET_BYTES_MAX: usize = 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024;
 /// How often a target with a query has to be asked for, beyond how often others are.
 const REPEATED_MIN: u32 = 8;
-/// Rehearsals that came to nothing, because the server announced the end of the connection, before they count as failed.
+/// Rehearsals that came to nothing, because the server announced the end of the connection or weir had to end it, before they count as
+/// failed.
 const BARREN_MAX: u8 = 4;
 
 /// What a server is rehearsed with, and whether it is now.
@@ -92,6 +93,8 @@ pub(super) fn offer(index: ConnKey, entry: &Entry, body_bytes: u64, pool: &mut P
     let target = match named {
         Some(named) => named.as_bytes(),
         None if conn.reply.status != 200 || body_bytes > BODY_BYTES_MAX || target.len() > TARGET_BYTES_MAX => return,
+        // What takes long, or is hardly asked for, would say that the server bears less than it does.
+        None if !machine.learned.classes.is_alike(entry.ask.class) => return,
         None if has_field(&bytes, &["authorization", "range"]) => return,
         None => {
             let may_be_for_one = target.contains(&b'?') || !is_plain(target) || has_field(&bytes, &["cookie"]);
@@ -141,7 +144,11 @@ pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &m
     let machine = &mut pool.servers[server];
     let free = conn.is_ready() && conn.reply.persist && conn.entries.is_empty() && conn.owner.is_none();
     let fit = free && !conn.rest.syncing && !conn.room.leaves && !conn.out.sending && conn.unsent() == 0;
-    if !fit || machine.learned.rehearsal.under_way || !machine.standing.takes_new() {
+    // Nobody waits for that.
+    let needed = machine.kept == Some(conn.position)
+        || !machine.waiting.is_calm() && !machine.may_grow(false)
+        || machine.load() + 3 > machine.capacity;
+    if !fit || needed || machine.learned.rehearsal.under_way || !machine.standing.takes_new() {
         return;
     }
     let Some(found) = machine.learned.rehearsal.found.take() else { return };
@@ -195,12 +202,14 @@ pub(super) fn took_too_long() -> Ending {
 /// The connection of a rehearsal has ended before all was answered.
 #[cold]
 pub(super) fn broke_off(server: ServerIndex, ending: Ending, pool: &mut Pool, cx: &mut Context) {
+    let orderly = [UpstreamEnd::Disabled, UpstreamEnd::Crowded].contains(&ending.why);
+    let tells = matches!(ending.loss, Loss::Announced | Loss::Ours) && !orderly;
     let rehearsal = &mut pool.servers[server].learned.rehearsal;
-    let barren = rehearsal.barren + u8::from(ending.loss == Loss::Announced);
+    let barren = rehearsal.barren + u8::from(tells);
     *rehearsal = Rehearsal { barren, ..Rehearsal::default() };
     let failed = match ending {
-        Ending { loss: Loss::Announced, .. } => barren >= BARREN_MAX,
-        Ending { loss: Loss::Ours, why } => why == UpstreamEnd::Doubt(Doubt::FailsRehearsal),
+        Ending { why: UpstreamEnd::Doubt(Doubt::FailsRehearsal), .. } => true,
+        Ending { loss: Loss::Announced | Loss::Ours, .. } => barren >= BARREN_MAX,
         _ => true,
     };
     if failed {

@@ -207,7 +207,7 @@ impl Server {
             standing: ServerState::new(Order::Enable),
             notable_from: u16::MAX,
             recovered_us: 0,
-            learned: Learned::new(mode, queue_size, total.min(limits.shared.max(1))),
+            learned: Learned::new(mode, queue_size, share, total.min(limits.shared.max(1))),
             holders: Holders::default(),
         }
     }
@@ -256,8 +256,13 @@ impl Server {
     /// stay for those that may share, whatever holds the others. `alone`: it is none of those.
     fn may_hold(&self, coming: u32, alone: bool) -> bool {
         let all = self.limits.all + self.positions.stalled().min(STALLED_MAX);
-        let reserve = if alone { self.limits.reserve() } else { 0 };
-        self.positions.held.count() + self.positions.apart.count() + coming + reserve < all
+        let held = self.positions.held.count() + coming;
+        held + self.positions.apart.count() < all && (!alone || held + self.limits.reserve() < all)
+    }
+
+    /// Whether more wait for connections that others may share than are to be made, also later.
+    fn lacks(&self) -> bool {
+        self.positions.due() < self.waiting.line(false).len() as u32
     }
 
     /// Whether what waits next for a connection that others may share does not share it.
@@ -276,7 +281,7 @@ impl Server {
             true => self.may_hold(self.positions.coming.count(), true),
             // Where each connection ends with its answer, one that can't be used now is never made in advance: it would be closed at once.
             false => {
-                (made < held + self.limits.shared || grows && self.waits_apart())
+                (made < held + self.limits.shared || grows && self.waits_apart() && self.lacks())
                     && (self.may_begin() || !self.is_one_shot())
             }
         };

@@ -224,7 +224,8 @@ impl Trust {
         }
         let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
         // All workers may see the same failure.
-        self.failed += u8::from(doubt == Doubt::FailsRehearsal && !again);
+        let known = again && self.penalty_for == Some(Doubt::FailsRehearsal);
+        self.failed += u8::from(doubt == Doubt::FailsRehearsal && !known);
         if self.failed > FAILED_MAX {
             (self.state, self.penalty_for) = (State::Unfit, Some(doubt));
             return true;

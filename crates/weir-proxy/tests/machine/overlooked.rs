@@ -50,7 +50,7 @@ fn pipelined(clients: usize) -> (World, Vec<usize>) {
     assert!(world.depth() > 1);
     // What is behind the address afterwards may be another program.
     for conn in world.open_conns() {
-        world.cut(conn, Do::Fin);
+        world.cut(conn, Do::Rst);
     }
     world.run_for(1_000_000);
     (world, clients)
@@ -94,7 +94,7 @@ fn one_of_two_servers_overlooks_requests() {
     world.servers[1].serve = Box::new(overlooks);
     for conn in world.open_conns() {
         if world.conns[conn].server == 1 {
-            world.cut(conn, Do::Fin);
+            world.cut(conn, Do::Rst);
         }
     }
     world.run_for(1_000_000);

@@ -3,7 +3,7 @@
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;
-use weir_proxy::plan::{PipelineMode, Plan};
+use weir_proxy::plan::{PipelineMode, Plan, Share};
 use weir_proxy::upstream::trust::TrustState;
 
 use crate::world::{Do, Seen, World, answer, honest, plan};
@@ -117,14 +117,32 @@ fn who_fails_harms_nobody_and_is_left_alone() {
     }
 }
 
+/// Where each client has connections of its own nothing is rehearsed, because none that was pipelined goes on.
+#[test]
+fn what_is_not_shared_is_not_rehearsed() {
+    let mut apart = adaptive();
+    apart.upstreams[0].share = Share::Client;
+    let mut world = World::started(apart, 1, 1);
+    ask_often(&mut world, 60, "");
+    assert_eq!(rehearsals(&world), 0);
+    world.finish();
+}
+
 /// When all connections have ended, another program may be behind the address.
 #[test]
 fn it_is_rehearsed_again_when_all_connections_have_ended() {
     let mut world = World::started(adaptive(), 1, 1);
     ask_often(&mut world, 25, "");
     assert_eq!((trust(&world), rehearsals(&world)), (TrustState::Trusted, 1));
+    // A server may end what rests.
     for conn in world.open_conns() {
         world.cut(conn, Do::Fin);
+    }
+    world.run_for(2 * SECOND_US);
+    ask_often(&mut world, 5, "");
+    assert_eq!((trust(&world), rehearsals(&world)), (TrustState::Trusted, 1));
+    for conn in world.open_conns() {
+        world.cut(conn, Do::Rst);
     }
     world.run_for(2 * SECOND_US);
     ask_often(&mut world, 5, "");
