@@ -315,6 +315,11 @@ fn look_behind(
             false => After::Apart,
         };
     }
+    if is_empty && conn.wait.rehearses {
+        rehearsal::passed(index, pool, cx);
+    }
+    let conn = pool.conns.at(index);
+    let machine = &pool.servers[server];
     if conn.history.pipelined && is_empty && machine.mode.share_client {
         // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
         return After::Ends(Ending::ours(UpstreamEnd::ShareClient));
@@ -328,9 +333,6 @@ fn look_behind(
     watch_left(index, pool, cx);
     if is_empty && let Some(ending) = should_leave(index, pool, groups, cx) {
         return After::Ends(ending);
-    }
-    if is_empty && pool.conns.at(index).wait.rehearses {
-        rehearsal::passed(index, pool, cx);
     }
     let conn = pool.conns.at_mut(index);
     if is_empty {

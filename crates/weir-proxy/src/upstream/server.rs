@@ -207,7 +207,7 @@ impl Server {
             standing: ServerState::new(Order::Enable),
             notable_from: u16::MAX,
             recovered_us: 0,
-            learned: Learned::new(mode, queue_size, share, total.min(limits.shared.max(1))),
+            learned: Learned::new(mode, queue_size, total.min(limits.shared.max(1))),
             holders: Holders::default(),
         }
     }

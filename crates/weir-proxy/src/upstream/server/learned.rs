@@ -5,7 +5,7 @@
 
 use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
-use crate::plan::{PipelineMode, Share};
+use crate::plan::PipelineMode;
 use crate::upstream::class::Classes;
 use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
@@ -60,9 +60,8 @@ pub(crate) struct Learned {
 
 impl Learned {
     /// Nothing yet. `shared`: how many connections are there for requests that share them, over all workers.
-    pub(super) fn new(mode: PipelineMode, queue_size: u32, share: Share, shared: u32) -> Learned {
-        // A connection on which a client has pipelined ends, so that nothing could be rehearsed where each client has its own.
-        let rehearses = mode == PipelineMode::Adaptive && queue_size > 1 && share == Share::All;
+    pub(super) fn new(mode: PipelineMode, queue_size: u32, shared: u32) -> Learned {
+        let rehearses = mode == PipelineMode::Adaptive && queue_size > 1;
         Learned {
             trust: Trust::new(shared).rehearsed_first(rehearses),
             early_close: EarlyCloseDetector::default(),
