@@ -132,6 +132,8 @@ mod tests {
     use super::*;
     use std::net::{SocketAddr, UdpSocket};
 
+    use weir_check::waiting::eventually;
+
     #[test]
     fn own_addresses_are_told_from_others() {
         let mut own = OwnAddresses::default();
@@ -162,7 +164,8 @@ mod tests {
                     Err(_) if text.contains(':') => eprintln!("not tested: there is no IPv6"),
                     done => {
                         done.unwrap();
-                        assert!(is(text), "{text}");
+                        // The kernel takes an address of IPv6 into use a moment after it was added (addrconf_dad_work in net/ipv6/addrconf.c).
+                        eventually("the address is there", || is(text));
                     }
                 }
             }
