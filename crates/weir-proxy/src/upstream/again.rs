@@ -64,7 +64,6 @@ impl Placing<'_> {
 
     /// The same for one whose turn it is, if it has to go alone.
     pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
-        ask.traits = ask.traits.without(RequestFlags::APART);
         match self.groups.choose(&ask, Purpose::Again, self.pool, cx) {
             Ok(Placement { server, way: Way::Worker(worker), .. }) => {
                 if ask.id.worker == cx.worker {

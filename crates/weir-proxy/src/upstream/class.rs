@@ -1,169 +1,148 @@
-//! Which requests of a server are alike: of those one may stand behind another. Pure.
+//! Learns which requests of a server are alike and may share a connection. Pure.
 //!
-//! Requests are told apart by method and by the shape of their target ([`ClassName::of`]): `/user/17` and `/user/18` are one class. The engine keeps
-//! one [`Classes`] a server and worker, and tells it of each complete answer. A class is *even* when its requests are not overtaken by
-//! others. That is counted in answers, not in time, because the time of an answer measures the queue of a busy server as much as the
-//! request: while a request is the next one of its connection, a server that works in order answers about as many others as it had to work on by then
-//! ([`Mark`]). What takes far longer than that was overtaken. A class that is not known, or that was overtaken lately,
-//! rides alone ([`RequestFlags::APART`](crate::request::pending_request::RequestFlags::APART)); so does one that
-//! usually takes far longer than the quickest, which at little traffic nobody is there to overtake. Bound: [`CLASSES_MAX`] classes of 20
-//! bytes; those that are asked for more rarely give way. docs/pipelining.md#what-may-follow-what
+//! A class is a method and the shape of a target ([`ClassName::of`]): `/user/17` and `/user/18` are one class. The engine keeps one
+//! [`Classes`] for each server and worker and reports every complete answer to it. A class is *even* while other requests do not overtake
+//! its requests. Overtaking is counted in answers rather than in time, because on a busy server the response time also measures the queue.
+//! While a request is at the front of its connection, a server that works in order answers about as many other requests as it had in
+//! progress at the start ([`Mark`]). A request that sees far more answers than that was overtaken. Requests of a class that is unknown or
+//! was overtaken recently get a connection for themselves
+//! ([`RequestFlags::APART`](crate::request::pending_request::RequestFlags::APART)). The same applies to a class that takes far longer than
+//! the quickest class, because at low traffic nothing overtakes it. Bound: [`CLASSES_MAX`] classes of 20 bytes; rarely used classes are
+//! replaced. docs/pipelining.md#what-may-follow-what
 
-/// Classes of a server that are known at most; a power of two.
+use std::hash::{DefaultHasher, Hasher};
+
+/// Most classes that are kept for a server; a power of two.
 const CLASSES_MAX: usize = 512;
-/// Places for them at first; a power of two.
+/// Initial size of the table; a power of two.
 const CLASSES_MIN: usize = 16;
-/// Places at which a class may stand.
+/// Slots that a class may use.
 const WAYS: usize = 4;
-/// Answers that make a class even.
+/// Answers before a class counts as even.
 const EVEN_ANSWERS: u32 = 32;
-/// A request during which others were answered so many times as often as its server had requests to work on was overtaken: from 1 with few of
-/// them, where there is a processor for each, up to this with [`IN_FLIGHT_PER_TURN`] times as many...
+/// A request was overtaken when the other answers meanwhile exceed the requests in progress by this factor. The factor grows with the
+/// requests in progress: 1 per [`IN_FLIGHT_PER_TURN`] of them, at least 1.
 const TURNS_MAX: u64 = 8;
 const IN_FLIGHT_PER_TURN: u64 = 4;
-/// ...if there were so many others...
+/// Fewest other answers that count as overtaking.
 const OVERTAKEN_MIN: u64 = 4;
-/// ...and it took this long, and so many times as long as its class usually does, as far as that is not beyond [`OVERTAKEN_US_MAX`]: where
-/// processors are busy, whoever waits for one is overtaken for a few milliseconds.
+/// Shortest time at the front that counts: [`OVERTAKEN_FACTOR`] times the usual time of the class, between these two limits. On busy
+/// processors every request is delayed by a few milliseconds now and then.
 pub(crate) const OVERTAKEN_US: u64 = 2_000;
 const OVERTAKEN_FACTOR: u64 = 8;
 const OVERTAKEN_US_MAX: u64 = 50_000;
-/// Answers for which a class is uneven after one was overtaken; doubled each time, as far as [`UNEVEN_ANSWERS_MAX`].
+/// Answers for which a class stays uneven after an overtaken request; doubles each time up to [`UNEVEN_ANSWERS_MAX`].
 const UNEVEN_ANSWERS_MIN: u16 = 256;
 const UNEVEN_ANSWERS_MAX: u16 = 8_192;
-/// Even for so many times as long as it was uneven last, the doubling begins anew.
+/// The doubling starts over after an even period this many times as long as the last uneven one.
 const FORGIVEN_AFTER: u32 = 8;
-/// Classes whose requests take so many times as long as those of the quickest are not alike.
+/// A class that takes this many times as long as the quickest class is not alike.
 const ALIKE_FACTOR: u32 = 4;
-/// Below this nobody minds.
+/// Classes that take less than this are alike in any case, microseconds.
 const ALIKE_US: u32 = 1_000;
-/// Answers after which it is looked at anew which class is the quickest.
+/// Answers between two searches for the quickest class.
 const REVIEW_ANSWERS: u32 = 256;
-/// And of how many of them a class has to have been.
+/// Answers of a class in that time that make it a candidate.
 const REVIEWED_MIN: u8 = 8;
 
-/// Segments of a path that are looked at.
+/// Path segments that are used.
 const SEGMENTS: usize = 4;
-/// A segment longer than this is taken for a name that is made up.
+/// A longer segment looks generated.
 const SEGMENT_BYTES_MAX: usize = 24;
-/// A segment as long as this may be a key.
+/// A segment of mixed characters looks generated from this length on.
 const MIXED_BYTES_MIN: usize = 8;
-/// Bytes of an ending that may say of what kind a resource is.
+/// Longest file extension.
 const ENDING_BYTES_MAX: usize = 5;
 
-/// What requests of one kind have in common; 0: nothing is known of it.
+/// The hash of a class; 0: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassName(u32);
 
 impl ClassName {
-    /// Of a method and a target in origin-form. Segments that are numbers, identifiers, or long, count as one symbol each, an ending such
-    /// as `.css` by itself, and of a query that it is there.
+    /// The class of a method and a target in origin-form. Numbers, identifiers and long segments each count as one symbol. A file extension
+    /// such as `.css` is kept, and so is the presence of a query.
     pub(crate) fn of(method: &[u8], target: &[u8]) -> ClassName {
-        let mut hash = Hash::default();
-        hash.add(method);
+        let mut hash = DefaultHasher::new();
+        hash.write(method);
         let (path, query) = match target.iter().position(|byte| *byte == b'?') {
             Some(at) => (&target[..at], true),
             None => (target, false),
         };
         let mut segments = path.split(|byte| *byte == b'/').skip(1);
         for segment in segments.by_ref().take(SEGMENTS) {
-            hash.byte(b'/');
+            hash.write_u8(b'/');
             add_segment(&mut hash, segment);
         }
-        hash.byte(if segments.next().is_some() { 2 } else { 1 });
-        hash.byte(u8::from(query));
-        ClassName(hash.finish().max(1))
+        hash.write_u8(if segments.next().is_some() { 2 } else { 1 });
+        hash.write_u8(u8::from(query));
+        ClassName((hash.finish() as u32).max(1))
     }
 }
 
-/// A segment, or what it is a kind of.
-fn add_segment(hash: &mut Hash, segment: &[u8]) {
+/// Adds a segment, or one symbol for a generated segment.
+fn add_segment(hash: &mut DefaultHasher, segment: &[u8]) {
     let dot = segment.iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0);
     let (name, ending) = segment.split_at(dot.unwrap_or(segment.len()));
     let is_ending = ending.len() <= ENDING_BYTES_MAX + 1;
     let name = if is_ending { name } else { segment };
-    if is_made_up(name) {
-        hash.byte(3)
-    } else {
-        hash.add(name)
+    match is_made_up(name) {
+        true => hash.write_u8(3),
+        false => hash.write(name),
     }
     if is_ending {
-        hash.add(ending);
+        hash.write(ending);
     }
 }
 
-/// Whether no segment of a target in origin-form looks made up: it may be meant for one use, or for one client.
+/// Whether no segment of a target in origin-form looks generated. A generated segment may belong to one client or one use.
 pub(crate) fn is_plain(target: &[u8]) -> bool {
     let path = target.split(|byte| *byte == b'?').next().unwrap_or(target);
     !path.split(|byte| *byte == b'/').any(|segment| is_made_up(segment) || is_mixed(segment))
 }
 
-/// Whether a segment is written as hardly anybody writes: letters of both cases, or with digits among them.
+/// Whether a segment mixes upper and lower case, or letters and digits.
 fn is_mixed(segment: &[u8]) -> bool {
     let has = |is: fn(&u8) -> bool| segment.iter().any(is);
     let (upper, lower) = (has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase));
     segment.len() >= MIXED_BYTES_MIN && (upper && lower || (upper || lower) && has(u8::is_ascii_digit))
 }
 
-/// Whether a segment is a number, an identifier, or so long that hardly anybody wrote it.
+/// Whether a segment is a number, an identifier, or long.
 fn is_made_up(name: &[u8]) -> bool {
     let digits = name.iter().filter(|byte| byte.is_ascii_digit()).count();
     let hex = name.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
     name.len() > SEGMENT_BYTES_MAX || digits > 0 && (digits == name.len() || hex && name.len() >= 8)
 }
 
-/// FNV-1a, a word at the end. Whoever makes two targets share a class by that has only their own requests ride as the other's do.
-struct Hash(u64);
-
-impl Default for Hash {
-    fn default() -> Hash {
-        Hash(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hash {
-    fn byte(&mut self, byte: u8) {
-        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.byte(*byte));
-    }
-
-    fn finish(self) -> u32 {
-        (self.0 ^ self.0 >> 32) as u32
-    }
-}
-
-/// How things stood at a server when a request became the next one of its connection.
+/// A snapshot of a server, taken when a request reaches the front of its connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
-    /// Answers of the server by then.
+    /// Answers so far.
     pub answers: u64,
-    /// Requests that it worked on.
+    /// Requests in progress.
     pub in_flight: u32,
 }
 
-/// How a request was answered.
+/// A complete answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
-    /// How things stood when it was the next one of its connection.
+    /// The snapshot when the request reached the front.
     pub since: Mark,
-    /// Answers of the server by now.
+    /// Answers of the server so far, this one included.
     pub answers: u64,
-    /// How long it was the next one.
+    /// Time at the front, microseconds.
     pub elapsed_us: u64,
-    /// Nothing was in front of it when it was sent.
+    /// The connection was empty when the request was sent.
     pub first: bool,
 }
 
 impl Answered {
-    /// Others that were answered meanwhile.
+    /// Other answers meanwhile.
     fn others(&self) -> u64 {
         self.answers.saturating_sub(self.since.answers + 1)
     }
 
-    /// Whether the server had time for so many others that it has done things out of their order. `usual_us`: how long its kind takes.
+    /// Whether other requests overtook this one. `usual_us`: the usual time of its class.
     fn is_overtaken(&self, usual_us: u32) -> bool {
         let (others, in_flight) = (self.others(), u64::from(self.since.in_flight));
         let turns = (in_flight / IN_FLIGHT_PER_TURN).clamp(1, TURNS_MAX);
@@ -176,15 +155,15 @@ impl Answered {
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
     name: u32,
-    /// Answers since one was overtaken, or all.
+    /// Answers since the last overtaken request.
     clean: u32,
-    /// How long three quarters of those for which nothing stood in front take at least; 0: nobody knows.
+    /// First quartile of the time of requests that found an empty connection, microseconds; 0: unknown.
     time_us: u32,
-    /// Answers for which it is uneven still.
+    /// Remaining answers of the uneven period.
     uneven: u16,
-    /// For how many it was last.
+    /// Length of the last uneven period.
     uneven_last: u16,
-    /// How often it was asked for of late, to judge which one gives way.
+    /// Recent use, which decides what is replaced.
     used: u8,
     /// Answers since the last review.
     reviewed: u8,
@@ -219,25 +198,25 @@ impl Class {
     }
 }
 
-/// What a server's classes have shown. See the module.
+/// The classes of one server. See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Classes {
-    /// Empty until a first answer; then a power of two.
+    /// Empty before the first answer; then its length is a power of two.
     table: Box<[Class]>,
-    /// What requests take that are alike, at most; 0: nobody knows.
+    /// Longest time of a class that is alike, microseconds; 0: unknown.
     alike_us: u32,
     /// Answers until the next review.
     left: u32,
 }
 
 impl Classes {
-    /// Whether a request of this class may share a connection with others of which that is true.
+    /// Whether requests of this class may share a connection with other alike requests.
     #[inline]
     pub(crate) fn is_alike(&self, name: ClassName) -> bool {
         self.find(name).is_some_and(|class| class.is_even() && (self.alike_us == 0 || class.time_us <= self.alike_us))
     }
 
-    /// A request of this class was answered.
+    /// Learns from a complete answer.
     pub(crate) fn on_answer(&mut self, name: ClassName, answered: &Answered) {
         if name == ClassName::default() {
             return;
@@ -264,7 +243,7 @@ impl Classes {
         self.ways(name).map(|at| &self.table[at]).find(|class| class.name == name.0 && name.0 != 0)
     }
 
-    /// Where a class may stand.
+    /// The slots that a class may use.
     #[inline]
     fn ways(&self, name: ClassName) -> std::ops::Range<usize> {
         if self.table.is_empty() {
@@ -274,7 +253,7 @@ impl Classes {
         at..at + WAYS
     }
 
-    /// The place of a class, perhaps that of another one that is asked for more rarely. None: all others there are asked for more often.
+    /// The slot of a class; it may replace a rarely used class. None: all classes there are in use.
     fn place_for(&mut self, name: ClassName) -> Option<&mut Class> {
         if self.table.is_empty() {
             self.table = vec![Class::default(); CLASSES_MIN].into();
@@ -301,13 +280,13 @@ impl Classes {
         }
     }
 
-    /// Twice as many places.
+    /// Doubles the table.
     fn grow(&mut self) {
         let more = vec![Class::default(); self.table.len() * 2].into();
         let old = std::mem::replace(&mut self.table, more);
         for class in old.into_iter().filter(|class| class.name != 0) {
             let free = self.ways(ClassName(class.name)).find(|at| self.table[*at].name == 0);
-            // As many ways as before, for half as many.
+            // Each old set splits into two, so there is always room.
             if let Some(at) = free {
                 self.table[at] = class;
             }

@@ -107,7 +107,6 @@ impl Upstreams {
         if conn.is_ready() && conn.has_served() {
             pool.hints.set_seen(server, cx.now_us);
         }
-        let rehearsed = conn.wait.rehearses;
         let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);
@@ -117,16 +116,15 @@ impl Upstreams {
             health.trial_ended(server, false, pool, groups, cx);
         }
         let again = lost.reclaim_all(pool, groups, isolation, cancelled, cx);
-        if rehearsed {
+        if lost.is_rehearsal() {
             rehearsal::broke_off(server, ending, pool, cx);
         }
         let machine = &mut pool.servers[server];
-        if machine.ready == 0 && lost.is_failure() && lost.is_pooled() {
-            // What comes up there next may be another program.
-            machine.learned.trust.on_replaced();
+        if machine.ready == 0 && lost.may_be_replaced() {
+            machine.learned.trust.rehearse_again();
             machine.learned.usual.overlook.suspect();
         }
-        let worse = if lost.is_death() && !rehearsed { health.on_loss(server, pool, groups, cx) } else { None };
+        let worse = if lost.is_death() { health.on_loss(server, pool, groups, cx) } else { None };
         let mut placing = self.placing();
         if let Some(Worse(server)) = worse {
             placing.stand_down(server, cx);
@@ -136,7 +134,7 @@ impl Upstreams {
             placing.place_again(ask, bytes, cx);
         }
         let Upstreams { pool, .. } = self;
-        if let Some(piped) = lost.piped_answers().filter(|_| !rehearsed)
+        if let Some(piped) = lost.piped_answers()
             && pool.servers[server].learned.early_close.on_end(cx.now_us, piped)
         {
             doubt_everywhere(server, Some(Doubt::CutsShort), pool, cx);

@@ -97,6 +97,8 @@ pub(super) struct Lost {
     answers_alone: u64,
     /// When the oldest request was put on it, if any of that was given to the driver.
     front_us: Option<u64>,
+    /// What was unanswered is a rehearsal: requests of weir's own.
+    rehearsal: bool,
     /// The head of the oldest request's answer was passed on.
     begun: bool,
     /// Whose that request was.
@@ -142,6 +144,7 @@ impl Lost {
             answers: conn.history.answers,
             answers_alone: conn.history.answers_alone,
             front_us: front.map(|front| front.sent_us),
+            rehearsal: conn.wait.rehearses,
             begun: conn.reply.begun,
             client: conn.entries.front().map_or(ClientName::default(), |front| front.ask.client),
             entries: take_requests(conn, server, cx),
@@ -157,12 +160,17 @@ impl Lost {
     }
     /// Whether its server may have died with a request on it.
     pub(super) fn is_death(&self) -> bool {
-        self.loss == Loss::Died && self.front_us.is_some()
+        self.loss == Loss::Died && self.front_us.is_some() && !self.rehearsal
     }
 
-    /// Whether it was nobody's own.
-    pub(super) fn is_pooled(&self) -> bool {
-        self.pooled
+    /// Whether what was unanswered on it is a rehearsal.
+    pub(super) fn is_rehearsal(&self) -> bool {
+        self.rehearsal
+    }
+
+    /// Whether another program may have taken the place of its server: the connection was shared, and was broken off.
+    pub(super) fn may_be_replaced(&self) -> bool {
+        self.pooled && self.is_failure()
     }
 
     /// Whether nothing says that its server can be reached still.
@@ -173,7 +181,7 @@ impl Lost {
     /// Answers that it brought while others were asked on it, if its end shows that its server does not answer what follows another
     /// request.
     pub(super) fn piped_answers(&self) -> Option<u64> {
-        self.pipelined.then_some(self.answers - self.answers_alone)
+        (self.pipelined && !self.rehearsal).then_some(self.answers - self.answers_alone)
     }
 
     /// Removes a client's connection that has ended; or notes what the end of one of the pool says about the server, and has another

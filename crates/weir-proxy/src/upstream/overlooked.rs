@@ -12,7 +12,7 @@ use super::cancel::Cancelled;
 use super::doubts::doubt_everywhere;
 use super::groups::Groups;
 use super::pool::Pool;
-use super::send::Outbox;
+use super::send::{Outbox, push_copy};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
 use crate::cross::doubt::Doubt;
@@ -82,12 +82,7 @@ fn nudge(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &Context) -> 
     (conn.wait.nudged, conn.wait.silence) = (true, Silence::Nudged(cx.now_us));
     server.stats.escapes.add(1);
     cx.counters.escapes.add(1);
-    pool.push(index, ask, again, cx);
-    let conn = pool.conns.at_mut(index);
-    outbox.mark(index, conn);
-    if let Some(copy) = conn.entries.back_mut() {
-        (copy.cancelled, copy.is_copy) = (true, true);
-    }
+    push_copy(index, ask, again, pool, outbox, cx);
     true
 }
 

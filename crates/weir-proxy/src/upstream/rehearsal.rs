@@ -1,45 +1,51 @@
-//! Several requests at once are tried with requests of weir's own before anybody's depend on it (stage schedule).
+//! Rehearsals: weir tries several requests at once with requests of its own before client requests depend on it (stage schedule).
 //!
-//! That a server answers one request after the other says nothing about several that come together: some execute the first or the last of
-//! them only, some die. So a server that has given enough clean answers ([`Trust::wants_rehearsal`](crate::upstream::trust::Trust)) gets GET,
-//! HEAD and GET of one target in one send, on a connection that nobody else uses meanwhile. All three have to be answered within
-//! [`REHEARSAL_US`], in order and framed right, and the connection has to stay. The target is one of an even class
-//! ([`crate::upstream::class`]) that a client was just given with 200, without credentials; if it was asked for with a cookie or has a query or a segment that looks made up, so that it may be meant for one client, only when
-//! it was asked for again and again. weir asks without the cookie. `pipeline rehearse=` names another one. What can't be rehearsed is not pipelined. Bound: one a server and worker at a
-//! time, a target of [`TARGET_BYTES_MAX`]. docs/pipelining.md#rehearsal
+//! A server that answers requests one at a time may still fail when several arrive together. Some servers execute only the first or only
+//! the last of them, and some crash. So once a server has given enough clean answers
+//! ([`Trust::wants_rehearsal`](crate::upstream::trust::Trust)), weir sends it GET, HEAD and GET for one target in a single send, on a
+//! connection that carries nothing else meanwhile. The server passes if it answers all three in order and with correct framing, each
+//! within [`REHEARSAL_US`], and keeps the connection open.
+//!
+//! weir picks a target that a client has just received with status 200, without credentials, and whose class is even
+//! ([`crate::upstream::class`]). A target that may be personal (it has a query, a cookie was sent, or a segment looks generated) must have been
+//! requested repeatedly; weir requests it without the cookie. `pipeline rehearse=` sets the target instead. A server that cannot be
+//! rehearsed is not pipelined. Bound: one rehearsal at a time for each server and worker, a target of [`TARGET_BYTES_MAX`].
+//! docs/pipelining.md#rehearsal
+
+use weir_http::{Fields, Limits, Method, Version};
 
 use super::agenda::Ending;
 use super::doubts::doubt_everywhere;
 use super::left::look_at;
 use super::lost::Loss;
 use super::pool::Pool;
-use super::send::Outbox;
+use super::send::{Outbox, push_copy};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
+use crate::placement::balance::hash_key;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::class::is_plain;
 use crate::upstream::entry::Entry;
 
 /// How long each answer may take.
 pub(super) const REHEARSAL_US: u64 = 10_000_000;
-/// A longer target, or Host, is not asked for.
+/// Longest target, and longest Host, that a rehearsal uses.
 const TARGET_BYTES_MAX: usize = 1024;
-/// Nor one whose answer is longer.
+/// Longest answer to the client that makes its target usable.
 const BODY_BYTES_MAX: u64 = 64 * 1024;
-/// How often a target with a query has to be asked for, beyond how often others are.
+/// Lead over other targets, in requests, that a target which may be personal needs.
 const REPEATED_MIN: u32 = 8;
-/// Rehearsals that came to nothing, because the server announced the end of the connection or weir had to end it, before they count as
-/// failed.
+/// Rehearsals without a result that count as one failure. The server announced the end of the connection, or weir had to close it.
 const BARREN_MAX: u8 = 4;
 
-/// What a server is rehearsed with, and whether it is now.
+/// The state of rehearsals with one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rehearsal {
-    /// The target that was asked for most often of late, hashed, and how often beyond others.
+    /// The most frequent target of late (Boyer-Moore majority vote): its hash, and its lead over others.
     asked: (u64, u32),
-    /// The target and Host to ask for, and a request that had them.
+    /// The next rehearsal.
     found: Option<Box<Found>>,
     under_way: bool,
     barren: u8,
@@ -49,22 +55,20 @@ pub(crate) struct Rehearsal {
 struct Found {
     target: Vec<u8>,
     host: Vec<u8>,
-    /// The lines by which weir knows its own requests again.
+    /// Loop-detection lines of the original request.
     marks: Vec<u8>,
     like: PendingRequest,
 }
 
 impl Rehearsal {
-    /// Whether answers are looked at for a target.
+    /// Whether a target is needed.
     fn seeks(&self) -> bool {
         self.found.is_none() && !self.under_way
     }
 
-    /// A target was asked for. Whether it is asked for often.
+    /// Counts a request for a target. Returns whether clients ask for it often.
     fn is_repeated(&mut self, target: &[u8]) -> bool {
-        let hash = target
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = hash_key(target);
         match &mut self.asked {
             (known, often) if *known == hash => *often += 1,
             (_, often) if *often > 0 => *often -= 1,
@@ -74,69 +78,62 @@ impl Rehearsal {
     }
 }
 
-/// A request was answered on a connection of a server that wants a rehearsal, `body_bytes` in the body: it may be one to rehearse with.
+/// The server wants a rehearsal, and has just answered a request with `body_bytes` of body: uses the target of that request if it may be
+/// asked for again.
 #[cold]
 pub(super) fn offer(index: ConnKey, entry: &Entry, body_bytes: u64, pool: &mut Pool, cx: &Context) {
     let conn = pool.conns.at(index);
     let machine = &mut pool.servers[conn.server];
-    let traits = entry.ask.traits;
+    let (traits, status) = (entry.ask.traits, conn.reply.status);
     let usual = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
     let odd =
         traits.has(RequestFlags::LAST) || traits.has(RequestFlags::QUARANTINED) || traits.has(RequestFlags::TRIAL);
-    if !machine.learned.rehearsal.seeks() || !usual || odd || entry.is_copy || conn.reply.status >= 500 {
+    if !machine.learned.rehearsal.seeks() || !usual || odd || entry.is_copy || status >= 500 {
         return;
     }
-    let like = PendingRequest { traits: RequestFlags::PIPELINABLE.with(RequestFlags::RETRIABLE, true), ..entry.ask };
-    let bytes = conn.log.copy(entry.start, entry.len as usize);
-    let Some((target, host)) = parts(&bytes) else { return };
     let named = cx.plan.upstreams[usize::from(machine.upstream)].sharing.rehearse.as_deref();
+    // A slow or rare target would make the server look worse than it is.
+    let is_fit = || status == 200 && body_bytes <= BODY_BYTES_MAX && machine.learned.classes.is_alike(entry.ask.class);
+    if named.is_none() && !is_fit() {
+        return;
+    }
+    let bytes = conn.log.copy(entry.start, entry.len as usize);
+    let mut fields = Fields::default();
+    let Some((target, host)) = parse_get(&bytes, &mut fields) else { return };
+    let has = |name: &str| fields.get(&bytes, name.as_bytes()).is_some();
     let target = match named {
         Some(named) => named.as_bytes(),
-        None if conn.reply.status != 200 || body_bytes > BODY_BYTES_MAX || target.len() > TARGET_BYTES_MAX => return,
-        // What takes long, or is hardly asked for, would say that the server bears less than it does.
-        None if !machine.learned.classes.is_alike(entry.ask.class) => return,
-        None if has_field(&bytes, &["authorization", "range"]) => return,
+        None if target.len() > TARGET_BYTES_MAX || has("authorization") || has("range") => return,
         None => {
-            let may_be_for_one = target.contains(&b'?') || !is_plain(target) || has_field(&bytes, &["cookie"]);
-            if may_be_for_one && !machine.learned.rehearsal.is_repeated(target) {
+            let may_be_personal = target.contains(&b'?') || !is_plain(target) || has("cookie");
+            if may_be_personal && !machine.learned.rehearsal.is_repeated(target) {
                 return;
             }
             target
         }
     };
-    let found = Found { target: target.to_vec(), host: host.to_vec(), marks: marks(&bytes), like };
-    machine.learned.rehearsal.found = Some(Box::new(found));
+    let like = PendingRequest { traits: RequestFlags::PIPELINABLE.with(RequestFlags::RETRIABLE, true), ..entry.ask };
+    let (target, host) = (target.to_vec(), host.to_vec());
+    machine.learned.rehearsal.found = Some(Box::new(Found { target, host, marks: marks(&bytes, &fields), like }));
 }
 
-/// The target and Host of a GET.
-fn parts(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let target = lines.next()?.strip_prefix(b"GET ")?.strip_suffix(b" HTTP/1.1")?;
-    let host = lines.take_while(|line| !line.is_empty()).find_map(|line| value(line, "host"))?;
-    (target.starts_with(b"/") && host.len() <= TARGET_BYTES_MAX).then_some((target, host))
+/// Parses a request as it was sent. Returns its target and Host if it is a GET in origin-form.
+fn parse_get<'a>(bytes: &'a [u8], fields: &mut Fields) -> Option<(&'a [u8], &'a [u8])> {
+    let head = weir_http::parse_request(bytes, &Limits::default(), fields).ok()??;
+    let host = fields.get(bytes, b"host")?;
+    let fits = head.method == Method::Get && head.version == Version::Http11 && host.len() <= TARGET_BYTES_MAX;
+    let target = head.target.of(bytes);
+    (fits && target.starts_with(b"/")).then_some((target, host))
 }
 
-/// The lines of a head by which weir knows a request again that has come back.
-fn marks(bytes: &[u8]) -> Vec<u8> {
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n').take_while(|line| *line != b"\r\n");
-    let is_mark = |line: &&[u8]| ["via", "cdn-loop"].iter().any(|name| value(line, name).is_some());
-    lines.filter(is_mark).flatten().copied().collect()
+/// The lines of a head by which weir recognises a request that comes back to it.
+fn marks(bytes: &[u8], fields: &Fields) -> Vec<u8> {
+    let is_mark = |name: &[u8]| ["via", "cdn-loop"].iter().any(|mark| name.eq_ignore_ascii_case(mark.as_bytes()));
+    let marked = fields.as_slice().iter().filter(|field| is_mark(field.name.of(bytes)));
+    marked.flat_map(|field| field.line.of(bytes)).copied().collect()
 }
 
-/// Whether a head has one of these fields.
-fn has_field(bytes: &[u8], names: &[&str]) -> bool {
-    let mut lines = bytes.split(|byte| *byte == b'\n').skip(1).take_while(|line| !matches!(line, [] | [b'\r']));
-    lines.any(|line| names.iter().any(|name| value(line, name).is_some()))
-}
-
-/// The value of a line if it is of this field.
-fn value<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let (found, value) = line.split_at_checked(name.len())?;
-    let value = value.strip_prefix(b":")?;
-    found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.trim_ascii())
-}
-
-/// A connection has run empty whose server wants a rehearsal: begins it there if a target is known.
+/// Starts a rehearsal on a connection that has just become empty, if a target is known.
 #[cold]
 pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &mut Context) {
     let conn = pool.conns.at_mut(index);
@@ -144,7 +141,7 @@ pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &m
     let machine = &mut pool.servers[server];
     let free = conn.is_ready() && conn.reply.persist && conn.entries.is_empty() && conn.owner.is_none();
     let fit = free && !conn.rest.syncing && !conn.room.leaves && !conn.out.sending && conn.unsent() == 0;
-    // Nobody waits for that.
+    // A rehearsal must not delay client requests.
     let needed = machine.kept == Some(conn.position)
         || !machine.waiting.is_calm() && !machine.may_grow(false)
         || machine.load() + 3 > machine.capacity;
@@ -172,17 +169,13 @@ pub(super) fn begin(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &m
             }
         }
         out.extend_from_slice(b"\r\n");
-        pool.push(index, ask, start, cx);
-        if let Some(copy) = pool.conns.at_mut(index).entries.back_mut() {
-            (copy.cancelled, copy.is_copy) = (true, true);
-        }
+        push_copy(index, ask, start, pool, outbox, cx);
     }
     pool.servers[server].stats.rehearsals.add(1);
     look_at(index, cx.now_us + REHEARSAL_US, pool, cx);
-    outbox.mark(index, pool.conns.at_mut(index));
 }
 
-/// All of a rehearsal was answered: the server may be pipelined.
+/// The server has answered the whole rehearsal and may be pipelined.
 #[cold]
 pub(super) fn passed(index: ConnKey, pool: &mut Pool, cx: &Context) {
     let conn = pool.conns.at_mut(index);
@@ -194,12 +187,12 @@ pub(super) fn passed(index: ConnKey, pool: &mut Pool, cx: &Context) {
     pool.refresh_conns(server, cx);
 }
 
-/// A rehearsal takes too long. How its connection ends.
+/// How the connection ends when a rehearsal takes too long.
 pub(super) fn took_too_long() -> Ending {
     Ending::ours(UpstreamEnd::Doubt(Doubt::FailsRehearsal))
 }
 
-/// The connection of a rehearsal has ended before all was answered.
+/// The connection has ended before the rehearsal was complete.
 #[cold]
 pub(super) fn broke_off(server: ServerIndex, ending: Ending, pool: &mut Pool, cx: &mut Context) {
     let orderly = [UpstreamEnd::Disabled, UpstreamEnd::Crowded].contains(&ending.why);
@@ -220,7 +213,7 @@ pub(super) fn broke_off(server: ServerIndex, ending: Ending, pool: &mut Pool, cx
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is asked for in a rehearsal is a target that anybody may ask for again. How: tables.
+    //! Proves: a rehearsal uses only targets that are safe to request again. How: tables.
 
     use super::*;
 
@@ -236,26 +229,32 @@ mod tests {
             ("", None),
         ] {
             let expected = expected.map(|(target, host)| (target.as_bytes(), host.as_bytes()));
-            assert_eq!(parts(bytes.as_bytes()), expected, "{bytes:?}");
+            assert_eq!(parse_get(bytes.as_bytes(), &mut Fields::default()), expected, "{bytes:?}");
         }
     }
 
     #[test]
     fn fields_are_found_by_their_names() {
-        let names = ["cookie", "authorization"];
-        let head = |line: &str| format!("GET / HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\nCookie: behind the head");
+        let has = |line: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\nCookie: behind the head");
+            let mut fields = Fields::default();
+            parse_get(head.as_bytes(), &mut fields).expect("a request");
+            ["cookie", "authorization"].iter().any(|name| fields.get(head.as_bytes(), name.as_bytes()).is_some())
+        };
         for line in ["Cookie: a=b", "cookie:", "AUTHORIZATION: Basic x"] {
-            assert!(has_field(head(line).as_bytes(), &names), "{line}");
+            assert!(has(line), "{line}");
         }
         for line in ["Cookies: a", "X-Cookie: a", "Accept: cookie: a", "A:"] {
-            assert!(!has_field(head(line).as_bytes(), &names), "{line}");
+            assert!(!has(line), "{line}");
         }
     }
 
     #[test]
     fn marks_are_whole_lines() {
         let head = b"GET / HTTP/1.1\r\nHost: x\r\nCDN-Loop: a; b\r\nX: via\r\nvia: 1.1 a\r\n\r\nVia: behind\r\n";
-        assert_eq!(marks(head), b"CDN-Loop: a; b\r\nvia: 1.1 a\r\n");
+        let mut fields = Fields::default();
+        parse_get(head, &mut fields).expect("a request");
+        assert_eq!(marks(head, &fields), b"CDN-Loop: a; b\r\nvia: 1.1 a\r\n");
     }
 
     #[test]

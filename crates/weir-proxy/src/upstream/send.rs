@@ -11,7 +11,7 @@ use crate::base::keys::ConnKey;
 use crate::base::output::{HIGH_BYTES, LOW_BYTES, Out};
 use crate::base::piece::Piece;
 use crate::context::Context;
-use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 
 /// Which connections have something to send, and what else is to be done for them when the turn ends. A connection is in `dirty` once, and
 /// its mark says so.
@@ -171,6 +171,23 @@ impl Upstreams {
             cx.body_flow(id, true);
         }
         self.outbox.mark(index, conn);
+    }
+}
+
+/// Adds a request of weir's own to a connection whose log already has its bytes from `start` on. Its answer is thrown away.
+pub(super) fn push_copy(
+    index: ConnKey,
+    ask: PendingRequest,
+    start: u64,
+    pool: &mut Pool,
+    outbox: &mut Outbox,
+    cx: &Context,
+) {
+    pool.push(index, ask, start, cx);
+    let conn = pool.conns.at_mut(index);
+    outbox.mark(index, conn);
+    if let Some(copy) = conn.entries.back_mut() {
+        (copy.cancelled, copy.is_copy) = (true, true);
     }
 }
 

@@ -148,10 +148,10 @@ pub(crate) struct Server {
     pub watched: bool,
     /// Requests on connections.
     pub inflight: u32,
-    /// Complete answers so far.
-    pub answers: u64,
     /// Those of them that have another place by now.
     pub moved: u32,
+    /// Complete answers so far.
+    pub answers: u64,
     /// Connections of `tcp`, those that are being made included.
     pub flows: u32,
     /// Whether it takes new requests.
@@ -462,12 +462,12 @@ impl Server {
     /// it. That is so until it is known that sharing costs it nothing. With a fixed depth the operator has decided.
     #[inline]
     pub(crate) fn set_apart(&self, ask: &mut PendingRequest) {
-        let apart = ask.traits.has(RequestFlags::PIPELINABLE) && self.sets_apart(ask.class);
+        let apart = ask.traits.has(RequestFlags::PIPELINABLE) && self.keeps_class_apart(ask.class);
         ask.traits = ask.traits.without(RequestFlags::APART).with(RequestFlags::APART, apart);
     }
 
     #[inline]
-    fn sets_apart(&self, class: ClassName) -> bool {
+    fn keeps_class_apart(&self, class: ClassName) -> bool {
         let Server { mode, learned, stats, .. } = self;
         if mode.pipeline_off || mode.share_client || !learned.depth.is_adaptive() {
             return mode.pipeline_off && !mode.private;

@@ -163,8 +163,8 @@ impl Trust {
         }
     }
 
-    /// All its connections had ended, and one is up again: it may be another program.
-    pub fn on_replaced(&mut self) {
+    /// What was shown in a rehearsal does not count any more.
+    pub fn rehearse_again(&mut self) {
         if self.rehearsal == Rehearsed::Passed {
             self.rehearsal = Rehearsed::Due;
         }
@@ -217,7 +217,7 @@ impl Trust {
         if !doubt.demotes() || matches!(self.state, State::Surplus | State::Unfit) {
             return false;
         }
-        self.on_replaced();
+        self.rehearse_again();
         if doubt.lasts() {
             (self.state, self.penalty_for) = (State::Surplus, Some(doubt));
             return true;
@@ -251,7 +251,7 @@ impl Trust {
 
     /// An answer too many was found: an earlier one may have reached the wrong client. True when this is news.
     pub fn on_surplus(&mut self) -> bool {
-        self.on_replaced();
+        self.rehearse_again();
         let news = !matches!(self.state, State::Surplus);
         (self.state, self.penalty_for) = (State::Surplus, None);
         news

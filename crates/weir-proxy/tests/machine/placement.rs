@@ -1,5 +1,5 @@
-//! Proves: by default nobody waits behind another one's slowness, a server gets as many requests at once as clients ask, nothing is asked
-//! twice, and what is quick shares connections once that is known. docs/pipelining.md#what-may-follow-what
+//! Proves: by default no request waits behind a slow one, a server gets as many requests at once as clients send, no request is sent twice,
+//! and quick requests share connections once they are known to be quick. docs/pipelining.md#what-may-follow-what
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan, ServerPlan};
@@ -24,7 +24,7 @@ fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
     Some(delay.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
 }
 
-/// So many clients ask in one turn, `n` in the number of each; who they are.
+/// `count` new clients send one request each in one turn. Returns the clients.
 fn burst(world: &mut World, path: &str, letter: char, n: usize, count: usize) -> Vec<usize> {
     let clients: Vec<usize> = (0..count).map(|_| world.client()).collect();
     for (at, client) in clients.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Proves: a server is pipelined only after it has answered several requests of weir's own that were sent at once; what they ask for is
-//! nobody's; a server that fails them harms nobody, and is left alone after two times. docs/pipelining.md#rehearsal
+//! Proves: weir pipelines a server only after it has answered several of weir's own requests that were sent at once; rehearsals use no
+//! personal target; a server that fails harms no client and is not rehearsed again after two failures. docs/pipelining.md#rehearsal
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::doubt::Doubt;
@@ -117,7 +117,7 @@ fn who_fails_harms_nobody_and_is_left_alone() {
     }
 }
 
-/// Where only requests of one client follow each other, a connection that was rehearsed on ends, and nobody is told that it failed.
+/// With `share="client"` the connection of a rehearsal closes afterwards, which is not a failure.
 #[test]
 fn clients_that_are_kept_apart_have_their_servers_rehearsed_once() {
     let mut apart = adaptive();

@@ -1,6 +1,6 @@
-//! Proves: which targets are one class; what is overtaken is uneven for longer each time, and forgiven; what is slow and overtakes nobody is not
-//! alike; a class that many ask for stays whatever is asked besides; no input breaks the bounds. How: examples, worlds of virtual
-//! time, and random input.
+//! Proves: targets map to classes as documented; overtaken classes stay uneven longer each time and are forgiven; slow classes are not alike
+//! even if nothing overtakes them; frequent classes are never replaced; no input breaks the bounds. How: examples, simulated traffic, and
+//! random input.
 
 use proptest::prelude::*;
 
@@ -10,12 +10,12 @@ fn name(target: &str) -> ClassName {
     ClassName::of(b"GET", target.as_bytes())
 }
 
-/// One that was answered as soon as what stood before it.
+/// An answer in order.
 fn quick(us: u64) -> Answered {
     slow(4, us)
 }
 
-/// One during which so many others were answered.
+/// An answer during which `others` other requests were answered.
 fn slow(others: u64, us: u64) -> Answered {
     Answered { since: Mark { answers: 100, in_flight: 3 }, answers: 101 + others, elapsed_us: us, first: true }
 }
@@ -66,7 +66,7 @@ fn a_class_is_even_after_some_answers() {
     }
     classes.on_answer(name("/a"), &quick(200));
     assert!(classes.is_alike(name("/a")) && !classes.is_alike(name("/b")));
-    // What has no name is never known.
+    // Requests without a class are never alike.
     (0..100).for_each(|_| classes.on_answer(ClassName::default(), &quick(200)));
     assert!(!classes.is_alike(ClassName::default()));
 }
@@ -90,7 +90,7 @@ fn who_is_overtaken_rides_alone_for_longer_each_time() {
     assert!(classes.is_alike(name("/a")));
 }
 
-/// A server with a long queue takes long for everybody, and nobody is overtaken.
+/// A long queue delays all requests alike, so no class becomes uneven.
 #[test]
 fn a_full_server_makes_nobody_uneven() {
     let mut classes = even(&[name("/a")]);
@@ -113,13 +113,13 @@ fn what_is_slow_is_not_alike_though_nobody_overtakes_it() {
         classes.on_answer(name("/report"), &quick(25_000));
     }
     assert!(classes.is_alike(name("/page")) && !classes.is_alike(name("/report")));
-    // Where all take long, none is slower than the others.
+    // If all classes are slow, they are alike.
     for _ in 0..4 * REVIEW_ANSWERS {
         classes.on_answer(name("/page"), &quick(20_000));
         classes.on_answer(name("/report"), &quick(25_000));
     }
     assert!(classes.is_alike(name("/page")) && classes.is_alike(name("/report")));
-    // What was sent behind another one says nothing of that.
+    // Requests sent behind others do not change the time of a class.
     let behind = Answered { first: false, ..quick(300_000) };
     (0..REVIEW_ANSWERS).for_each(|_| classes.on_answer(name("/page"), &behind));
     assert!(classes.is_alike(name("/page")));
@@ -136,7 +136,7 @@ fn a_flood_of_classes_drives_out_none_that_is_asked_for() {
     assert!(classes.is_alike(name("/a")) && classes.is_alike(name("/b")));
     assert_eq!(classes.table.len(), CLASSES_MAX);
     assert!(size_of::<Class>() <= 20, "{}", size_of::<Class>());
-    // When it is over, others are learned again.
+    // Later classes can still be learned.
     let others: Vec<_> = (0..64).map(|number| name(&format!("/z{number}z"))).collect();
     for _ in 0..20 * EVEN_ANSWERS {
         others.iter().for_each(|class| classes.on_answer(*class, &quick(200)));
@@ -145,7 +145,7 @@ fn a_flood_of_classes_drives_out_none_that_is_asked_for() {
     assert!(known >= 48, "{known}");
 }
 
-/// Half of the requests to one target take 25 ms, by what their query says, and so few are asked that hardly anybody overtakes one.
+/// Half of the requests to one target take 25 ms, depending on the query, and traffic is too low for much overtaking.
 #[test]
 fn what_is_slow_by_its_query_is_uneven_at_little_traffic() {
     let mut classes = Classes::default();
@@ -160,7 +160,7 @@ fn what_is_slow_by_its_query_is_uneven_at_little_traffic() {
 }
 
 proptest! {
-    /// A class that was learned is found again, however many others there are, as long as they fit.
+    /// Growing the table keeps every class that fits.
     #[test]
     fn growing_loses_nothing(names in prop::collection::hash_set(1u32.., 1..60)) {
         let mut classes = Classes::default();

@@ -87,7 +87,7 @@ fn a_server_is_rehearsed_before_it_is_pipelined() {
     trust.on_rehearsed(0);
     assert_eq!((trust.wants_rehearsal(), trust.may_pipeline(), trust.state(0)), (false, true, TrustState::Trusted));
     // Another program may be behind its address, and a doubt makes all be shown anew.
-    trust.on_replaced();
+    trust.rehearse_again();
     assert_eq!(trust.state(0), TrustState::Clean);
     trust.on_rehearsed(0);
     trust.on_doubt(0, Doubt::Garbage);
@@ -95,7 +95,7 @@ fn a_server_is_rehearsed_before_it_is_pipelined() {
     assert_eq!(trust.state(MINUTE_US), TrustState::Clean);
     // What needs none is trusted as it was.
     let mut plain = trusted(0);
-    plain.on_replaced();
+    plain.rehearse_again();
     assert_eq!((plain.wants_rehearsal(), plain.may_pipeline()), (false, true));
 }
 
