@@ -5,6 +5,7 @@ pub(crate) mod asked;
 pub mod doubt;
 pub mod hints;
 pub(crate) mod lasting;
+pub(crate) mod limit;
 pub mod mail;
 pub(crate) mod places;
 pub(crate) mod relay;

@@ -199,7 +199,7 @@ impl Engine {
         for token in expired.drain(..) {
             match Token::unpack(token) {
                 Some(Token::Client { .. }) => self.clients.on_timer(token, &mut self.cx),
-                Some(Token::Conn { .. } | Token::Probe { .. } | Token::Retry { .. }) => {
+                Some(Token::Conn { .. } | Token::Probe { .. } | Token::Retry { .. } | Token::Limit { .. }) => {
                     self.upstreams.on_timer(token, &mut Replies::new(&mut self.clients), &mut self.cx);
                 }
                 Some(Token::Flow { .. }) => {

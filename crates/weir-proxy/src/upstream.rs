@@ -51,6 +51,7 @@ mod late;
 mod left;
 pub(crate) mod lines;
 mod lives;
+mod load;
 mod lost;
 mod messages;
 pub(crate) mod misframing;

@@ -33,7 +33,7 @@ use crate::leaving::Leaving;
 use crate::notify;
 use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
-use crate::scarcity::Scarcity;
+use crate::scarcity::{Scarcity, Shortage};
 use crate::side::Side;
 use crate::spreading::Spreading;
 use crate::terminal::{alarm, tell, warn};
@@ -484,7 +484,7 @@ fn supervise(
     // It is told to end.
     let mut ends = false;
     let mut leaving = Leaving::default();
-    let (mut bugs, mut scarcity) = (Bugs::new(&running), Scarcity::new());
+    let (mut bugs, mut scarcity, mut shortage) = (Bugs::new(&running), Scarcity::new(), Shortage::new());
     let mut cores = Caretaker::new(&running, pinning);
     let mut shedder = running.handle().shedder();
     while !running.is_finished() {
@@ -496,6 +496,7 @@ fn supervise(
         }
         bugs.look(&running);
         scarcity.look(&running);
+        shortage.look(&running, journal.plan());
         cores.look();
         spreading.look(&running.handle());
         journal.follow(desk);

@@ -1,8 +1,10 @@
-//! Tells operators that clients wait because descriptors are scarce. Called by the main thread at each of its looks.
+//! Tells operators that clients wait because something is scarce: descriptors, or connections to a server. Called by the main thread at each
+//! of its looks.
 
 use std::time::{Duration, Instant};
 
-use weir_worker::Running;
+use weir_proxy::plan::Plan;
+use weir_worker::{Running, View};
 
 use crate::terminal::warn;
 
@@ -33,5 +35,112 @@ impl Scarcity {
         warn(format_args!(
             "descriptors are scarce: clients wait to be accepted, and idle ones are closed; raise the limit (ulimit -n, LimitNOFILE=) or set `connections` held_back={times}"
         ));
+    }
+}
+
+/// Tells that requests wait for connections to a server.
+pub(crate) struct Shortage {
+    /// By server: what was counted at the last look.
+    before: Vec<Waits>,
+    next: Instant,
+}
+
+/// Requests of a server, those that waited because as many connections as there may be were in use, and those that waited because more
+/// at once were found to be worse.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Waits {
+    requests: u64,
+    connections: u64,
+    limit: u64,
+}
+
+impl Waits {
+    fn of(views: &[View], server: usize) -> Waits {
+        views.iter().filter_map(|view| view.servers.get(server)).fold(Waits::default(), |sum, stats| Waits {
+            requests: sum.requests + stats.requests.get(),
+            connections: sum.connections + stats.connection_waits.get(),
+            limit: sum.limit + stats.limit_waits.get(),
+        })
+    }
+
+    /// What is told of a server: one request in a hundred at least has waited since.
+    fn line(self, before: Waits, name: &str, most: u32, wanted: u64) -> Option<String> {
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let requests = since(self.requests, before.requests);
+        let (connections, limit) = (since(self.connections, before.connections), since(self.limit, before.limit));
+        if (connections + limit) * 100 < requests.max(1) {
+            return None;
+        }
+        Some(if connections >= limit {
+            format!(
+                "server {name}: requests wait because all connections are in use; raise `connections-max` if the server can work on more at once, else add servers waited={connections} requests={requests} connections-max={most} needed={wanted}"
+            )
+        } else {
+            format!(
+                "server {name}: requests wait because it answers fewer a second when it has more at once (`weir status server` says how many); add servers waited={limit} requests={requests} needed={wanted}"
+            )
+        })
+    }
+}
+
+impl Shortage {
+    /// Nothing was told yet.
+    pub(crate) fn new() -> Shortage {
+        Shortage { before: Vec::new(), next: Instant::now() + EVERY }
+    }
+
+    /// Looks once a minute whether requests have waited.
+    pub(crate) fn look(&mut self, running: &Running, plan: &Plan) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + EVERY;
+        let views = running.views();
+        let places = plan.places();
+        self.before.resize(places.len(), Waits::default());
+        for (at, (upstream, index)) in places.into_iter().enumerate() {
+            let now = Waits::of(views, at);
+            let before = std::mem::replace(&mut self.before[at], now);
+            let Some(upstream) = plan.upstreams.get(usize::from(upstream)) else { continue };
+            let Some(server) = upstream.servers.get(usize::from(index)) else { continue };
+            let wanted =
+                views.iter().filter_map(|view| view.servers.get(at)).map(|stats| stats.connections_wanted.get());
+            let name = format!("{} {}", upstream.name, server.name);
+            if let Some(line) = now.line(before, &name, server.connections_max, wanted.sum()) {
+                warn(format_args!("{line}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: operators are told when one request in a hundred had to wait, and what to do about it. How: a table.
+
+    use super::*;
+
+    #[test]
+    fn one_in_a_hundred_is_told() {
+        let before = Waits { requests: 1_000, connections: 50, limit: 7 };
+        for (requests, connections, limit, expected) in [
+            (0, 0, 0, None),
+            (10_000, 99, 0, None),
+            (10_000, 100, 0, Some("connections-max=64 needed=91")),
+            (10_000, 60, 40, Some("raise `connections-max`")),
+            (0, 1, 0, Some("waited=1 requests=0")),
+            (100, 1, 5, Some("add servers waited=5 requests=100 needed=91")),
+        ] {
+            let now = Waits { requests: 1_000 + requests, connections: 50 + connections, limit: 7 + limit };
+            let line = now.line(before, "app a:1", 64, 91);
+            match (expected, &line) {
+                (None, None) => {}
+                (Some(part), Some(line)) => {
+                    assert!(line.contains(part) && line.starts_with("server app a:1: "), "{line}")
+                }
+                _ => panic!("{requests} {connections} {limit}: {line:?}"),
+            }
+        }
+        // Another server has the place of one that is gone, and counts from nothing.
+        assert_eq!(Waits::default().line(before, "app a:1", 64, 0), None);
     }
 }

@@ -64,7 +64,7 @@ pub(super) const SERVER: Block = Block {
             "connections-max",
             Kind::Count(1, 65_535),
             Default::AtLeast("1024", "connections"),
-            "So many are made in all, and so many requests that have a connection for themselves the server has to work on at once: those that were not found to be as quick as others, POSTs, uploads, large, late or endless answers, slow readers. Tunnels are not counted.",
+            "So many are made in all, and so many requests that have a connection for themselves the server has to work on at once: those that were not found to be as quick as others, POSTs, uploads, large, late or endless answers, slow readers. Tunnels are not counted. A server that answers fewer requests a second with more at once gets fewer (docs/balancing.md).",
         ),
         row(
             "tcp-connections",

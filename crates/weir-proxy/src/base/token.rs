@@ -27,10 +27,11 @@ const PROBE: u8 = 4;
 const RETRY: u8 = 5;
 const FLOW: u8 = 6;
 const FLOW_SERVER: u8 = 7;
+const LIMIT: u8 = 8;
 
 const _: () = {
     assert!(KIND_SHIFT + u8::BITS == u64::BITS, "kind, generation and number fill a token");
-    let kinds = [0, CLIENT, CONN, LISTENER, PROBE, RETRY, FLOW, FLOW_SERVER];
+    let kinds = [0, CLIENT, CONN, LISTENER, PROBE, RETRY, FLOW, FLOW_SERVER, LIMIT];
     let mut at = 1;
     while at < kinds.len() {
         assert!(kinds[at] == kinds[at - 1] + 1, "kinds differ");
@@ -104,6 +105,11 @@ pub enum Token {
         /// The occupant of the slot.
         generation: ShortGeneration,
     },
+    /// A server whose limit is looked at, because requests wait for it: a timer's, never a socket's.
+    Limit {
+        /// Which server.
+        server: ServerIndex,
+    },
 }
 
 impl Token {
@@ -118,6 +124,7 @@ impl Token {
             Token::Retry { key } => (RETRY, ShortGeneration::of(0), key.number()),
             Token::Flow { key, generation } => (FLOW, generation, key.number()),
             Token::FlowServer { key, generation } => (FLOW_SERVER, generation, key.number()),
+            Token::Limit { server } => (LIMIT, ShortGeneration::of(0), server.number()),
         };
         u64::from(kind) << KIND_SHIFT | u64::from(generation.0) << NUMBER_BITS | u64::from(number)
     }
@@ -134,6 +141,7 @@ impl Token {
             RETRY if generation.0 == 0 => Some(Token::Retry { key: ClientKey::new(number) }),
             FLOW => Some(Token::Flow { key: FlowKey::new(number), generation }),
             FLOW_SERVER => Some(Token::FlowServer { key: FlowKey::new(number), generation }),
+            LIMIT if generation.0 == 0 => Some(Token::Limit { server: ServerIndex::new(number) }),
             _ => None,
         }
     }
@@ -190,6 +198,7 @@ mod tests {
             number().prop_map(|index| Token::Listener { index }),
             (number(), number()).prop_map(|(server, generation)| probe(server, generation)),
             number().prop_map(|number| Token::Retry { key: ClientKey::new(number) }),
+            number().prop_map(|number| Token::Limit { server: ServerIndex::new(number) }),
             (number(), number()).prop_map(|(number, generation)| flow(number, generation)),
             (number(), number()).prop_map(|(number, generation)| flow_server(number, generation)),
         ]
@@ -209,6 +218,7 @@ mod tests {
             (Token::Retry { key: ClientKey::new(7) }, 0x0500_0000_0000_0007),
             (flow(1, 2), 0x0600_0002_0000_0001),
             (flow_server(u32::MAX, u32::MAX), 0x07ff_ffff_ffff_ffff),
+            (Token::Limit { server: ServerIndex::new(9) }, 0x0800_0000_0000_0009),
         ] {
             assert_eq!(token.pack(), bits, "{token:?}");
             assert_eq!(Token::unpack(bits), Some(token));
@@ -218,9 +228,16 @@ mod tests {
 
     #[test]
     fn others_are_none() {
-        for bits in
-            [0, 1, 0x0000_0001_0000_0000, 0x0300_0001_0000_0000, 0x0500_0001_0000_0000, 0x0800_0000_0000_0000, u64::MAX]
-        {
+        for bits in [
+            0,
+            1,
+            0x0000_0001_0000_0000,
+            0x0300_0001_0000_0000,
+            0x0500_0001_0000_0000,
+            0x0800_0001_0000_0000,
+            0x0900_0000_0000_0000,
+            u64::MAX,
+        ] {
             assert_eq!(Token::unpack(bits), None, "{bits:x}");
         }
     }
@@ -246,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..9u64) {
+        fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..10u64) {
             for bits in [bits, kind << KIND_SHIFT | bits >> u8::BITS, kind << KIND_SHIFT | bits & 3] {
                 prop_assert!(Token::unpack(bits).is_none_or(|token| token.pack() == bits));
             }

@@ -1,9 +1,11 @@
 //! What workers know of each other without mail.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::keys::{Key, ServerIndex};
 use crate::cross::lasting::Lasting;
+use crate::cross::limit::Limit;
 use crate::cross::places::Places;
 use crate::cross::standing::Order;
 use crate::placement::balance::Shared;
@@ -21,6 +23,8 @@ pub struct Hints {
     ready: Vec<AtomicU32>,
     /// By server: whether its connections live for more than one answer.
     pub(crate) lasting: Vec<Lasting>,
+    /// By server: how many requests that ride apart it works on at once.
+    pub(crate) limits: Vec<Arc<Limit>>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
@@ -45,6 +49,7 @@ impl Hints {
         Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
             lasting: (0..servers).map(|_| Lasting::default()).collect(),
+            limits: (0..servers).map(|_| Arc::default()).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
@@ -60,6 +65,7 @@ impl Hints {
     /// Another server has this slot now, of which nothing is known. Only while no worker uses either.
     pub(crate) fn forget(&self, server: ServerIndex) {
         self.lasting[server.index()].forget();
+        self.limits[server.index()].forget();
         self.set_order(server, Order::default());
         self.set_trial(server, u64::MAX);
         self.set_proved(server, 0);

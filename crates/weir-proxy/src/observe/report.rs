@@ -8,10 +8,12 @@
 use std::sync::Arc;
 
 use crate::cross::doubt::Doubt;
+pub use crate::cross::limit::Learned as LearnedLimit;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Use;
 use crate::observe::arms::ArmReport;
 use crate::retry::poison::Suspect;
+pub use crate::upstream::class::{ClassReport, Sharing};
 use crate::upstream::server_state::State;
 use crate::upstream::trust::TrustState;
 
@@ -100,6 +102,10 @@ pub struct ServerReport {
     pub depth: u32,
     /// With `pool "fresh"`.
     pub fresh: Option<FreshReport>,
+    /// How many requests it works on at once, where more are known to be worse; the same on all workers.
+    pub limit: Option<LearnedLimit>,
+    /// Which requests are known to be alike, those first that are asked for most.
+    pub classes: Vec<ClassReport>,
     /// By position.
     pub connections: Vec<ConnectionReport>,
 }

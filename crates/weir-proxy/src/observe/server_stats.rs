@@ -50,6 +50,12 @@ counters! {
     apart_unlike: Total,
     /// The same because sharing a connection costs time at the server.
     apart_costly: Total,
+    /// Requests that had to wait because as many connections as there may be (`connections-max`) were in use.
+    connection_waits: Total,
+    /// Requests that had to wait because the server answers fewer a second when it has more at once.
+    limit_waits: Total,
+    /// Connections that nobody would have waited with: the most in the last minute in which somebody did.
+    connections_wanted: Gauge,
     /// Times that several requests of weir's own were tried on it before it was pipelined.
     rehearsals: Total,
     /// Times that it was put back to depth 1.

@@ -18,6 +18,10 @@ const CLASSES_MAX: usize = 512;
 const CLASSES_MIN: usize = 16;
 /// Slots that a class may use.
 const WAYS: usize = 4;
+/// Most classes whose shape is kept for people.
+const SHAPES_MAX: usize = 32;
+/// Longest shape, characters; what is longer ends in `…`.
+const SHAPE_CHARS_MAX: usize = 60;
 /// Answers before a class counts as even.
 const EVEN_ANSWERS: u32 = 32;
 /// A request was overtaken when the other answers meanwhile exceed the requests in progress by this factor. The factor grows with the
@@ -40,6 +44,11 @@ const FORGIVEN_AFTER: u32 = 8;
 const ALIKE_FACTOR: u32 = 4;
 /// Classes that take less than this are alike in any case, microseconds.
 const ALIKE_US: u32 = 1_000;
+/// Requests behind a longer answer save nothing, and if the server closes its connection behind it, they cut it off: data that the server
+/// has not read turns the close into a reset (RFC 1122 §4.2.2.13).
+const SHARED_BYTES_MAX: u64 = 64 * 1024;
+/// Shorter answers in a row after which a class with long ones may share connections again.
+const LONG_ANSWERS: u8 = 64;
 /// Answers between two searches for the quickest class.
 const REVIEW_ANSWERS: u32 = 256;
 /// Answers of a class in that time that make it a candidate.
@@ -79,19 +88,43 @@ impl ClassName {
     }
 }
 
-/// Adds a segment, or one symbol for a generated segment.
-fn add_segment(hash: &mut DefaultHasher, segment: &[u8]) {
+/// The class of a method and a target in origin-form as people read it: `GET /user/*`.
+fn shape(method: &[u8], target: &[u8]) -> String {
+    let (path, query) = match target.iter().position(|byte| *byte == b'?') {
+        Some(at) => (&target[..at], "?"),
+        None => (target, ""),
+    };
+    let mut segments = path.split(|byte| *byte == b'/').skip(1);
+    let mut out = String::from_utf8_lossy(method).into_owned() + " ";
+    for segment in segments.by_ref().take(SEGMENTS) {
+        let (name, ending) = split_ending(segment);
+        out.push('/');
+        out += &if is_made_up(name) { "*".into() } else { String::from_utf8_lossy(name) };
+        out += &String::from_utf8_lossy(ending);
+    }
+    out += if segments.next().is_some() { "/…" } else { "" };
+    out += query;
+    if out.chars().count() > SHAPE_CHARS_MAX {
+        out = out.chars().take(SHAPE_CHARS_MAX - 1).chain(['…']).collect();
+    }
+    out
+}
+
+/// The name of a segment, and a file extension if it has one.
+fn split_ending(segment: &[u8]) -> (&[u8], &[u8]) {
     let dot = segment.iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0);
     let (name, ending) = segment.split_at(dot.unwrap_or(segment.len()));
-    let is_ending = ending.len() <= ENDING_BYTES_MAX + 1;
-    let name = if is_ending { name } else { segment };
+    if ending.len() <= ENDING_BYTES_MAX + 1 { (name, ending) } else { (segment, b"") }
+}
+
+/// Adds a segment, or one symbol for a generated segment.
+fn add_segment(hash: &mut DefaultHasher, segment: &[u8]) {
+    let (name, ending) = split_ending(segment);
     match is_made_up(name) {
         true => hash.write_u8(3),
         false => hash.write(name),
     }
-    if is_ending {
-        hash.write(ending);
-    }
+    hash.write(ending);
 }
 
 /// Whether no segment of a target in origin-form looks generated. A generated segment may belong to one client or one use.
@@ -134,6 +167,8 @@ pub(crate) struct Answered {
     pub elapsed_us: u64,
     /// The connection was empty when the request was sent.
     pub first: bool,
+    /// Length of its body.
+    pub bytes: u64,
 }
 
 impl Answered {
@@ -167,16 +202,24 @@ struct Class {
     used: u8,
     /// Answers since the last review.
     reviewed: u8,
+    /// Remaining answers after a long one.
+    long: u8,
 }
 
 impl Class {
+    /// Nothing is known of it.
+    fn is_new(&self) -> bool {
+        self.clean == 0 && self.uneven_last == 0
+    }
+
     fn is_even(&self) -> bool {
-        self.uneven == 0 && self.clean >= EVEN_ANSWERS
+        self.uneven == 0 && self.long == 0 && self.clean >= EVEN_ANSWERS
     }
 
     fn on_answer(&mut self, answered: &Answered) {
         self.used = self.used.saturating_add(1);
         self.reviewed = self.reviewed.saturating_add(1);
+        self.long = if answered.bytes > SHARED_BYTES_MAX { LONG_ANSWERS } else { self.long.saturating_sub(1) };
         if answered.first {
             let us = u32::try_from(answered.elapsed_us).unwrap_or(u32::MAX).max(1);
             let step = (self.time_us / 16).max(1);
@@ -198,6 +241,59 @@ impl Class {
     }
 }
 
+/// What is known of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassReport {
+    /// Its method and the shape of its targets, up to 60 characters.
+    pub shape: String,
+    /// First quartile of the time of its answers, microseconds; 0: not known.
+    pub time_us: u32,
+    /// Whether its requests may share connections.
+    pub sharing: Sharing,
+}
+
+/// Whether requests of a class may share connections, and why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Others overtook one of its requests lately: not before so many answers more.
+    Overtaken {
+        /// Up to 8,192.
+        answers: u32,
+    },
+    /// Not known yet: after so many answers more.
+    New {
+        /// Up to 32.
+        answers: u32,
+    },
+    /// It takes far longer than the quickest class.
+    Slower,
+    /// One of its late answers had more than 64 KiB.
+    Long,
+    /// They may.
+    Alike,
+}
+
+impl Sharing {
+    /// For status.
+    pub fn word(self) -> &'static str {
+        match self {
+            Sharing::Overtaken { .. } => "overtaken",
+            Sharing::New { .. } => "new",
+            Sharing::Slower => "slower",
+            Sharing::Long => "long",
+            Sharing::Alike => "alike",
+        }
+    }
+
+    /// Answers that are missing; 0: it does not depend on those.
+    pub fn answers(self) -> u32 {
+        match self {
+            Sharing::Overtaken { answers } | Sharing::New { answers } => answers,
+            Sharing::Slower | Sharing::Long | Sharing::Alike => 0,
+        }
+    }
+}
+
 /// The classes of one server. See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Classes {
@@ -207,6 +303,8 @@ pub(crate) struct Classes {
     alike_us: u32,
     /// Answers until the next review.
     left: u32,
+    /// How classes look to people, those first that came first.
+    shapes: Vec<(ClassName, Box<str>)>,
 }
 
 impl Classes {
@@ -216,18 +314,51 @@ impl Classes {
         self.find(name).is_some_and(|class| class.is_even() && (self.alike_us == 0 || class.time_us <= self.alike_us))
     }
 
-    /// Learns from a complete answer.
-    pub(crate) fn on_answer(&mut self, name: ClassName, answered: &Answered) {
+    /// Learns from a complete answer. Whether the class is new, and [`Classes::on_new`] is to hear of its request.
+    pub(crate) fn on_answer(&mut self, name: ClassName, answered: &Answered) -> bool {
         if name == ClassName::default() {
-            return;
+            return false;
         }
-        if let Some(class) = self.place_for(name) {
+        let class = self.place_for(name);
+        let is_new = class.as_ref().is_some_and(|class| class.is_new());
+        if let Some(class) = class {
             class.on_answer(answered);
         }
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             self.review();
         }
+        is_new && self.shapes.len() < SHAPES_MAX
+    }
+
+    /// Keeps the shape of a class for people. `head`: a request of it, as it was sent.
+    #[cold]
+    pub(crate) fn on_new(&mut self, name: ClassName, head: &[u8]) {
+        let mut words = head.split(|byte| *byte == b' ');
+        if let (Some(method), Some(target)) = (words.next(), words.next())
+            && !self.shapes.iter().any(|(known, _)| *known == name)
+        {
+            self.shapes.push((name, shape(method, target).into()));
+        }
+    }
+
+    /// What is known of the classes whose shapes are known, those that were used most of late first.
+    pub(crate) fn report(&self) -> Vec<ClassReport> {
+        let known = self.shapes.iter().filter_map(|(name, shape)| Some((self.find(*name)?, shape)));
+        let mut known: Vec<(&Class, &Box<str>)> = known.collect();
+        known.sort_by_key(|(class, _)| std::cmp::Reverse(class.used));
+        let report = |(class, shape): (&Class, &Box<str>)| ClassReport {
+            shape: shape.to_string(),
+            time_us: class.time_us,
+            sharing: match () {
+                () if class.uneven > 0 => Sharing::Overtaken { answers: class.uneven.into() },
+                () if class.long > 0 => Sharing::Long,
+                () if !class.is_even() => Sharing::New { answers: EVEN_ANSWERS.saturating_sub(class.clean) },
+                () if self.alike_us > 0 && class.time_us > self.alike_us => Sharing::Slower,
+                () => Sharing::Alike,
+            },
+        };
+        known.into_iter().map(report).collect()
     }
 
     fn review(&mut self) {

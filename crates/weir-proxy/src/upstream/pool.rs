@@ -199,7 +199,7 @@ impl Pair<'_> {
 /// The answer to the oldest request of a connection to this server is complete: takes the request out.
 #[inline]
 pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> Option<Entry> {
-    let (since_us, since) = (conn.next_since_us(), conn.wait.mark);
+    let (since_us, since, bytes) = (conn.next_since_us(), conn.wait.mark, conn.reply.body_bytes);
     // How long it took to bring what its client did not take says nothing of the request.
     let tells = conn.owner.is_none() && conn.wait.silence != Silence::Unread;
     let entry = conn.finish_answer(cx.now_us);
@@ -207,8 +207,11 @@ pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context)
     server.answers += u64::from(answered);
     if let Some(entry) = entry.as_ref().filter(|_| tells) {
         let elapsed_us = cx.now_us.saturating_sub(since_us);
-        let answered = Answered { since, answers: server.answers, elapsed_us, first: !entry.behind };
-        server.learned.classes.on_answer(entry.ask.class, &answered);
+        let answered = Answered { since, answers: server.answers, elapsed_us, first: !entry.behind, bytes };
+        let class = entry.ask.class;
+        if server.learned.classes.on_answer(class, &answered) {
+            server.learned.classes.on_new(class, &conn.log.copy(entry.start, entry.len as usize));
+        }
     }
     conn.wait.mark = server.mark();
     server.inflight -= answered;

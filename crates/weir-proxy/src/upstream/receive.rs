@@ -500,7 +500,9 @@ pub(super) fn answer_ended(
     let conn = pool.conns.at(index);
     isolation.on_answer(entry, &conn.log, cx);
     let machine = &mut pool.servers[conn.server];
-    machine.stats.latency.record(cx.now_us.saturating_sub(entry.sent_us));
+    let took_us = cx.now_us.saturating_sub(entry.sent_us);
+    machine.stats.latency.record(took_us);
+    machine.note_answer(took_us, cx.now_us);
     // A cancelled request may have been asked elsewhere: this is not the end of that answer.
     if !entry.cancelled {
         to.end(entry.ask.id, trailers, cx);

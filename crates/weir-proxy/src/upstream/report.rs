@@ -101,6 +101,8 @@ impl View<'_> {
             penalty_for: server.learned.trust.penalty_for(self.cx.now_us),
             depth: if pipelined { server.learned.depth() } else { 1 },
             fresh: server.fresh.as_deref().map(Fresh::report),
+            limit: server.learned_limit(self.cx.now_us),
+            classes: server.learned.classes.report(),
             connections: conns.map(|conn| self.report_connection(at, server, conn)).collect(),
         }
     }

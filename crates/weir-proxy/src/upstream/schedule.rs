@@ -135,6 +135,7 @@ impl Placing<'_> {
                 self.pool.servers[server].waiting.push_back(Waiting { ask, bytes: serialised(write) });
                 cx.counters.queue_waiting.add(1);
                 self.dispatch(server, cx);
+                self.pool.servers[server].note_waiting(cx.now_us);
             }
             Place::Private(server) => {
                 let waiting = Waiting { ask, bytes: serialised(write) };
@@ -192,6 +193,9 @@ impl Placing<'_> {
             }
         }
         self.pool.grow(server, cx);
+        if self.pool.servers[server].is_at_limit() {
+            self.pool.await_limit(server, cx);
+        }
     }
 
     /// Gives the next request of a line to a connection, or away. False: it has to wait. Only what is in quarantine may wait while

@@ -8,6 +8,7 @@
 
 mod holders;
 mod learned;
+mod limits;
 mod positions;
 mod reachability;
 
@@ -15,14 +16,15 @@ use std::sync::Arc;
 
 use self::holders::Holders;
 use self::learned::Learned;
+pub(crate) use self::limits::Limits;
 use self::positions::Positions;
 pub(crate) use self::reachability::{Reach, Reachability};
-use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::base::keys::ConnKey;
 use crate::cross::answer::{ASIDE_CLIENT_MAX, ASIDE_SCARCE_MAX};
 use crate::cross::standing::Order;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::{Measure, Statistic};
-use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
+use crate::plan::{PipelineMode, Pool, Share, UpstreamPlan};
 use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
 use crate::upstream::class::{ClassName, Mark};
 use crate::upstream::connection::{ConnState, UpstreamConn};
@@ -52,48 +54,6 @@ const SCARCE_MIN: u32 = 64;
 const SOON_US: u64 = 50_000;
 /// How long a connection that is not needed rests before it is closed.
 pub(crate) const SURPLUS_US: u64 = 60_000_000;
-
-/// How many connections one worker may have to a server: its part of what is configured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Kept without traffic.
-    pub min: u32,
-    /// Up to so many that take requests which share.
-    pub shared: u32,
-    /// Up to so many when some are held by what does not share.
-    pub all: u32,
-}
-
-impl Limits {
-    /// This worker's part: connection `n` of server `s` belongs to worker `(n + s) mod workers`, so that no more than
-    /// configured are made in total. With fewer `connections` than workers only so many of them have any.
-    pub(crate) fn of(plan: &ServerPlan, server: ServerIndex, worker: u16, workers: u16) -> Limits {
-        let (worker, workers) = (u32::from(worker), u32::from(workers));
-        let first = (worker + workers - server.number() % workers) % workers;
-        let owners = workers.min(plan.connections).max(1);
-        if first >= owners {
-            return Limits::default();
-        }
-        let mine = |total: u32| (total + owners - 1).saturating_sub(first) / owners;
-        Limits { min: mine(plan.connections_min), shared: mine(plan.connections), all: mine(plan.connections_max) }
-    }
-
-    /// Requests that may wait or be in flight, with so many for each connection that takes requests which share: one more for each
-    /// that may be held.
-    fn capacity(self, queue_size: u32) -> u32 {
-        queue_size.saturating_mul(self.shared).saturating_add(self.all.saturating_sub(self.shared))
-    }
-
-    /// Connections that requests which go alone leave to the others: as many as share, if there are so many beyond those.
-    fn reserve(self) -> u32 {
-        self.shared.min(self.all.saturating_sub(self.shared))
-    }
-
-    /// Exactly so many are kept, whatever happens to them.
-    pub(crate) fn is_exact(self) -> bool {
-        self.min == self.shared
-    }
-}
 
 /// How the connections to a server are used, by the configuration.
 #[derive(Debug)]
@@ -255,9 +215,18 @@ impl Server {
     /// Whether one more connection may be held by a request that rides apart, beside those that are held and `coming`: some always
     /// stay for those that may share, whatever holds the others. `alone`: it is none of those.
     fn may_hold(&self, coming: u32, alone: bool) -> bool {
-        let all = self.limits.all + self.positions.stalled().min(STALLED_MAX);
+        let limit = self.limit();
+        let all = limit + self.positions.stalled().min(STALLED_MAX);
         let held = self.positions.held.count() + coming;
-        held + self.positions.apart.count() < all && (!alone || held + self.limits.reserve() < all)
+        held + self.positions.apart.count() < all && (!alone || held + self.limits.reserve(limit) < all)
+    }
+
+    /// Whether a request waits for a connection for itself because the limit is reached.
+    #[inline]
+    pub(crate) fn is_at_limit(&self) -> bool {
+        !self.waiting.is_calm()
+            && (self.waits_apart() && !self.may_hold(0, false)
+                || !self.waiting.line(true).is_empty() && !self.may_hold(0, true))
     }
 
     /// Whether more wait for connections that others may share than are to be made, also later.
@@ -276,7 +245,7 @@ impl Server {
         let grows = !self.limits.is_exact();
         let apart = if grows { self.positions.apart.count() } else { 0 };
         let (made, held) = (self.made(), self.positions.held.count() + apart);
-        let all = self.limits.all + self.positions.stalled().min(STALLED_MAX);
+        let all = self.limit() + self.positions.stalled().min(STALLED_MAX);
         let fits = match alone {
             true => self.may_hold(self.positions.coming.count(), true),
             // Where each connection ends with its answer, one that can't be used now is never made in advance: it would be closed at once.
@@ -548,11 +517,11 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::keys::Key;
+    use crate::base::keys::{Key, ServerIndex};
     use crate::upstream::pool::Standing;
 
     fn server(mode: PipelineMode) -> Server {
-        let limits = Limits { min: 1, shared: 1, all: 1 };
+        let limits = Limits { min: 1, shared: 1, all: 1, ..Limits::default() };
         let plan = UpstreamPlan { pipeline: mode, queue_size: 1000, ..UpstreamPlan::default() };
         Server::new(&plan, 0, 0, Arc::default(), limits, 1)
     }

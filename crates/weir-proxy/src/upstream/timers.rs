@@ -48,6 +48,10 @@ impl Upstreams {
                 self.act(then, cx);
             }
             Some(Token::Retry { key }) => self.private.retry(key, &mut self.pool, &mut self.groups, cx),
+            Some(Token::Limit { server }) => {
+                self.pool.servers[server].look_at_limit(cx.now_us);
+                self.dispatch(server, cx);
+            }
             _ => {}
         }
     }

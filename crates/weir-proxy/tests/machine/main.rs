@@ -36,6 +36,7 @@ mod losses;
 mod malformed;
 mod misframing;
 mod moves;
+mod overload;
 mod overlooked;
 mod own_answers;
 mod paths;

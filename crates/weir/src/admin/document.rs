@@ -3,10 +3,13 @@
 //! Field names are stable: within a version fields are added, never renamed or removed. `docs/status.md` describes them, and
 //! a test compares. Times that end in `_us` are microseconds, in `_seconds` seconds. What is not known is null.
 
+mod learned;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::learned::{Class, ConcurrencyLimit, Fresh};
 pub(crate) use super::accepting::Accepting;
 use super::cache::CacheFigures;
 pub(crate) use super::interception::Interception;
@@ -335,19 +338,6 @@ pub(crate) struct Upstream {
     pub(crate) servers: Vec<Server>,
 }
 
-/// Kept connections beside those that are made for one request.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Fresh {
-    /// Workers whose requests go on connections that are made for them, and all that told.
-    pub(crate) in_force: u32,
-    pub(crate) workers: u32,
-    pub(crate) connections: u32,
-    /// The worker's where it is highest.
-    pub(crate) kept_p99_us: Option<u64>,
-    pub(crate) fresh_p99_us: Option<u64>,
-}
-
 /// One server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -378,6 +368,8 @@ pub(crate) struct Server {
     pub(crate) depth: u32,
     /// With `pool "fresh"`.
     pub(crate) fresh: Option<Fresh>,
+    /// Where it was learned that more at once are worse.
+    pub(crate) limit: Option<ConcurrencyLimit>,
     pub(crate) answers: Answers,
     /// Everything that is counted of it; a count with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
@@ -507,6 +499,7 @@ pub(crate) struct ServerStatus {
     pub(crate) server: Server,
     /// Answers by status, since the start.
     pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) classes: Vec<Class>,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -579,7 +572,12 @@ mod tests {
             }),
             ..Status::default()
         };
-        let detail = ServerStatus { rows: vec![Row::default()], ..ServerStatus::default() };
+        let detail = ServerStatus {
+            server: Server { limit: Some(ConcurrencyLimit::default()), ..Server::default() },
+            classes: vec![Class::default()],
+            rows: vec![Row::default()],
+            ..ServerStatus::default()
+        };
         let mut found = BTreeSet::new();
         let left = serde_json::to_value(Left::default()).unwrap();
         for document in [serde_json::to_value(status).unwrap(), serde_json::to_value(detail).unwrap(), left] {

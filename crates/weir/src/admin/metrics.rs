@@ -347,6 +347,8 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_in_flight", "Requests on connections, unanswered.", &now(|now| now.unanswered));
     each("server_waiting", "Requests that wait for a connection.", &now(|now| now.waiting));
     each("server_depth", "Unanswered requests that a connection may have.", &now(|now| now.depth));
+    let help = "Requests that the server is given at once, where it was learned that more are worse.";
+    each("server_limit", help, &|server| server.now.as_ref()?.limit.map(|learned| learned.limit.into()));
     each("server_tunnels", "Connections joined with a client.", &now(|now| now.tunnels));
     each(
         "server_trusted",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::observe::counters::Totals;
 use weir_proxy::observe::histogram::Snapshot;
-use weir_proxy::observe::report::{ConnectionReport, FreshReport, ServerReport};
+use weir_proxy::observe::report::{ClassReport, ConnectionReport, FreshReport, LearnedLimit, ServerReport};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
@@ -102,6 +102,8 @@ pub(crate) struct ServerReading {
     pub(crate) lately: Lately,
     /// What it is; None: no worker told.
     pub(crate) now: Option<Now>,
+    /// Which requests are known to be alike, by shape.
+    pub(crate) classes: Vec<ClassReport>,
     /// Its connections with the number of their worker, by number.
     pub(crate) connections: Vec<(usize, ConnectionReport)>,
 }
@@ -139,6 +141,8 @@ pub(crate) struct Now {
     pub(crate) depth: u32,
     /// With `pool "fresh"`.
     pub(crate) fresh: Option<FreshNow>,
+    /// Requests at once, where it was learned that more are worse.
+    pub(crate) limit: Option<LearnedLimit>,
 }
 
 /// Kept connections beside those that are made for one request.
@@ -304,11 +308,12 @@ impl Reader {
             *statuses.entry(status).or_insert(0) += count;
         }
         let told = |worker: &WorkerReading| Some(Arc::clone(worker.report.as_ref()?));
-        let mut connections = Vec::new();
+        let (mut connections, mut classes) = (Vec::new(), Vec::new());
         let mut merged: Option<Now> = None;
         for (number, report) in workers.iter().enumerate().filter_map(|(number, worker)| Some((number, told(worker)?)))
         {
             let Some(report) = report.machines.servers.get(at) else { continue };
+            report.classes.iter().for_each(|class| merge_class(&mut classes, class));
             connections.extend(report.connections.iter().map(|connection| (number, connection.clone())));
             match &mut merged {
                 None => merged = Some(Now::of(report)),
@@ -316,7 +321,33 @@ impl Reader {
             }
         }
         connections.sort_by_key(|(_, connection)| connection.number);
-        ServerReading { slot: at, upstream, index, totals, statuses, latency, lately, now: merged, connections }
+        ServerReading {
+            slot: at,
+            upstream,
+            index,
+            totals,
+            statuses,
+            latency,
+            lately,
+            now: merged,
+            classes,
+            connections,
+        }
+    }
+}
+
+/// Adds what a worker knows of a class: that some request of it was overtaken says most.
+fn merge_class(classes: &mut Vec<ClassReport>, class: &ClassReport) {
+    let rank = |class: &ClassReport| (class.sharing.word() == "overtaken", class.sharing.word() == "slower");
+    match classes.iter_mut().find(|known| known.shape == class.shape) {
+        None => classes.push(class.clone()),
+        Some(known) => {
+            known.time_us = known.time_us.max(class.time_us);
+            let less = (class.sharing.word() == "alike") && known.sharing.word() == "new";
+            if rank(class) > rank(known) || less {
+                known.sharing = class.sharing;
+            }
+        }
     }
 }
 
@@ -369,6 +400,7 @@ impl Now {
             penalty_for: report.penalty_for,
             depth: report.depth,
             fresh: report.fresh.map(FreshNow::of),
+            limit: report.limit,
         }
     }
 
@@ -393,6 +425,7 @@ impl Now {
         self.failures = self.failures.max(other.failures);
         self.penalty_us = self.penalty_us.max(other.penalty_us);
         self.depth = self.depth.max(other.depth);
+        self.limit = self.limit.or(other.limit);
         self.fresh = match (self.fresh, other.fresh) {
             (Some(one), Some(other)) => Some(one.merged(other)),
             (one, other) => one.or(other),

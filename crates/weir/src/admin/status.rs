@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value};
 use weir_proxy::observe::counters::{Sample, Totals};
 use weir_proxy::observe::histogram::Snapshot;
-use weir_proxy::observe::report::ConnectionReport;
+use weir_proxy::observe::report::{ClassReport, ConnectionReport, LearnedLimit};
 use weir_proxy::plan::{Plan, ShieldPlan};
 use weir_proxy::shield::survey::{Standing, Survey, survey};
 use weir_proxy::shield::tally::Outcome;
@@ -15,8 +15,9 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Accepting, Bans, Certificate, Clients, Connections, Fresh, Io, Latency, Limit, Name, Problem, Reload, Row, Server,
-    ServerFile, ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream, VERSION, Window, Worker,
+    Accepting, Bans, Certificate, Class, Clients, ConcurrencyLimit, Connections, Fresh, Io, Latency, Limit, Name,
+    Problem, Reload, Row, Server, ServerFile, ServerStatus, Shield, ShieldClient, Status, Suspect, TlsFile, Upstream,
+    VERSION, Window, Worker,
 };
 use crate::bans::{self, Figures, wall_us};
 use crate::certificates::{Board, FileShown, Shown};
@@ -217,8 +218,15 @@ pub(crate) fn server_status(reading: &ServerReading, plan: &Plan) -> ServerStatu
         upstream: upstream.name.clone(),
         server: self::server(reading, server),
         statuses: reading.statuses.clone(),
+        classes: reading.classes.iter().map(class).collect(),
         rows: reading.connections.iter().map(|(worker, connection)| row(*worker, connection)).collect(),
     }
+}
+
+fn class(report: &ClassReport) -> Class {
+    let ClassReport { shape, time_us, sharing } = report;
+    let (word, missing) = (sharing.word().to_owned(), sharing.answers());
+    Class { shape: shape.clone(), usual_us: *time_us, sharing: word, missing }
 }
 
 fn clients(reading: &Reading) -> Clients {
@@ -334,6 +342,7 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
         penalty_for: now.and_then(|now| now.penalty_for).map(|doubt| doubt.word().to_owned()),
         depth: now.map_or(0, |now| now.depth),
         fresh: now.and_then(|now| now.fresh).map(fresh),
+        limit: now.and_then(|now| now.limit).map(limit),
         answers: Counts::of(&reading.totals).answers.into(),
         totals: totals(&reading.totals),
         window: window(&reading.lately),
@@ -344,6 +353,10 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
 fn fresh(now: FreshNow) -> Fresh {
     let FreshNow { workers, in_force, connections, kept_p99_us, fresh_p99_us } = now;
     Fresh { in_force, workers, connections, kept_p99_us, fresh_p99_us }
+}
+
+fn limit(LearnedLimit { limit: requests, before, gain_percent }: LearnedLimit) -> ConcurrencyLimit {
+    ConcurrencyLimit { requests, before, gain_percent }
 }
 
 /// Connections that are established.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::figures::{count, rate, span, time};
-use super::overview::{Look, lasting_doubt, tone};
+use super::overview::{Look, lasting_doubt, plain, tone};
 use super::table::{Column, Row, Tone, number, table, text};
 use crate::admin::document::{self, ServerStatus};
 
@@ -20,6 +20,11 @@ const CONNECTIONS: [Column; 10] = [
     number("CLOSES", 0),
     text("LAST CLOSED BY"),
 ];
+
+/// Which requests may share connections.
+const CLASSES: [Column; 3] = [text("REQUESTS"), number("USUALLY", 0), text("SHARE CONNECTIONS")];
+/// More are in the JSON.
+const CLASSES_SHOWN: usize = 20;
 
 /// The whole page.
 pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
@@ -41,6 +46,11 @@ pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
     out.push('\n');
     for (name, value) in facts(status) {
         out += &format!("  {name:<13} {value}\n");
+    }
+    if !status.classes.is_empty() {
+        out.push('\n');
+        let rows: Vec<Row> = status.classes.iter().take(CLASSES_SHOWN).map(class).collect();
+        out += &table(&CLASSES, &rows, 2, look.width, look.colour);
     }
     out.push('\n');
     let rows: Vec<Row> = status.rows.iter().map(row).collect();
@@ -75,6 +85,9 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
     ];
     if let Some(fresh) = &server.fresh {
         facts.push(("fresh", self::fresh(fresh)));
+    }
+    if let Some(limit) = &server.limit {
+        facts.push(("limit", self::limit(limit)));
     }
     for (name, key) in [("doubts", "doubts"), ("glitches", "glitches"), ("closes", "closes")] {
         let counts = server.totals.get(key).and_then(|value| value.as_object()).into_iter().flatten();
@@ -145,11 +158,30 @@ pub(crate) fn fresh(fresh: &document::Fresh) -> String {
     format!("{way}: p99 to the first byte {} kept, {} fresh", known(fresh.kept_p99_us), known(fresh.fresh_p99_us))
 }
 
+/// How many requests a server is given at once, and why.
+pub(crate) fn limit(limit: &document::ConcurrencyLimit) -> String {
+    let document::ConcurrencyLimit { requests, before, gain_percent } = limit;
+    format!("{requests} requests at once, learned: {gain_percent} % more answers a second than with {before}")
+}
+
 /// Counts with their names; what never occurred is left out.
 fn listed(counts: impl Iterator<Item = (String, u64)>) -> String {
     let shown: Vec<String> =
         counts.filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", count(value))).collect();
     if shown.is_empty() { "none".to_owned() } else { shown.join("  ") }
+}
+
+fn class(class: &document::Class) -> Row {
+    let sharing = match class.sharing.as_str() {
+        "alike" => "yes".to_owned(),
+        "new" => format!("not known before {} more answers", class.missing),
+        "overtaken" => format!("not for {} more answers: others overtook one of them", class.missing),
+        "slower" => "no: they take far longer than the quickest".to_owned(),
+        "long" => "no: some answers have more than 64 KiB".to_owned(),
+        word => word.to_owned(),
+    };
+    let usually = time(Some(class.usual_us.into()).filter(|us| *us > 0));
+    Row { cells: vec![plain(&class.shape).into(), usually.into(), sharing.into()], below: None }
 }
 
 fn row(row: &document::Row) -> Row {

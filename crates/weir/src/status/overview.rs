@@ -320,6 +320,9 @@ pub(crate) fn remark(server: &Server) -> Option<Cell> {
     if let Some(fresh) = server.fresh.as_ref().filter(|fresh| fresh.in_force > 0) {
         parts.push(super::detail::fresh(fresh));
     }
+    if let Some(limit) = &server.limit {
+        parts.push(super::detail::limit(limit));
+    }
     if let Some(problem) = problem.filter(|problem| problem.ago_us < OLD_US && why != Some(&problem.word)) {
         parts.push(format!("last problem: {}", ago(problem)));
     }
@@ -361,7 +364,7 @@ fn suspects(status: &Status, look: Look) -> String {
 }
 
 /// What a client sent, safe for a terminal, and not too long.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     let shown: String = text.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
     match shown.len() {

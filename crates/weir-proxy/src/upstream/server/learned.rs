@@ -11,6 +11,7 @@ use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::idle_limit::IdleLimit;
 use crate::upstream::keepalive_limit::KeepaliveLimit;
+use crate::upstream::load::Load;
 use crate::upstream::rehearsal::Rehearsal;
 use crate::upstream::slow_answer::SlowDetector;
 use crate::upstream::trust::Trust;
@@ -44,6 +45,8 @@ pub(crate) struct Learned {
     pub keepalive_limit: KeepaliveLimit,
     /// Whether it keeps connections for more than one; all workers have the same.
     pub lasting: Lasting,
+    /// How much it bears at once; all workers have the same.
+    pub load: Load,
     /// How long it lets a connection rest.
     pub idle_limit: IdleLimit,
     /// How long its answers usually take.
@@ -70,6 +73,7 @@ impl Learned {
             depth: Depth::new(mode, queue_size),
             keepalive_limit: KeepaliveLimit::default(),
             lasting: Lasting::default(),
+            load: Load::default(),
             idle_limit: IdleLimit::default(),
             usual: SlowDetector::new(true),
             batch: u32::MAX,

@@ -56,6 +56,11 @@ impl Positions {
         self.coming.count() + self.delayed.count()
     }
 
+    /// Connections with a request that has one for itself, or behind which nothing is put.
+    pub(crate) fn taken(&self) -> u32 {
+        self.held.count() + self.apart.count()
+    }
+
     /// Whether any connection is on its way, or takes requests in the next turn.
     pub(crate) fn coming_any(&self) -> bool {
         !(self.coming.is_empty() && self.unseen.is_empty())

@@ -141,10 +141,24 @@ fn one_server() -> document::ServerStatus {
             penalty_for: Some("garbage".to_owned()),
             trust: "penalty".to_owned(),
             depth: 1,
+            limit: Some(document::ConcurrencyLimit { requests: 48, before: 96, gain_percent: 41 }),
             last_problem: Some(Problem { word: "reset".to_owned(), ago_us: 3_000_000 }),
             ..server("10.0.0.2:9090", "up", None)
         },
         statuses: [(200, 1_800_000), (404, 312)].into(),
+        classes: [
+            ("GET /", "alike", 0),
+            ("GET /user/*?", "new", 12),
+            ("GET /a", "overtaken", 256),
+            ("GET /b", "slower", 0),
+        ]
+        .map(|(shape, sharing, missing)| document::Class {
+            shape: shape.to_owned(),
+            usual_us: 1_200,
+            sharing: sharing.to_owned(),
+            missing,
+        })
+        .into(),
         rows: vec![
             row(0, "busy", None),
             row(1, "probation", Some("reset")),

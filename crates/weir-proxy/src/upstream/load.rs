@@ -1,0 +1,124 @@
+//! The part of one worker in the [concurrency limit](crate::cross::limit) of a server: it counts answers and applies the limit.
+//!
+//! A worker counts only while it has more connections to the server than requests share, so there is no cost far from the limit. Bound:
+//! it reports at most [`ANSWERS`] answers late, or [`TOLD_US`].
+
+use std::sync::Arc;
+
+use crate::base::keys::ServerIndex;
+use crate::base::token::Token;
+use crate::context::Context;
+use crate::cross::limit::{Learned, Limit};
+use crate::upstream::pool::Pool;
+use crate::upstream::server::Server;
+
+/// Answers per report.
+const ANSWERS: u32 = 16;
+/// Time after which fewer are reported.
+const TOLD_US: u64 = 10_000;
+/// Longest time that counts for an answer: event streams do not show the load.
+const TOOK_US_MAX: u64 = 60_000_000;
+const MINUTE_US: u64 = 60_000_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Shared by all workers.
+    pub limit: Arc<Limit>,
+    answers: u32,
+    busy_us: u64,
+    told_us: u64,
+    /// Time of the timer that decides while requests wait.
+    due_us: u64,
+    /// End of the minute that `connections_wanted` covers.
+    minute_us: u64,
+}
+
+impl Server {
+    /// Counts a complete answer. `took_us`: since the request was put on its connection.
+    #[inline]
+    pub(crate) fn note_answer(&mut self, took_us: u64, now_us: u64) {
+        if self.ready > self.limits.shared && self.learns_limit() {
+            self.count_answer(took_us, now_us);
+        }
+    }
+
+    fn count_answer(&mut self, took_us: u64, now_us: u64) {
+        let bounds = self.limits.bounds();
+        let load = &mut self.learned.load;
+        load.answers += 1;
+        load.busy_us += took_us.min(TOOK_US_MAX);
+        if load.answers >= ANSWERS || now_us >= load.told_us + TOLD_US {
+            let (answers, busy_us) = (std::mem::take(&mut load.answers), std::mem::take(&mut load.busy_us));
+            load.told_us = now_us;
+            load.limit.on_answers(answers, busy_us, now_us, bounds);
+        }
+    }
+
+    /// Whether weir may choose how many connections the server has.
+    fn learns_limit(&self) -> bool {
+        !self.mode.private && !self.limits.is_exact() && self.limits.all > self.limits.shared
+    }
+
+    /// Most requests of this worker that have a connection for themselves, without those aside.
+    #[inline]
+    pub(crate) fn limit(&self) -> u32 {
+        match self.learns_limit() {
+            true => self.limits.part_of(self.learned.load.limit.get(self.limits.bounds())).min(self.limits.all),
+            false => self.limits.all,
+        }
+    }
+
+    /// A request starts to wait: counts it if the reason is the limit or `connections-max`.
+    #[cold]
+    pub(crate) fn note_waiting(&mut self, now_us: u64) {
+        if !self.is_at_limit() {
+            return;
+        }
+        if self.learned.load.limit.is_held() {
+            self.stats.limit_waits.add(1);
+        } else if self.limit() >= self.limits.all {
+            self.stats.connection_waits.add(1);
+        } else {
+            // A short trial.
+            return;
+        }
+        let wanted = u64::from(self.positions.taken()) + self.waiting.unparked() as u64;
+        let load = &mut self.learned.load;
+        if now_us >= load.minute_us {
+            load.minute_us = now_us + MINUTE_US;
+            self.stats.connections_wanted.set(0);
+        }
+        self.stats.connections_wanted.set(wanted.max(self.stats.connections_wanted.get()));
+    }
+
+    /// Decides about the limit if that is due.
+    pub(crate) fn look_at_limit(&self, now_us: u64) {
+        if self.learns_limit() {
+            self.learned.load.limit.look(now_us, self.limits.bounds());
+        }
+    }
+
+    /// The learned limit, while it is in force.
+    pub(crate) fn learned_limit(&self, now_us: u64) -> Option<Learned> {
+        self.learned.load.limit.learned(now_us).filter(|_| self.learns_limit())
+    }
+}
+
+impl Pool {
+    /// A request waits because of the limit: decides now if that is due, else by a timer.
+    #[cold]
+    pub(super) fn await_limit(&mut self, server: ServerIndex, cx: &mut Context) {
+        let machine = &mut self.servers[server];
+        if !machine.learns_limit() {
+            return;
+        }
+        let bounds = machine.limits.bounds();
+        let load = &mut machine.learned.load;
+        let due_us = load.limit.on_waiting(cx.now_us, bounds);
+        if load.due_us <= cx.now_us {
+            load.due_us = due_us;
+            cx.wheel.insert(Token::Limit { server }.pack(), due_us);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Proves: a server that answers fewer requests a second with more at once is given fewer, and answers more; everybody is answered; operators
+//! see why. How: a server behind a lock, with half again as many requests as it can answer. docs/balancing.md#overload
+
+use weir_proxy::observe::report::{LearnedLimit, Sharing};
+use weir_proxy::plan::{PipelineMode, Plan, ServerPlan};
+
+use crate::world::{Do, World, answer, plan};
+
+/// Requests that the server works on at once without harm.
+const BEARS: f64 = 8.0;
+/// How long one takes then.
+const TOOK_US: f64 = 10_000.0;
+/// Requests that come in a second.
+const ARRIVE: u64 = 1_200;
+const SECONDS: u64 = 5;
+
+fn lock(workers: u16, shared: u32, all: u32) -> World {
+    let mut lock: Plan = plan(1, shared);
+    let upstream = &mut lock.upstreams[0];
+    upstream.pipeline = PipelineMode::Off;
+    let server = &mut upstream.servers[0];
+    *server = ServerPlan { connections_min: 1, connections_max: all, ..server.clone() };
+    let mut world = World::started(lock, workers, 1);
+    let mut until_us: Vec<u64> = Vec::new();
+    world.serve(move |seen| {
+        until_us.retain(|until_us| *until_us > seen.now_us);
+        let over = ((until_us.len() + 1) as f64 / BEARS).max(1.0);
+        let took_us = (TOOK_US * over * over.sqrt()) as u64;
+        until_us.push(seen.now_us + took_us);
+        Some(vec![Do::Delay(took_us), Do::Answer(answer(seen.request))])
+    });
+    world
+}
+
+/// Answers in the last second of the load, after which everybody is answered; and the limit then.
+fn answers_under_load(world: &mut World) -> (u64, Option<LearnedLimit>) {
+    let mut clients = Vec::new();
+    let answers = |world: &World| world.count_of(0, |stats| stats.statuses.iter().map(|(_, count)| count).sum());
+    let mut before = 0;
+    for n in 0..SECONDS * ARRIVE {
+        let client = world.client();
+        world.ask(client, "GET", &format!("/page?n={n}"), "");
+        clients.push(client);
+        world.run_for(1_000_000 / ARRIVE);
+        if n == (SECONDS - 1) * ARRIVE {
+            before = answers(world);
+        }
+    }
+    let counted = answers(world) - before;
+    let report = world.nodes[0].engine.report().servers.remove(0);
+    let class = &report.classes[0];
+    assert_eq!((class.shape.as_str(), class.sharing), ("GET /page?", Sharing::Alike));
+    world.run_for(40_000_000);
+    assert!(clients.iter().all(|client| !world.clients[*client].replies.is_empty()), "everybody is answered");
+    (counted, report.limit)
+}
+
+#[test]
+fn a_server_behind_a_lock_answers_more_with_fewer_at_once() {
+    let able = (BEARS * 1e6 / TOOK_US) as u64;
+    // As many shared as there may be: nothing is learned.
+    let mut world = lock(1, 128, 128);
+    let (without, limit) = answers_under_load(&mut world);
+    assert_eq!((limit, world.count_of(0, |stats| stats.limit_waits.get())), (None, 0));
+    assert!(world.count_of(0, |stats| stats.connection_waits.get()) > 100);
+    assert!(world.count_of(0, |stats| stats.connections_wanted.get()) > 200);
+    world.finish();
+    for workers in [1, 2] {
+        let mut world = lock(workers, 8, 128);
+        let (with, limit) = answers_under_load(&mut world);
+        assert!(with * 10 >= able * 7 && with >= 2 * without, "{workers}: {with} of {able}, {without} without");
+        let limit = limit.expect("it was learned");
+        assert!(limit.limit < 32 && limit.before > limit.limit && limit.gain_percent >= 15, "{limit:?}");
+        assert!(world.count_of(0, |stats| stats.limit_waits.get()) > 500);
+        world.finish();
+    }
+}

@@ -1,0 +1,40 @@
+//! What workers have learned about a server.
+
+use serde::{Deserialize, Serialize};
+
+/// Kept connections beside those that are made for one request.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Fresh {
+    /// Workers whose requests go on connections that are made for them, and all that told.
+    pub(crate) in_force: u32,
+    pub(crate) workers: u32,
+    pub(crate) connections: u32,
+    /// The worker's where it is highest.
+    pub(crate) kept_p99_us: Option<u64>,
+    pub(crate) fresh_p99_us: Option<u64>,
+}
+
+/// How many requests a server is given at once, because it answered fewer a second with more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ConcurrencyLimit {
+    pub(crate) requests: u32,
+    /// So many it had before.
+    pub(crate) before: u32,
+    /// So many more answers a second there are since.
+    pub(crate) gain_percent: u32,
+}
+
+/// Requests of one method and shape of target.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Class {
+    pub(crate) shape: String,
+    /// First quartile of the time of its answers, on the worker where it is highest; 0: not known.
+    pub(crate) usual_us: u32,
+    /// `alike` (they may share connections), `new`, `overtaken`, `slower` or `long`, on the worker where that says most.
+    pub(crate) sharing: String,
+    /// Answers that are missing until it is known to be alike.
+    pub(crate) missing: u32,
+}
