@@ -115,6 +115,7 @@ impl Pool {
     pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
         let machine = &mut self.servers[server];
+        machine.learned.strays |= doubt == Some(Doubt::ForbiddenBody);
         let demoted = match doubt {
             Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
             None => machine.learned.trust.on_surplus(),

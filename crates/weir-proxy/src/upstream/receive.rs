@@ -468,7 +468,9 @@ fn on_end(
     if pool.conns.at(index).front_is_abandoned() {
         return broken(Ending::ours(UpstreamEnd::Cancelled));
     }
-    if persist && !(old && behind) && !is_declined {
+    let strays = pool.servers[server].learned.strays && entry.ask.traits.has(RequestFlags::HEAD);
+    let is_spoilt = strays && !pool.conns.at(index).wait.rehearses;
+    if persist && !(old && behind) && !is_declined && !is_spoilt {
         return Reading::Continue(());
     }
     // Nobody looks at this connection after the receive.

@@ -27,6 +27,7 @@ mod forward;
 mod forward_clients;
 mod fresh;
 mod glitches;
+mod heads;
 mod health;
 mod late;
 mod leavers;

@@ -49,6 +49,8 @@ pub(crate) struct Learned {
     pub load: Load,
     /// How long it lets a connection rest.
     pub idle_limit: IdleLimit,
+    /// It has sent a body where there is none: its connections end behind the answer to a HEAD.
+    pub strays: bool,
     /// How long its answers usually take.
     pub usual: SlowDetector,
     /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
@@ -73,6 +75,7 @@ impl Learned {
             depth: Depth::new(mode, queue_size),
             keepalive_limit: KeepaliveLimit::default(),
             lasting: Lasting::default(),
+            strays: false,
             load: Load::default(),
             idle_limit: IdleLimit::default(),
             usual: SlowDetector::new(true),
@@ -131,6 +134,7 @@ impl Learned {
     /// An operator says that it may earn trust again: that it sent answers too many, or did not bear pipelining, is forgotten.
     pub(crate) fn forgive(&mut self) {
         self.trust.clear();
+        self.strays = false;
         (self.early_close, self.usual.overlook) = <_>::default();
     }
 }
