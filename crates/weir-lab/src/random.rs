@@ -35,4 +35,26 @@ impl Random {
         let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         -uniform.ln()
     }
+
+    /// From the standard normal distribution (Box and Muller, 1958).
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (2.0 * self.exponential()).sqrt();
+        radius * (std::f64::consts::TAU * self.fraction()).cos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_numbers_have_the_mean_0_and_the_deviation_1() {
+        let mut random = Random::new(1);
+        let drawn: Vec<f64> = (0..100_000).map(|_| random.normal()).collect();
+        let mean = drawn.iter().sum::<f64>() / 1e5;
+        let deviation = (drawn.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / 1e5).sqrt();
+        assert!(mean.abs() < 0.02 && (deviation - 1.0).abs() < 0.02, "{mean} {deviation}");
+        let beyond = drawn.iter().filter(|it| it.abs() > 1.96).count();
+        assert!((4_700..5_300).contains(&beyond), "{beyond} of 100,000 lie outside of 95 %");
+    }
 }

@@ -6,6 +6,9 @@
 //! [`INPUT_BYTES_MAX`] of requests not yet read (then [`Connection::wants_input`] says no). RFC 9112 §2.2, §7.1, §9.3
 //! (persistence, pipelining).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use bytes::Bytes;
 use weir_http::{Chunk, ChunkedDecoder, Fields, HeadScan, Limits, RequestBody, RequestHead};
 use weir_io::Payload;
@@ -16,7 +19,8 @@ use super::mischief::Mischief;
 use super::plan::Plan;
 use super::reply::{Answer, Stream};
 use super::stats::{OriginStats, ThreadStats};
-use super::wanted::Cost;
+use super::wanted::{Cost, slowed_us};
+use crate::random::Random;
 
 /// Replies that may wait behind a send; more pipelined requests wait unread.
 const OUT_BYTES_MAX: usize = 256 * 1024;
@@ -39,6 +43,27 @@ pub(super) struct Scene<'a> {
     pub(super) mischief: Option<&'a Mischief>,
     /// Where the first line of each request goes, if anywhere.
     pub(super) lines: Option<&'a mut Vec<u8>>,
+    /// Draws what is left to chance.
+    pub(super) random: &'a mut Random,
+    /// Delayed replies under way that have a `beyond`, over all threads.
+    pub(super) at_work: &'a Arc<AtomicU64>,
+}
+
+/// One of the delayed replies that slow each other down; it is over when this is dropped.
+#[derive(Debug)]
+struct AtWork(Arc<AtomicU64>);
+
+impl AtWork {
+    /// One more; how many there are with it.
+    fn begin(all: &Arc<AtomicU64>) -> (AtWork, u64) {
+        (AtWork(Arc::clone(all)), all.fetch_add(1, Relaxed) + 1)
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Where the connection is in the current request.
@@ -79,6 +104,8 @@ pub(super) struct Connection {
     pub(super) resets: bool,
     /// Answers so far; counted only when it may misbehave.
     pub(super) answers: u64,
+    /// Its delayed reply slows others down.
+    at_work: Option<AtWork>,
 }
 
 impl Connection {
@@ -94,6 +121,7 @@ impl Connection {
             drip: None,
             resets: false,
             answers: 0,
+            at_work: None,
         }
     }
 
@@ -121,6 +149,7 @@ impl Connection {
         if !matches!(self.stage, Stage::Delayed(_, due_us) if due_us <= scene.now_us) {
             return;
         }
+        self.at_work = None;
         if let Stage::Delayed(answer, _) = std::mem::replace(&mut self.stage, Stage::Head) {
             self.write(&answer, scene);
         }
@@ -150,6 +179,11 @@ impl Connection {
     /// Whether more may be received now.
     pub(super) fn wants_input(&self) -> bool {
         !self.ended && self.input.len() < INPUT_BYTES_MAX
+    }
+
+    /// Whether nothing was asked that is not answered.
+    pub(super) fn rests(&self) -> bool {
+        matches!(self.stage, Stage::Head) && self.input.is_empty() && self.out.is_empty()
     }
 
     /// Whether the client has ended its direction.
@@ -362,7 +396,12 @@ impl Connection {
     fn finish(&mut self, scene: &mut Scene<'_>, plan: Plan) {
         let is_exempt = plan.is_exempt();
         let Some(mut answer) = plan.into_answer() else { return };
-        let Cost { mut delay_us, burn_us, block_us } = answer.wanted.cost_of(scene.counts.requests);
+        let Cost { mut delay_us, burn_us, block_us } = answer.wanted.cost_of(scene.counts.requests, scene.random);
+        if let Some(beyond) = answer.wanted.beyond.filter(|_| delay_us > 0) {
+            let (own, at_work) = AtWork::begin(scene.at_work);
+            self.at_work = Some(own);
+            delay_us = slowed_us(delay_us, at_work, beyond);
+        }
         if burn_us + block_us > 0 {
             // For a while nothing else is told.
             scene.told.publish(scene.counts);

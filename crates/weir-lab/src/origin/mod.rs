@@ -6,11 +6,14 @@
 //! | target | answer |
 //! |---|---|
 //! | `/` | three bytes, `ok\n`; the demo's page when a browser asks |
-//! | `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` | what is asked for, any combination; unknown keys are ignored |
+//! | `/?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` | what is asked for, any combination; unknown keys are ignored |
 //! | `/echo` | the request as it came: request line, fields, empty line, decoded body (up to 16 MiB) |
 //! | `/sum` | length and FNV-1a of the request's decoded body, of any length |
 //! | `/page` | the demo's page |
 //! | `/__stats` | [`OriginStats`] as JSON |
+//!
+//! TIME is `5` or `5ms`; `100ms..600ms`: at random between these; or `lognormal:2ms:1.5`: median, and deviation of the logarithm. With
+//! `beyond=32` delayed replies take longer while more than 32 of them are under way, as where all wait for one lock.
 //!
 //! Any other path is answered like `/`. `/echo`, `/sum` and the others take the same keys. Pipelined requests are answered
 //! in order, all that one receive brought in one send. A connection is closed only when the client says so (its
@@ -36,7 +39,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -66,6 +69,10 @@ pub enum Accept {
     /// All have the same listener, and one that is idle takes the connection, as with servers that fork workers, and reads its first request before
     /// anything else.
     Shared,
+    /// All have the same listener, and one without a connection takes the next. It accepts no other before that one is closed, and closes
+    /// it after 5 s without a request, as processes of a forking server do that serve one connection at a time. At the path
+    /// ([`Conduct::unix`]) threads accept any number.
+    One,
 }
 
 /// How to serve.
@@ -102,6 +109,8 @@ struct Shared {
     mischief: Option<Mischief>,
     log: Option<File>,
     seal: Option<Arc<dyn Seal>>,
+    /// Delayed replies under way that slow each other down.
+    at_work: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -160,13 +169,14 @@ pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<Origin
     while listeners.len() < count {
         listeners.push(match accept {
             Accept::Spread => bind_listener(local, BACKLOG)?,
-            Accept::Shared => listeners[0].try_clone()?,
+            Accept::Shared | Accept::One => listeners[0].try_clone()?,
         });
     }
     let (unix, file) = unix.map(|path| bind_unix(&path, BACKLOG, UNIX_MODE, None)).transpose()?.unzip();
     let threads = (0..count).map(|_| ThreadStats::default()).collect();
     let mischief = Mischief::new(misbehaviours);
-    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log, seal });
+    let shared =
+        Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log, seal, at_work: Arc::default() });
     let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new(), _file: file };
     let cores = accept.cores(count);
     for (thread, listener) in listeners.into_iter().enumerate() {
@@ -181,7 +191,9 @@ impl Accept {
     fn driver_options(self) -> Options {
         match self {
             Accept::Spread => Options::default(),
-            Accept::Shared => Options { shared_listeners: true, accepts_per_turn: 1, ..Options::default() },
+            Accept::Shared | Accept::One => {
+                Options { shared_listeners: true, accepts_per_turn: 1, ..Options::default() }
+            }
         }
     }
 

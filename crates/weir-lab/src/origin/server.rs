@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Write as _};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,6 +18,7 @@ use super::connection::{Connection, Scene};
 use super::misbehave::Kind;
 use super::stats::OriginStats;
 use super::{Accept, Listeners, Shared};
+use crate::random::Random;
 
 /// Token of the listener; connections use their slot.
 const LISTENER: Token = Token::MAX;
@@ -36,6 +38,21 @@ const FIRST_REQUEST_US: u64 = 5_000;
 const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
+/// How long a connection may rest that keeps its thread from accepting another one (`KeepAliveTimeout` of Apache).
+const REST_US: u64 = 5_000_000;
+
+/// The place that a thread has for one connection.
+struct Place {
+    /// To listen again.
+    listener: TcpListener,
+    /// What the driver calls it.
+    named: Socket,
+    /// The driver accepts on it.
+    is_open: bool,
+    /// Connections that were accepted and are not closed: one, or more where several came before the driver stopped accepting.
+    taken: u32,
+}
+
 /// A slot's occupant.
 struct Slot {
     socket: Socket,
@@ -50,6 +67,10 @@ struct Slot {
     timer_us: Option<u64>,
     /// Set once the sending direction was ended: close at the latest then.
     linger_until_us: Option<u64>,
+    /// It keeps the thread from accepting another one.
+    takes_place: bool,
+    /// It takes a place and rests: it is closed then.
+    rests_until_us: Option<u64>,
 }
 
 /// The thread's state.
@@ -70,10 +91,14 @@ pub(super) struct Server<D: Driver> {
     shared: Arc<Shared>,
     thread: usize,
     accept: Accept,
+    /// Where it accepts one connection at a time.
+    place: Option<Place>,
     /// The connection that was accepted last, and how long others wait for its first request, where an idle thread accepts.
     awaited: Option<(usize, Socket, u64)>,
     /// What others have asked meanwhile.
     held: Vec<Completion>,
+    /// Draws what replies leave to chance: the same in each run of so many threads.
+    random: Random,
 }
 
 impl<D: Driver> Server<D> {
@@ -93,8 +118,10 @@ impl<D: Driver> Server<D> {
             shared,
             thread,
             accept,
+            place: None,
             awaited: None,
             held: Vec::new(),
+            random: Random::new(0).fork(thread as u64),
         }
     }
 
@@ -103,12 +130,11 @@ impl<D: Driver> Server<D> {
     /// # Errors
     /// The driver's.
     pub(super) fn run(&mut self, listeners: Listeners) -> io::Result<()> {
-        let listener = self.driver.listen(listeners.tcp, LISTENER)?;
+        let again = if self.accept == Accept::One { Some(listeners.tcp.try_clone()?) } else { None };
+        let named = self.listen(listeners.tcp)?;
+        self.place = again.map(|listener| Place { listener, named, is_open: true, taken: 0 });
         if let Some(unix) = listeners.unix {
             self.driver.listen(unix, LISTENER)?;
-        }
-        if let Some(seal) = &self.shared.seal {
-            self.driver.seal(listener, Arc::clone(seal), HANDSHAKE_US);
         }
         let mut completions = Vec::new();
         while !self.shared.stop.load(Ordering::Acquire) {
@@ -126,9 +152,39 @@ impl<D: Driver> Server<D> {
                 self.handle(completion);
             }
             self.fire_timers();
+            self.open_place()?;
             self.publish();
         }
         Ok(())
+    }
+
+    fn listen(&mut self, listener: TcpListener) -> io::Result<Socket> {
+        let listener = self.driver.listen(listener, LISTENER)?;
+        if let Some(seal) = &self.shared.seal {
+            self.driver.seal(listener, Arc::clone(seal), HANDSHAKE_US);
+        }
+        Ok(listener)
+    }
+
+    /// A thread whose place has become free accepts again.
+    fn open_place(&mut self) -> io::Result<()> {
+        let Some(place) = self.place.as_ref().filter(|place| place.taken == 0 && !place.is_open) else { return Ok(()) };
+        let listener = place.listener.try_clone()?;
+        let named = self.listen(listener)?;
+        if let Some(place) = &mut self.place {
+            (place.named, place.is_open) = (named, true);
+        }
+        Ok(())
+    }
+
+    /// A connection came from this listener: whether it takes the place of the thread.
+    fn take_place(&mut self, from: Socket) -> bool {
+        let Some(place) = self.place.as_mut().filter(|place| place.named == from) else { return false };
+        place.taken += 1;
+        if std::mem::take(&mut place.is_open) {
+            self.driver.hand_over(from);
+        }
+        true
     }
 
     /// Who took a connection because it was idle does what comes on that first, waits a moment for it, and sends the answer. What is left then is what
@@ -196,7 +252,7 @@ impl<D: Driver> Server<D> {
     fn handle(&mut self, completion: Completion) {
         let Completion { token, socket, event } = completion;
         match event {
-            Event::Accepted { socket, .. } => self.accept(socket),
+            Event::Accepted { socket: accepted, .. } => self.accept(accepted, socket),
             Event::Received(buffer) => self.received(token, socket, buffer),
             Event::Ended => self.with(token, socket, |slot, _| slot.end()),
             Event::ReceiveFailed(_) => self.close(token, socket),
@@ -209,7 +265,7 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    fn accept(&mut self, socket: Socket) {
+    fn accept(&mut self, socket: Socket, from: Socket) {
         self.counts.connects += 1;
         if let Some(mischief) = &self.shared.mischief
             && mischief.strikes(Kind::Refuse).is_some()
@@ -229,6 +285,8 @@ impl<D: Driver> Server<D> {
             large: false,
             timer_us: None,
             linger_until_us: None,
+            takes_place: self.take_place(from),
+            rests_until_us: None,
         };
         let index = self.free.pop().unwrap_or(self.slots.len());
         if index == self.slots.len() {
@@ -286,6 +344,8 @@ impl<D: Driver> Server<D> {
             totals: &|| shared.stats(),
             mischief: shared.mischief.as_ref(),
             lines: self.lines.as_mut(),
+            random: &mut self.random,
+            at_work: &shared.at_work,
         };
         act(slot, &mut scene);
         if self.lines.as_ref().is_some_and(|lines| !lines.is_empty()) {
@@ -329,6 +389,18 @@ impl<D: Driver> Server<D> {
         }
         if !slot.sending && slot.machine.is_over() {
             self.finish(index);
+        } else if slot.takes_place {
+            self.rest(index);
+        }
+    }
+
+    /// Notes since when a connection rests that takes a place.
+    fn rest(&mut self, index: usize) {
+        let Some(slot) = &mut self.slots[index] else { return };
+        let rests = !slot.sending && slot.linger_until_us.is_none() && slot.machine.rests();
+        slot.rests_until_us = rests.then(|| self.driver.now_us() + REST_US);
+        if let Some(until_us) = slot.rests_until_us {
+            self.timers.push(Reverse((until_us, index, slot.socket.generation)));
         }
     }
 
@@ -353,6 +425,9 @@ impl<D: Driver> Server<D> {
         let Some(slot) = known else { return };
         self.free.push(index);
         self.counts.closes += 1;
+        if let Some(place) = self.place.as_mut().filter(|_| slot.takes_place) {
+            place.taken -= 1;
+        }
         if slot.machine.resets() {
             self.driver.reset(socket);
         } else {
@@ -374,6 +449,8 @@ impl<D: Driver> Server<D> {
             }
             if slot.linger_until_us.is_some_and(|until_us| until_us <= now_us) {
                 self.close(index as Token, socket);
+            } else if slot.rests_until_us.is_some_and(|until_us| until_us <= now_us) {
+                self.finish(index);
             } else if slot.machine.due_us().is_some_and(|due_us| due_us <= now_us) {
                 self.with(index as Token, socket, |slot, scene| slot.machine.handle_time(scene));
             }

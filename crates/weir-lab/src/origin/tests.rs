@@ -293,6 +293,60 @@ fn who_takes_a_connection_answers_there_before_anything_else() {
 }
 
 #[test]
+fn a_thread_with_one_place_leaves_others_waiting_until_that_is_free() {
+    const SMALL: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let path = std::env::temp_dir().join(format!("weir-origin-one-{}.sock", std::process::id()));
+    for io in [IoChoice::Epoll, IoChoice::Uring] {
+        let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, io };
+        let conduct = Conduct { accept: Accept::One, unix: Some(path.clone()), ..Conduct::default() };
+        let origin = match spawn_with(options, conduct) {
+            Ok(origin) => origin,
+            Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let mut first = connect(&origin);
+        first.write_all(SMALL).unwrap();
+        assert!(first.read(&mut [0; 4096]).unwrap() > 0);
+        let mut second = connect(&origin);
+        second.write_all(SMALL).unwrap();
+        // What comes at the path is answered meanwhile, and so is the first connection.
+        let mut unix = UnixStream::connect(&path).unwrap();
+        unix.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        unix.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("ok\n"), "{text}");
+        first.write_all(SMALL).unwrap();
+        assert!(first.read(&mut [0; 4096]).unwrap() > 0);
+        assert_eq!((origin.stats().connects, origin.stats().requests), (2, 3), "the second waits");
+        // Resting connections go by themselves, after a while; one closed by its client goes at once.
+        match io {
+            IoChoice::Epoll => assert_eq!(first.read(&mut [0; 4096]).unwrap(), 0),
+            _ => first.shutdown(Shutdown::Both).unwrap(),
+        }
+        drop(first);
+        assert!(second.read(&mut [0; 4096]).unwrap() > 0);
+        assert_eq!(origin.stop().unwrap().connects, 3);
+    }
+}
+
+#[test]
+fn delays_are_longer_while_a_server_works_on_more_than_it_has_room_for() {
+    on_both_drivers(|origin| {
+        let request = |delay: u32| format!("GET /?delay={delay}ms&beyond=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        // One that never ends in this test, and one that goes before its end.
+        let (mut long, mut gone) = (connect(origin), connect(origin));
+        long.write_all(request(300_000).as_bytes()).unwrap();
+        gone.write_all(request(300_000).as_bytes()).unwrap();
+        until(origin, |stats| stats.requests == 2);
+        drop(gone);
+        until(origin, |stats| stats.closes == 1);
+        let begin = Instant::now();
+        exchange(origin, request(20).as_bytes());
+        assert!(begin.elapsed() >= Duration::from_millis(80), "four times as long, for there are two");
+    });
+}
+
+#[test]
 fn the_log_has_each_request_that_was_answered() {
     let path = std::env::temp_dir().join(format!("weir-origin-log-{}", std::process::id()));
     let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io: IoChoice::Auto };

@@ -2,17 +2,20 @@
 //!
 //! Bound: numbers that don't parse are refused with 400 by the caller, never guessed.
 
+use crate::random::Random;
 use crate::units::time_us;
 
-/// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` describes; any part may be missing.
+/// The reply that `/?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
     pub(super) size: Option<u64>,
     /// Status code, 200-599. Default 200.
     pub(super) status: u16,
-    /// Time between the complete request and its reply, microseconds. Default 0.
-    pub(super) delay_us: u64,
+    /// Time between the complete request and its reply. Default none.
+    pub(super) delay: Delay,
+    /// How many delayed replies the server works on at full speed; with more each takes longer. None: any number.
+    pub(super) beyond: Option<u64>,
     /// Processor time that the reply costs, microseconds. Default 0.
     pub(super) burn_us: u64,
     /// How long the thread sleeps for the reply, microseconds, and serves nobody. Default 0.
@@ -34,7 +37,8 @@ impl Default for Wanted {
         Wanted {
             size: None,
             status: 200,
-            delay_us: 0,
+            delay: Delay::Fixed(0),
+            beyond: None,
             burn_us: 0,
             block_us: 0,
             every: 1,
@@ -53,6 +57,64 @@ const BURN_US_MAX: u64 = 10_000_000;
 /// Longest sleep of a thread for a reply: ten seconds.
 const BLOCK_US_MAX: u64 = 10_000_000;
 
+/// Largest standard deviation of the logarithm of a delay, in thousandths.
+const SIGMA_MILLI_MAX: u64 = 5_000;
+
+/// How long a reply waits, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delay {
+    /// Always as long.
+    Fixed(u64),
+    /// At random from the first to the second, all equally likely.
+    Between(u64, u64),
+    /// At random; its logarithm has a normal distribution.
+    LogNormal {
+        /// Half of the delays are shorter.
+        median_us: u64,
+        /// Standard deviation of the natural logarithm, in thousandths.
+        sigma_milli: u64,
+    },
+}
+
+impl Delay {
+    /// Reads `5`, `5ms`, `100ms..600ms` or `lognormal:2ms:1.5`.
+    fn parse(value: &[u8]) -> Option<Delay> {
+        let text = std::str::from_utf8(value).ok()?;
+        let time = |text: &str| time(text.as_bytes(), DELAY_US_MAX);
+        if let Some(rest) = text.strip_prefix("lognormal:") {
+            let (median, sigma) = rest.split_once(':')?;
+            let sigma_milli = thousandths(sigma).filter(|sigma| *sigma <= SIGMA_MILLI_MAX)?;
+            return Some(Delay::LogNormal { median_us: time(median)?, sigma_milli });
+        }
+        match text.split_once("..") {
+            Some((least, most)) => {
+                let (least, most) = (time(least)?, time(most)?);
+                (least <= most).then_some(Delay::Between(least, most))
+            }
+            None => time(text).map(Delay::Fixed),
+        }
+    }
+
+    /// Draws one, microseconds.
+    fn draw_us(self, random: &mut Random) -> u64 {
+        match self {
+            Delay::Fixed(us) => us,
+            Delay::Between(least, most) => least + (random.fraction() * (most - least + 1) as f64) as u64,
+            Delay::LogNormal { median_us, sigma_milli } => {
+                let factor = (random.normal() * sigma_milli as f64 / 1e3).exp();
+                ((median_us as f64 * factor) as u64).min(DELAY_US_MAX)
+            }
+        }
+    }
+}
+
+/// A delay that takes longer because `at_work` replies are under way and the server works on `beyond` of them at full speed. Each takes
+/// longer by the square of the excess, as where all wait for one lock: with twice as many the server finishes half as many a second.
+pub(super) fn slowed_us(delay_us: u64, at_work: u64, beyond: u64) -> u64 {
+    let excess = at_work as f64 / beyond as f64;
+    if excess <= 1.0 { delay_us } else { ((delay_us as f64 * excess * excess) as u64).min(DELAY_US_MAX) }
+}
+
 /// What a reply costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Cost {
@@ -66,9 +128,12 @@ pub(super) struct Cost {
 
 impl Wanted {
     /// What the reply to the `nth` request of this thread costs.
-    pub(super) fn cost_of(&self, nth: u64) -> Cost {
-        let Wanted { delay_us, burn_us, block_us, .. } = *self;
-        if nth.is_multiple_of(self.every) { Cost { delay_us, burn_us, block_us } } else { Cost::default() }
+    pub(super) fn cost_of(&self, nth: u64, random: &mut Random) -> Cost {
+        let Wanted { delay, burn_us, block_us, .. } = *self;
+        if !nth.is_multiple_of(self.every) {
+            return Cost::default();
+        }
+        Cost { delay_us: delay.draw_us(random), burn_us, block_us }
     }
 
     /// Reads a query (without the `?`). None when a known key has a value that can't be meant. Unknown keys are
@@ -81,7 +146,8 @@ impl Wanted {
             match key {
                 b"size" => wanted.size = Some(number(value)?),
                 b"status" => wanted.status = status(value)?,
-                b"delay" => wanted.delay_us = time(value, DELAY_US_MAX)?,
+                b"delay" => wanted.delay = Delay::parse(value)?,
+                b"beyond" => wanted.beyond = Some(number(value).filter(|beyond| *beyond > 0)?),
                 b"burn" => wanted.burn_us = time(value, BURN_US_MAX)?,
                 b"block" => wanted.block_us = time(value, BLOCK_US_MAX)?,
                 b"every" => wanted.every = number(value).filter(|every| *every > 0)?,
@@ -110,6 +176,13 @@ fn time(value: &[u8], us_max: u64) -> Option<u64> {
     time_us(std::str::from_utf8(value).ok()?).filter(|time_us| *time_us <= us_max)
 }
 
+/// `1.5` as 1500: a number from 0 with at most three digits behind the point.
+fn thousandths(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let padded = (1..=3).contains(&part.len()).then(|| format!("{part:0<3}"))?;
+    number(whole.as_bytes())?.checked_mul(1000)?.checked_add(number(padded.as_bytes())?)
+}
+
 /// A final status.
 fn status(value: &[u8]) -> Option<u16> {
     let code = u16::try_from(number(value)?).ok()?;
@@ -132,12 +205,13 @@ mod tests {
     #[test]
     fn every_key_is_read_and_unknown_ones_are_ignored() {
         let query =
-            b"size=5000000000&status=404&id=7&delay=20&burn=500us&block=25ms&every=3&chunked=1&close&private&tag=12";
+            b"size=5000000000&status=404&id=7&delay=20&beyond=32&burn=500us&block=25ms&every=3&chunked=1&close&private&tag=12";
         let wanted = Wanted::from_query(query).unwrap();
         let expected = Wanted {
             size: Some(5_000_000_000),
             status: 404,
-            delay_us: 20_000,
+            delay: Delay::Fixed(20_000),
+            beyond: Some(32),
             burn_us: 500,
             block_us: 25_000,
             every: 3,
@@ -147,7 +221,7 @@ mod tests {
             tag: Some(12),
         };
         assert_eq!(wanted, expected);
-        let costs: Vec<Cost> = (1..=4).map(|nth| wanted.cost_of(nth)).collect();
+        let costs: Vec<Cost> = (1..=4).map(|nth| wanted.cost_of(nth, &mut Random::new(1))).collect();
         let cost = Cost { delay_us: 20_000, burn_us: 500, block_us: 25_000 };
         assert_eq!(costs, [Cost::default(), Cost::default(), cost, Cost::default()]);
         assert_eq!(Wanted::from_query(b""), Some(Wanted::default()));
@@ -164,6 +238,17 @@ mod tests {
             "every=0",
             "delay=600001",
             "delay=x",
+            "delay=2ms..1ms",
+            "delay=1..",
+            "delay=1..600001",
+            "delay=lognormal:2ms",
+            "delay=lognormal:2ms:5.1",
+            "delay=lognormal:2ms:1.",
+            "delay=lognormal:2ms:1.0001",
+            "delay=lognormal:x:1",
+            "delay=normal:2ms:1",
+            "beyond=0",
+            "beyond=x",
             "burn=11s",
             "burn=5m",
             "block=11s",
@@ -174,5 +259,36 @@ mod tests {
         ] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
+    }
+
+    /// 10,000 delays that a query asks for, from the shortest to the longest, microseconds.
+    fn delays(query: &str) -> Vec<u64> {
+        let (wanted, mut random) = (Wanted::from_query(query.as_bytes()).unwrap(), Random::new(1));
+        let mut all: Vec<u64> = (1..=10_000).map(|nth| wanted.cost_of(nth, &mut random).delay_us).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn delays_have_the_distribution_that_is_asked_for() {
+        let even = delays("delay=100ms..600ms");
+        assert!(even[0] >= 100_000 && even[9_999] <= 600_000, "{} {}", even[0], even[9_999]);
+        assert!((340_000..360_000).contains(&even[5_000]) && even[9_999] > 590_000, "{}", even[5_000]);
+        assert_eq!(delays("delay=3..3"), vec![3_000; 10_000]);
+        let heavy = delays("delay=lognormal:2ms:1.5");
+        // Quantiles of exp(1.5 z) times 2 ms: 0.29, 2 and 13.7 ms at 10, 50 and 90 %, 65.5 ms at 99 %.
+        for (at, expected_us) in [(1_000, 292.0), (5_000, 2_000.0), (9_000, 13_670.0), (9_900, 65_540.0)] {
+            let ratio = heavy[at] as f64 / expected_us;
+            assert!((0.85..1.15).contains(&ratio), "{at}: {} instead of {expected_us}", heavy[at]);
+        }
+        let some = delays("delay=100ms..600ms&every=20");
+        assert_eq!(some.iter().filter(|us| **us > 0).count(), 500, "5 % are slow");
+    }
+
+    #[test]
+    fn a_server_that_waits_for_a_lock_is_slower_with_more_than_it_has_room_for() {
+        let of = |at_work| slowed_us(20_000, at_work, 32);
+        assert_eq!([1, 32, 64, 128].map(of), [20_000, 20_000, 80_000, 320_000]);
+        assert_eq!(slowed_us(20_000, u64::MAX, 1), DELAY_US_MAX);
     }
 }
