@@ -269,7 +269,7 @@ pub(crate) struct ForwardArgs {
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
 Answers /?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N, /echo, /sum, /page, and /__stats as JSON. \
-delay waits for 5ms, for a random time in 100ms..600ms, or for lognormal:MEDIAN:SIGMA; beyond=N makes delays longer while more than N wait; burn keeps the thread busy, block has it sleep, up to 10 s; private says so in Cache-Control, tag=N is the tag tN in Surrogate-Key. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
+delay is 5ms, a random time in 100ms..600ms, or lognormal:MEDIAN:SIGMA; beyond=N slows down delayed answers while more than N are in progress; burn keeps the thread busy, block has it sleep, up to 10 s; private says so in Cache-Control, tag=N is the tag tN in Surrogate-Key. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
 {}
 Example:
   weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'
@@ -296,7 +296,7 @@ pub(crate) struct OriginArgs {
     /// Its key [default: it is in the same file]
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Which thread gets a new connection: spread by a hash, busy or not; shared, one that is idle; one, one without a connection
+    /// Which thread accepts a connection: any (spread), an idle one (shared), or one without any (one)
     #[arg(long, value_enum, value_name = "HOW", default_value = "spread")]
     pub(crate) accept: Accept,
     /// Append the first line of each request to this file, before it is answered

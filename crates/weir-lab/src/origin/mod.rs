@@ -69,9 +69,8 @@ pub enum Accept {
     /// All have the same listener, and one that is idle takes the connection, as with servers that fork workers, and reads its first request before
     /// anything else.
     Shared,
-    /// All have the same listener, and one without a connection takes the next. It accepts no other before that one is closed, and closes
-    /// it after 5 s without a request, as processes of a forking server do that serve one connection at a time. At the path
-    /// ([`Conduct::unix`]) threads accept any number.
+    /// All have the same listener, and each accepts one connection at a time, as the processes of a forking server do. A thread closes its
+    /// connection after 5 s without a request. At the path ([`Conduct::unix`]) threads accept any number.
     One,
 }
 
