@@ -3,8 +3,8 @@
 #   make demo             origin, proxy on 127.0.0.1:8080 and clients, with a live page; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
 #   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
-#   make bench            measures against nginx and HAProxy, as root also what blocking and interception cost, and what a slow link gains:
-#                         over two hours; QUICK=1 only the first, in under 5 minutes;
+#   make bench            measures against nginx and HAProxy, also with fast and slow requests beside each other, as root also what
+#                         blocking and interception cost, and what a slow link gains: nearly three hours; QUICK=1 only the first, in under 5 minutes;
 #                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them; BENCH="--only NAME" picks in it
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
 #                         exchanged EXCHANGES times; weir is reloaded RELOADS and upgraded UPGRADES times
@@ -26,7 +26,7 @@ FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
 FIRST ?= 0
 # What BENCH picks, it picks in one of them; QUICK=1 has time for one.
-EXPERIMENT ?= targets $(if $(BENCH)$(QUICK),,block pep wan)
+EXPERIMENT ?= targets $(if $(BENCH)$(QUICK),,mixed block pep wan)
 
 CHAOS_SECONDS ?= 60
 EXCHANGES ?= 10000

@@ -408,6 +408,27 @@ fn the_probe_asks_a_server_whose_workers_are_all_busy() {
 }
 
 #[test]
+fn fast_requests_are_told_from_slow_ones_beside_them() {
+    let words = ["--only=beside-8,twice,prefork", "--contender=weir", "--rounds=1", "--seconds=1"];
+    let (printed, records) = run_bench("mixed", &words);
+    assert!(printed.contains("| over 8 ms | executed twice |"), "{printed}");
+    let of = |cell: &str| records.iter().find(|record| record["cell"] == cell).unwrap();
+    for record in &records {
+        let run = &record["mixed"];
+        let (answered, late) = (run["answered"].as_u64().unwrap(), run["late"].as_u64().unwrap());
+        assert!(answered > 0 && late <= answered, "{run}");
+        // Whatever the machine does meanwhile, 25 ms answers are later than 20 ms, and are not those of the row.
+        let slow = &run["beside"][0];
+        assert!(slow["rate"].as_f64().unwrap() > 0.0 && slow["latency"]["max_us"].as_u64().unwrap() > 20_000, "{run}");
+        assert!(record["requests"].as_u64().unwrap() > answered, "{record}");
+    }
+    let twice = &of("twice")["mixed"];
+    assert_eq!((twice["twice"].as_u64(), twice["numbered"].as_u64() > Some(1000)), (Some(0), true), "{twice}");
+    assert!(of("beside-8")["mixed"]["twice"].is_null(), "its requests have no numbers");
+    assert!(of("prefork")["upstream_connections"].as_u64().unwrap() > 0, "{records:?}");
+}
+
+#[test]
 fn all_clients_are_counted_at_one_worker_or_another() {
     let contenders = if is_installed("nginx") { "--contender=nginx-shared,weir" } else { "--contender=weir" };
     let (printed, records) = run_bench("ladder", &["--only=bursts", contenders, "--rounds=1", "--seconds=1"]);

@@ -11,6 +11,7 @@ use super::forward_cells;
 use super::handshakes::LOW_LATENCY;
 use super::keepalive_cells;
 use super::metric::{Compared, Metric};
+use super::mixed_cells;
 use super::pep_cells;
 use super::secure_cells;
 use super::targets::{self, Target};
@@ -184,6 +185,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: PROXIES,
         targets: &[],
+    },
+    Experiment {
+        name: "mixed",
+        title: "fast and slow requests beside each other: how long they wait, how many are answered, and whether any is executed twice",
+        cells: mixed_cells::cells,
+        rounds: 3,
+        seconds: 8,
+        axes: &[],
+        compared: mixed_cells::RATIOS,
+        targets: mixed_cells::TARGETS,
     },
     Experiment {
         name: "keepalive",

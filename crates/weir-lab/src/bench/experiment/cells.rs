@@ -8,6 +8,7 @@ use super::failover::{self, Fault};
 use super::handshakes;
 use super::http2::Stalling;
 use super::keepalive::Probing;
+use super::mixed::Mixed;
 use super::pep::Pep;
 use super::reload;
 use super::tls::Secure;
@@ -133,6 +134,8 @@ pub(crate) enum Load {
     Taken,
     /// Clients that connect while a configuration is taken into force, again and again.
     Reload,
+    /// Fast and slow requests beside each other.
+    Mixed(Mixed),
     /// Of a cache, which starts anew in each run.
     Cache(CacheLoad),
     /// Idle keep-alive connections.
@@ -170,6 +173,7 @@ impl Load {
             Load::Wan(wan) => wan.clients(),
             Load::Pep(pep) => pep.connections(),
             Load::Cache(load) => load.connections(),
+            Load::Mixed(mixed) => mixed.connections(),
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
@@ -189,6 +193,7 @@ impl Load {
                 | Load::Taken
                 | Load::Reload
                 | Load::Cache(_)
+                | Load::Mixed(_)
         );
         own || self == Load::Handshakes
             || self.is_of_bans()

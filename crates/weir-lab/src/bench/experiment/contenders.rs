@@ -27,6 +27,8 @@ pub(crate) enum What {
     NginxForward,
     /// HAProxy.
     Haproxy,
+    /// HAProxy that sends its server at most so many requests at a time, and has the others wait.
+    HaproxyCapped(u32),
     /// HAProxy in TCP mode.
     HaproxyTcp(TcpPipes),
     /// Envoy.
@@ -69,7 +71,7 @@ impl What {
             What::Nginx | What::NginxForward | What::Caching(Cacher::Nginx) => Some("nginx"),
             What::Caching(Cacher::Varnish) => Some("varnishd"),
             What::Caching(Cacher::Weir) => None,
-            What::Haproxy | What::HaproxyTcp(_) => Some("haproxy"),
+            What::Haproxy | What::HaproxyCapped(_) | What::HaproxyTcp(_) => Some("haproxy"),
             What::Envoy => Some("envoy"),
             What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
@@ -98,6 +100,7 @@ impl What {
             What::Nginx
             | What::NginxForward
             | What::Haproxy
+            | What::HaproxyCapped(_)
             | What::HaproxyTcp(_)
             | What::Rival(_)
             | What::Envoy
@@ -230,6 +233,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
     Contender { name: LOW_LATENCY, what: What::Haproxy },
+    Contender { name: "haproxy-32", what: What::HaproxyCapped(32) },
     rival("nginx-shared", Program::Nginx, true, true),
     rival("nginx-unpinned", Program::Nginx, false, false),
     rival("haproxy-shared", Program::Haproxy, true, true),

@@ -63,6 +63,12 @@ pub(crate) enum Metric {
     CpuLadder,
     /// Clients' connections that were refused, reset or not answered while a configuration was taken into force.
     CutOff,
+    /// Measured answers that took more than 8 ms, percent.
+    LatePercent,
+    /// Requests that the server got once more although no connection was lost.
+    Twice,
+    /// Connections to the server for each 1,000 requests.
+    ConnectsPerThousand,
     /// From the end of a ban to the first answer, ms, the slowest client.
     RecoveryMs,
 }

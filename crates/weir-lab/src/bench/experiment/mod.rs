@@ -24,6 +24,8 @@ pub(super) mod keepalive;
 mod keepalive_cells;
 pub(super) mod lru;
 pub(super) mod metric;
+pub(super) mod mixed;
+mod mixed_cells;
 pub(super) mod pep;
 pub(super) mod pep_cells;
 pub(super) mod reload;

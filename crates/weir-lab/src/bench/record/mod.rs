@@ -15,6 +15,7 @@ pub(super) mod failover;
 pub(super) mod histogram;
 pub(super) mod http2;
 pub(super) mod keepalive;
+pub(super) mod mixed;
 pub(super) mod outcome;
 pub(super) mod pep;
 pub(super) mod setting;

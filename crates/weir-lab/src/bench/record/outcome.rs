@@ -13,6 +13,7 @@ use super::failover::Failover;
 use super::histogram::Histogram;
 use super::http2::Stalled;
 use super::keepalive::Probed;
+use super::mixed::Mixed;
 use super::pep::Passed;
 use super::tls::Handshakes;
 use super::wan::Carried;
@@ -119,6 +120,9 @@ pub(crate) struct Special {
     /// What clients of a cache saw before and after something happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) halves: Option<Halves>,
+    /// What was seen of fast and slow requests beside each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mixed: Option<Mixed>,
     /// What somebody took of a core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
@@ -192,6 +196,11 @@ impl Record {
             Metric::ConnectionsLadder => self.of_ladder(|ladder| most_to_least(&ladder.connections)),
             Metric::CpuLadder => self.of_ladder(|ladder| most_to_least(&ladder.cpu_us)),
             Metric::CutOff => self.special.reloads.map_or(f64::NAN, |_| self.errors.values().sum::<u64>() as f64),
+            Metric::LatePercent => self.of_mixed(Mixed::late_percent),
+            Metric::Twice => self.of_mixed(|mixed| mixed.twice.map_or(f64::NAN, |twice| twice as f64)),
+            Metric::ConnectsPerThousand => {
+                self.of_mixed(|_| self.upstream_connections as f64 * 1e3 / self.requests as f64)
+            }
             Metric::RecoveryMs => self.special.recovery.as_ref().map_or(f64::NAN, Recovery::longest_ms),
         }
     }
@@ -202,6 +211,10 @@ impl Record {
 
     fn of_cache(&self, read: impl Fn(&Cached) -> f64) -> f64 {
         self.special.cached.as_ref().map_or(f64::NAN, read)
+    }
+
+    fn of_mixed(&self, read: impl Fn(&Mixed) -> f64) -> f64 {
+        self.special.mixed.as_ref().map_or(f64::NAN, read)
     }
 
     fn of_ladder(&self, read: impl Fn(&Laddered) -> f64) -> f64 {

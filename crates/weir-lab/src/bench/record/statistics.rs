@@ -73,10 +73,24 @@ impl Spread {
 
     /// Of the ratios between two contenders' figures, each within a round.
     pub(crate) fn of_ratios(records: &[&Record], metric: Metric, subject: &str, against: &str) -> Option<Spread> {
+        Spread::of_pairs(records, metric, [subject, against], |mine, other| mine / other)
+    }
+
+    /// Of the differences between two contenders' figures, each within a round.
+    pub(crate) fn of_differences(records: &[&Record], metric: Metric, subject: &str, less: &str) -> Option<Spread> {
+        Spread::of_pairs(records, metric, [subject, less], |mine, other| mine - other)
+    }
+
+    fn of_pairs(
+        records: &[&Record],
+        metric: Metric,
+        [subject, against]: [&str; 2],
+        compare: fn(f64, f64) -> f64,
+    ) -> Option<Spread> {
         let mine = records.iter().filter(|record| record.contender == subject);
         Spread::of(mine.filter_map(|mine| {
             let other = records.iter().find(|record| record.contender == against && record.round == mine.round)?;
-            Some(mine.figure(metric) / other.figure(metric))
+            Some(compare(mine.figure(metric), other.figure(metric)))
         }))
     }
 }
@@ -126,5 +140,7 @@ mod tests {
         let spread = Spread::of_ratios(&all, Metric::Rate, "a", "b");
         assert_eq!(spread, Some(Spread { low: 2.0, median: 3.0, high: 4.0 }));
         assert_eq!(Spread::of_ratios(&all, Metric::Rate, "a", "c"), None);
+        let spread = Spread::of_differences(&all, Metric::Rate, "a", "b");
+        assert_eq!(spread, Some(Spread { low: 20.0, median: 100.0, high: 300.0 }));
     }
 }

@@ -112,6 +112,12 @@ const CONNECTIONS_LADDER: Figure = Figure {
     of: |record| record.figure(Metric::ConnectionsLadder),
     is_limited: |_| false,
 };
+const LATE: Figure = Figure {
+    title: "Measured answers over 8 ms",
+    unit: "% of them",
+    of: |record| record.figure(Metric::LatePercent),
+    is_limited: is_generator_limited,
+};
 const CUT_OFF: Figure = Figure {
     title: "Refused, reset or not answered",
     unit: "connections",
@@ -296,6 +302,7 @@ impl Drawing<'_> {
         let laddered = || cells().filter(|cell| matches!(cell.load, Load::Ladder(_)));
         let taken = || cells().filter(|cell| cell.load == Load::Taken);
         let reloaded = cells().filter(|cell| cell.load == Load::Reload);
+        let mixed = || cells().filter(|cell| matches!(cell.load, Load::Mixed(_)));
         let figures = [
             self.bars(CUT_OFF, reloaded),
             self.bars(CONNECTIONS_LADDER, laddered()),
@@ -305,6 +312,8 @@ impl Drawing<'_> {
             self.bars(ADDED, passed()),
             self.bars(P99, passed()),
             self.latencies(clocked),
+            self.bars(P999, mixed()),
+            self.bars(LATE, mixed().filter(|cell| matches!(cell.load, Load::Mixed(mixed) if !mixed.beside.is_empty()))),
             self.bars(ERRORS, dying()),
             self.bars(P99, dying()),
             self.bars(SLOW_ANSWERS, probed),
@@ -417,5 +426,9 @@ impl Drawing<'_> {
 }
 
 fn is_by_the_clock(load: Load) -> bool {
-    matches!(load, Load::HalfOfNginx { .. } | Load::Fixed { .. } | Load::Stall)
+    match load {
+        Load::HalfOfNginx { .. } | Load::Fixed { .. } | Load::Stall => true,
+        Load::Mixed(mixed) => mixed.is_by_the_clock(),
+        _ => false,
+    }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure_beside, microseconds, ms, number};
-use super::{bans, block, cache, even, failover, http2, keepalive, pep, tls, tunnel, wan};
+use super::{bans, block, cache, even, failover, http2, keepalive, mixed, pep, tls, tunnel, wan};
 use crate::bench::experiment::cache_cells::RATIOS;
 use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
@@ -111,6 +111,7 @@ impl Report<'_> {
             Some(Load::Ladder(_)) => even::ladder_method(),
             Some(Load::Taken) => even::taken_method(),
             Some(Load::Reload) => even::reload_method(),
+            Some(Load::Mixed(_)) => mixed::method(),
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
@@ -188,6 +189,11 @@ impl Report<'_> {
                     }
                     continue;
                 }
+                if matches!(cell.load, Load::Mixed(_)) {
+                    for (name, metric) in mixed::MEDIANS {
+                        put(name, None, Spread::of(own().map(|record| record.figure(*metric))));
+                    }
+                }
                 put("rate", None, Spread::of(own().map(|record| record.rate)));
                 put("cpu_us_per_request", None, Spread::of(own().map(Record::proxy_us_per_request)));
                 put("p99_us", None, Spread::of(own().map(|record| record.latency_us(|latency| latency.p99_us))));
@@ -212,11 +218,12 @@ impl Report<'_> {
         let spread = self.spread(target);
         let value = spread.map_or(f64::NAN, |spread| spread.median);
         let (sign, bound) = match target.bound {
-            Bound::AtLeast(bound) => ("≥", bound),
-            Bound::AtMost(bound) => ("≤", bound),
+            Bound::AtLeast(bound) => ("≥ ", bound),
+            Bound::AtMost(bound) => ("≤ ", bound),
+            Bound::AtMostMore(bound) => ("≤ +", bound),
         };
         let figure = |value| figure_beside(value, bound);
-        let bound = format!("{sign} {}", figure(bound));
+        let bound = format!("{sign}{}", figure(bound));
         let is_met = value.is_finite().then(|| target.bound.holds(value));
         let mut remark = if is_met.is_some() { self.remark(target) } else { String::new() };
         if spread.is_some_and(|spread| target.bound.holds(spread.low) != target.bound.holds(spread.high)) {
@@ -231,6 +238,9 @@ impl Report<'_> {
     fn spread(&self, target: &Target) -> Option<Spread> {
         let records = self.of_cell(target.cell);
         match target.against {
+            Some(against) if matches!(target.bound, Bound::AtMostMore(_)) => {
+                Spread::of_differences(&records, target.metric, target.subject, against)
+            }
             Some(against) => Spread::of_ratios(&records, target.metric, target.subject, against),
             None => {
                 let own = records.iter().filter(|record| record.contender == target.subject);
@@ -322,6 +332,7 @@ impl Report<'_> {
             Load::Ladder(_) => even::ladder_row(own),
             Load::Taken => even::taken_row(own),
             Load::Reload => even::reload_row(own),
+            Load::Mixed(_) => mixed::row(own),
             Load::BanMemory => bans::memory_row(own),
             Load::Recovery => bans::recovery_row(own),
             Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
@@ -388,6 +399,7 @@ fn columns(load: Load) -> &'static [&'static str] {
         Load::Ladder(_) => even::LADDER,
         Load::Taken => even::TAKEN,
         Load::Reload => even::RELOADED,
+        Load::Mixed(_) => mixed::COLUMNS,
         Load::BanMemory => bans::MEMORY,
         Load::Recovery => bans::RECOVERY,
         Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,

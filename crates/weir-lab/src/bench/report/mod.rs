@@ -19,6 +19,7 @@ mod limits;
 mod looks;
 pub(super) mod markdown;
 mod method;
+mod mixed;
 mod numbers;
 pub(super) mod page;
 mod pep;

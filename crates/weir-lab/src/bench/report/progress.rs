@@ -3,7 +3,7 @@
 //! Called by `bench/mod.rs`.
 
 use super::numbers::{microseconds, ms};
-use super::{bans, block, cache, even, failover, keepalive, pep, tunnel, wan};
+use super::{bans, block, cache, even, failover, keepalive, mixed, pep, tunnel, wan};
 use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::outcome::Record;
@@ -26,6 +26,7 @@ pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Cache(load) => format!("{name:<11} {}", cache::progress(load, record)),
         Load::Taken => format!("{name:<16} {}", even::taken_progress(record)),
         Load::Reload => format!("{name:<16} {}", even::reload_progress(record)),
+        Load::Mixed(_) => format!("{name:<11} {}", mixed::progress(record)),
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
         Load::Tunnel(Tunnels::Full(_)) => format!("{name:<11} {}", tunnel::progress(record)),
         Load::Tunnel(Tunnels::Idle(_)) => {

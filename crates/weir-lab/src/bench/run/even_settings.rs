@@ -1,6 +1,6 @@
-//! How contenders of `ladder` and `taken-core` are set: as everywhere, but for the number of workers, whose socket they accept from, and whether they are pinned.
+//! How contenders of `ladder`, `taken-core` and `mixed` are set: as everywhere, but for the number of workers, whose socket they accept from, whether they are pinned, and how much they send their server at a time.
 //!
-//! Called by `ladder.rs` and `taken.rs`. The settings are repeated in the report's last section.
+//! Called by `ladder.rs`, `taken.rs` and `mixed.rs`. The settings are repeated in the report's last section.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub(super) fn text(
 ) -> io::Result<String> {
     let rival = match contender.what {
         What::Nginx => TUNED,
-        What::Haproxy => Rival { program: Program::Haproxy, ..TUNED },
+        What::Haproxy | What::HaproxyCapped(_) => Rival { program: Program::Haproxy, ..TUNED },
         What::Rival(rival) => rival,
         What::Weir(weir) => return Ok(settings::weir(listen, to, workers, weir)),
         _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
@@ -43,7 +43,16 @@ pub(super) fn text(
             settings::tuned(settings::haproxy(listen, &[to], shape, stage.descriptors()), HAPROXY_KEEPS)
         }
     };
-    Ok(rival_text(&text, rival, workers == stage.cores(), admin))
+    let text = rival_text(&text, rival, workers == stage.cores(), admin);
+    Ok(match contender.what {
+        What::HaproxyCapped(most) => capped(&text, most),
+        _ => text,
+    })
+}
+
+/// The same HAProxy with at most so many requests at a time for its server; the others wait in a queue.
+fn capped(text: &str, most: u32) -> String {
+    text.replace(" pool-purge-delay 1h", &format!(" pool-purge-delay 1h maxconn {most}"))
 }
 
 /// The same configuration as this rival has it. HAProxy can be pinned only where it has a thread a core.
@@ -93,6 +102,13 @@ mod tests {
         assert!(shared.contains("worker_cpu_affinity auto;") && shared.contains("worker_processes 8;"), "{shared}");
         let unpinned = rival_text(&tuned, Rival { is_pinned: false, ..TUNED }, false, None);
         assert!(!unpinned.contains("affinity") && unpinned.contains("reuseport"), "{unpinned}");
+    }
+
+    #[test]
+    fn haproxy_has_requests_wait_beyond_what_its_server_may_have() {
+        let shape = Shape { processes: 1, threads: 2 };
+        let text = capped(&settings::haproxy(address(1), &[address(2)], shape, 20_000), 32);
+        assert!(text.contains("    server s0 127.0.0.1:2 pool-purge-delay 1h maxconn 32\n"), "{text}");
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod ladder;
 mod launch;
 pub(super) mod load;
 mod memory;
+mod mixed;
 mod nets;
 mod pep;
 mod ports;

@@ -1,7 +1,7 @@
 //! All rounds of an experiment: who takes part in a cell, in which order, for how long.
 //!
 //! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `cache_events.rs`, `cache_restart.rs`, `ladder.rs`, `taken.rs` and `reload.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `cache_events.rs`, `cache_restart.rs`, `ladder.rs`, `taken.rs`, `reload.rs` and `mixed.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,15 @@ use super::programs::Programs;
 use super::stage::{Running, Stage};
 use super::sweep::Sweeps;
 use super::{
-    bans, block, cache, cache_events, cache_restart, failover, flood, handshakes, keepalive, ladder, memory, pep,
-    reload, stalled, taken, tunnel, wan,
+    bans, block, cache, cache_events, cache_restart, failover, flood, handshakes, keepalive, ladder, memory, mixed,
+    pep, reload, stalled, taken, tunnel, wan,
 };
 use crate::bench::experiment::cache::CacheLoad;
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind, SMALL};
 use crate::bench::experiment::contenders::{Contender, contender};
 use crate::bench::experiment::metric::Metric;
+use crate::bench::experiment::mixed::Mixed;
 use crate::bench::experiment::pep::{FAR_RATE, Pace, Pep};
 use crate::bench::experiment::pep_cells;
 use crate::bench::experiment::selection::{BenchOptions, unknown};
@@ -194,6 +195,7 @@ impl Rounds<'_> {
             Load::Ladder(load) => ladder::run(stage, contender, load, (round, seconds(2))).map(Some),
             Load::Reload => reload::run(stage, contender, seconds(4)).map(Some),
             Load::Taken => taken::run(stage, contender, (round, seconds(4))).map(Some),
+            Load::Mixed(load) => mixed::run(stage, contender, load, self.mixed_times(load)).map(Some),
             // One large object takes a while, and small ones are many.
             Load::Wan(link) => {
                 let quick = if link.object == Object::Large { 6 } else { 3 };
@@ -292,6 +294,12 @@ impl Rounds<'_> {
         Times { warm_up, seconds: f64::from(seconds) }
     }
 
+    /// Of a run with several kinds of requests: proxies learn in the warm-up which of them are slow.
+    fn mixed_times(&self, load: Mixed) -> Times {
+        let warm_up = if self.options.quick { 1.0 } else { 3.0 };
+        Times { warm_up, ..self.times(load.connections()) }
+    }
+
     /// Of each run of a sweep: shorter than those that count.
     fn sweep_times(&self, cell: &Cell) -> Times {
         let Times { warm_up, seconds } = self.times(cell.load.connections());
@@ -360,6 +368,7 @@ impl Rounds<'_> {
             | Load::Taken
             | Load::Reload
             | Load::Cache(_)
+            | Load::Mixed(_)
             | Load::BanMemory
             | Load::Recovery => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {

@@ -312,7 +312,7 @@ impl Stage {
                 vec![start_program(&self.programs, "weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, (cell, tuning), address, &log)?,
-            What::Limiting(_) | What::Split(_) | What::Through(_) | What::Rival(_) => {
+            What::Limiting(_) | What::Split(_) | What::Through(_) | What::Rival(_) | What::HaproxyCapped(_) => {
                 return Err(io::Error::other(format!("{} is started by its own load only", contender.name)));
             }
         };
