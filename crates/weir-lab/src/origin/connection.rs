@@ -447,3 +447,21 @@ fn note_line(lines: &mut Vec<u8>, head: &[u8]) {
     lines.extend_from_slice(&head[..end]);
     lines.push(b'\n');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_at_work_until_it_is_written_or_its_connection_is_gone() {
+        let all = Arc::new(AtomicU64::new(0));
+        let (first, alone) = AtWork::begin(&all);
+        let (second, both) = AtWork::begin(&all);
+        assert_eq!((alone, both), (1, 2));
+        drop(first);
+        let gone = Connection { at_work: Some(second), ..Connection::new(Vec::new()) };
+        assert_eq!(all.load(Relaxed), 1);
+        drop(gone);
+        assert_eq!(all.load(Relaxed), 0);
+    }
+}
