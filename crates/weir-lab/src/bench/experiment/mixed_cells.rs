@@ -121,21 +121,21 @@ pub(crate) const TARGETS: &[Target] = &[
         "beside 8 slow clients: fast answers over 8 ms, %, more than nginx",
         "beside-8",
         Metric::LatePercent,
-        Bound::AtMostMore(0.1),
+        Bound::ExceedsBy(0.1),
     ),
     nginx("the same: p99.9 against nginx", "beside-8", Metric::P999, Bound::AtMost(1.2)),
     nginx(
         "beside 32 slow clients: fast answers over 8 ms, %, more than nginx",
         "beside-32",
         Metric::LatePercent,
-        Bound::AtMostMore(0.1),
+        Bound::ExceedsBy(0.1),
     ),
     nginx("the same: p99.9 against nginx", "beside-32", Metric::P999, Bound::AtMost(1.2)),
     nginx(
         "beside 100 slow clients: fast answers over 8 ms, %, more than nginx",
         "beside-100",
         Metric::LatePercent,
-        Bound::AtMostMore(0.1),
+        Bound::ExceedsBy(0.1),
     ),
     nginx("the same: p99.9 against nginx", "beside-100", Metric::P999, Bound::AtMost(1.2)),
     nginx("1 % of answers take 200 ms: p99 of the others against nginx", "late", Metric::P99, Bound::AtMost(1.1)),
@@ -178,7 +178,7 @@ pub(crate) const TARGETS: &[Target] = &[
         "the same: connections made for 1,000 requests, more than nginx",
         "prefork",
         Metric::ConnectsPerThousand,
-        Bound::AtMostMore(1.0),
+        Bound::ExceedsBy(1.0),
     ),
 ];
 

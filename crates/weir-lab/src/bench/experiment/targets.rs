@@ -13,7 +13,7 @@ pub(crate) struct Target {
     pub(crate) metric: Metric,
     /// Whose figure.
     pub(crate) subject: &'static str,
-    /// Divided by whose, or less whose with [`Bound::AtMostMore`]; None: the figure itself.
+    /// Divided by whose, or less whose with [`Bound::ExceedsBy`]; None: the figure itself.
     pub(crate) against: Option<&'static str>,
     /// What it has to be.
     pub(crate) bound: Bound,
@@ -26,8 +26,8 @@ pub(crate) enum Bound {
     AtLeast(f64),
     /// This or less.
     AtMost(f64),
-    /// More than the other's figure by this or less.
-    AtMostMore(f64),
+    /// Above the figure of the other contender by this or less.
+    ExceedsBy(f64),
 }
 
 impl Bound {
@@ -35,7 +35,7 @@ impl Bound {
     pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Bound::AtLeast(bound) => value >= bound,
-            Bound::AtMost(bound) | Bound::AtMostMore(bound) => value <= bound,
+            Bound::AtMost(bound) | Bound::ExceedsBy(bound) => value <= bound,
         }
     }
 }

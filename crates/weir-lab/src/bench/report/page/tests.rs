@@ -7,6 +7,7 @@ use crate::bench::experiment::cells::{Axes, Cell};
 use crate::bench::experiment::selection::BenchOptions;
 use crate::bench::record::answers::Latency;
 use crate::bench::record::circumstances::Circumstances;
+use crate::bench::record::mixed::Mixed;
 use crate::bench::record::outcome::Record;
 
 fn experiment(name: &str) -> &'static Experiment {
@@ -126,6 +127,25 @@ fn targets_come_first_and_what_is_unknown_is_said() {
     let said = "A quick run decides nothing: of 4 targets 1 are within their bounds, 0 outside, 3 not measured.";
     assert!(html.contains(said) && !html.contains(" met"), "{html}");
     assert_eq!(row(&html, "CPU a request, 64 connections, against nginx")[1..], ["≤ 0.50", "0.25", "within"]);
+}
+
+#[test]
+fn bounds_of_differences_and_sums_over_rounds_are_judged() {
+    let mut records = Vec::new();
+    // One request of the second round was executed twice, and weir was late one time more often in 1,000 than nginx.
+    for (round, twice) in [(1, 0), (2, 1), (3, 0)] {
+        for (cell, contender, late) in [("beside-8", "nginx", 1), ("beside-8", "weir", 2), ("twice", "weir", 0)] {
+            let mut record = record(cell, contender, round, 1000.0, 10.0);
+            let twice = (cell == "twice").then_some(twice);
+            record.special.mixed = Some(Mixed { answered: 1000, late, twice, numbered: twice, ..Mixed::default() });
+            records.push(record);
+        }
+    }
+    let html = page("mixed", &records);
+    let late = row(&html, "beside 8 slow clients: fast answers over 8 ms, %, more than nginx");
+    assert_eq!(late[1..3], ["≤ +0.10", "0.10"], "{late:?}");
+    assert_eq!(row(&html, "requests executed twice")[1..], ["≤ 0.00", "1.00", "miss"]);
+    assert!(html.contains("1 of 1"), "{html}");
 }
 
 #[test]
