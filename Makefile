@@ -8,6 +8,8 @@
 #                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them; BENCH="--only NAME" picks in it
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
 #                         exchanged EXCHANGES times; weir is reloaded RELOADS and upgraded UPGRADES times
+#   make origins          real servers and imitations behind weir's defaults, ORIGINS_SECONDS each (docs/servers.md);
+#                         ORIGINS="NAME NAME" picks some
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
 #   make dist             packages in target/dist: tar.gz, deb, rpm; the program static if this machine can build that; 6 minutes on 2 cores
 #   make dist-check       looks into them, and as root installs, starts, reloads and removes deb and rpm in a root that is thrown away,
@@ -28,6 +30,8 @@ FIRST ?= 0
 # What BENCH picks, it picks in one of them; QUICK=1 has time for one.
 EXPERIMENT ?= targets $(if $(BENCH)$(QUICK),,mixed block pep wan)
 
+ORIGINS ?=
+ORIGINS_SECONDS ?= 20
 CHAOS_SECONDS ?= 60
 EXCHANGES ?= 10000
 RELOADS ?= 10000
@@ -35,7 +39,7 @@ UPGRADES ?= 500
 # Most tests wait for sockets and programs more than they compute.
 TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: demo test sim bench chaos icount dist dist-check fuzz fmt lint unit licences setup build
+.PHONY: demo test sim bench chaos origins icount dist dist-check fuzz fmt lint unit licences setup build
 
 build:
 	@scripts/setup build
@@ -62,6 +66,9 @@ chaos: setup
 	WEIR_RELOADS=$(RELOADS) $(CARGO) test --locked --package weir --test e2e reloads_under_load_lose -- --test-threads 1
 	WEIR_UPGRADES=$(UPGRADES) $(CARGO) test --locked --package weir --test e2e upgrades_under_load -- --test-threads 1
 	WEIR_EXCHANGES=$(EXCHANGES) $(CARGO) test --locked --package weir --test e2e exchanges_at -- --test-threads 1
+
+origins: build
+	@python3 scripts/origins/run.py $(WEIR) $(TARGET_DIR)/origins $(ORIGINS_SECONDS) $(ORIGINS)
 
 icount: setup
 	@scripts/icount $(ICOUNT)
