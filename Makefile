@@ -68,7 +68,7 @@ chaos: setup
 	WEIR_EXCHANGES=$(EXCHANGES) $(CARGO) test --locked --package weir --test e2e exchanges_at -- --test-threads 1
 
 origins: build
-	@python3 scripts/origins/run.py $(WEIR) $(TARGET_DIR)/origins $(ORIGINS_SECONDS) $(ORIGINS)
+	@python3 -B scripts/origins/run.py $(WEIR) $(TARGET_DIR)/origins $(ORIGINS_SECONDS) $(ORIGINS)
 
 icount: setup
 	@scripts/icount $(ICOUNT)

@@ -22,7 +22,9 @@ def answer(method, path, query, body=b""):
         fields["Connection"] = "close"
     text = {"/page": "page\n", "/big": own.ljust(300_000, "x")}.get(path, own).encode()
     text = body if path == "/echo" else text if status == 200 else b""
-    return status, fields, text, int(asked.get("ms", 0)) / 1000
+    if status == 200:
+        fields["Content-Length"] = str(len(text))
+    return status, fields, text if method != "HEAD" else b"", int(asked.get("ms", 0)) / 1000
 
 
 def wsgi(environ, start_response):
@@ -31,8 +33,6 @@ def wsgi(environ, start_response):
     status, fields, text, seconds = answer(
         environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", ""), body)
     time.sleep(seconds)
-    if status == 200:
-        fields |= {"Content-Type": "text/plain", "Content-Length": str(len(text))}
     start_response(STATUSES[status], list(fields.items()))
     return [text]
 
@@ -51,8 +51,6 @@ async def asgi(scope, receive, send):
     status, fields, text, seconds = answer(
         scope["method"], scope["path"], scope["query_string"].decode(), body)
     await asyncio.sleep(seconds)
-    if status == 200:
-        fields["Content-Length"] = str(len(text))
     head = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": text})
@@ -73,12 +71,10 @@ def http_server(port, version):
             status, fields, text, seconds = answer(self.command, path, query, body)
             time.sleep(seconds)
             self.send_response(status)
-            if status == 200:
-                fields["Content-Length"] = str(len(text))
             for name, value in fields.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(text if self.command != "HEAD" else b"")
+            self.wfile.write(text)
         do_HEAD = do_POST = do_GET
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
@@ -91,7 +87,7 @@ def aiohttp(port):
         status, fields, text, seconds = answer(
             request.method, request.path, request.query_string, body)
         await asyncio.sleep(seconds)
-        return web.Response(status=status, body=text if status == 200 else None, headers=fields)
+        return web.Response(status=status, body=text or None, headers=fields)
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", handler)
     web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None)
@@ -109,7 +105,7 @@ def tornado(port):
             self.set_status(status)
             for name, value in fields.items():
                 self.set_header(name, value)
-            if status == 200:
+            if text:
                 self.write(text)
         head = post = get
 
@@ -148,9 +144,7 @@ def twisted(port):
                 request.setResponseCode(status)
                 for name, value in fields.items():
                     request.setHeader(name.encode(), value.encode())
-                if status == 200:
-                    request.setHeader(b"content-length", str(len(text)).encode())
-                request.write(text if request.method != b"HEAD" else b"")
+                request.write(text)
                 request.finish()
             reactor.callLater(seconds, finish)
             return server.NOT_DONE_YET

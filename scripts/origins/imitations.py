@@ -11,6 +11,7 @@ deaf       of the connections that had two requests at once, every eighth is nev
            (reactor-netty 1.3)
 dies       the process ends when a request comes while another one of its connection is
            unanswered (a node handler that touches `res.socket`)
+head       sends a body in answer to HEAD, a moment after the head (gevent 26.9.0 `pywsgi`)
 prefork    four workers, each serving one connection until it has been idle for 5 s (Apache prefork)
 """
 import asyncio
@@ -27,9 +28,9 @@ WORKERS = asyncio.Semaphore(4)
 
 
 def respond(method, status, fields, text):
-    fields = dict(fields, Server=KIND)
-    if status not in (204, 304):
-        fields["Content-Length"] = str(len(text))
+    fields = {"Content-Length": str(len(text)), **fields, "Server": KIND}
+    if status in (204, 304):
+        del fields["Content-Length"]
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     body = b"" if method == "HEAD" or status in (204, 304) else text
     return f"HTTP/1.1 {status} {REASONS[status]}\r\n{lines}\r\n".encode() + body
@@ -62,6 +63,9 @@ async def execute(request, writer):
     if KIND == "stops":
         fields["Connection"] = "close"
     writer.write(respond(method, status, fields, text))
+    if KIND == "head" and method == "HEAD":
+        await asyncio.sleep(0.001)
+        writer.write(query.encode())
     return "Connection" not in fields
 
 

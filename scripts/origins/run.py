@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -223,7 +224,7 @@ async def run(name, weir, root, where, seconds):
     result = Run(name in servers.FILES)
     try:
         if not await server.is_up():
-            return None, [f"does not start, see {where}/output"]
+            return None, ["does not start"]
         await result.ask_directly(server.port)
         port, admin = free_port(), f"{where}/admin"
         with open(f"{where}/weir.kdl", "w") as file:
@@ -298,7 +299,11 @@ def main():
         print(FORM.format(*(row or [name, *[""] * 11, "FAILED"])), flush=True)
         for what in wrong:
             print(f"    {what}", flush=True)
-        failed += [name] * bool(wrong)
+        if wrong:
+            failed.append(name)
+            print(f"    logs: {where}", flush=True)
+        else:
+            shutil.rmtree(where)
     for line in skipped:
         print(f"skipped {line}")
     sys.exit(f"origins: failed: {' '.join(failed)}" if failed else 0)

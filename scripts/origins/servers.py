@@ -49,7 +49,7 @@ def add(name, source, needs, command, config=None):
     SERVERS[name] = (source, needs.split(), command.split(), config)
 
 
-for kind in "last first overtakes closes stops resets deaf dies prefork".split():
+for kind in "last first overtakes closes stops resets deaf dies head prefork".split():
     add(f"like-{kind}", OWN, "", f"python {{here}}/imitations.py {kind} {{port}}")
 for name in ("HTTP/1.0", "HTTP/1.1"):
     add(name.replace("HTTP/", "python-"), OWN, "", f"python {{here}}/app.py {name} {{port}}")
