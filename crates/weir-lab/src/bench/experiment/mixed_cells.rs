@@ -7,6 +7,8 @@ use super::targets::{Bound, Target};
 
 /// The contenders.
 const ALL: &[&str] = &["direct", "nginx", "haproxy", "weir", "weir-off"];
+/// Those in front of a server that has fewer places than there are clients: without a proxy some would never be served.
+const PROXIES: &[&str] = &["nginx", "haproxy", "weir", "weir-off"];
 /// HAProxy that sends its server at most 32 requests at a time.
 const HAPROXY_CAPPED: &str = "haproxy-32";
 
@@ -45,7 +47,7 @@ const PLACES: usize = 16;
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     let with = |name: &str, title: &str, measured, beside, places| {
         let load = Load::Mixed(Mixed { measured, beside, places });
-        Cell::new(name, title, load, ALL).from(Origin::None)
+        Cell::new(name, title, load, if places.is_some() { PROXIES } else { ALL }).from(Origin::None)
     };
     let cell = |name: &str, title: &str, measured, beside| with(name, title, measured, beside, None);
     let looping = |connections, path| Clients { connections, pace: Pace::Loop, path };
