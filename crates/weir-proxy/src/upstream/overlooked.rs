@@ -38,8 +38,10 @@ pub(super) fn check_silence(
     let conn = pool.conns.at(index);
     let server = conn.server;
     let machine = &pool.servers[server];
-    let is_cleared = machine.learned.usual.overlook.is_cleared() && !machine.is_cut_short(cx.now_us);
-    let is_suspect = !conn.wait.rehearses && !is_cleared;
+    // A server that overlooks requests fails its rehearsal. Without one, or where it fell short since, it is helped.
+    let repeats = cx.plan.upstreams[usize::from(machine.upstream)].escapes();
+    let is_cleared = machine.learned.usual.overlook.is_cleared() || !repeats;
+    let is_suspect = !conn.wait.rehearses && (!is_cleared || machine.is_cut_short(cx.now_us));
     let since_us = conn.silent_since_us().filter(|_| is_suspect)?;
     let wanted = conn.entries.front().is_some_and(|front| !cancelled.is_unwanted(front));
     let (patience_us, at_most_us) = pool.servers[server].silence_patience(index, since_us, cx);
