@@ -12,3 +12,4 @@ pub(crate) mod relay;
 pub(crate) mod retry_copy;
 pub(crate) mod router;
 pub mod standing;
+pub mod verdict;

@@ -39,6 +39,7 @@ pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
 use crate::cross::router::{Replies, Requests};
 use crate::cross::standing::Order;
+use crate::cross::verdict::Verdict;
 use crate::ending::{Farewell, ServerTlsFailure, UpstreamEnd};
 use crate::forward::lookup::{Errand, News};
 use crate::observe::counters::Counters;
@@ -485,6 +486,13 @@ impl Engine {
     /// it may earn trust again.
     pub fn clear_surplus(&mut self, server: u32) {
         self.upstreams.clear_surplus(server, &mut self.cx);
+        self.pass_on();
+    }
+
+    /// This verdict on a server (by its place among those of all upstreams) was kept since before weir was started, or since the server was
+    /// last in the plan. Tell every worker before it serves anybody.
+    pub fn restore_verdict(&mut self, server: u32, verdict: Verdict) {
+        self.upstreams.restore_if_there(server, verdict, &mut self.cx);
         self.pass_on();
     }
 

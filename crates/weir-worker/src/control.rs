@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_proxy::cross::standing::Order;
+use weir_proxy::cross::verdict::Verdict;
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Location, Plan};
@@ -39,6 +40,8 @@ pub enum Command {
     Forgive,
     /// From now on these clients are banned, and nobody else is.
     Ban(Arc<BanSet>),
+    /// These verdicts on servers, named by their indices over all upstreams of the plan, were kept.
+    Judge(Arc<[(u32, Verdict)]>),
     /// From now on this plan is in force.
     Adopt(Arc<Adoption>),
     /// Accept on the listeners of the plan.
@@ -63,6 +66,8 @@ pub struct Adoption {
     pub servers: Vec<Vec<Arc<ServerStats>>>,
     /// What makes connections to servers speak TLS.
     pub server_seals: ServerSeals,
+    /// Verdicts on servers that are new in it, named by their slots, that were kept.
+    pub verdicts: Vec<(u32, Verdict)>,
     /// By listener of the plan: what becomes of it. None: all stay as they are.
     pub listeners: Option<Vec<ListenerChange>>,
     /// Why listeners could not be accepted on.
@@ -72,12 +77,17 @@ pub struct Adoption {
 impl Adoption {
     /// Of a plan whose listeners are those of the one in force.
     pub fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, server_seals: ServerSeals) -> Adoption {
-        Adoption { plan, servers, server_seals, listeners: None, failed: Mutex::default() }
+        Adoption { plan, servers, server_seals, verdicts: Vec::new(), listeners: None, failed: Mutex::default() }
     }
 
     /// The same with what becomes of the listeners.
     pub fn with_listeners(self, listeners: Option<Vec<ListenerChange>>) -> Adoption {
         Adoption { listeners, ..self }
+    }
+
+    /// The same with verdicts on servers that are new in it.
+    pub fn with_verdicts(self, verdicts: Vec<(u32, Verdict)>) -> Adoption {
+        Adoption { verdicts, ..self }
     }
 
     /// Why listeners could not be accepted on. Ask when all workers have carried it out.

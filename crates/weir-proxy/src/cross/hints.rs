@@ -8,6 +8,7 @@ use crate::cross::lasting::Lasting;
 use crate::cross::limit::Limit;
 use crate::cross::places::Places;
 use crate::cross::standing::Order;
+use crate::cross::verdict::Verdict;
 use crate::placement::balance::Shared;
 
 /// How long what waits for a server that can't be reached goes on waiting, since that server last had a connection that was of use: it may
@@ -27,6 +28,8 @@ pub struct Hints {
     pub(crate) limits: Vec<Arc<Limit>>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,
+    /// By server: why it is not pipelined until an operator clears it, as [`Verdict::code`]; 0: nothing of that kind.
+    verdicts: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
     trials_us: Vec<AtomicU64>,
     /// By the first server of an upstream: who has sent a request from the quarantine, and until when others wait; 0: nobody.
@@ -51,6 +54,7 @@ impl Hints {
             lasting: (0..servers).map(|_| Lasting::default()).collect(),
             limits: (0..servers).map(|_| Arc::default()).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
+            verdicts: (0..servers).map(|_| AtomicU8::new(0)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
@@ -67,6 +71,7 @@ impl Hints {
         self.lasting[server.index()].forget();
         self.limits[server.index()].forget();
         self.set_order(server, Order::default());
+        self.set_verdict(server, None);
         self.set_trial(server, u64::MAX);
         self.set_proved(server, 0);
         self.set_seen(server, 0);
@@ -126,6 +131,15 @@ impl Hints {
 
     pub(crate) fn set_order(&self, server: ServerIndex, order: Order) {
         self.orders[server.index()].store(order as u8, Ordering::Relaxed);
+    }
+
+    /// Why a server is not pipelined until an operator clears it.
+    pub(crate) fn verdict(&self, server: ServerIndex) -> Option<Verdict> {
+        Verdict::of(self.verdicts[server.index()].load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_verdict(&self, server: ServerIndex, verdict: Option<Verdict>) {
+        self.verdicts[server.index()].store(verdict.map_or(0, Verdict::code), Ordering::Relaxed);
     }
 
     pub(crate) fn proved_us(&self, server: ServerIndex) -> u64 {

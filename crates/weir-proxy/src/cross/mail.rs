@@ -13,6 +13,7 @@ use crate::cause::Cause;
 use crate::cross::answer::KeptHead;
 use crate::cross::doubt::Doubt;
 use crate::cross::standing::Suspension;
+use crate::cross::verdict::Verdict;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 
@@ -309,6 +310,13 @@ pub enum Mail {
         server: ServerIndex,
         /// What it did; None: an answer too many.
         doubt: Option<Doubt>,
+    },
+    /// To all: a server is not pipelined any more until an operator clears it.
+    Verdict {
+        /// Index of the server in every engine.
+        server: ServerIndex,
+        /// Why.
+        verdict: Verdict,
     },
 }
 

@@ -87,6 +87,7 @@ impl Engine {
             }
             Mail::Gone { client } => upstreams.end_own(client, cx),
             Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
+            Mail::Verdict { server, verdict } => upstreams.restore(server, verdict, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),
             Mail::Vacate { server } => upstreams.vacate(server, cx),
             Mail::Health { server, news } => upstreams.on_health(server, news, cx),

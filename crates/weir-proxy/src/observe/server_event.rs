@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::cross::doubt::Doubt;
 use crate::cross::standing::{Order, SuspensionCause};
+use crate::cross::verdict::Verdict;
 use crate::ending::ServerTlsFailure;
 use crate::plan::{FailoverRule, Plan, UpstreamPlan};
 use crate::upstream::health::Symptom;
@@ -40,6 +41,12 @@ pub enum What {
     Demoted(Doubt),
     /// Gave an answer too many: one request at a time until an operator clears it.
     Surplus,
+    /// Does not bear several requests at once, shown a second time: one at a time until an operator clears it.
+    Unfit(Doubt),
+    /// A worker knows of this verdict from now on, found by itself or heard of: for whoever keeps it. No line.
+    Judged(Verdict),
+    /// The same of an operator's `clear`, which ends verdicts.
+    Cleared,
 }
 
 impl Event {
@@ -50,6 +57,9 @@ impl Event {
 
     /// One line for people: `server app 10.0.0.1:9090 suspended: 10 answers 5xx within 10 s`.
     pub fn line(self, plan: &Plan) -> Option<String> {
+        if matches!(self.what, What::Judged(_) | What::Cleared) {
+            return None;
+        }
         let (upstream, name) = self.place(plan)?;
         Some(format!("server {} {name} {}", upstream.name, Told { what: self.what, upstream }))
     }
@@ -96,6 +106,11 @@ impl fmt::Display for Told<'_> {
                 write!(f, "gets one request at a time from now on: {}; {WAY_OUT}", doubt.word())
             }
             What::Demoted(doubt) => write!(f, "gets one request at a time for a while: {}", doubt.word()),
+            What::Unfit(doubt) => {
+                write!(f, "does not bear several requests at once ({}, a second time): ", doubt.word())?;
+                write!(f, "one request at a time from now on; {WAY_OUT}")
+            }
+            What::Judged(_) | What::Cleared => Ok(()),
             What::Surplus => {
                 f.write_str("gave an answer too many; an earlier answer may have reached the wrong client: ")?;
                 write!(f, "one request at a time from now on; {WAY_OUT}")
@@ -176,9 +191,16 @@ mod tests {
                 "server app a:1 gave an answer too many; an earlier answer may have reached the wrong client: one request at a \
                  time from now on; `weir server clear` after it is mended",
             ),
+            (
+                1,
+                What::Unfit(Doubt::FailsRehearsal),
+                "server app b:2 does not bear several requests at once (fails-rehearsal, a second time): one request at a time \
+                 from now on; `weir server clear` after it is mended",
+            ),
         ] {
             assert_eq!(line(server, what).as_deref(), Some(expected));
         }
         assert_eq!(line(3, What::Reachable), None);
+        assert_eq!(line(0, What::Judged(Verdict::Unfit(Doubt::FailsRehearsal))), None, "it was told already");
     }
 }

@@ -66,6 +66,7 @@ pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerS
             // What was ordered of the name holds for whoever has it.
             let order = all.pool.hints.order(ServerIndex::new(before as u32));
             all.pool.hints.set_order(server, order);
+            all.pool.hints.set_verdict(server, all.pool.hints.verdict(ServerIndex::new(before as u32)));
         }
         all.pool.add_server(upstream, index, stats.get(slot).cloned().unwrap_or_default(), cx);
         all.health.add_server(&plan.upstreams[upstream]);

@@ -6,13 +6,16 @@
 
 use weir_http::{Fields, ReplyContext};
 
+use super::Upstreams;
 use super::agenda::Ending;
 use super::lost::Loss;
 use super::pool::{Pair, Pool};
-use crate::base::keys::{ConnKey, ServerIndex};
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
 use crate::cross::answer::mark_of;
 use crate::cross::doubt::Doubt;
+use crate::cross::mail::Mail;
+use crate::cross::verdict::Verdict;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 
@@ -79,6 +82,31 @@ pub(super) fn doubt_everywhere(server: ServerIndex, doubt: Option<Doubt>, pool: 
     cx.tell_all_doubt(server, doubt);
 }
 
+/// A server is not pipelined until an operator clears it: workers that begin anew, and the program, know of it from now on.
+fn note_verdict(server: ServerIndex, verdict: Verdict, pool: &mut Pool, cx: &Context) {
+    pool.hints.set_verdict(server, Some(verdict));
+    pool.events.note(server, What::Judged(verdict), cx);
+}
+
+impl Upstreams {
+    /// As [`Upstreams::restore`], of a server by its place among those of all upstreams; an unknown one is ignored.
+    pub(crate) fn restore_if_there(&mut self, server: u32, verdict: Verdict, cx: &mut Context) {
+        let server = ServerIndex::new(server);
+        if self.pool.servers.get(server).is_some() {
+            self.restore(server, verdict, cx);
+        }
+    }
+
+    /// Another worker has come to this verdict on a server, or weir before it was started anew.
+    #[cold]
+    pub(crate) fn restore(&mut self, server: ServerIndex, verdict: Verdict, cx: &mut Context) {
+        if self.pool.servers[server].learned.trust.restore(verdict) {
+            note_verdict(server, verdict, &mut self.pool, cx);
+            self.pool.refresh_conns(server, cx);
+        }
+    }
+}
+
 impl Pool {
     /// Looks anew at what each connection of a server may take.
     pub(super) fn refresh_conns(&mut self, server: ServerIndex, cx: &Context) {
@@ -94,7 +122,11 @@ impl Pool {
     pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
         let demoted = self.distrust(server, doubt, cx);
         if demoted {
-            self.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
+            let what = match (doubt, self.servers[server].learned.trust.verdict()) {
+                (Some(doubt), Some(Verdict::Unfit(_))) => What::Unfit(doubt),
+                (doubt, _) => doubt.map_or(What::Surplus, What::Demoted),
+            };
+            self.events.note(server, what, cx);
         }
         let stats = &self.servers[server].stats;
         match doubt {
@@ -114,12 +146,20 @@ impl Pool {
     /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
     pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
-        let machine = &mut self.servers[server];
-        machine.learned.strays |= doubt == Some(Doubt::ForbiddenBody);
+        let learned = &mut self.servers[server].learned;
+        learned.strays |= doubt == Some(Doubt::ForbiddenBody);
+        let trust = &mut learned.trust;
         let demoted = match doubt {
-            Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
-            None => machine.learned.trust.on_surplus(),
+            Some(doubt) => trust.on_doubt(now_us, doubt),
+            None => trust.on_surplus(),
         };
+        if let Some(verdict) = trust.verdict().filter(|_| demoted) {
+            note_verdict(server, verdict, self, cx);
+            // Others may have seen less of it. What follows from an answer too many they know.
+            if matches!(verdict, Verdict::Unfit(_)) {
+                cx.tell_all(|| Mail::Verdict { server, verdict });
+            }
+        }
         self.refresh_conns(server, cx);
         if doubt == Some(Doubt::CutsShort) {
             self.hurry_silent(server, cx);

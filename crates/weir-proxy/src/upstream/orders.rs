@@ -26,6 +26,8 @@ impl Upstreams {
         let server = ServerIndex::new(server);
         if let Some(machine) = self.pool.servers.get_mut(server) {
             machine.learned.forgive();
+            self.pool.hints.set_verdict(server, None);
+            self.pool.events.note(server, What::Cleared, cx);
             self.pool.refresh_conns(server, cx);
             self.dispatch(server, cx);
         }

@@ -111,6 +111,7 @@ pub(super) fn machine(
     };
     let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
     machine.standing = ServerState::new(hints.order(server));
+    hints.verdict(server).map(|verdict| machine.learned.trust.restore(verdict));
     machine.mode.anywhere = cx.is_anywhere(upstream as u16);
     machine.fresh = (plan.pool == plan::Pool::Fresh).then(|| Box::new(Fresh::new(cx.now_us)));
     machine.learned.usual = SlowDetector::new(plan.escapes());

@@ -18,6 +18,7 @@
 mod tests;
 
 use crate::cross::doubt::Doubt;
+use crate::cross::verdict::Verdict;
 
 /// Clean answers that earn depth.
 pub const CLEAN_ANSWERS_MIN: u32 = 64;
@@ -255,6 +256,30 @@ impl Trust {
         let news = !matches!(self.state, State::Surplus);
         (self.state, self.penalty_for) = (State::Surplus, None);
         news
+    }
+
+    /// Why the server is not pipelined until an operator clears it, if so.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self.state {
+            State::Surplus => Some(Verdict::Surplus(self.penalty_for)),
+            State::Unfit => Some(Verdict::Unfit(self.penalty_for.unwrap_or(Doubt::FailsRehearsal))),
+            _ => None,
+        }
+    }
+
+    /// Another worker has come to this verdict, or weir before it was started anew. True when this is news. A server that may have mixed
+    /// answers up stays one that has.
+    pub fn restore(&mut self, verdict: Verdict) -> bool {
+        if self.is_lost() || matches!((&self.state, verdict), (State::Unfit, Verdict::Unfit(_))) {
+            return false;
+        }
+        self.rehearse_again();
+        self.state = match verdict {
+            Verdict::Surplus(_) => State::Surplus,
+            Verdict::Unfit(_) => State::Unfit,
+        };
+        self.penalty_for = verdict.doubt();
+        true
     }
 
     /// An operator says that the server is repaired: trust can be earned again, and earlier penalties are forgotten.

@@ -73,5 +73,6 @@ mod uploads;
 mod upstreams;
 mod usage;
 mod users;
+mod verdicts;
 mod workers;
 mod world;

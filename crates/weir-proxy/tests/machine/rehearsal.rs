@@ -8,20 +8,20 @@ use weir_proxy::upstream::trust::TrustState;
 
 use crate::world::{Do, Seen, World, answer, honest, plan};
 
-const SECOND_US: u64 = 1_000_000;
+pub(crate) const SECOND_US: u64 = 1_000_000;
 
-fn adaptive() -> Plan {
+pub(crate) fn adaptive() -> Plan {
     let mut adaptive = plan(1, 4);
     adaptive.upstreams[0].pipeline = PipelineMode::Adaptive;
     adaptive
 }
 
-fn is_rehearsal(seen: &Seen<'_>) -> bool {
+pub(crate) fn is_rehearsal(seen: &Seen<'_>) -> bool {
     seen.request.fields.first("user-agent") == Some("weir-rehearsal")
 }
 
 /// Four clients ask for one target so often; each is answered as it should be.
-fn ask_often(world: &mut World, times: usize, fields: &str) {
+pub(crate) fn ask_often(world: &mut World, times: usize, fields: &str) {
     let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
     for n in 0..times {
         clients.iter().for_each(|client| world.ask(*client, "GET", "/page?n=often000", fields));
@@ -39,7 +39,7 @@ fn trust(world: &World) -> TrustState {
     world.nodes[0].engine.report().servers[0].trust
 }
 
-fn rehearsals(world: &World) -> u64 {
+pub(crate) fn rehearsals(world: &World) -> u64 {
     world.count_of(0, |stats| stats.rehearsals.get())
 }
 
