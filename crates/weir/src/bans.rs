@@ -25,11 +25,12 @@ use weir_proxy::plan::{BanPlan, Plan};
 use weir_proxy::shield::bans::{BanSet, Block, Offence};
 use weir_worker::{Command, Handle, Running, wall_offset_us};
 
-use crate::lasting::{Hold, Taken, Turn};
+use crate::lasting::kept::{Words, usual_place};
+use crate::lasting::lines::{self, Broken};
+use crate::lasting::{Kept, Turn};
 use crate::reload::Desk;
 use crate::terminal::tell;
 use exempt::{Exempt, Machine, exempt};
-use file::Broken;
 pub(crate) use kernel::Part;
 use kernel::{Kernel, Prepared};
 use ledger::{Ban, Ledger, Spared, Terms};
@@ -102,17 +103,11 @@ struct List {
     knows_some: bool,
     /// How far the clock on the wall was ahead of theirs, microseconds.
     offset_us: i64,
-    /// The file does not know yet, and when it may.
-    is_unsaved: bool,
-    save_at: Option<Instant>,
-    file: Option<PathBuf>,
-    problem: Option<String>,
+    kept: Kept,
     /// What the kernel does, and whether and when it is to be told of changes.
     part: Part,
     kernel_waits: bool,
     kernel_at: Option<Instant>,
-    /// Of the file.
-    hold: Hold,
     total: u64,
     voice: Voice,
 }
@@ -134,13 +129,14 @@ fn terms(plan: &Plan) -> Terms {
     Terms { for_s: ban.for_s, grow: ban.grow, max_s: ban.max_s, bans_max: ban.bans_max }
 }
 
+fn kept(waits: bool) -> Kept {
+    Kept::new(Words { what: "bans", option: "state" }, SAVE_EVERY, waits)
+}
+
 /// Where bans are kept.
 fn place(plan: &Plan) -> Option<PathBuf> {
     let state = plan.ban().and_then(|ban| ban.state.as_deref());
-    let given = || std::env::var("STATE_DIRECTORY").ok().filter(|list| !list.is_empty());
-    // Several are separated by colons (systemd.exec(5)).
-    let usual = || Some(PathBuf::from(given()?.split(':').next()?).join("bans"));
-    state.map(std::path::Path::to_owned).or_else(usual)
+    state.map(std::path::Path::to_owned).or_else(|| usual_place("bans"))
 }
 
 impl Bans {
@@ -150,7 +146,7 @@ impl Bans {
         let mut machine = Machine::default();
         machine.look();
         bans.with(|list| {
-            (list.hold, list.machine) = (Hold::new(waits), machine);
+            (list.kept, list.machine) = (kept(waits), machine);
             list.adopt(Arc::clone(plan));
         });
         bans
@@ -159,7 +155,7 @@ impl Bans {
     /// From now on the list is this process's, as the one before has left it.
     pub(crate) fn enter(&self) {
         self.with(|list| {
-            if list.hold.enter() {
+            if list.kept.hold.enter() {
                 // If another program has the file, what is banned from now on is this one's own all the same.
                 list.take_file(true);
                 list.publish(Instant::now());
@@ -224,7 +220,7 @@ impl Bans {
             }
             self.save(is_over);
             if is_over {
-                self.lock().hold.let_go();
+                self.lock().kept.hold.let_go();
                 return;
             }
         }
@@ -267,23 +263,23 @@ impl Bans {
     /// Writes the file if it is not what it should be, and it is time or to be done at once.
     fn save(&self, at_once: bool) {
         let _writing = self.writing();
-        let Some(path) = self.lock().take_unsaved(Instant::now(), at_once) else { return };
+        let Some(path) = self.lock().kept.take_unsaved(Instant::now(), at_once) else { return };
         // Others get the list in between: what changes then is written the next time.
         let mut last = None;
-        let outcome = file::write(&path, |text| {
+        let outcome = lines::write(&path, |text| {
             for (block, ban) in self.lock().ledger.behind(last).take(SAVE_BATCH) {
                 file::append(text, block, ban);
                 last = Some(block);
             }
         });
-        self.with(|list| list.saved(&path, outcome));
+        self.with(|list| list.kept.saved(&path, outcome).into_iter().for_each(|line| list.voice.warn(line)));
     }
 
     /// From now on the list, and its file, are another process's, which begins with what this one has.
     pub(crate) fn leave(&self) {
         self.save(true);
         let _writing = self.writing();
-        self.lock().hold.leave();
+        self.lock().kept.hold.leave();
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -324,54 +320,26 @@ impl List {
         let place = place(&plan);
         self.plan = plan;
         self.look_whom_to_spare();
-        if place != self.file {
-            self.hold.let_go();
-            self.hold.want(place.as_deref());
-            self.file = place;
-            match self.hold.turn() {
-                Turn::Now => self.take_file(false),
-                // To begin with, as it is.
-                Turn::Before => self.read(),
-                Turn::After => {}
-            }
+        match self.kept.want(place) {
+            Some(Turn::Now) => self.take_file(false),
+            // To begin with, as it is.
+            Some(Turn::Before) => self.read(),
+            Some(Turn::After) | None => {}
         }
     }
 
     /// Has the file, and what is in it, if it is this process's turn and no other program has it. `is_borrowed`: what is in the list is what the process
     /// before had in the file once.
     fn take_file(&mut self, is_borrowed: bool) {
-        if self.file.is_none() {
+        if !self.kept.take(|line| self.voice.warn(line)) {
             return;
         }
-        match self.hold.take() {
-            Taken::Before => {}
-            Taken::Now(note) => {
-                note.into_iter().for_each(|note| self.voice.warn(note));
-                self.problem = None;
-                if is_borrowed {
-                    self.ledger.forgive(None, now_s());
-                }
-                // What is there stays, beside what there is here.
-                self.read();
-                self.is_unsaved |= self.ledger.len() > 0;
-            }
-            Taken::Others(who) => self.is_kept_by(&who),
+        if is_borrowed {
+            self.ledger.forgive(None, now_s());
         }
-    }
-
-    /// Another program has the file. It is tried again: the other one may end.
-    fn is_kept_by(&mut self, who: &str) {
-        if self.problem.as_deref() != Some(who) {
-            self.voice.warn(format!(
-                "bans are neither read nor kept: {who}: name another file in `state`, or end that program"
-            ));
-            self.problem = Some(who.to_owned());
-        }
-    }
-
-    /// The file is this process's.
-    fn has_file(&self) -> bool {
-        self.file.is_some() && self.hold.is_ours()
+        // What is there stays, beside what there is here.
+        self.read();
+        self.kept.is_unsaved |= self.ledger.len() > 0;
     }
 
     /// Whom no ban may meet may be others than before.
@@ -395,7 +363,7 @@ impl List {
 
     /// What was kept.
     fn read(&mut self) {
-        let Some(path) = self.file.clone() else { return };
+        let Some(path) = self.kept.file.clone() else { return };
         (self.is_news, self.kernel_waits) = (true, true);
         let (terms, now_s) = (terms(&self.plan), now_s());
         let mut saved = Vec::new();
@@ -410,10 +378,8 @@ impl List {
                 }
             }
             Err(error) => {
-                // It is not replaced by one with less in it.
-                self.voice.warn(format!("bans are neither read nor kept: {}: {error}", path.display()));
-                (self.file, self.problem) = (None, Some(error.to_string()));
-                self.hold.let_go();
+                let line = self.kept.is_unreadable(&error);
+                self.voice.warn(line);
             }
         }
     }
@@ -436,7 +402,7 @@ impl List {
     }
 
     fn changed(&mut self) {
-        (self.is_news, self.is_unsaved, self.kernel_waits) = (true, true, true);
+        (self.is_news, self.kept.is_unsaved, self.kernel_waits) = (true, true, true);
     }
 
     /// Time has passed.
@@ -446,7 +412,7 @@ impl List {
         let before = self.ledger.len();
         let terms = terms(&self.plan);
         self.ledger.forget(&terms, now_s);
-        self.is_unsaved |= self.ledger.len() != before;
+        self.kept.is_unsaved |= self.ledger.len() != before;
         // Workers need not look any more.
         self.is_news |= self.knows_some && !self.ledger.has_some(now_s);
         // Workers compare with a clock that nobody sets.
@@ -459,9 +425,9 @@ impl List {
     /// When something is to be done next.
     fn patience(&self, now: Instant, look_at: Instant) -> Duration {
         let due = |is_wanted: bool, at: Option<Instant>| is_wanted.then(|| at.unwrap_or(now));
-        let saves = self.is_unsaved && self.has_file();
+        let saves = self.kept.is_unsaved && self.kept.is_ours();
         let kernel = due(self.kernel_waits, self.kernel_at);
-        let next = [Some(look_at), due(self.is_news, self.publish_at), kernel, due(saves, self.save_at)];
+        let next = [Some(look_at), due(self.is_news, self.publish_at), kernel, due(saves, self.kept.save_at)];
         let next = next.into_iter().flatten().min().unwrap_or(look_at);
         next.saturating_duration_since(now)
     }
@@ -493,7 +459,7 @@ impl List {
             return None;
         }
         self.kernel_waits = false;
-        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.hold.turn() == Turn::Now);
+        let wish = kernel::wish(&self.plan, &self.exempt).filter(|_| self.kept.hold.turn() == Turn::Now);
         self.ledger.watch(has_table, now_s());
         let has_some = self.ledger.in_force(now_s()).any(|(_, ban)| ban.is_for_packets());
         let changed = self.ledger.take_changed(now_s());
@@ -510,24 +476,6 @@ impl List {
         let batch: Vec<_> = meant.map(|(block, ban)| (block, Some(ban.until_s()))).collect();
         *last = batch.last().map(|(block, _)| *block);
         batch
-    }
-
-    /// Where it is to be written, if it is time, or in any case.
-    fn take_unsaved(&mut self, now: Instant, at_once: bool) -> Option<PathBuf> {
-        let is_time = at_once || self.save_at.is_none_or(|at| now >= at);
-        let path = self.file.clone().filter(|_| self.is_unsaved && self.has_file() && is_time)?;
-        self.is_unsaved = false;
-        self.save_at = Some(now + SAVE_EVERY);
-        Some(path)
-    }
-
-    fn saved(&mut self, path: &std::path::Path, outcome: io::Result<()>) {
-        let problem = outcome.err().map(|error| error.to_string());
-        self.is_unsaved |= problem.is_some();
-        if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != self.problem.as_ref()) {
-            self.voice.warn(format!("bans are not kept over a restart: {}: {problem}", path.display()));
-        }
-        self.problem = problem;
     }
 
     fn tell(&mut self, line: String) {

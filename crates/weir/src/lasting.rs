@@ -3,6 +3,8 @@
 
 mod claim;
 mod hold;
+pub(crate) mod kept;
+pub(crate) mod lines;
 mod next;
 pub(crate) mod own;
 
@@ -22,6 +24,7 @@ use crate::snapshot::{self, Snapshots};
 use crate::spreading::Spreading;
 pub(crate) use claim::Taken;
 pub(crate) use hold::{Hold, Turn};
+pub(crate) use kept::Kept;
 pub(crate) use next::{Next, remove, remove_rest};
 
 /// How files are opened that somebody else may have put there: no link is followed, and nothing is waited for.

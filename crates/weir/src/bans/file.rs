@@ -1,16 +1,15 @@
 //! The file that keeps bans over a restart: a line of JSON each, for people and programs.
 //!
-//! Written as a whole beside the last one, whose place it takes then ([`Next`]). Called by the keeper (`bans`). Bound: [`FILE_BYTES_MAX`]; a line that can't be read is left out and reported by its number.
+//! Called by the keeper (`bans`), which writes it ([`lines::write`]). Bound: [`FILE_BYTES_MAX`].
 
-use std::fs::OpenOptions;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use weir_proxy::shield::bans::Block;
 
 use super::ledger::Ban;
-use crate::lasting::{Next, own};
+use crate::lasting::lines::{self, Broken};
 
 /// More is no file of ours: a million bans with long reasons.
 const FILE_BYTES_MAX: u64 = 512 << 20;
@@ -30,38 +29,9 @@ struct Line {
     forwarded: bool,
 }
 
-/// Lines that can't be read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Broken {
-    pub(super) count: u64,
-    /// The number of the first.
-    pub(super) first: u64,
-}
-
 /// Reads a file, one ban after the other. One that is not there has none; one that somebody else may have written is an error.
 pub(super) fn read(path: &Path, mut each: impl FnMut(Block, Ban)) -> io::Result<Broken> {
-    let mut broken = Broken::default();
-    let mut file = match own::open(path, OpenOptions::new().read(true)) {
-        Ok(file) => BufReader::new(file.take(FILE_BYTES_MAX)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(broken),
-        Err(error) => return Err(error),
-    };
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        if file.read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
-        match parsed(line.trim_ascii_end()) {
-            Some((block, ban)) => each(block, ban),
-            None if line == b"\n" => {}
-            None => {
-                broken.count += 1;
-                broken.first = if broken.count == 1 { number } else { broken.first };
-            }
-        }
-    }
-    Ok(broken)
+    lines::read(path, FILE_BYTES_MAX, |line| parsed(line).map(|(block, ban)| each(block, ban)).is_some())
 }
 
 fn parsed(line: &[u8]) -> Option<(Block, Ban)> {
@@ -87,22 +57,6 @@ pub(super) fn append(text: &mut Vec<u8>, block: Block, ban: &Ban) {
     }
 }
 
-/// Puts a text in the place of what is there: part after part, until one is empty.
-pub(super) fn write(path: &Path, mut parts: impl FnMut(&mut Vec<u8>)) -> io::Result<()> {
-    let next = Next::create(path)?;
-    let mut text = Vec::new();
-    loop {
-        text.clear();
-        parts(&mut text);
-        if text.is_empty() {
-            break;
-        }
-        next.file().write_all(&text)?;
-    }
-    next.file().sync_data()?;
-    next.take_its_place()
-}
-
 #[cfg(test)]
 mod tests {
     //! Proves: what is written is read again, and a broken line costs that line. How: a file in a directory of its own.
@@ -110,6 +64,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::lasting::lines::write;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]

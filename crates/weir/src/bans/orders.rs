@@ -131,8 +131,8 @@ impl Bans {
             in_force: list.ledger.in_force(now_s()).count() as u64,
             total: list.total,
             displaced: list.ledger.displaced,
-            file: list.file.as_ref().map(|path| path.display().to_string()),
-            problem: list.problem.clone(),
+            file: list.kept.file.as_ref().map(|path| path.display().to_string()),
+            problem: list.kept.problem.clone(),
             kernel: list.part.clone(),
         }
     }

@@ -102,7 +102,7 @@ fn a_restart_keeps_them() {
     offer(&first, "247.0.2.1");
     first.add(client("247.0.2.2"), 1000, "by hand", None, false).unwrap();
     first.save(true);
-    first.lock().hold.let_go();
+    first.lock().kept.hold.let_go();
     let second = bans(&ban);
     assert_eq!(second.list(None, false), first.list(None, false));
     second.leave();
@@ -144,7 +144,7 @@ fn two_do_not_have_the_same_file() {
     second.add(client("247.0.2.2"), 1000, "", None, false).unwrap();
     second.save(true);
     assert_eq!(listed(&second), ["247.0.2.2"]);
-    let said = second.lock().problem.clone();
+    let said = second.lock().kept.problem.clone();
     assert!(said.as_ref().is_some_and(|why| why.contains("bans is kept by weir itself")), "{said:?}");
     second.lock().look();
     assert!(second.lock().voice.take_said().is_empty(), "it is told once");
