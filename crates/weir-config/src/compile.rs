@@ -101,6 +101,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         discovery: compiler.discovery(document),
         upgrade: document.all("upgrade").next().map_or_else(UpgradePlan::default, upgrade::plan),
         users: compiler.users.clone(),
+        pipeline_state: pool::pipeline_state(&mut compiler, document),
         metrics_hosts: document.texts("metrics-hosts").into_iter().map(str::to_owned).collect(),
         ..Plan::default()
     };

@@ -81,6 +81,7 @@ pub(crate) const DOCUMENT: Block = Block {
             Default::Is("auto"),
             "Weir's name in `Via` and `CDN-Loop`. A request that has it there already has come back, and gets 508: no two proxies of a chain may have the same. `auto`: `weir-` and a random number, another one at each start.",
         ),
+        pipeline::STATE,
         metrics::METRICS,
         metrics::HOSTS,
     ],

@@ -16,6 +16,7 @@ mod server;
 mod shield;
 mod shutdown;
 mod slots;
+mod state;
 mod tcp;
 mod tuning;
 mod upgrade;
@@ -49,6 +50,7 @@ pub use shield::{
 };
 pub(crate) use shield::{CONNECTIONS, OFFENCES};
 pub use shutdown::ShutdownPlan;
+pub use state::PipelineState;
 pub use tcp::{NamesPlan, Serves, TcpPlan};
 pub use tuning::{Keepalive, Tunable, Tuning};
 pub use upgrade::UpgradePlan;
@@ -82,6 +84,8 @@ pub struct Plan {
     pub discovery: DiscoveryPlan,
     /// How it gives way to a new program.
     pub upgrade: UpgradePlan,
+    /// Where it keeps which servers may not be pipelined.
+    pub pipeline_state: PipelineState,
     /// Names by which browsers may ask the metrics listener, in lower case: `*` stands for all, `*.` and a domain for those below it. Default none:
     /// only names that nobody else can have.
     pub metrics_hosts: Vec<String>,

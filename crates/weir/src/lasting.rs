@@ -1,5 +1,6 @@
-//! What outlives this process, each with a thread that keeps it in a file: who is banned, and what the cache has stored. Called by `run`, which says whose
-//! turn it is: at an upgrade both are the predecessor's first, and the successor's at last ([`Hold`]).
+//! What outlives this process, each with a thread that keeps it in a file: who is banned, which servers are not
+//! pipelined, and what the cache has stored. Called by `run`, which says whose turn it is: at an upgrade all are the predecessor's first, and
+//! the successor's at last ([`Hold`]).
 
 mod claim;
 mod hold;
@@ -22,6 +23,7 @@ use crate::leaving::Leaving;
 use crate::reload::Desk;
 use crate::snapshot::{self, Snapshots};
 use crate::spreading::Spreading;
+use crate::verdicts::{self, Verdicts};
 pub(crate) use claim::Taken;
 pub(crate) use hold::{Hold, Turn};
 pub(crate) use kept::Kept;
@@ -34,23 +36,25 @@ pub(crate) const WARY: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cas
 #[derive(Debug)]
 pub(crate) struct Lasting {
     pub(crate) bans: Bans,
+    pub(crate) verdicts: Verdicts,
     pub(crate) snapshots: Snapshots,
 }
 
 /// The threads.
 #[derive(Debug)]
-pub(crate) struct Keepers(bans::Keeper, snapshot::Keeper);
+pub(crate) struct Keepers(bans::Keeper, verdicts::Keeper, snapshot::Keeper);
 
 impl Lasting {
     /// For a plan. `waits`: another process has the files until [`Lasting::enter`].
     pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Lasting {
-        Lasting { bans: Bans::open(plan, waits), snapshots: Snapshots::open(plan, waits) }
+        let (bans, verdicts) = (Bans::open(plan, waits), Verdicts::open(plan, waits));
+        Lasting { bans, verdicts, snapshots: Snapshots::open(plan, waits) }
     }
 
     /// What is told of them, and of whom new connections are given to.
     pub(crate) fn facts(&self, probe: &weir_io::Probe, spreading: &Spreading) -> Facts {
-        let (bans, snapshots) = (self.bans.clone(), self.snapshots.clone());
-        Facts { bans, snapshots, spreading: spreading.clone(), ..Facts::of(probe) }
+        let (bans, verdicts, snapshots) = (self.bans.clone(), self.verdicts.clone(), self.snapshots.clone());
+        Facts { bans, verdicts, snapshots, spreading: spreading.clone(), ..Facts::of(probe) }
     }
 
     /// Starts the threads, before workers that have just been made accept anybody.
@@ -58,12 +62,15 @@ impl Lasting {
     /// # Errors
     /// The operating system's.
     pub(crate) fn start(&self, running: &mut Running, desk: &Desk) -> io::Result<Keepers> {
-        Ok(Keepers(self.bans.start(running, desk.clone())?, self.snapshots.start(desk.clone())?))
+        let bans = self.bans.start(running, desk.clone())?;
+        let verdicts = self.verdicts.start(running, desk.clone())?;
+        Ok(Keepers(bans, verdicts, self.snapshots.start(desk.clone())?))
     }
 
     /// From now on the files are this process's.
     pub(crate) fn enter(&self) {
         self.bans.enter();
+        self.verdicts.enter();
         self.snapshots.enter();
     }
 
@@ -76,6 +83,7 @@ impl Lasting {
     /// From now on they are another process's.
     pub(crate) fn leave(&self) {
         self.bans.leave();
+        self.verdicts.leave();
         self.snapshots.leave();
     }
 }
@@ -83,8 +91,10 @@ impl Lasting {
 impl Keepers {
     /// Waits for the files: call it when all workers have ended. `signals` say that nobody wants to wait for the snapshot any more.
     pub(crate) fn finish(self, signals: &Receiver<i32>) {
-        self.0.finish();
-        self.1.finish(signals);
+        let Keepers(bans, verdicts, snapshots) = self;
+        bans.finish();
+        verdicts.finish();
+        snapshots.finish(signals);
     }
 }
 

@@ -43,6 +43,7 @@ mod spreading;
 mod status;
 mod terminal;
 mod upgrade;
+mod verdicts;
 mod ways;
 
 use std::io::Write as _;

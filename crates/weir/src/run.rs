@@ -173,7 +173,7 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     let desk = reloader.desk();
     let slots_max = plan.servers() + SERVERS_SPARE;
     let workers = Workers::new(running.handle(), slots_max, seals, certificates.watcher(), side.registry());
-    let workers = workers.with_spreading(spreading.clone());
+    let workers = workers.with_spreading(spreading.clone()).with_verdicts(lasting.verdicts.clone());
     let written = Written { tree: config.tree, temporary: plan.temporary(), plan: config.plan, discovery };
     let upgrader = Upgrader::new(program, lent, lasting.snapshots.clone());
     let reloads = reloader.start(written, fixed, source.again, workers, Some(upgrader));
@@ -500,7 +500,7 @@ fn supervise(
         cores.look();
         spreading.look(&running.handle());
         journal.follow(desk);
-        journal.write(running.events().into_iter());
+        hear(&running, &mut journal, lasting);
         if reload.is_some_and(|number| desk.answer(number) != Answer::Open) {
             reload = None;
             notify::ready();
@@ -540,9 +540,17 @@ fn supervise(
         }
         leaving.go_on(&running);
     }
+    hear(&running, &mut journal, lasting);
     let ended = running.join().map_err(|error| failed("a worker failed", &error));
     leaving.is_over();
     ended
+}
+
+/// Tells what has happened to servers, and has verdicts on them kept.
+fn hear(running: &Running, journal: &mut Journal, lasting: &Lasting) {
+    let events = running.events();
+    lasting.verdicts.note(journal.plan(), &events);
+    journal.write(events.into_iter());
 }
 
 /// Has a new program take over, as SIGUSR2 asks.

@@ -2,8 +2,9 @@
 //! by [`super::compile`].
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
-use weir_proxy::plan::{AllDown, Dial, PipelineMode, Pool, ProxyProtocol, Source, UpstreamPlan};
+use weir_proxy::plan::{AllDown, Dial, PipelineMode, PipelineState, Pool, ProxyProtocol, Source, UpstreamPlan};
 
 use super::{Compiler, sockets};
 use crate::check::{Checked, Chosen};
@@ -15,6 +16,23 @@ pub(super) fn pool(word: &str) -> Option<Pool> {
     [Pool::Pipelined, Pool::Shared, Pool::Pinned, Pool::PerRequest, Pool::Fresh]
         .into_iter()
         .find(|pool| pool.word() == word)
+}
+
+/// Where verdicts on servers are kept.
+pub(super) fn pipeline_state(compiler: &mut Compiler<'_>, document: &Checked) -> PipelineState {
+    let path = match document.text_or_word("pipeline-state") {
+        // One that was wrong has been reported.
+        "auto" | "" => return PipelineState::Auto,
+        "off" => return PipelineState::Off,
+        path => Path::new(path),
+    };
+    if let Err(why) = (compiler.world.experts.keeps)(path) {
+        let message = format!("which servers may not be pipelined is not kept over a restart: {why}");
+        let help = "a file of weir's own in a directory that belongs to its user, such as /var/lib/weir/pipelining";
+        let problem = Problem::new("unwritable", &document.place("pipeline-state"), message);
+        compiler.warnings.push(problem.help(help));
+    }
+    PipelineState::File(path.into())
 }
 
 /// With what connections begin by a word of the configuration.

@@ -1,8 +1,15 @@
 //! The rows of `pipeline`. Part of the option table.
 
 use super::row;
-use crate::schema::{BLOCK, Block, Default, Kind};
+use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
+
+pub(super) const STATE: Row = row(
+    "pipeline-state",
+    Kind::Or("auto", &Kind::Or("off", &Kind::Text("a path", texts::forward::file))),
+    Default::Is("auto"),
+    "File that keeps over a restart which servers weir does not pipeline until `weir server clear`; weir writes it as its user. `auto`: `pipelining` in $STATE_DIRECTORY, which systemd sets, else none. `off`: none.",
+);
 
 pub(super) const PIPELINE: Block = Block {
     name: "pipeline",

@@ -378,8 +378,11 @@ impl Routes {
 
     /// Tells the workers, and answers with how the server stands then.
     fn order(&self, upstream: &str, server: &str, command: fn(u32) -> Command) -> Outcome {
-        let at = self.find(upstream, server)?;
-        self.tell(&command(at as u32))?;
+        let command = command(self.find(upstream, server)? as u32);
+        if matches!(command, Command::Clear { .. }) {
+            self.facts.verdicts.clear(upstream, server);
+        }
+        self.tell(&command)?;
         self.server(upstream, server)
     }
 

@@ -26,6 +26,7 @@ use crate::intercept::Watch;
 use crate::reload::Told;
 use crate::snapshot::Snapshots;
 use crate::spreading::Spreading;
+use crate::verdicts::Verdicts;
 
 use super::reading::{FreshNow, Lately, Now, Reading, ServerReading, WorkerReading};
 use super::window::{Counts, WINDOW};
@@ -48,6 +49,8 @@ pub(crate) struct Facts {
     pub(crate) names: Arc<discovery::Board>,
     /// Who is banned.
     pub(crate) bans: bans::Bans,
+    /// Which servers are not pipelined until somebody clears them.
+    pub(crate) verdicts: Verdicts,
     /// Which worker gets a new connection.
     pub(crate) spreading: Spreading,
     /// What keeps the store over a restart.

@@ -18,6 +18,7 @@ use crate::run::{key_shield, open_cache, set_rights};
 use crate::side::Registry;
 use crate::spreading::Spreading;
 use crate::terminal::warn;
+use crate::verdicts::Verdicts;
 
 /// How long a worker may take to come to it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,6 +32,7 @@ pub(crate) struct Workers {
     watcher: Watcher,
     users: Registry,
     spreading: Spreading,
+    verdicts: Verdicts,
     /// Slots of servers that are gone at which nothing was left when the workers last told.
     vacant: BTreeSet<usize>,
 }
@@ -44,13 +46,18 @@ impl Workers {
         watcher: Watcher,
         users: Registry,
     ) -> Workers {
-        let (spreading, vacant) = (Spreading::default(), BTreeSet::new());
-        Workers { handle, slots_max, seals, watcher, users, spreading, vacant }
+        let (spreading, verdicts, vacant) = (Spreading::default(), Verdicts::default(), BTreeSet::new());
+        Workers { handle, slots_max, seals, watcher, users, spreading, verdicts, vacant }
     }
 
     /// The same whose new connections are spread so.
     pub(crate) fn with_spreading(self, spreading: Spreading) -> Workers {
         Workers { spreading, ..self }
+    }
+
+    /// The same with verdicts on servers that were kept.
+    pub(crate) fn with_verdicts(self, verdicts: Verdicts) -> Workers {
+        Workers { verdicts, ..self }
     }
 
     /// Who they are.
@@ -138,7 +145,10 @@ impl Workers {
             return Err(failed("this weir is ending"));
         }
         let server_seals = self.seals.clone();
+        let before = Arc::clone(&desk.lock().current.plan);
+        let is_new = |slot| slot >= before.servers() || before.is_given_away(slot, plan);
         let adoption = Adoption::new(Arc::clone(plan), servers.to_vec(), server_seals);
+        let adoption = adoption.with_verdicts(self.verdicts.of(plan, is_new));
         let (mut listeners, renewed) = listeners.unzip();
         let files = listeners.as_mut().map(|opened: &mut Opened| std::mem::take(&mut opened.files));
         let spread = listeners.as_mut().map(|opened| {

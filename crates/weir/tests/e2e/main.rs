@@ -83,5 +83,6 @@ mod upgrade;
 mod uploads;
 mod user;
 mod users;
+mod verdicts;
 mod watch;
 mod workers;

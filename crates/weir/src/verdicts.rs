@@ -1,0 +1,471 @@
+//! Verdicts on servers that weir does not pipeline until an operator clears them, kept over a restart (docs/pipelining.md#verdicts).
+//!
+//! Workers come to verdicts and tell of them by events, which the main thread passes on ([`Verdicts::note`]). They are told what the file
+//! says before they accept anybody, and with each plan in which a server is new ([`Verdicts::of`]). `weir server clear` ends a verdict.
+//! One thread writes the file, at most every [`SAVE_EVERY`] and at the end. Bounds: [`VERDICTS_MAX`] verdicts, [`FILE_BYTES_MAX`]; a verdict
+//! on a server that the configuration has not had for [`GONE_MAX_S`] is forgotten.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_proxy::cross::doubt::Doubt;
+use weir_proxy::cross::verdict::Verdict;
+use weir_proxy::observe::server_event::{Event, What};
+use weir_proxy::plan::{PipelineState, Plan};
+use weir_worker::{Command, Handle, Running};
+
+use crate::bans::wall_us;
+use crate::lasting::kept::{Words, usual_place};
+use crate::lasting::lines::{self, Broken};
+use crate::lasting::{Kept, Turn};
+use crate::reload::Desk;
+use crate::terminal::{tell, warn};
+
+/// The file is written at most so often.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// How often the plan is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Verdicts at most.
+const VERDICTS_MAX: usize = 4096;
+/// More is no file of ours.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+/// How long a verdict on a server that is in no configuration any more is kept: a week.
+const GONE_MAX_S: u64 = 7 * 86_400;
+/// Lines that tell of restored verdicts at a time.
+const LINES_MAX: usize = 20;
+
+/// A server: the name of its upstream, and its own.
+type Key = (String, String);
+
+/// The verdict on a server. Times are seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    verdict: Verdict,
+    since_s: u64,
+    /// Since when the configuration has it no more.
+    gone_s: Option<u64>,
+}
+
+/// The verdicts, for all who have to do with them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Verdicts(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    list: Mutex<List>,
+    /// Has the thread look.
+    bell: Condvar,
+    /// Whoever writes the file has it, from the list to the file's name.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    entries: BTreeMap<Key, Entry>,
+    kept: Kept,
+    plan: Arc<Plan>,
+    /// Of what is in force: see [`Desk::news`].
+    number: u64,
+    workers: Option<Handle>,
+    /// The operator knows that there is no file.
+    is_unkept_told: bool,
+    /// The workers have ended.
+    is_over: bool,
+    /// To be printed when others may have the list again.
+    said: Vec<Said>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Told(String),
+    Warned(String),
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(crate) struct Keeper(Verdicts, JoinHandle<()>);
+
+fn now_s() -> u64 {
+    wall_us() / 1_000_000
+}
+
+/// Where verdicts are kept.
+fn place(plan: &Plan) -> Option<PathBuf> {
+    match &plan.pipeline_state {
+        PipelineState::Auto => usual_place("pipelining"),
+        PipelineState::Off => None,
+        PipelineState::File(path) => Some(path.to_path_buf()),
+    }
+}
+
+/// The servers that the configuration has, by slot.
+fn servers(plan: &Plan) -> impl Iterator<Item = (u32, Key)> {
+    all_servers(plan).filter(|(slot, _)| !plan.is_retired(*slot as usize))
+}
+
+/// The same with those that it has no more, or not yet.
+fn all_servers(plan: &Plan) -> impl Iterator<Item = (u32, Key)> {
+    (0..plan.servers()).filter_map(|slot| Some((u32::try_from(slot).ok()?, key(plan, slot)?)))
+}
+
+fn key(plan: &Plan, slot: usize) -> Option<Key> {
+    let (upstream, server) = plan.server(slot)?;
+    Some((upstream.name.clone(), server.name.clone()))
+}
+
+impl Verdicts {
+    /// For a plan, with what was kept when weir ran the last time. `waits`: another process has the file until [`Verdicts::enter`].
+    pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Verdicts {
+        let verdicts = Verdicts::default();
+        verdicts.with(|list| {
+            let words = Words { what: "verdicts on servers that are not pipelined", option: "pipeline-state" };
+            list.kept = Kept::new(words, SAVE_EVERY, waits);
+            list.adopt(Arc::clone(plan));
+        });
+        verdicts
+    }
+
+    /// Tells workers that have just been made, before they accept anybody, and starts the thread, which ends when it is told to.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn start(&self, running: &Running, desk: Desk) -> io::Result<Keeper> {
+        self.with(|list| {
+            list.workers = Some(running.handle());
+            list.tell_workers(list.known());
+        });
+        let (verdicts, thread) = (self.clone(), std::thread::Builder::new().name("weir-verdicts".to_owned()));
+        thread.spawn(move || verdicts.keep(&desk)).map(|thread| Keeper(self.clone(), thread))
+    }
+
+    fn keep(&self, desk: &Desk) {
+        let mut look_at = Instant::now() + LOOK_EVERY;
+        loop {
+            let list = self.lock();
+            let patience = list.patience(Instant::now(), look_at);
+            if !list.is_over && !patience.is_zero() {
+                drop(self.0.bell.wait_timeout(list, patience).unwrap_or_else(PoisonError::into_inner));
+            } else {
+                drop(list);
+            }
+            let now = Instant::now();
+            let is_over = self.with(|list| {
+                if now >= look_at {
+                    look_at = now + LOOK_EVERY;
+                    list.look(desk);
+                }
+                list.is_over
+            });
+            self.save(is_over);
+            if is_over {
+                self.lock().kept.hold.let_go();
+                return;
+            }
+        }
+    }
+
+    /// What workers have told of the servers of this plan.
+    pub(crate) fn note(&self, plan: &Plan, events: &[Event]) {
+        let is_ours = |event: &&Event| matches!(event.what, What::Judged(_) | What::Cleared);
+        let mut events = events.iter().filter(is_ours).peekable();
+        if events.peek().is_none() {
+            return;
+        }
+        self.with(|list| {
+            for event in events {
+                let Some(key) = key(plan, event.server as usize) else { continue };
+                match event.what {
+                    What::Judged(verdict) => list.judged(key, verdict),
+                    _ => list.cleared(&key),
+                }
+            }
+        });
+        self.0.bell.notify_one();
+    }
+
+    /// An operator says that this server is repaired. Tell the workers behind that: what they come to then is new.
+    pub(crate) fn clear(&self, upstream: &str, server: &str) {
+        self.lock().cleared(&(upstream.to_owned(), server.to_owned()));
+        self.0.bell.notify_one();
+    }
+
+    /// Verdicts on servers of a plan that are new in it.
+    pub(crate) fn of(&self, plan: &Plan, is_new: impl Fn(usize) -> bool) -> Vec<(u32, Verdict)> {
+        self.with(|list| {
+            let found = all_servers(plan).filter(|(slot, _)| is_new(*slot as usize));
+            let found: Vec<_> = found.filter_map(|(slot, key)| Some((slot, list.entries.get(&key)?.verdict))).collect();
+            let lines: Vec<String> = found.iter().filter_map(|(slot, _)| list.line(plan, *slot)).collect();
+            list.tell_lines(lines);
+            found
+        })
+    }
+
+    /// From now on the file is this process's, as the one before has left it.
+    pub(crate) fn enter(&self) {
+        self.with(|list| {
+            if list.kept.hold.enter() {
+                list.take_file(true);
+            }
+        });
+        self.0.bell.notify_one();
+    }
+
+    /// From now on the file is another process's, which begins with what this one knows.
+    pub(crate) fn leave(&self) {
+        self.save(true);
+        let _writing = self.writing();
+        self.lock().kept.hold.leave();
+    }
+
+    /// Writes the file if it is not what it should be, and it is time or to be done at once.
+    fn save(&self, at_once: bool) {
+        let _writing = self.writing();
+        let mut text = Vec::new();
+        let path = {
+            let mut list = self.lock();
+            let Some(path) = list.kept.take_unsaved(Instant::now(), at_once) else { return };
+            list.entries.iter().for_each(|(key, entry)| file::append(&mut text, key, entry));
+            path
+        };
+        let outcome = lines::write(&path, |part| *part = std::mem::take(&mut text));
+        self.with(|list| {
+            let problem = list.kept.saved(&path, outcome);
+            list.said.extend(problem.map(Said::Warned));
+        });
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.0.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the list, and prints what there is to tell when others may have it again.
+    fn with<T>(&self, what: impl FnOnce(&mut List) -> T) -> T {
+        let mut list = self.lock();
+        let done = what(&mut list);
+        let said = std::mem::take(&mut list.said);
+        drop(list);
+        for said in said {
+            match said {
+                Said::Told(line) => tell(line),
+                Said::Warned(line) => warn(line),
+            }
+        }
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keeper {
+    /// Has the file written, and waits for that: call it when all workers have ended.
+    pub(crate) fn finish(self) {
+        let Keeper(verdicts, thread) = self;
+        verdicts.lock().is_over = true;
+        verdicts.0.bell.notify_one();
+        // Its panic would be told on standard error; the proxy has ended well all the same.
+        let _ = thread.join();
+    }
+}
+
+impl List {
+    /// Another plan is in force.
+    fn adopt(&mut self, plan: Arc<Plan>) {
+        let place = place(&plan);
+        self.plan = plan;
+        match self.kept.want(place) {
+            Some(Turn::Now) => self.take_file(false),
+            // To begin with, as it is.
+            Some(Turn::Before) => self.read(),
+            Some(Turn::After) | None => {}
+        }
+        self.look_who_is_gone();
+    }
+
+    /// Has the file, and what is in it, if it is this process's turn and no other program has it. `is_borrowed`: what is in the list is what
+    /// the process before had in the file once.
+    fn take_file(&mut self, is_borrowed: bool) {
+        let said = &mut self.said;
+        if !self.kept.take(|line| said.push(Said::Warned(line))) {
+            return;
+        }
+        let before = if is_borrowed { std::mem::take(&mut self.entries) } else { BTreeMap::new() };
+        self.read_beside(&before);
+        if self.kept.file.is_none() {
+            // It can't be read.
+            self.entries = before;
+            return;
+        }
+        self.kept.is_unsaved |= !self.entries.is_empty();
+        // The process before had cleared them by the end.
+        let cleared =
+            servers(&self.plan).filter(|(_, key)| before.contains_key(key) && !self.entries.contains_key(key));
+        let cleared: Vec<u32> = cleared.map(|(slot, _)| slot).collect();
+        if let Some(workers) = &self.workers {
+            for server in &cleared {
+                // A worker that has too much to do keeps the verdict, which an operator may clear.
+                let _ = workers.command(&Command::Clear { server: *server });
+            }
+        }
+    }
+
+    /// What was kept.
+    fn read(&mut self) {
+        self.read_beside(&BTreeMap::new());
+    }
+
+    /// The same; nothing is told of what the workers know already.
+    fn read_beside(&mut self, known: &BTreeMap<Key, Entry>) {
+        let Some(path) = self.kept.file.clone() else { return };
+        let mut saved = BTreeMap::new();
+        let mut too_many = 0;
+        let read = lines::read(&path, FILE_BYTES_MAX, |line| {
+            let Some((key, entry)) = file::parsed(line) else { return false };
+            if saved.len() < VERDICTS_MAX {
+                _ = saved.insert(key, entry)
+            } else {
+                too_many += 1
+            };
+            true
+        });
+        match read {
+            Ok(Broken { count, first }) => {
+                if count > 0 {
+                    let path = path.display();
+                    self.said.push(Said::Warned(format!(
+                        "{path}: {count} verdicts on servers can't be read and are left out, the first in line {first}"
+                    )));
+                }
+                if too_many > 0 {
+                    let path = path.display();
+                    self.said
+                        .push(Said::Warned(format!("{path}: verdicts beyond {VERDICTS_MAX} are left out: {too_many}")));
+                }
+            }
+            Err(error) => {
+                let line = self.kept.is_unreadable(&error);
+                self.said.push(Said::Warned(line));
+            }
+        }
+        // What was found here is newer.
+        saved.retain(|key, _| !self.entries.contains_key(key));
+        let is_restored = |(_, key): &(u32, Key)| saved.contains_key(key) && !known.contains_key(key);
+        let restored: Vec<u32> = servers(&self.plan).filter(is_restored).map(|(slot, _)| slot).collect();
+        self.entries.append(&mut saved);
+        let lines: Vec<String> = restored.iter().filter_map(|slot| self.line(&self.plan, *slot)).collect();
+        self.tell_lines(lines);
+        let mut told = self.known();
+        told.retain(|(slot, _)| restored.contains(slot));
+        self.tell_workers(told);
+    }
+
+    /// Servers that the configuration has no more are forgotten in a while.
+    fn look_who_is_gone(&mut self) {
+        if self.entries.is_empty() {
+            return;
+        }
+        let now_s = now_s();
+        let present: std::collections::BTreeSet<Key> = servers(&self.plan).map(|(_, key)| key).collect();
+        let before = self.entries.clone();
+        for (key, entry) in &mut self.entries {
+            entry.gone_s = (!present.contains(key)).then(|| entry.gone_s.unwrap_or(now_s).min(now_s));
+        }
+        self.entries.retain(|_, entry| entry.gone_s.is_none_or(|gone_s| now_s - gone_s < GONE_MAX_S));
+        self.kept.is_unsaved |= self.entries != before;
+    }
+
+    /// Time has passed.
+    fn look(&mut self, desk: &Desk) {
+        if let Some(current) = desk.news(self.number) {
+            self.number = current.number;
+            self.adopt(current.plan);
+        }
+        self.take_file(false);
+        self.look_who_is_gone();
+    }
+
+    /// When something is to be done next.
+    fn patience(&self, now: Instant, look_at: Instant) -> Duration {
+        let saves = self.kept.is_unsaved && self.kept.is_ours();
+        let save_at = saves.then(|| self.kept.save_at.unwrap_or(now));
+        save_at.map_or(look_at, |at| at.min(look_at)).saturating_duration_since(now)
+    }
+
+    /// A worker has come to a verdict.
+    fn judged(&mut self, key: Key, verdict: Verdict) {
+        if self.entries.get(&key).is_some_and(|entry| entry.verdict == verdict) {
+            return;
+        }
+        if self.entries.len() >= VERDICTS_MAX && !self.entries.contains_key(&key) {
+            // Who is gone gives way first, then who was found first.
+            let least = self.entries.iter().min_by_key(|(_, entry)| (entry.gone_s.is_none(), entry.since_s));
+            if let Some(least) = least.map(|(key, _)| key.clone()) {
+                self.entries.remove(&least);
+            }
+        }
+        self.entries.insert(key, Entry { verdict, since_s: now_s(), gone_s: None });
+        self.kept.is_unsaved = true;
+        let is_unkept = self.kept.file.is_none() && self.kept.problem.is_none();
+        if is_unkept && self.plan.pipeline_state == PipelineState::Auto && !self.is_unkept_told {
+            self.is_unkept_told = true;
+            let line = "verdicts on servers that are not pipelined are not kept over a restart: set `pipeline-state`, or \
+                        $STATE_DIRECTORY as systemd does";
+            self.said.push(Said::Warned(line.to_owned()));
+        }
+    }
+
+    /// There is none on this server any more.
+    fn cleared(&mut self, key: &Key) {
+        self.kept.is_unsaved |= self.entries.remove(key).is_some();
+    }
+
+    /// Verdicts on servers of the plan in force, by slot.
+    fn known(&self) -> Vec<(u32, Verdict)> {
+        if self.entries.is_empty() {
+            return Vec::new();
+        }
+        servers(&self.plan).filter_map(|(slot, key)| Some((slot, self.entries.get(&key)?.verdict))).collect()
+    }
+
+    fn tell_workers(&self, verdicts: Vec<(u32, Verdict)>) {
+        if let Some(workers) = self.workers.as_ref().filter(|_| !verdicts.is_empty()) {
+            // Workers that have just been made have room for it; others find out for themselves again.
+            let _ = workers.command(&Command::Judge(verdicts.into()));
+        }
+    }
+
+    fn tell_lines(&mut self, lines: Vec<String>) {
+        let more = lines.len().saturating_sub(LINES_MAX);
+        self.said.extend(lines.into_iter().take(LINES_MAX).map(Said::Told));
+        if more > 0 {
+            self.said
+                .push(Said::Told(format!("{more} more servers are not pipelined because of verdicts that were kept")));
+        }
+    }
+
+    /// What is told of a verdict that is restored.
+    fn line(&self, plan: &Plan, slot: u32) -> Option<String> {
+        let key = key(plan, slot as usize)?;
+        let why = match self.entries.get(&key)?.verdict {
+            Verdict::Unfit(Doubt::FailsRehearsal) => "it failed two rehearsals".to_owned(),
+            Verdict::Unfit(doubt) => format!("it did not bear several requests at once ({})", doubt.word()),
+            Verdict::Surplus(Some(doubt)) => format!("it gave reason for doubt ({})", doubt.word()),
+            Verdict::Surplus(None) => "it sent an answer too many".to_owned(),
+        };
+        let (upstream, server) = key;
+        Some(format!(
+            "server {upstream} {server} is not pipelined: {why} before weir was restarted or reloaded; `weir server clear \
+             {upstream} {server}` allows it again"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;
