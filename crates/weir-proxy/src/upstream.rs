@@ -33,6 +33,7 @@ mod comparison;
 mod connect;
 pub(crate) mod connection;
 mod crowded;
+pub(crate) mod deaf;
 pub(crate) mod depth;
 mod doubts;
 pub(crate) mod early_close;

@@ -37,6 +37,8 @@ worded! {
     ResetWithin: "reset-within";
     /// Several requests of weir's own that were sent at once were not all answered, or the connection ended.
     FailsRehearsal: "fails-rehearsal";
+    /// Connections that have had several requests at once are never answered again, over and over.
+    FallsSilent: "falls-silent";
     /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
     Misframing: "misframing";
     /// An error that ends its connection while others wait behind the oldest request: it may be for one of those (E29).

@@ -7,6 +7,7 @@
 use super::Upstreams;
 use super::agenda::Ending;
 use super::aside::{flow, set_aside};
+use super::deaf;
 use super::doubts::doubt_everywhere;
 use super::fresh::note_failure;
 use super::lost::{Loss, Lost};
@@ -107,6 +108,8 @@ impl Upstreams {
         if conn.is_ready() && conn.has_served() {
             pool.hints.set_seen(server, cx.now_us);
         }
+        let is_deaf = deaf::on_end(index, ending.loss, pool, cx);
+        let conn = pool.conns.at_mut(index);
         let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);
@@ -138,6 +141,9 @@ impl Upstreams {
             && pool.servers[server].learned.early_close.on_end(cx.now_us, piped)
         {
             doubt_everywhere(server, Some(Doubt::CutsShort), pool, cx);
+        }
+        if is_deaf {
+            doubt_everywhere(server, Some(Doubt::FallsSilent), pool, cx);
         }
         if pool.servers[server].ready == 0 && lost.is_failure() && self.groups.view(pool, cx).should_evacuate(server) {
             self.placing().evacuate(server, cx);

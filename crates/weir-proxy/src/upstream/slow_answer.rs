@@ -83,6 +83,17 @@ impl SlowDetector {
         self.late_us
     }
 
+    /// How long the slowest thousandth of answers takes at least, microseconds; 0 while nothing is known.
+    pub(crate) fn slowest_us(&self) -> u64 {
+        let mut above = self.total / 1000;
+        let slowest = self.counts.iter().rposition(|&count| {
+            let found = count > above;
+            above = above.saturating_sub(count);
+            found
+        });
+        slowest.map_or(0, end_us)
+    }
+
     /// Whether anything may be moved away from behind a late answer.
     pub fn moves(&self) -> bool {
         self.moves
@@ -153,6 +164,16 @@ mod tests {
         assert_eq!(rare.late_us(), LATE_US_MIN);
         let usual = after((0..10_000).map(|n| if n % 2 == 0 { 200_000 } else { 1_000 }));
         assert!(usual.late_us() > 400_000, "{}", usual.late_us());
+    }
+
+    #[test]
+    fn the_slowest_thousandth_is_known() {
+        assert_eq!(after([]).slowest_us(), 0);
+        assert!((300_000..=600_000).contains(&after([1_000, 300_000, 1_000]).slowest_us()), "the slowest of a few");
+        let often =
+            |every: u64| after((1..4_000).map(move |n| if n % every == 0 { 300_000 } else { 1_000 })).slowest_us();
+        assert!((300_000..=600_000).contains(&often(500)), "{}", often(500));
+        assert!((1_000..=2_000).contains(&often(3_000)), "{}", often(3_000));
     }
 
     /// Answers that come together count as many, so that batches don't make slow ones look frequent.

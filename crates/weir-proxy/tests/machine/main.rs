@@ -20,6 +20,7 @@ mod compress;
 mod compress_away;
 mod crowded;
 mod cuts;
+mod deaf;
 mod doors;
 mod fallbacks;
 mod floods;

@@ -9,7 +9,7 @@ use crate::world::{Do, Seen, World, answer, plan};
 /// How long a slow answer takes.
 const SLOW_US: u64 = 200_000;
 
-fn adaptive(shared: u32, all: u32) -> Plan {
+pub(crate) fn adaptive(shared: u32, all: u32) -> Plan {
     let mut adaptive = plan(1, shared);
     let upstream = &mut adaptive.upstreams[0];
     (upstream.pipeline, upstream.sharing.rehearse) = (PipelineMode::Adaptive, Some("/v?n=rehearse".to_owned()));
@@ -25,7 +25,7 @@ fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
 }
 
 /// `count` new clients send one request each in one turn. Returns the clients.
-fn burst(world: &mut World, path: &str, letter: char, n: usize, count: usize) -> Vec<usize> {
+pub(crate) fn burst(world: &mut World, path: &str, letter: char, n: usize, count: usize) -> Vec<usize> {
     let clients: Vec<usize> = (0..count).map(|_| world.client()).collect();
     for (at, client) in clients.iter().enumerate() {
         world.ask(*client, "GET", &format!("{path}?n={letter}{n:04}{at:03}"), "");
@@ -33,12 +33,12 @@ fn burst(world: &mut World, path: &str, letter: char, n: usize, count: usize) ->
     clients
 }
 
-fn answered(world: &World, clients: &[usize]) -> usize {
+pub(crate) fn answered(world: &World, clients: &[usize]) -> usize {
     clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count()
 }
 
 /// Trusted, rehearsed, and known to be quick.
-fn warm(plan: Plan) -> World {
+pub(crate) fn warm(plan: Plan) -> World {
     let mut world = World::started(plan, 1, 1);
     world.serve(serve);
     for n in 0..100 {

@@ -7,6 +7,7 @@ use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
 use crate::plan::PipelineMode;
 use crate::upstream::class::Classes;
+use crate::upstream::deaf::DeafDetector;
 use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::idle_limit::IdleLimit;
@@ -35,6 +36,8 @@ pub(crate) struct Learned {
     pub trust: Trust,
     /// Whether it bears that.
     pub early_close: EarlyCloseDetector,
+    /// Whether connections fall silent because of it.
+    pub deaf: DeafDetector,
     /// What it is rehearsed with.
     pub rehearsal: Rehearsal,
     /// Which requests are alike.
@@ -70,6 +73,7 @@ impl Learned {
         Learned {
             trust: Trust::new(shared).rehearsed_first(rehearses),
             early_close: EarlyCloseDetector::default(),
+            deaf: DeafDetector::default(),
             rehearsal: Rehearsal::default(),
             classes: Classes::default(),
             depth: Depth::new(mode, queue_size),
@@ -134,7 +138,6 @@ impl Learned {
     /// An operator says that it may earn trust again: that it sent answers too many, or did not bear pipelining, is forgotten.
     pub(crate) fn forgive(&mut self) {
         self.trust.clear();
-        self.strays = false;
-        (self.early_close, self.usual.overlook) = <_>::default();
+        (self.early_close, self.deaf, self.strays, self.usual.overlook) = <_>::default();
     }
 }

@@ -63,6 +63,7 @@ fn the_kinds_of_doubt_that_demote() {
         "cuts-short",
         "reset-within",
         "fails-rehearsal",
+        "falls-silent",
         "misframing",
     ];
     assert_eq!(demoting, expected);
