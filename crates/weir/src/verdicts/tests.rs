@@ -44,7 +44,7 @@ fn opened(plan: &Arc<Plan>, waits: bool) -> (Verdicts, Vec<Said>) {
     (verdicts, said)
 }
 
-fn ends(verdicts: Verdicts) {
+fn ends(verdicts: &Verdicts) {
     verdicts.save(true);
     verdicts.lock().kept.hold.let_go();
 }
@@ -60,7 +60,7 @@ fn a_restart_keeps_them_until_they_are_cleared() {
         .note(&plan, &[event(2, What::Judged(Verdict::Surplus(None))), event(2, What::Judged(Verdict::Surplus(None)))]);
     let expected = [("10.0.0.1:80".to_owned(), UNFIT), ("10.0.0.3:80".to_owned(), Verdict::Surplus(None))];
     assert_eq!(known(&first), expected);
-    ends(first);
+    ends(&first);
     let (second, said) = opened(&plan, false);
     assert_eq!(known(&second), expected);
     let told = |text: &str| Said::Told(text.to_owned());
@@ -74,7 +74,7 @@ fn a_restart_keeps_them_until_they_are_cleared() {
     second.clear("app", "10.0.0.1:80");
     second.note(&plan, &[event(2, What::Cleared)]);
     assert_eq!(known(&second), []);
-    ends(second);
+    ends(&second);
     let (third, said) = opened(&plan, false);
     assert_eq!((known(&third), said), (vec![], vec![]));
 }
@@ -105,7 +105,7 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
     let is_broken =
         |line: &str| line.ends_with("2 verdicts on servers can't be read and are left out, the first in line 1");
     assert!(matches!(&said[..], [Said::Warned(line), Said::Told(_)] if is_broken(line)), "{said:?}");
-    ends(verdicts);
+    ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));
     // What others may have written is not believed, and stays as it is.
     std::fs::set_permissions(directory.path("pipelining"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
@@ -114,7 +114,7 @@ fn a_broken_line_costs_that_line_and_a_broken_file_is_left_alone() {
     assert_eq!(known(&verdicts), []);
     assert!(matches!(&said[..], [Said::Warned(line)] if line.contains("neither read nor kept")), "{said:?}");
     verdicts.note(&plan, &[event(0, What::Judged(Verdict::Surplus(None)))]);
-    ends(verdicts);
+    ends(&verdicts);
     assert_eq!(std::fs::read_to_string(directory.path("pipelining")).unwrap(), format!("{line}\n"));
 }
 
@@ -133,7 +133,7 @@ fn who_is_gone_is_forgotten_in_a_week() {
     assert_eq!(ages(&verdicts, 10 * GONE_MAX_S), 1, "it is there");
     verdicts.lock().adopt(Arc::clone(&without));
     assert_eq!(ages(&verdicts, GONE_MAX_S - 60), 1);
-    ends(verdicts);
+    ends(&verdicts);
     let (verdicts, said) = opened(&without, false);
     assert_eq!((verdicts.lock().entries.len(), said), (1, vec![]), "it may come back");
     verdicts.lock().adopt(Arc::clone(&with));
@@ -161,7 +161,7 @@ fn who_takes_over_has_what_the_one_before_left() {
     assert_eq!(known(&after), known(&before), "it has written nothing before");
     before.clear("app", "10.0.0.1:80");
     before.save(true);
-    ends(after);
+    ends(&after);
     assert_eq!(known(&opened(&plan, false).0).len(), 2, "the file is not the first one's any more");
 }
 
