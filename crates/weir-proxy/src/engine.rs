@@ -27,6 +27,7 @@ use std::sync::Arc;
 pub use self::flows::{FlowEvent, Over, divided, measured, on_flow, on_port_taken, stop_flows};
 pub use self::moves::{arrive, lost, part};
 pub use crate::action::{Action, MeasuredArm};
+use crate::base::keys::{Key, ServerIndex};
 pub use crate::base::output::{HIGH_BYTES, LOW_BYTES};
 pub use crate::base::piece::Input;
 use crate::base::token::Token;
@@ -54,6 +55,7 @@ use crate::shield::bans::{BanSet, Offence};
 use crate::tcp::Flows;
 pub use crate::upstream::Delivery;
 use crate::upstream::Upstreams;
+use crate::upstream::doubts::restore;
 use crate::upstream::server_state::ServerState;
 
 /// What an engine is made of from outside.
@@ -97,6 +99,15 @@ pub fn end_costly(engine: &mut Engine, token: u64) {
 pub fn end_turn(engine: &mut Engine, now_us: u64) {
     let turn_us = now_us.saturating_sub(engine.cx.now_us);
     engine.clients.answers().hits.turn_ended(turn_us);
+}
+
+/// These verdicts on servers (named by their places among those of all upstreams) were kept since before weir was started, or since a server
+/// was last in the plan. Tell every worker before it serves anybody. Unknown servers are ignored.
+pub fn restore_verdicts(engine: &mut Engine, verdicts: &[(u32, Verdict)]) {
+    for (server, verdict) in verdicts {
+        restore(ServerIndex::new(*server), *verdict, &mut engine.upstreams, &mut engine.cx);
+    }
+    engine.pass_on();
 }
 
 /// How a client is seen ([`Action::SeeClient`]).
@@ -486,13 +497,6 @@ impl Engine {
     /// it may earn trust again.
     pub fn clear_surplus(&mut self, server: u32) {
         self.upstreams.clear_surplus(server, &mut self.cx);
-        self.pass_on();
-    }
-
-    /// This verdict on a server (by its place among those of all upstreams) was kept since before weir was started, or since the server was
-    /// last in the plan. Tell every worker before it serves anybody.
-    pub fn restore_verdict(&mut self, server: u32, verdict: Verdict) {
-        self.upstreams.restore_if_there(server, verdict, &mut self.cx);
         self.pass_on();
     }
 

@@ -35,7 +35,7 @@ pub(crate) mod connection;
 mod crowded;
 pub(crate) mod deaf;
 pub(crate) mod depth;
-mod doubts;
+pub(crate) mod doubts;
 pub(crate) mod early_close;
 pub(crate) mod entry;
 pub(crate) mod flows;

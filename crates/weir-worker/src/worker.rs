@@ -11,9 +11,8 @@ use std::sync::mpsc::SyncSender;
 use weir_io::{Announced, Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
-use weir_proxy::cross::verdict::Verdict;
 use weir_proxy::ending::Farewell;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, end_costly, end_turn};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, end_costly, end_turn, restore_verdicts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_tls::Sealed;
@@ -237,7 +236,7 @@ impl<D: Driver> Worker<D> {
                     Command::Order { server, order } => worker.engine.order(server, order),
                     Command::Clear { server } => worker.engine.clear_surplus(server),
                     Command::Forgive => worker.engine.forgive_suspects(),
-                    Command::Judge(verdicts) => worker.judge(&verdicts),
+                    Command::Judge(verdicts) => restore_verdicts(&mut worker.engine, &verdicts),
                     Command::Ban(bans) => worker.ban(bans),
                     Command::Adopt(adoption) => worker.adopt(&adoption),
                     Command::Open(opening) => worker.open(&opening),
@@ -259,15 +258,10 @@ impl<D: Driver> Worker<D> {
         self.dialing.seals.clone_from(&adoption.server_seals);
         self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
         // Before anything is asked of them.
-        self.judge(&adoption.verdicts);
+        restore_verdicts(&mut self.engine, &adoption.verdicts);
         if let Some(changes) = &adoption.listeners {
             adoption.tell_failed(self.change_listeners(changes));
         }
-    }
-
-    /// Lets the machines know of verdicts on servers that were kept.
-    fn judge(&mut self, verdicts: &[(u32, Verdict)]) {
-        verdicts.iter().for_each(|(server, verdict)| self.engine.restore_verdict(*server, *verdict));
     }
 
     /// Tells the machines what has become of their errands, if anything has. Those of an earlier life are for nobody.

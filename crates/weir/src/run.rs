@@ -33,7 +33,7 @@ use crate::leaving::Leaving;
 use crate::notify;
 use crate::privileges::NewUser;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers, Written};
-use crate::scarcity::{Scarcity, Shortage};
+use crate::scarcity::Scarcity;
 use crate::side::Side;
 use crate::spreading::Spreading;
 use crate::terminal::{alarm, tell, warn};
@@ -480,11 +480,10 @@ fn supervise(
     desk: &Desk,
     (mut admin, lasting, pinning, spreading): (Option<Admin>, &Lasting, PinningChoice, &Spreading),
 ) -> Result<(), Failure> {
-    let mut reload: Option<u64> = None;
+    let (mut reload, mut leaving): (Option<u64>, Leaving) = (None, Leaving::default());
     // It is told to end.
     let mut ends = false;
-    let mut leaving = Leaving::default();
-    let (mut bugs, mut scarcity, mut shortage) = (Bugs::new(&running), Scarcity::new(), Shortage::new());
+    let (mut bugs, mut scarcity) = (Bugs::new(&running), Scarcity::new());
     let mut cores = Caretaker::new(&running, pinning);
     let mut shedder = running.handle().shedder();
     while !running.is_finished() {
@@ -495,8 +494,7 @@ fn supervise(
             leaving.end(&running);
         }
         bugs.look(&running);
-        scarcity.look(&running);
-        shortage.look(&running, journal.plan());
+        scarcity.look(&running, journal.plan());
         cores.look();
         spreading.look(&running.handle());
         journal.follow(desk);

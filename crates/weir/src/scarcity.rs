@@ -11,21 +11,23 @@ use crate::terminal::warn;
 /// How often it is told at most.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Tells that clients can't be accepted for want of descriptors.
+/// Tells that clients can't be accepted for want of descriptors, or that their requests wait for connections.
 pub(crate) struct Scarcity {
     before: u64,
     /// When it may be told again.
     next: Instant,
+    shortage: Shortage,
 }
 
 impl Scarcity {
     /// Nothing was told yet.
     pub(crate) fn new() -> Scarcity {
-        Scarcity { before: 0, next: Instant::now() }
+        Scarcity { before: 0, next: Instant::now(), shortage: Shortage::new() }
     }
 
-    /// Looks whether accepting was held back since the last time that it was told.
-    pub(crate) fn look(&mut self, running: &Running) {
+    /// Looks whether accepting was held back since the last time that it was told, and whether requests have waited.
+    pub(crate) fn look(&mut self, running: &Running, plan: &Plan) {
+        self.shortage.look(running, plan);
         let held_back: u64 = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
         if held_back == self.before || Instant::now() < self.next {
             return;
@@ -39,7 +41,7 @@ impl Scarcity {
 }
 
 /// Tells that requests wait for connections to a server.
-pub(crate) struct Shortage {
+struct Shortage {
     /// By server: what was counted at the last look.
     before: Vec<Waits>,
     next: Instant,
@@ -85,12 +87,12 @@ impl Waits {
 
 impl Shortage {
     /// Nothing was told yet.
-    pub(crate) fn new() -> Shortage {
+    fn new() -> Shortage {
         Shortage { before: Vec::new(), next: Instant::now() + EVERY }
     }
 
     /// Looks once a minute whether requests have waited.
-    pub(crate) fn look(&mut self, running: &Running, plan: &Plan) {
+    fn look(&mut self, running: &Running, plan: &Plan) {
         if Instant::now() < self.next {
             return;
         }

@@ -58,7 +58,7 @@ pub(crate) struct Verdicts(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    list: Mutex<List>,
+    list: Mutex<Book>,
     /// Has the thread look.
     bell: Condvar,
     /// Whoever writes the file has it, from the list to the file's name.
@@ -66,7 +66,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct Book {
     entries: BTreeMap<Key, Entry>,
     kept: Kept,
     plan: Arc<Plan>,
@@ -245,7 +245,7 @@ impl Verdicts {
     }
 
     /// Does something with the list, and prints what there is to tell when others may have it again.
-    fn with<T>(&self, what: impl FnOnce(&mut List) -> T) -> T {
+    fn with<T>(&self, what: impl FnOnce(&mut Book) -> T) -> T {
         let mut list = self.lock();
         let done = what(&mut list);
         let said = std::mem::take(&mut list.said);
@@ -259,7 +259,7 @@ impl Verdicts {
         done
     }
 
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> MutexGuard<'_, Book> {
         self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -275,7 +275,7 @@ impl Keeper {
     }
 }
 
-impl List {
+impl Book {
     /// Another plan is in force.
     fn adopt(&mut self, plan: Arc<Plan>) {
         let place = place(&plan);

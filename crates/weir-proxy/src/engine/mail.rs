@@ -10,6 +10,7 @@ use crate::cross::answer::Stop;
 use crate::cross::mail::{Flow, Mail, Post};
 use crate::cross::router::Requests;
 use crate::request::pending_request::ExchangeId;
+use crate::upstream::doubts::restore;
 
 /// A larger buffer of a worker's mail to itself is given back to the allocator.
 const OWN_POST_BYTES_MAX: usize = 64 * 1024;
@@ -87,7 +88,7 @@ impl Engine {
             }
             Mail::Gone { client } => upstreams.end_own(client, cx),
             Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
-            Mail::Verdict { server, verdict } => upstreams.restore(server, verdict, cx),
+            Mail::Verdict { server, verdict } => restore(server, verdict, upstreams, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),
             Mail::Vacate { server } => upstreams.vacate(server, cx),
             Mail::Health { server, news } => upstreams.on_health(server, news, cx),

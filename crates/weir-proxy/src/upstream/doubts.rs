@@ -10,7 +10,7 @@ use super::Upstreams;
 use super::agenda::Ending;
 use super::lost::Loss;
 use super::pool::{Pair, Pool};
-use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::answer::mark_of;
 use crate::cross::doubt::Doubt;
@@ -88,22 +88,13 @@ fn note_verdict(server: ServerIndex, verdict: Verdict, pool: &mut Pool, cx: &Con
     pool.events.note(server, What::Judged(verdict), cx);
 }
 
-impl Upstreams {
-    /// As [`Upstreams::restore`], of a server by its place among those of all upstreams; an unknown one is ignored.
-    pub(crate) fn restore_if_there(&mut self, server: u32, verdict: Verdict, cx: &mut Context) {
-        let server = ServerIndex::new(server);
-        if self.pool.servers.get(server).is_some() {
-            self.restore(server, verdict, cx);
-        }
-    }
-
-    /// Another worker has come to this verdict on a server, or weir before it was started anew.
-    #[cold]
-    pub(crate) fn restore(&mut self, server: ServerIndex, verdict: Verdict, cx: &mut Context) {
-        if self.pool.servers[server].learned.trust.restore(verdict) {
-            note_verdict(server, verdict, &mut self.pool, cx);
-            self.pool.refresh_conns(server, cx);
-        }
+/// Another worker has come to this verdict on a server, or weir before it was started anew. An unknown server is ignored.
+#[cold]
+pub(crate) fn restore(server: ServerIndex, verdict: Verdict, all: &mut Upstreams, cx: &mut Context) {
+    let pool = &mut all.pool;
+    if pool.servers.get(server).is_some() && pool.servers[server].learned.trust.restore(verdict) {
+        note_verdict(server, verdict, pool, cx);
+        pool.refresh_conns(server, cx);
     }
 }
 

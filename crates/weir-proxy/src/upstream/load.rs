@@ -105,20 +105,18 @@ impl Server {
     }
 }
 
-impl Pool {
-    /// A request waits because of the limit: decides now if that is due, else by a timer.
-    #[cold]
-    pub(super) fn await_limit(&mut self, server: ServerIndex, cx: &mut Context) {
-        let machine = &mut self.servers[server];
-        if !machine.learns_limit() {
-            return;
-        }
-        let bounds = machine.limits.bounds();
-        let load = &mut machine.learned.load;
-        let due_us = load.limit.on_waiting(cx.now_us, bounds);
-        if load.due_us <= cx.now_us {
-            load.due_us = due_us;
-            cx.wheel.insert(Token::Limit { server }.pack(), due_us);
-        }
+/// A request waits because of the limit: decides now if that is due, else by a timer.
+#[cold]
+pub(super) fn await_limit(server: ServerIndex, pool: &mut Pool, cx: &mut Context) {
+    let machine = &mut pool.servers[server];
+    if !machine.learns_limit() {
+        return;
+    }
+    let bounds = machine.limits.bounds();
+    let load = &mut machine.learned.load;
+    let due_us = load.limit.on_waiting(cx.now_us, bounds);
+    if load.due_us <= cx.now_us {
+        load.due_us = due_us;
+        cx.wheel.insert(Token::Limit { server }.pack(), due_us);
     }
 }

@@ -468,9 +468,7 @@ fn on_end(
     if pool.conns.at(index).front_is_abandoned() {
         return broken(Ending::ours(UpstreamEnd::Cancelled));
     }
-    let strays = pool.servers[server].learned.strays && entry.ask.traits.has(RequestFlags::HEAD);
-    let is_spoilt = strays && !pool.conns.at(index).wait.rehearses;
-    if persist && !(old && behind) && !is_declined && !is_spoilt {
+    if persist && !(old && behind) && !is_declined && !may_stray(index, &entry, pool) {
         return Reading::Continue(());
     }
     // Nobody looks at this connection after the receive.
@@ -487,6 +485,13 @@ fn on_end(
         true => Ending { loss: Loss::Announced, why: UpstreamEnd::ServerSaidClose },
         false => Ending { loss: Loss::Orderly, why: UpstreamEnd::NotReusable },
     })
+}
+
+/// Whether a body may come behind the answer to this request, where there is none: the server has done that before.
+fn may_stray(index: ConnKey, entry: &Entry, pool: &Pool) -> bool {
+    let conn = pool.conns.at(index);
+    let strays = entry.ask.traits.has(RequestFlags::HEAD) && pool.servers[conn.server].learned.strays;
+    strays && !conn.wait.rehearses
 }
 
 /// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.

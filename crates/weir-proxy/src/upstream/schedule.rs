@@ -2,6 +2,7 @@
 
 use super::Upstreams;
 use super::crowded::watch_first;
+use super::load::await_limit;
 use super::placing::{Place, Placing};
 use super::pool::Pool;
 use super::private_pool::Tried;
@@ -194,7 +195,7 @@ impl Placing<'_> {
         }
         self.pool.grow(server, cx);
         if self.pool.servers[server].is_at_limit() {
-            self.pool.await_limit(server, cx);
+            await_limit(server, self.pool, cx);
         }
     }
 

@@ -2,6 +2,7 @@
 //! and quick requests share connections once they are known to be quick. docs/pipelining.md#what-may-follow-what
 
 use weir_check::upstreams::check_honest;
+use weir_proxy::observe::report::Sharing;
 use weir_proxy::plan::{PipelineMode, Plan, ServerPlan};
 
 use crate::world::{Do, Seen, World, answer, plan};
@@ -113,6 +114,10 @@ fn what_is_quick_shares_and_what_is_slow_rides_apart() {
     }
     assert_eq!(world.count(|counters| counters.escapes.get()), 0);
     assert!(world.count_of(0, |stats| stats.apart_unlike.get()) >= 120);
+    let report = world.nodes[0].engine.report().servers.remove(0);
+    let sharing = |shape: &str| report.classes.iter().find(|class| class.shape == shape).map(|class| class.sharing);
+    assert_eq!(sharing("GET /v?"), Some(Sharing::Alike));
+    assert!(matches!(sharing("GET /report?"), Some(Sharing::Slower | Sharing::Overtaken { .. })));
     world.finish();
 }
 

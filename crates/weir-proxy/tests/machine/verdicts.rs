@@ -3,6 +3,7 @@
 
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::cross::verdict::Verdict;
+use weir_proxy::engine::restore_verdicts;
 use weir_proxy::observe::server_event::What;
 use weir_proxy::plan::{ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::trust::TrustState;
@@ -59,9 +60,9 @@ fn what_one_worker_finds_all_know() {
 fn one_that_was_kept_holds_from_the_first_request_until_it_is_cleared() {
     for (verdict, state) in [(UNFIT, TrustState::Unfit), (Verdict::Surplus(None), TrustState::Surplus)] {
         let mut world = World::started(adaptive(), 1, 1);
-        world.nodes[0].engine.restore_verdict(0, verdict);
+        restore_verdicts(&mut world.nodes[0].engine, &[(0, verdict)]);
         // A server that there is not.
-        world.nodes[0].engine.restore_verdict(7, verdict);
+        restore_verdicts(&mut world.nodes[0].engine, &[(7, verdict)]);
         ask_often(&mut world, 60, "");
         assert_eq!((trust(&world, 0), rehearsals(&world)), (state, 0));
         assert_eq!(world.count(|counters| counters.pipelined.get()), 0);
@@ -81,7 +82,7 @@ fn the_worse_verdict_holds() {
         (Verdict::Surplus(Some(Doubt::Misframing)), TrustState::Surplus),
         (UNFIT, TrustState::Surplus),
     ] {
-        world.nodes[0].engine.restore_verdict(0, verdict);
+        restore_verdicts(&mut world.nodes[0].engine, &[(0, verdict)]);
         assert_eq!(trust(&world, 0), state);
     }
     world.finish();
@@ -91,7 +92,7 @@ fn the_worse_verdict_holds() {
 #[test]
 fn a_reload_keeps_it() {
     let mut world = World::started(adaptive(), 1, 1);
-    world.nodes[0].engine.restore_verdict(0, UNFIT);
+    restore_verdicts(&mut world.nodes[0].engine, &[(0, UNFIT)]);
     let mut other = adaptive();
     let UpstreamPlan { servers, queue_size, .. } = &mut other.upstreams[0];
     *queue_size /= 2;

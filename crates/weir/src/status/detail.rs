@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::figures::{count, rate, span, time};
-use super::overview::{Look, lasting_doubt, plain, tone};
+use super::overview::{Look, lasting_doubt, tone};
 use super::table::{Column, Row, Tone, number, table, text};
 use crate::admin::document::{self, ServerStatus};
 
@@ -181,7 +181,8 @@ fn class(class: &document::Class) -> Row {
         word => word.to_owned(),
     };
     let usually = time(Some(class.usual_us.into()).filter(|us| *us > 0));
-    Row { cells: vec![plain(&class.shape).into(), usually.into(), sharing.into()], below: None }
+    let shape: String = class.shape.chars().map(|char| if char.is_control() { '?' } else { char }).collect();
+    Row { cells: vec![shape.into(), usually.into(), sharing.into()], below: None }
 }
 
 fn row(row: &document::Row) -> Row {

@@ -364,7 +364,7 @@ fn suspects(status: &Status, look: Look) -> String {
 }
 
 /// What a client sent, safe for a terminal, and not too long.
-pub(crate) fn plain(text: &str) -> String {
+fn plain(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     let shown: String = text.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
     match shown.len() {
