@@ -22,6 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
+/// A limit starts with at least this.
+const START_MIN: u32 = 32;
 /// Time between two decisions.
 const LOOK_US: u64 = 100_000;
 /// Counts are discarded after a pause of this length.
@@ -89,7 +91,7 @@ impl Limit {
     #[inline]
     pub(crate) fn get(&self, bounds: Bounds) -> u32 {
         match self.limit.load(Relaxed) {
-            0 => bounds.most.max(1),
+            0 => bounds.start(),
             limit => limit,
         }
     }
@@ -140,6 +142,13 @@ impl Limit {
         *self.climb.lock().unwrap_or_else(PoisonError::into_inner) = Climb::default();
         self.limit.store(0, Relaxed);
         self.held.store(false, Relaxed);
+    }
+}
+
+impl Bounds {
+    /// The limit before the first decision: without it, a server that is overloaded from its first request on would have no best time.
+    fn start(self) -> u32 {
+        self.floor.max(START_MIN).clamp(1, self.most.max(1))
     }
 }
 
@@ -248,9 +257,10 @@ impl Climb {
     pub(crate) fn look(&mut self, now_us: u64, answers: u64, busy_us: u64, binds: bool, bounds: Bounds) -> u32 {
         let elapsed_us = now_us.saturating_sub(std::mem::replace(&mut self.looked_us, now_us));
         if self.limit == 0 || elapsed_us >= STALE_US {
-            // A new load starts without a limit.
+            // Only the first load starts with a limit, until the next look.
             let Climb { best_us, looked_us, .. } = *self;
-            *self = Climb { limit: bounds.most.max(1), best_us, looked_us, ..Climb::default() };
+            let limit = if self.limit == 0 { bounds.start() } else { bounds.most.max(1) };
+            *self = Climb { limit, best_us, looked_us, ..Climb::default() };
             return self.limit;
         }
         self.sample.answers += answers;
@@ -290,12 +300,13 @@ impl Climb {
     fn look_open(&mut self, now_us: u64, complete: Option<Sample>, bounds: Bounds) {
         if let Some(sample) = complete {
             let at_once = sample.at_once().min(self.limit);
-            let many = at_once / 2 > bounds.floor;
+            let many = at_once > bounds.floor + bounds.floor / 2;
             // If all connections are in use, their number may be the cause.
             if many && (sample.binds || self.is_slow(&sample)) && now_us >= self.fewer_at_us {
-                self.begin(now_us, at_once / 2, sample, None);
+                return self.begin(now_us, (at_once / 2).max(bounds.floor), sample, None);
             }
         }
+        self.limit = bounds.most;
     }
 
     fn begin(&mut self, now_us: u64, limit: u32, before: Sample, held: Option<Hold>) {

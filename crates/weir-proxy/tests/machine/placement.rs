@@ -60,6 +60,11 @@ fn a_server_gets_as_many_requests_as_clients_ask() {
         many.upstreams[0].pipeline = pipeline;
         let mut world = World::started(many, 1, 1);
         world.serve(serve);
+        // The first time the server is looked at for a tenth of a second before it gets more than 32.
+        let clients = burst(&mut world, "/v", 's', 100, 100);
+        world.run_for(SLOW_US + 100_000 + 20_000);
+        assert_eq!(answered(&world, &clients), 100, "{pipeline:?}");
+        clients.into_iter().for_each(|client| world.half_close(client));
         for n in 0..20 {
             let clients = burst(&mut world, "/v", 's', n, 100);
             world.run_for(SLOW_US + 20_000);
