@@ -344,11 +344,11 @@ impl Classes {
 
     /// What is known of the classes whose shapes are known, those that were used most of late first.
     pub(crate) fn report(&self) -> Vec<ClassReport> {
-        let known = self.shapes.iter().filter_map(|(name, shape)| Some((self.find(*name)?, shape)));
-        let mut known: Vec<(&Class, &Box<str>)> = known.collect();
+        let known = self.shapes.iter().filter_map(|(name, shape)| Some((self.find(*name)?, &**shape)));
+        let mut known: Vec<(&Class, &str)> = known.collect();
         known.sort_by_key(|(class, _)| std::cmp::Reverse(class.used));
-        let report = |(class, shape): (&Class, &Box<str>)| ClassReport {
-            shape: shape.to_string(),
+        let report = |(class, shape): (&Class, &str)| ClassReport {
+            shape: shape.to_owned(),
             time_us: class.time_us,
             sharing: match () {
                 () if class.uneven > 0 => Sharing::Overtaken { answers: class.uneven.into() },

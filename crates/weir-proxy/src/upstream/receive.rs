@@ -438,8 +438,7 @@ fn on_end(
     conn.reply.large = false;
     let (persist, announced, position, poison) =
         (conn.reply.persist, conn.reply.announced, conn.position, conn.reply.poison);
-    let (old, pooled) = (conn.reply.old, conn.owner.is_none());
-    let once = conn.owner.is_some_and(|owner| owner.once);
+    let (old, pooled, once) = (conn.reply.old, conn.owner.is_none(), conn.owner.is_some_and(|owner| owner.once));
     let (since_us, body_bytes) = (conn.next_since_us(), conn.reply.body_bytes);
     let Some(entry) = finish(conn, &mut pool.servers[conn.server], cx) else { return Reading::Break(None) };
     let (server, behind) = (conn.server, !conn.entries.is_empty());
@@ -468,7 +467,8 @@ fn on_end(
     if pool.conns.at(index).front_is_abandoned() {
         return broken(Ending::ours(UpstreamEnd::Cancelled));
     }
-    if persist && !(old && behind) && !is_declined && !may_stray(index, &entry, pool) {
+    let goes_on = persist && !is_declined && !may_stray(index, &entry, pool);
+    if goes_on && !(old && behind) {
         return Reading::Continue(());
     }
     // Nobody looks at this connection after the receive.

@@ -39,7 +39,7 @@ impl World {
         }
         let mut uniform = || {
             self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.seed >> 40) as f64 / (1 << 24) as f64
+            (self.seed >> 40) as f64 / f64::from(1 << 24)
         };
         (0..12).map(|_| uniform()).sum::<f64>() - 6.0
     }
