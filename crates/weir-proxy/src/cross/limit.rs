@@ -37,6 +37,8 @@ const SAMPLE_ANSWERS_MIN: u64 = 64;
 const SLOWER: u64 = 2;
 /// Shorter answers trigger no trial.
 const QUICK_US: u64 = 5_000;
+/// A server with a shorter best time gets no limit: its answers wait for the processors, and sharing connections helps more.
+const BEST_US_MIN: u64 = 5_000;
 /// Percent of the previous goodput that a lower limit must reach in two samples: with [`SAMPLE_ANSWERS`] answers, and with fewer.
 const BETTER_PERCENT: u64 = 115;
 const BETTER_FEW_PERCENT: u64 = 130;
@@ -247,6 +249,8 @@ pub(crate) struct Climb {
     looked_us: u64,
     /// Best mean time of an answer, microseconds; grows slowly. None: unknown.
     best_us: Option<u64>,
+    /// Shortest mean time of an answer so far, microseconds; None: unknown.
+    quickest_us: Option<u64>,
     /// Earliest time of the next trial of a lower limit, and the last pause after a failure.
     fewer_at_us: u64,
     pause_us: u64,
@@ -258,9 +262,9 @@ impl Climb {
         let elapsed_us = now_us.saturating_sub(std::mem::replace(&mut self.looked_us, now_us));
         if self.limit == 0 || elapsed_us >= STALE_US {
             // Only the first load starts with a limit, until the next look.
-            let Climb { best_us, looked_us, .. } = *self;
+            let Climb { best_us, quickest_us, looked_us, .. } = *self;
             let limit = if self.limit == 0 { bounds.start() } else { bounds.most.max(1) };
-            *self = Climb { limit, best_us, looked_us, ..Climb::default() };
+            *self = Climb { limit, best_us, quickest_us, looked_us, ..Climb::default() };
             return self.limit;
         }
         self.sample.answers += answers;
@@ -286,6 +290,7 @@ impl Climb {
         if let Some(mean_us) = look.mean_us().or_else(|| self.sample.mean_us()) {
             let known_us = self.best_us.map_or(u64::MAX, |us| us + us / 512 + 1);
             self.best_us = Some(known_us.min(mean_us));
+            self.quickest_us = Some(self.quickest_us.map_or(mean_us, |us| us.min(mean_us)));
         }
     }
 
@@ -302,7 +307,8 @@ impl Climb {
             let at_once = sample.at_once().min(self.limit);
             let many = at_once > bounds.floor + bounds.floor / 2;
             // If all connections are in use, their number may be the cause.
-            if many && (sample.binds || self.is_slow(&sample)) && now_us >= self.fewer_at_us {
+            let takes_time = self.quickest_us.is_some_and(|us| us >= BEST_US_MIN);
+            if many && takes_time && (sample.binds || self.is_slow(&sample)) && now_us >= self.fewer_at_us {
                 return self.begin(now_us, (at_once / 2).max(bounds.floor), sample, None);
             }
         }

@@ -131,6 +131,14 @@ fn it_rises_when_the_server_bears_more() {
     assert!(world.limit >= 150, "{}", world.limit);
 }
 
+/// Where answers take less than 5 ms with few at once, processors are what they wait for.
+#[test]
+fn quick_servers_have_no_limit() {
+    let mut world = World::new();
+    world.run(600, Some(1_000.0), 0.0, |at_once| lock(at_once) / 10.0);
+    assert!(world.climb.learned().is_none() && world.limit == 1_024, "{}", world.limit);
+}
+
 /// A server that works on any number at once, or on few in turn, loses nothing by more of them.
 #[test]
 fn others_have_what_is_asked_of_them() {
