@@ -1,6 +1,6 @@
 //! The part of one worker in the [concurrency limit](crate::cross::limit) of a server: it counts answers and applies the limit.
 //!
-//! A worker counts only while it has more connections to the server than requests share, so there is no cost far from the limit. Bound:
+//! A worker counts only while it has as many connections to the server as requests share, so there is no cost far from the limit. Bound:
 //! it reports at most [`ANSWERS`] answers late, or [`TOLD_US`].
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Server {
     /// Counts a complete answer. `took_us`: since the request was put on its connection.
     #[inline]
     pub(crate) fn note_answer(&mut self, took_us: u64, now_us: u64) {
-        if self.ready > self.limits.shared && self.learns_limit() {
+        if self.ready >= self.limits.shared && self.learns_limit() {
             self.count_answer(took_us, now_us);
         }
     }
