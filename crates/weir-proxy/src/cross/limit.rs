@@ -35,8 +35,6 @@ const SAMPLE_US_MAX: u64 = 1_000_000;
 const SAMPLE_ANSWERS_MIN: u64 = 64;
 /// Answers that take this many times the best time trigger a trial.
 const SLOWER: u64 = 2;
-/// Shorter answers trigger no trial.
-const QUICK_US: u64 = 5_000;
 /// A server with a shorter best time gets no limit: its answers wait for the processors, and sharing connections helps more.
 const BEST_US_MIN: u64 = 5_000;
 /// Percent of the previous goodput that a lower limit must reach in two samples: with [`SAMPLE_ANSWERS`] answers, and with fewer.
@@ -297,7 +295,7 @@ impl Climb {
     /// Whether answers take much longer than the best time.
     fn is_slow(&self, sample: &Sample) -> bool {
         match (sample.mean_us(), self.best_us) {
-            (Some(mean_us), Some(best_us)) => mean_us >= QUICK_US && mean_us >= best_us.saturating_mul(SLOWER),
+            (Some(mean_us), Some(best_us)) => mean_us >= best_us.saturating_mul(SLOWER),
             _ => false,
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::observe::counters::Totals;
 use weir_proxy::observe::histogram::Snapshot;
-use weir_proxy::observe::report::{ClassReport, ConnectionReport, FreshReport, LearnedLimit, ServerReport};
+use weir_proxy::observe::report::{ClassReport, ConnectionReport, FreshReport, LearnedLimit, ServerReport, Sharing};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
@@ -336,15 +336,20 @@ impl Reader {
     }
 }
 
-/// Adds what a worker knows of a class: that some request of it was overtaken says most.
+/// Adds the report of one worker about a class. The worker that knows most about it decides.
 fn merge_class(classes: &mut Vec<ClassReport>, class: &ClassReport) {
-    let rank = |class: &ClassReport| (class.sharing.word() == "overtaken", class.sharing.word() == "slower");
+    let known_of = |sharing| match sharing {
+        Sharing::New { .. } => 0,
+        Sharing::Alike => 1,
+        Sharing::Long => 2,
+        Sharing::Slower => 3,
+        Sharing::Overtaken { .. } => 4,
+    };
     match classes.iter_mut().find(|known| known.shape == class.shape) {
         None => classes.push(class.clone()),
         Some(known) => {
             known.time_us = known.time_us.max(class.time_us);
-            let less = (class.sharing.word() == "alike") && known.sharing.word() == "new";
-            if rank(class) > rank(known) || less {
+            if known_of(class.sharing) > known_of(known.sharing) {
                 known.sharing = class.sharing;
             }
         }
@@ -531,5 +536,33 @@ impl Reading {
         };
         let (upstream, _) = plan.upstreams.iter().zip(&of_upstreams).find(dead)?;
         Some(("no-server", upstream.name.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: of what workers know of a class the most telling is shown, whoever is asked first. How: all pairs.
+
+    use super::*;
+
+    #[test]
+    fn the_worker_that_knows_most_decides() {
+        let all = [
+            Sharing::New { answers: 3 },
+            Sharing::Alike,
+            Sharing::Long,
+            Sharing::Slower,
+            Sharing::Overtaken { answers: 256 },
+        ];
+        for (one, other) in (0..all.len()).flat_map(|one| (0..all.len()).map(move |other| (one, other))) {
+            let mut classes = Vec::new();
+            for (sharing, time_us) in [(all[one], 200), (all[other], 100)] {
+                merge_class(&mut classes, &ClassReport { shape: "GET /".to_owned(), time_us, sharing });
+            }
+            assert_eq!(
+                classes,
+                [ClassReport { shape: "GET /".to_owned(), time_us: 200, sharing: all[one.max(other)] }]
+            );
+        }
     }
 }
