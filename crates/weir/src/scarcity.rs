@@ -1,5 +1,4 @@
-//! Tells operators that clients wait because something is scarce: descriptors, or connections to a server. Called by the main thread at each
-//! of its looks.
+//! Warns operators when clients wait because descriptors or connections to a server are scarce. The main thread calls it regularly.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +7,24 @@ use weir_worker::{Running, View};
 
 use crate::terminal::warn;
 
-/// How often it is told at most.
+/// Shortest time between two warnings.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Tells that clients can't be accepted for want of descriptors, or that their requests wait for connections.
+/// Warns when weir cannot accept clients because descriptors are scarce, or when requests wait for connections.
 pub(crate) struct Scarcity {
     before: u64,
-    /// When it may be told again.
+    /// Earliest time of the next warning.
     next: Instant,
     shortage: Shortage,
 }
 
 impl Scarcity {
-    /// Nothing was told yet.
+    /// No warning yet.
     pub(crate) fn new() -> Scarcity {
         Scarcity { before: 0, next: Instant::now(), shortage: Shortage::new() }
     }
 
-    /// Looks whether accepting was held back since the last time that it was told, and whether requests have waited.
+    /// Checks whether accepting was held back since the last warning, and whether requests waited.
     pub(crate) fn look(&mut self, running: &Running, plan: &Plan) {
         self.shortage.look(running, plan);
         let held_back: u64 = running.views().iter().map(|view| view.counters.accept_failures.get()).sum();
@@ -40,9 +39,9 @@ impl Scarcity {
     }
 }
 
-/// Tells that requests wait for connections to a server.
+/// Warns when requests wait for connections to a server.
 struct Shortage {
-    /// By server: what was counted at the last look.
+    /// By server: the counts at the last check.
     before: Vec<Waits>,
     next: Instant,
 }
@@ -65,7 +64,7 @@ impl Waits {
         })
     }
 
-    /// What is told of a server: one request in a hundred at least has waited since.
+    /// The warning for a server, if at least 1 % of its requests waited since.
     fn line(self, before: Waits, name: &str, most: u32, wanted: u64) -> Option<String> {
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let requests = since(self.requests, before.requests);
@@ -86,12 +85,12 @@ impl Waits {
 }
 
 impl Shortage {
-    /// Nothing was told yet.
+    /// No warning yet.
     fn new() -> Shortage {
         Shortage { before: Vec::new(), next: Instant::now() + EVERY }
     }
 
-    /// Looks once a minute whether requests have waited.
+    /// Checks once a minute whether requests waited.
     fn look(&mut self, running: &Running, plan: &Plan) {
         if Instant::now() < self.next {
             return;
@@ -117,7 +116,7 @@ impl Shortage {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: operators are told when one request in a hundred had to wait, and what to do about it. How: a table.
+    //! Proves: operators get a warning with a remedy when 1 % of the requests wait. How: a table.
 
     use super::*;
 

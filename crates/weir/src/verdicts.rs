@@ -1,7 +1,7 @@
 //! Verdicts on servers that weir does not pipeline until an operator clears them, kept over a restart (docs/pipelining.md#verdicts).
 //!
-//! Workers come to verdicts and tell of them by events, which the main thread passes on ([`Verdicts::note`]). They are told what the file
-//! says before they accept anybody, and with each plan in which a server is new ([`Verdicts::of`]). `weir server clear` ends a verdict.
+//! Workers report verdicts as events, which the main thread passes on ([`Verdicts::note`]). They get the verdicts of the file before they
+//! accept clients, and with each plan that adds a server ([`Verdicts::of`]). `weir server clear` ends a verdict.
 //! One thread writes the file, at most every [`SAVE_EVERY`] and at the end. Bounds: [`VERDICTS_MAX`] verdicts, [`FILE_BYTES_MAX`]; a verdict
 //! on a server that the configuration has not had for [`GONE_MAX_S`] is forgotten.
 
@@ -27,7 +27,7 @@ use crate::lasting::{Kept, Turn};
 use crate::reload::Desk;
 use crate::terminal::{tell, warn};
 
-/// The file is written at most so often.
+/// Shortest time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How often the plan is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const VERDICTS_MAX: usize = 4096;
 /// More is no file of ours.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// How long a verdict on a server that is in no configuration any more is kept: a week.
+/// Time after which weir forgets a verdict on a server that is no longer in the configuration: a week.
 const GONE_MAX_S: u64 = 7 * 86_400;
 /// Lines that tell of restored verdicts at a time.
 const LINES_MAX: usize = 20;
@@ -48,20 +48,20 @@ type Key = (String, String);
 struct Entry {
     verdict: Verdict,
     since_s: u64,
-    /// Since when the configuration has it no more.
+    /// When the server left the configuration.
     gone_s: Option<u64>,
 }
 
-/// The verdicts, for all who have to do with them.
+/// The verdicts, shared by all parts of the program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Verdicts(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     list: Mutex<Book>,
-    /// Has the thread look.
+    /// Wakes the thread.
     bell: Condvar,
-    /// Whoever writes the file has it, from the list to the file's name.
+    /// Held while the file is written, from reading the list to renaming the file.
     writing: Mutex<()>,
 }
 
@@ -73,11 +73,11 @@ struct Book {
     /// Of what is in force: see [`Desk::news`].
     number: u64,
     workers: Option<Handle>,
-    /// The operator knows that there is no file.
+    /// The operator has been warned that there is no file.
     is_unkept_told: bool,
     /// The workers have ended.
     is_over: bool,
-    /// To be printed when others may have the list again.
+    /// Messages to print after the list is unlocked.
     said: Vec<Said>,
 }
 
@@ -131,7 +131,7 @@ impl Verdicts {
         verdicts
     }
 
-    /// Tells workers that have just been made, before they accept anybody, and starts the thread, which ends when it is told to.
+    /// Sends the verdicts to new workers before they accept clients, and starts the thread. [`Keeper::finish`] ends it.
     ///
     /// # Errors
     /// The operating system's.
@@ -189,7 +189,7 @@ impl Verdicts {
         self.0.bell.notify_one();
     }
 
-    /// An operator says that this server is repaired. Tell the workers behind that: what they come to then is new.
+    /// An operator clears this server. Send the command to the workers after this call, so that a later verdict counts as new.
     pub(crate) fn clear(&self, upstream: &str, server: &str) {
         self.lock().cleared(&(upstream.to_owned(), server.to_owned()));
         self.0.bell.notify_one();
@@ -216,7 +216,7 @@ impl Verdicts {
         self.0.bell.notify_one();
     }
 
-    /// From now on the file is another process's, which begins with what this one knows.
+    /// Hands the file over to another process, with all that this one knows.
     pub(crate) fn leave(&self) {
         self.save(true);
         let _writing = self.writing();
@@ -270,7 +270,7 @@ impl Keeper {
         let Keeper(verdicts, thread) = self;
         verdicts.lock().is_over = true;
         verdicts.0.bell.notify_one();
-        // Its panic would be told on standard error; the proxy has ended well all the same.
+        // A panic is printed on standard error, and the proxy has ended well all the same.
         let _ = thread.join();
     }
 }
@@ -289,8 +289,8 @@ impl Book {
         self.look_who_is_gone();
     }
 
-    /// Has the file, and what is in it, if it is this process's turn and no other program has it. `is_borrowed`: what is in the list is what
-    /// the process before had in the file once.
+    /// Takes and reads the file if this process may use it and no other program does. `is_borrowed`: the list is an older state of the
+    /// previous process's file.
     fn take_file(&mut self, is_borrowed: bool) {
         let said = &mut self.said;
         if !self.kept.take(|line| said.push(Said::Warned(line))) {
@@ -321,7 +321,7 @@ impl Book {
         self.read_beside(&BTreeMap::new());
     }
 
-    /// The same; nothing is told of what the workers know already.
+    /// The same, without messages about verdicts that the workers know already.
     fn read_beside(&mut self, known: &BTreeMap<Key, Entry>) {
         let Some(path) = self.kept.file.clone() else { return };
         let mut saved = BTreeMap::new();
@@ -450,7 +450,7 @@ impl Book {
         }
     }
 
-    /// What is told of a verdict that is restored.
+    /// The log line for a restored verdict.
     fn line(&self, plan: &Plan, slot: u32) -> Option<String> {
         let key = key(plan, slot as usize)?;
         let why = match self.entries.get(&key)?.verdict {

@@ -1,8 +1,8 @@
 //! A verdict: this server is not pipelined until an operator clears it.
 //!
-//! The worker that finds a reason tells the others; a worker that begins anew finds the verdict in its
-//! [`Hints`](super::hints::Hints). The program keeps verdicts in a file, so that a restart of weir does not harm the server again, or the
-//! clients of a server that mixes answers up. docs/pipelining.md#verdicts
+//! The worker that finds a reason informs the others, and a restarted worker finds the verdict in its [`Hints`](super::hints::Hints). The
+//! program keeps verdicts in a file, so that a restart of weir harms neither the server again nor the clients of a server that mixes
+//! answers up. docs/pipelining.md#verdicts
 
 use crate::cross::doubt::Doubt;
 
@@ -11,7 +11,7 @@ use crate::cross::doubt::Doubt;
 pub enum Verdict {
     /// It may have given answers to the wrong clients: because of this doubt, or of an answer too many.
     Surplus(Option<Doubt>),
-    /// It does not bear several requests at once: what it did when that was seen for the second time.
+    /// It cannot handle several requests at once; the doubt is that of the second time.
     Unfit(Doubt),
 }
 

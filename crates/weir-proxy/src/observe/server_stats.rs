@@ -54,7 +54,7 @@ counters! {
     connection_waits: Total,
     /// Requests that had to wait because the server answers fewer a second when it has more at once.
     limit_waits: Total,
-    /// Connections that nobody would have waited with: the most in the last minute in which somebody did.
+    /// Connections with which no request would have waited: the peak of the last minute in which requests waited.
     connections_wanted: Gauge,
     /// Times that several requests of weir's own were tried on it before it was pipelined.
     rehearsals: Total,

@@ -14,18 +14,18 @@ use crate::context::Context;
 use crate::request::pending_request::RequestFlags;
 use crate::upstream::connection::UpstreamConn;
 
-/// Silence counts when it has lasted for so many times as long as the slowest thousandth of answers takes...
+/// Silence counts after this many times the time of the slowest thousandth of answers...
 const SILENT_FACTOR: u64 = 16;
-/// ...and for this long.
+/// ...and not before this time.
 const SILENT_US_MIN: u64 = 2_000_000;
-/// So many silent connections are a doubt.
+/// Silent connections that make a doubt.
 const SILENT_MAX: u8 = 3;
-/// Those within this time of one that counted may have one reason: a lock, or a pause.
+/// Silent connections within this time count once, because they may have one cause, such as a lock.
 const APART_US: u64 = 1_000_000;
-/// After so long without one nothing is held against the server.
+/// The count ends after this time without a silent connection.
 const MEMORY_US: u64 = 600_000_000;
 
-/// How many connections fell silent lately.
+/// Counts the connections that fell silent recently.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeafDetector {
     count: u8,
@@ -33,7 +33,7 @@ pub(crate) struct DeafDetector {
 }
 
 impl DeafDetector {
-    /// A connection has fallen silent. True: too many have, and the count begins anew.
+    /// A connection has fallen silent. True: that was too many, and the count starts over.
     fn on_silent(&mut self, now_us: u64) -> bool {
         let elapsed_us = now_us.saturating_sub(self.counted_us);
         if self.count > 0 && elapsed_us < APART_US {
@@ -52,8 +52,8 @@ impl DeafDetector {
 }
 
 impl UpstreamConn {
-    /// Since when nothing has come of the answer to a safe request, if the connection has ever had several at a time. None: something has,
-    /// or nothing can be said.
+    /// The start of the silence, if the connection has ever had several requests at a time and a safe one is next. None: part of the answer
+    /// has arrived, or the silence proves nothing.
     fn deaf_since_us(&self) -> Option<u64> {
         let is_read = self.is_ready() && !self.reading.paused && self.owner.is_none() && !self.wait.rehearses;
         let is_silent = is_read && !self.reply.begun && self.interims() == 0 && !self.has_stash();

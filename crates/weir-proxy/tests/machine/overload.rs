@@ -1,4 +1,4 @@
-//! Proves: a server that answers fewer requests a second with more at once is given fewer, and answers more; everybody is answered; operators
+//! Proves: a server that answers fewer requests a second with more at once gets fewer and answers more; all clients get answers; operators
 //! see why. How: a server behind a lock, with half again as many requests as it can answer. docs/balancing.md#overload
 
 use weir_proxy::observe::report::LearnedLimit;
@@ -32,7 +32,7 @@ fn lock(workers: u16, shared: u32, all: u32) -> World {
     world
 }
 
-/// Answers in the last second of the load, after which everybody is answered; and the limit then.
+/// Returns the answers in the last second of the load, and the limit at its end. Then all clients get their answers.
 fn answers_under_load(world: &mut World) -> (u64, Option<LearnedLimit>) {
     let mut clients = Vec::new();
     let answers = |world: &World| world.count_of(0, |stats| stats.statuses.iter().map(|(_, count)| count).sum());

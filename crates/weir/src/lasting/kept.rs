@@ -1,5 +1,5 @@
-//! Whether a file is this process's to read and to write, when it is written, and what is wrong with it. Called by those who keep lists in
-//! files (`bans`, `verdicts`), who say what there is to read and to write.
+//! A file that keeps a list over a restart: whether this process may read and write it, when it is written, and its last problem. The
+//! owners of such lists (`bans`, `verdicts`) read and write the contents.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use super::{Hold, Taken, Turn};
 
-/// Where a file is that nobody has named: by this name in the state directory of the service, if it has one.
+/// The default place of a file: this name in the state directory of the service, if the service has one.
 pub(crate) fn usual_place(name: &str) -> Option<PathBuf> {
     let given = std::env::var("STATE_DIRECTORY").ok().filter(|list| !list.is_empty())?;
     // Several are separated by colons (systemd.exec(5)).
     Some(PathBuf::from(given.split(':').next()?).join(name))
 }
 
-/// What is told of a file.
+/// Words for messages about a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Words {
-    /// What is in it, as the subject of `... are not kept over a restart`.
+    /// The contents, as the subject of `... are not kept over a restart`.
     pub(crate) what: &'static str,
     /// The option that names it.
     pub(crate) option: &'static str,
@@ -30,21 +30,21 @@ pub(crate) struct Kept {
     pub(crate) hold: Hold,
     pub(crate) file: Option<PathBuf>,
     pub(crate) problem: Option<String>,
-    /// The file does not know yet, and when it may.
+    /// The file lacks changes, and the earliest time to write them.
     pub(crate) is_unsaved: bool,
     pub(crate) save_at: Option<Instant>,
-    /// It is written at most so often.
+    /// Shortest time between two writes.
     save_every: Duration,
 }
 
 impl Kept {
-    /// Of no file yet. `waits`: the process before has it until [`Hold::enter`].
+    /// Without a file. `waits`: the previous process owns the file until [`Hold::enter`].
     pub(crate) fn new(words: Words, save_every: Duration, waits: bool) -> Kept {
         let hold = Hold::new(waits);
         Kept { words, hold, file: None, problem: None, is_unsaved: false, save_at: None, save_every }
     }
 
-    /// The file is to be here from now on. Whose turn it is, if that is another place than before.
+    /// Sets the place of the file. Returns which process may use it, if the place has changed.
     pub(crate) fn want(&mut self, place: Option<PathBuf>) -> Option<Turn> {
         if place == self.file {
             return None;
@@ -55,8 +55,8 @@ impl Kept {
         Some(self.hold.turn())
     }
 
-    /// Takes the file, if it is this process's turn and no other program has it, and says what the operator should know. True: it is this
-    /// process's from now on, and what is in it is to be read.
+    /// Takes the file if this process may use it and no other program does, and warns the operator of problems. True: this process owns it
+    /// from now on, and the caller reads it.
     pub(crate) fn take(&mut self, warn: impl FnMut(String)) -> bool {
         if self.file.is_none() {
             return false;
@@ -68,7 +68,7 @@ impl Kept {
                 self.problem = None;
                 true
             }
-            // It is tried again: the other one may end.
+            // The caller tries again, because the other program may end.
             Taken::Others(who) => {
                 let Words { what, option } = self.words;
                 let line = format!(
@@ -81,12 +81,12 @@ impl Kept {
         }
     }
 
-    /// It is this process's.
+    /// Whether this process owns it.
     pub(crate) fn is_ours(&self) -> bool {
         self.file.is_some() && self.hold.is_ours()
     }
 
-    /// It can't be read, and is not replaced by one with less in it. What the operator should know.
+    /// The file cannot be read, so weir does not replace it either. Returns a message for the operator.
     pub(crate) fn is_unreadable(&mut self, error: &io::Error) -> String {
         let path = self.file.take().unwrap_or_default();
         self.problem = Some(error.to_string());
@@ -94,7 +94,7 @@ impl Kept {
         format!("{} are neither read nor kept: {}: {error}", self.words.what, path.display())
     }
 
-    /// Where it is to be written, if there is something to write, and it is time or to be done at once.
+    /// The path to write, if there are changes and a write is due or `at_once`.
     pub(crate) fn take_unsaved(&mut self, now: Instant, at_once: bool) -> Option<PathBuf> {
         let is_time = at_once || self.save_at.is_none_or(|at| now >= at);
         let path = self.file.clone().filter(|_| self.is_unsaved && self.is_ours() && is_time)?;
@@ -103,7 +103,7 @@ impl Kept {
         Some(path)
     }
 
-    /// It was written, or not. What the operator should know.
+    /// Notes the outcome of a write. Returns a message for the operator.
     pub(crate) fn saved(&mut self, path: &Path, outcome: io::Result<()>) -> Option<String> {
         let problem = outcome.err().map(|error| error.to_string());
         self.is_unsaved |= problem.is_some();

@@ -6,7 +6,7 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds { floor: 32, most: 1024 };
 
-/// A server by the time that an answer takes with so many at once.
+/// A server, described by the time of an answer at each number of requests at once.
 struct World {
     climb: Climb,
     now_us: u64,
@@ -44,7 +44,7 @@ impl World {
         (0..12).map(|_| uniform()).sum::<f64>() - 6.0
     }
 
-    /// So many looks; each time `arrivals` requests more a second come, or as many as make `clients`.
+    /// Makes this many looks. Either `clients` is constant, or `arrivals` requests a second arrive.
     fn run(&mut self, looks: u32, clients: Option<f64>, arrivals: f64, took_us: impl Fn(f64) -> f64) -> &mut World {
         for _ in 0..looks {
             self.waiting = clients.unwrap_or(self.waiting + arrivals / 10.0);
@@ -54,7 +54,7 @@ impl World {
             let expected = at_once * 100_000.0 / took;
             let (some, other) = (self.random(), self.random());
             let varied = took * (1.0 + 3.0 * some / expected.max(1.0).sqrt()).max(0.2);
-            // What is answered in a tenth of a second, and what is still under way stays.
+            // The answers of a tenth of a second; all other requests remain.
             let able = (expected + other * expected.sqrt()).max(0.0);
             let answers = if clients.is_some() { able } else { able.min(self.waiting) };
             self.waiting -= if clients.is_some() { 0.0 } else { answers };
@@ -110,12 +110,12 @@ fn it_ends_with_the_load() {
     assert!(world.climb.learned().is_some());
     world.run(100, Some(10.0), 0.0, lock);
     assert!(world.climb.learned().is_none() && world.limit == 1_024, "{}", world.limit);
-    // Nothing comes any more: who waits is let go on.
+    // Without answers the limit ends, so waiting requests go on.
     world.run(300, Some(500.0), 0.0, lock);
     assert!(world.climb.learned().is_some());
     world.run(30, Some(500.0), 0.0, |_| 1e12);
     assert!(world.climb.learned().is_none() && world.limit == 1_024, "{}", world.limit);
-    // Nobody looked for a while.
+    // After a pause.
     world.run(300, Some(500.0), 0.0, lock);
     assert!(world.climb.learned().is_some());
     world.now_us += 60_000_000;
@@ -219,7 +219,7 @@ fn workers_count_together() {
     limit.look(now_us, BOUNDS);
     let mut look = |answers: u32, took_us: u64| {
         now_us += LOOK_US;
-        // Each of two workers, one of which has somebody who waits.
+        // Two workers, one with a waiting request.
         let busy_us = u64::from(answers / 2) * took_us;
         limit.on_answers(answers / 2, busy_us, now_us - 2, BOUNDS);
         limit.on_answers(answers / 2, busy_us, now_us - 1, BOUNDS);

@@ -20,9 +20,9 @@ pub(crate) struct Fresh {
 #[serde(default)]
 pub(crate) struct ConcurrencyLimit {
     pub(crate) requests: u32,
-    /// So many it had before.
+    /// Requests at once before the limit.
     pub(crate) before: u32,
-    /// So many more answers a second there are since.
+    /// Growth of the answers per second since then.
     pub(crate) gain_percent: u32,
 }
 
