@@ -32,6 +32,7 @@ mod close;
 mod comparison;
 mod connect;
 pub(crate) mod connection;
+pub(crate) mod crash;
 mod crowded;
 pub(crate) mod deaf;
 pub(crate) mod depth;

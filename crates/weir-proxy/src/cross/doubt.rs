@@ -39,6 +39,8 @@ worded! {
     FailsRehearsal: "fails-rehearsal";
     /// Connections that have had several requests at once are never answered again, over and over.
     FallsSilent: "falls-silent";
+    /// The server has crashed while several requests were unanswered on one connection.
+    DiesShared: "dies-shared";
     /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
     Misframing: "misframing";
     /// An error that ends its connection while others wait behind the oldest request: it may be for one of those (E29).

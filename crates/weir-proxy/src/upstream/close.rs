@@ -7,6 +7,7 @@
 use super::Upstreams;
 use super::agenda::Ending;
 use super::aside::{flow, set_aside};
+use super::crash;
 use super::deaf;
 use super::doubts::doubt_everywhere;
 use super::fresh::note_failure;
@@ -114,6 +115,9 @@ impl Upstreams {
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);
         pool.transition(index, Event::Ended, cx);
+        if let Some(unanswered) = lost.sudden_end() {
+            crash::on_end(server, unanswered, pool, cx);
+        }
         lost.replace(index, pool, groups, private, agenda, cx);
         for _ in 0..lost.end_trials() {
             health.trial_ended(server, false, pool, groups, cx);

@@ -3,6 +3,8 @@
 
 use super::Upstreams;
 use super::agenda::{Agenda, Ending};
+use super::crash;
+use super::doubts::doubt_everywhere;
 use super::groups::Groups;
 use super::judge::judge_of;
 use super::lost::ABRUPT_US;
@@ -12,6 +14,7 @@ use super::view::View;
 use crate::action::Action;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
+use crate::cross::doubt::Doubt;
 use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{ConnState, UpstreamConn};
@@ -99,6 +102,9 @@ impl Upstreams {
             self.placing().evacuate(server, cx);
         }
         tell_unreachable(server, tls, &mut self.pool, &self.groups, cx);
+        if crash::on_refused(server, &mut self.pool, cx) {
+            doubt_everywhere(server, Some(Doubt::DiesShared), &mut self.pool, cx);
+        }
         self.pool.grow(server, cx);
         self.work_off(cx);
     }

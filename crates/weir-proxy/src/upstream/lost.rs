@@ -88,6 +88,8 @@ pub(super) struct Lost {
     abrupt: bool,
     /// The server ended it with requests that followed others, unanswered.
     pipelined: bool,
+    /// The server ended it without announcing that.
+    sudden: bool,
     /// It had rested when the oldest of the unanswered requests was sent.
     rested: bool,
     connected_us: u64,
@@ -138,6 +140,7 @@ impl Lost {
             at_rest: unsaid && conn.entries.is_empty(),
             rest_us,
             abrupt: behind_answer && pooled && (!conn.entries.is_empty() || rest_us < ABRUPT_US),
+            sudden: pooled && unsaid && !conn.wait.rehearses,
             pipelined: by_server && was_ready && conn.rest.since_sync > 0 && !conn.entries.is_empty(),
             rested: conn.history.rested,
             connected_us: conn.contact.connected_us,
@@ -161,6 +164,11 @@ impl Lost {
     /// Whether its server may have died with a request on it.
     pub(super) fn is_death(&self) -> bool {
         self.loss == Loss::Died && self.front_us.is_some() && !self.rehearsal
+    }
+
+    /// How many requests were sent on it and not answered, if the server ended it without announcing that.
+    pub(super) fn sudden_end(&self) -> Option<usize> {
+        self.sudden.then(|| self.entries.iter().filter(|entry| !self.is_unsent(entry)).count())
     }
 
     /// Whether what was unanswered on it is a rehearsal.

@@ -28,6 +28,10 @@ const FAILED_MAX: u8 = 1;
 pub const PENALTY_MIN_US: u64 = 60 * 1_000_000;
 /// Longest stay: each demotion doubles it up to here.
 pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
+/// A server that crashes within this time after it was first pipelined may have crashed because of that.
+const SOON_US: u64 = 60_000_000;
+/// A server that crashes so more often than this is not pipelined again.
+const CRASHES_MAX: u8 = 1;
 /// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good behaviour forgive one
 /// minute, 8 hours an hour. Shorter, and a server that fails once a day for a moment would still climb to an hour.
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
@@ -51,7 +55,7 @@ pub enum TrustState {
     },
     /// An answer too many was found, or a doubt that lasts ([`Trust::penalty_for`] tells): at depth 1 until an operator clears it.
     Surplus,
-    /// It has failed two rehearsals: at depth 1 until an operator clears it.
+    /// It has failed two rehearsals, or crashed twice soon after it was first pipelined: at depth 1 until an operator clears it.
     Unfit,
 }
 
@@ -84,6 +88,10 @@ pub struct Trust {
     rehearsal: Rehearsed,
     /// Rehearsals that it has failed.
     failed: u8,
+    /// When it could last be pipelined for the first time.
+    shared_us: u64,
+    /// Crashes soon after that, without one while it was not pipelined.
+    crashes: u8,
 }
 
 /// Whether several requests at once were tried with nobody's.
@@ -141,6 +149,8 @@ impl Trust {
             single: connections <= 1,
             rehearsal: Rehearsed::Unneeded,
             failed: 0,
+            shared_us: 0,
+            crashes: 0,
         }
     }
 
@@ -159,7 +169,7 @@ impl Trust {
     /// Several requests at once were answered as they should be.
     pub fn on_rehearsed(&mut self, now_us: u64) {
         if self.wants_rehearsal() {
-            (self.rehearsal, self.failed) = (Rehearsed::Passed, 0);
+            (self.rehearsal, self.failed, self.shared_us) = (Rehearsed::Passed, 0, now_us);
             self.state = State::Trusted { since_us: now_us };
         }
     }
@@ -205,9 +215,27 @@ impl Trust {
                 tally.add(connection);
                 if tally.is_earned(self.single) {
                     self.state = State::Trusted { since_us: now_us };
+                    self.shared_us = now_us;
                 }
             }
         }
+    }
+
+    /// The server has crashed, and no requests shared a connection: pipelining is not the reason.
+    pub fn on_crash_alone(&mut self) {
+        self.crashes = 0;
+    }
+
+    /// Counts a doubt that is a verdict when it occurs again. `known`: another worker has reported it already. True: it is one now.
+    fn is_second(&mut self, now_us: u64, doubt: Doubt, known: bool) -> bool {
+        match doubt {
+            _ if known => {}
+            Doubt::FailsRehearsal => self.failed += 1,
+            Doubt::DiesShared if now_us.saturating_sub(self.shared_us) > SOON_US => self.crashes = 0,
+            Doubt::DiesShared => self.crashes += 1,
+            _ => {}
+        }
+        self.failed > FAILED_MAX || self.crashes > CRASHES_MAX
     }
 
     /// A connection became doubtful. True when this put the server back to depth 1: worth a line in the log.
@@ -225,9 +253,8 @@ impl Trust {
         }
         let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
         // All workers may see the same failure.
-        let known = again && self.penalty_for == Some(Doubt::FailsRehearsal);
-        self.failed += u8::from(doubt == Doubt::FailsRehearsal && !known);
-        if self.failed > FAILED_MAX {
+        let known = again && self.penalty_for == Some(doubt);
+        if self.is_second(now_us, doubt, known) {
             (self.state, self.penalty_for) = (State::Unfit, Some(doubt));
             return true;
         }

@@ -18,6 +18,7 @@ mod canaries;
 mod circles;
 mod compress;
 mod compress_away;
+mod crash;
 mod crowded;
 mod cuts;
 mod deaf;

@@ -7,6 +7,7 @@ use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
 use crate::plan::PipelineMode;
 use crate::upstream::class::Classes;
+use crate::upstream::crash::CrashDetector;
 use crate::upstream::deaf::DeafDetector;
 use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
@@ -38,6 +39,8 @@ pub(crate) struct Learned {
     pub early_close: EarlyCloseDetector,
     /// Whether connections fall silent because of it.
     pub deaf: DeafDetector,
+    /// Whether it dies of that.
+    pub crash: CrashDetector,
     /// What it is rehearsed with.
     pub rehearsal: Rehearsal,
     /// Which requests are alike.
@@ -74,6 +77,7 @@ impl Learned {
             trust: Trust::new(shared).rehearsed_first(rehearses),
             early_close: EarlyCloseDetector::default(),
             deaf: DeafDetector::default(),
+            crash: CrashDetector::default(),
             rehearsal: Rehearsal::default(),
             classes: Classes::default(),
             depth: Depth::new(mode, queue_size),

@@ -64,6 +64,7 @@ fn the_kinds_of_doubt_that_demote() {
         "reset-within",
         "fails-rehearsal",
         "falls-silent",
+        "dies-shared",
         "misframing",
     ];
     assert_eq!(demoting, expected);
@@ -120,6 +121,36 @@ fn who_fails_twice_is_not_rehearsed_again() {
     assert_eq!(trust.state(1_000 * MINUTE_US), TrustState::Clean);
     trust.on_rehearsed(0);
     assert!(trust.may_pipeline());
+}
+
+/// Two crashes soon after requests began to share connections are a verdict, unless the server also crashes without that.
+#[test]
+fn a_server_that_dies_of_company_is_not_pipelined_again() {
+    // Crashes after `lives_us` of pipelining, five times, and between them without it where `also_alone`.
+    let crashes = |lives_us: u64, also_alone: bool| {
+        let mut trust = Trust::new(2).rehearsed_first(true);
+        let mut now_us = 0;
+        let mut states = Vec::new();
+        for _ in 0..5 {
+            earn(&mut trust, now_us, 65);
+            trust.on_rehearsed(now_us);
+            now_us += lives_us;
+            trust.on_doubt(now_us, Doubt::ResetWithin);
+            trust.on_doubt(now_us, Doubt::DiesShared);
+            trust.on_doubt(now_us, Doubt::DiesShared);
+            if also_alone {
+                trust.on_crash_alone();
+            }
+            states.push(trust.state(now_us));
+            now_us += PENALTY_MAX_US;
+        }
+        assert!(matches!(states[0], TrustState::Penalty { .. }));
+        states.iter().filter(|state| **state == TrustState::Unfit).count()
+    };
+    assert_eq!(crashes(1, false), 4);
+    assert_eq!(crashes(SOON_US, false), 4);
+    assert_eq!(crashes(SOON_US + 1, false), 0);
+    assert_eq!(crashes(1, true), 0);
 }
 
 /// Every event in every state.
