@@ -1,5 +1,6 @@
-//! What everything is built of: tables and the names of what is in them, tokens, timers, sets and buckets, bytes to send, numbers
-//! nobody can guess. Knows nothing of the proxy, and touches nothing else here.
+//! Building blocks: tables and the keys of their rows, tokens, timers, sets and buckets, output
+//! buffers, unpredictable numbers. Knows nothing of the proxy and uses no other module of this
+//! crate.
 
 pub(crate) mod bitset;
 pub(crate) mod check;

@@ -1,7 +1,9 @@
-//! Why weir answers by itself with an error, or breaks an answer off: one table, from which the answer, the access log, the counters
-//! and the forward proxy's `Proxy-Status` follow. Nothing is found out from a word. How connections end: [`crate::ending`].
+//! Why weir itself answers with an error or truncates a response: one table, from which the
+//! response, the access log, the counters and the forward proxy's `Proxy-Status` follow. No code
+//! derives anything from the words. How connections end: [`crate::ending`].
 //!
-//! A cause that is not in [`Cause::all`] can't be made: the list comes from the same lines as the variants.
+//! A cause that is not in [`Cause::all`] can't be made: the list comes from the same lines as the
+//! variants.
 
 use std::sync::Arc;
 
@@ -14,19 +16,20 @@ use crate::observe::kinds::Kinds;
 use crate::request::own_answer::Fixed;
 use crate::retry::poison::REFUSED_US;
 
-/// What follows from a cause.
+/// The consequences of a cause.
 struct Row {
     word: &'static str,
     status: u16,
     party: Party,
-    /// Where a request stood that was not sent yet.
+    /// The stage of a request that has not been sent yet.
     stage: Stage,
-    /// RFC 9209 §2.3; empty: none is sent.
+    /// RFC 9209 §2.3; empty: the field is not sent.
     proxy_error: &'static str,
 }
 
 impl Row {
-    /// The client is at fault, or asks for what there is not: its status says all.
+    /// The client is at fault, or asks for something that does not exist: the status says
+    /// everything.
     const fn of_request(word: &'static str, status: u16) -> Row {
         Row { word, status, party: Party::Weir, stage: Stage::Queue, proxy_error: "" }
     }
@@ -34,12 +37,12 @@ impl Row {
 
 macro_rules! causes {
     ($($(#[$help:meta])+ $cause:ident: $word:literal, $status:literal, $party:ident, $stage:ident, $proxy_error:literal;)+) => {
-        /// Why a request has no answer of a server, or not all of one.
+        /// Why a request gets no response from a server, or only part of one.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Cause {
             /// Its head is at fault.
             Request(RequestError),
-            /// What it says is the destination is no host.
+            /// Its destination is not a valid host.
             Destination(HostError),
             /// The policy of the forward proxy refuses the destination.
             Denied(Refusal),
@@ -74,79 +77,82 @@ macro_rules! causes {
 }
 
 causes! {
-    /// It has been here before.
+    /// It has already passed through this proxy.
     Loop: "loop", 508, Weir, Queue, "proxy_loop_detected";
     /// CONNECT to a reverse proxy.
     ConnectRefused: "connect-refused", 405, Weir, Queue, "";
-    /// TRACE that goes no further.
+    /// TRACE that must not be forwarded any further.
     MaxForwards: "max-forwards", 405, Weir, Queue, "";
-    /// HTTP/2 for an upstream of connections that are a client's own: the client is told to come with HTTP/1.1.
+    /// HTTP/2 for an upstream with private connections for each client: the status makes the client
+    /// retry with HTTP/1.1.
     NeedsHttp1: "needs-http1", 421, Weir, Queue, "";
-    /// gRPC, whose servers speak HTTP/2 only: weir asks servers by HTTP/1.1.
+    /// gRPC, which only works over HTTP/2: weir uses HTTP/1.1 to servers.
     Grpc: "grpc", 415, Weir, Queue, "";
     /// No route has this path.
     NoRoute: "no-route", 404, Weir, Queue, "";
-    /// Its path can't be compared with routes, or not be changed by their rules.
+    /// Its path can't be compared with routes, or can't be changed by their rules.
     Path: "path", 400, Weir, Queue, "";
-    /// With it the rules of its route would write more than they may.
+    /// With it the output of its route's rules would exceed its limit.
     RulesTooLarge: "rules-too-large", 431, Weir, Queue, "";
-    /// It asks for no host, or for one that can't stand in the redirect of its route.
+    /// It has no Host, or one that is not valid in the redirect of its route.
     RedirectHost: "redirect-host", 400, Weir, Queue, "";
-    /// Its route does not take it from this address.
+    /// Its route does not accept requests from this address.
     AddressDenied: "address-denied", 403, Weir, Queue, "";
-    /// Its content is of none of the media types that its route takes, or of nobody knows which.
+    /// Its content has none of the media types that its route accepts, or an unknown one.
     ContentType: "content-type", 415, Weir, Queue, "";
-    /// It says that another method is meant, which its route does not take.
+    /// It overrides its method with one that its route does not accept.
     MethodOverride: "method-override", 403, Weir, Queue, "";
-    /// It asks for an address, and its route is for names only: weir speaks for no such origin (RFC 9110 §15.5.20).
+    /// Its Host is an address, and its route is for names only: weir is not authoritative for that
+    /// origin (RFC 9110 §15.5.20).
     HostAddress: "host-address", 421, Weir, Queue, "";
-    /// It goes to where its client has connected to, and that is this machine: weir would ask itself.
+    /// Its destination is the address that its client connected to, and that is this machine: weir
+    /// would send it to itself.
     OwnDestination: "own-destination", 421, Weir, Queue, "";
-    /// Its route asks for name and password, and it has none.
+    /// Its route requires a name and password, and it has none.
     AuthorizationMissing: "authorization-missing", 401, Weir, Queue, "";
-    /// Name and password can't be read.
+    /// Name and password can't be parsed.
     AuthorizationInvalid: "authorization-invalid", 401, Weir, Queue, "";
     /// Name or password are wrong.
     AuthorizationWrong: "authorization-wrong", 401, Weir, Queue, "";
-    /// It wants nothing but what is stored, and nothing is that may be used (RFC 9111 §5.2.1.7).
+    /// It accepts only a stored response, and none may be used (RFC 9111 §5.2.1.7).
     OnlyIfCached: "only-if-cached", 504, Weir, Queue, "";
-    /// It would have something purged, and its route does not let this client.
+    /// It is a PURGE, and its route does not allow it for this client.
     PurgeDenied: "purge-denied", 403, Weir, Queue, "";
     /// The body is longer than `body-limit`.
     BodyTooLarge: "body-too-large", 413, Weir, Body, "";
-    /// The client ended its side within the body.
+    /// The client closed its direction within the body.
     BodyTruncated: "body-truncated", 400, Client, Body, "";
-    /// Nothing of the body came for `body-timeout`.
+    /// No part of the body arrived for `body-timeout`.
     BodyTimeout: "body-timeout", 408, Weir, Body, "";
-    /// The body came with less than `body-rate`.
+    /// The body arrived more slowly than `body-rate`.
     BodyTooSlow: "body-too-slow", 408, Weir, Body, "";
-    /// The chunked coding of the body is at fault.
+    /// The chunked coding of the body is invalid.
     BadChunk: "bad-chunk", 400, Weir, Body, "";
-    /// The head did not come within `head-timeout`.
+    /// The head did not arrive within `head-timeout`.
     HeadTimeout: "head-timeout", 408, Weir, Queue, "";
-    /// The client was strange too often.
+    /// The client had too many glitches.
     Glitches: "glitches", 400, Weir, Queue, "";
-    /// The client passed a limit of `shield`, which may say another status.
+    /// The client exceeded a limit of `shield`, which may set another status.
     OverLimit: "over-limit", 429, Weir, Queue, "http_request_denied";
-    /// The client is banned, as a trusted proxy says who that is.
+    /// The client, as a trusted proxy names it, is banned.
     Banned: "banned", 403, Weir, Queue, "http_request_denied";
-    /// Asked of the forward proxy itself, which is no server.
+    /// Sent to the forward proxy itself, which is not an origin server.
     NotAbsolute: "not-absolute", 400, Weir, Queue, "";
-    /// There is no PAC file.
+    /// No PAC file is configured.
     NoPac: "no-pac", 404, Weir, Queue, "";
-    /// Nobody has decided where it goes.
+    /// Its destination was never decided.
     NotDecided: "not-decided", 400, Weir, Queue, "proxy_internal_error";
     /// A scheme other than http.
     Scheme: "scheme", 501, Weir, Queue, "";
     /// Port 0.
     Port: "port", 400, Weir, Queue, "";
-    /// The user sends more requests than he may.
+    /// The user exceeds its limit of requests.
     UserRate: "user-rate", 429, Weir, Queue, "http_request_denied";
-    /// The user has as many connections as he may.
+    /// The user has reached its limit of connections.
     UserConnections: "user-connections", 429, Weir, Queue, "http_request_denied";
     /// No credentials.
     CredentialsMissing: "credentials-missing", 407, Weir, Queue, "";
-    /// Credentials that can't be read.
+    /// Credentials that can't be parsed.
     CredentialsInvalid: "credentials-invalid", 407, Weir, Queue, "";
     /// Wrong name or password.
     CredentialsWrong: "credentials-wrong", 407, Weir, Queue, "";
@@ -160,7 +166,7 @@ causes! {
     NameServersFailed: "name-servers-failed", 502, Server, Queue, "dns_error";
     /// Name servers did not answer in time.
     NameServersTimeout: "name-servers-timeout", 504, Server, Queue, "dns_timeout";
-    /// What had to be looked up first was not told in time.
+    /// A lookup that must come first did not finish in time.
     ErrandTimeout: "errand-timeout", 504, Weir, Queue, "proxy_internal_response";
     /// No server can be reached.
     NoServer: "no-server", 502, Server, Connect, "destination_unavailable";
@@ -168,25 +174,27 @@ causes! {
     ConnectFailed: "connect-failed", 502, Server, Queue, "connection_refused";
     /// None of the destination's addresses has answered in time.
     ConnectTimeout: "connect-timeout", 504, Server, Queue, "connection_timeout";
-    /// Every server is suspended or out of use by order.
+    /// Every server is suspended or disabled by an operator.
     NoHealthyServer: "no-healthy-server", 503, Server, Connect, "destination_unavailable";
     /// Every queue is full.
     QueueFull: "queue-full", 503, Weir, Queue, "connection_limit_reached";
     /// The server did not answer within `forward-timeout`.
     ForwardTimeout: "forward-timeout", 504, Weir, Queue, "http_response_timeout";
-    /// Nothing more of the answer came for `answer-timeout`: its rest is not waited for, and the client's connection is closed.
+    /// No more of the response arrived for `answer-timeout`: weir does not wait for the rest, and
+    /// closes the client's connection.
     AnswerTimeout: "answer-timeout", 504, Weir, Queue, "connection_read_timeout";
-    /// The connection was lost and the request may not be sent again.
+    /// The connection was lost and the request may not be retried.
     Lost: "upstream-lost", 502, Server, Queue, "connection_terminated";
-    /// It was sent again as often as is allowed.
+    /// It was retried as often as is allowed.
     RetriesExceeded: "retries-exceeded", 502, Server, Queue, "connection_terminated";
-    /// So much fails that sending more again would only multiply the load.
+    /// The failure rate is so high that more retries would only multiply the load.
     RetryBudget: "retry-budget", 502, Server, Queue, "connection_terminated";
-    /// Servers died of requests like this one.
+    /// Requests like this killed servers.
     Suspect: "suspect", 503, Weir, Queue, "";
-    /// The server's answer is not HTTP/1.1 as the RFC has it.
+    /// The server's response is not valid HTTP/1.1 according to the RFC.
     BadAnswer: "bad-answer", 502, Server, Queue, "http_protocol_error";
-    /// The answer's beginning is delivered and its rest will not come: the client's connection is closed.
+    /// The beginning of the response is delivered and its rest will not come: the client's
+    /// connection is closed.
     Truncated: "truncated", 502, Server, Queue, "http_response_incomplete";
 }
 
@@ -196,22 +204,23 @@ impl Cause {
         self.row().word
     }
 
-    /// Status of the answer that stands in for the server's.
+    /// Status of the response that replaces the server's.
     pub fn status(self) -> u16 {
         self.row().status
     }
 
-    /// Where a request stood that was not sent yet: [`Stage::Body`], [`Stage::Connect`] or [`Stage::Queue`].
+    /// The stage of a request that has not been sent yet: [`Stage::Body`], [`Stage::Connect`] or
+    /// [`Stage::Queue`].
     pub fn stage(self) -> Stage {
         self.row().stage
     }
 
-    /// The type of error for `Proxy-Status` (RFC 9209 §2.3), if one is sent.
+    /// The error type for `Proxy-Status` (RFC 9209 §2.3), if one is sent.
     pub fn proxy_error(self) -> Option<&'static str> {
         Some(self.row().proxy_error).filter(|error| !error.is_empty())
     }
 
-    /// When to come again, seconds: with each 503.
+    /// The value of Retry-After in seconds: with each 503.
     pub fn retry_after_s(self) -> Option<u32> {
         match self {
             Cause::Suspect => Some((REFUSED_US / 1_000_000) as u32),
@@ -219,13 +228,14 @@ impl Cause {
         }
     }
 
-    /// Whether no server could take it, so that one of a fall-back upstream may.
+    /// Whether no server could take the request, so that a server of a fall-back upstream may.
     pub(crate) fn is_want_of_servers(self) -> bool {
         let is_unreached = matches!(self, Cause::NoServer | Cause::ConnectFailed | Cause::ConnectTimeout);
         is_unreached || matches!(self, Cause::NoHealthyServer | Cause::QueueFull)
     }
 
-    /// Whether what comes behind the request can't be found or is not wanted, so that the connection ends with the answer.
+    /// Whether the data after the request has no known start or is not wanted, so that the
+    /// connection ends with the response.
     pub fn ends_connection(self) -> bool {
         let unread = matches!(self, Cause::Request(_) | Cause::HeadTimeout | Cause::ErrandTimeout | Cause::Glitches);
         unread || self.stage() == Stage::Body
@@ -269,25 +279,25 @@ impl From<Cause> for Blame {
     }
 }
 
-/// What weir answers by itself.
+/// A response that weir makes itself.
 #[derive(Clone, Debug)]
 pub enum Local {
     /// An error.
     Refused(Cause),
-    /// The client passed a limit of `shield`.
+    /// The client exceeded a limit of `shield`.
     OverLimit {
-        /// With this status.
+        /// The status to send.
         status: u16,
-        /// When to come again.
+        /// The value of Retry-After.
         retry_after_s: u32,
     },
-    /// OPTIONS that goes no further (RFC 9110 §7.6.2): 200.
+    /// OPTIONS that must not be forwarded any further (RFC 9110 §7.6.2): 200.
     Options,
     /// The PAC file: 200.
     Pac,
     /// A redirect of a route: its status, and where to.
     Redirect(u16, Vec<u8>),
-    /// An answer that stands in a route.
+    /// A fixed response of a route.
     Fixed(Arc<Fixed>),
 }
 

@@ -1,20 +1,27 @@
-//! The clients of a worker: their connections, the requests on them, and the answers on their way out.
+//! The clients of a worker: their connections, the requests on them, and the responses on their way
+//! out.
 //!
-//! Owns the tables of client connections and of exchanges, and nobody else can reach them. Requests go to the servers' side by
-//! [`Requests`](crate::cross::router::Requests), which is at hand only while something of a client is read; everything else that it has
-//! to know (nobody wants this answer any more, don't read on for this client) goes by mail. Answers come by
+//! Owns the tables of client connections and of exchanges; no other module can reach them. Requests
+//! pass to the servers' side by [`Requests`](crate::cross::router::Requests), which is at hand only
+//! while data of a client is read. Everything else that the servers' side has to know (a response
+//! is no longer wanted, don't read on for this client) is mail. Responses come by
 //! [`Replies`](crate::cross::router::Replies).
 //!
-//! [`Clients`] reads: heads, bodies, tunnels; and looks at what has waited for too long. Below it, each without a way back up:
+//! [`Clients`] reads heads, bodies and tunnels, and checks for what has waited too long. Below it,
+//! each without a way back up:
 //!
 //! - [`Asks`] forwards requests, `ForwardProxy` decides about those of its clients;
-//! - [`Answers`] says something to clients: answers in their order, sends, the ends of connections;
-//! - [`Connections`] has the tables and who is to be looked at next, [`Records`] what the access log learns;
-//! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change their states in one place each;
-//! - `Http1` (`http1.rs`, `http1/order.rs`) is the codec: it alone knows in which order answers leave, and what their bytes are.
+//! - [`Answers`] sends to clients: responses in their order, sends, the ends of connections;
+//! - [`Connections`] has the tables and the list of clients to look at next, [`Records`] what the
+//!   access log learns;
+//! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change
+//!   their states in one place each;
+//! - `Http1` (`http1.rs`, `http1/order.rs`) is the codec: it alone knows the order in which
+//!   responses leave, and their bytes.
 //!
-//! Invariants: answers leave in the order of requests; a codec holds what it says;
-//! unanswered requests <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
+//! Invariants: responses leave in the order of requests; a codec keeps its promises; unanswered
+//! requests <= `queue` + 1; every wait has its timer ([`Connections::audit`]). Bounds:
+//! docs/buffers.md.
 
 pub(crate) mod accept;
 mod account;
@@ -87,28 +94,28 @@ pub(crate) struct Clients {
     answers: Answers,
     forward: ForwardProxy,
     asks: Asks,
-    /// Makes what requests are called.
+    /// Makes the identifiers of requests.
     identities: Identities,
-    /// Fields of the head that is read; kept for its memory.
+    /// Fields of the head that is being read; kept for its memory.
     fields: Fields,
-    /// The path that is routed; kept for its memory.
+    /// The path that is being routed; kept for its memory.
     path: Vec<u8>,
     /// Where heads of HTTP/2 are read; kept for its memory.
     heads: Heads,
-    /// Which connections may be of clients who have just been banned.
+    /// The scan for connections of clients that have just been banned.
     cutting: Sweep,
-    /// When idle clients are looked for next who may make room for others.
+    /// When to look next for idle clients that can make room for others.
     room_us: u64,
 }
 
 impl Clients {
-    /// Connections and requests, to be looked at.
+    /// Connections and requests, read-only.
     #[inline]
     pub(crate) fn conns(&self) -> &Connections {
         &self.answers.conns
     }
 
-    /// Another plan is in force.
+    /// Adopts a new plan.
     pub(crate) fn adopt(&mut self, cx: &mut Context) {
         self.answers.records.adopt(&cx.plan);
         let mut guard = self.answers.conns.guard.take();
@@ -122,13 +129,13 @@ impl Clients {
     /// A connection.
     ///
     /// # Panics
-    /// When there is none: as [`Slab::at`](crate::base::slab::Slab::at).
+    /// The connection does not exist: as [`Slab::at`](crate::base::slab::Slab::at).
     #[inline]
     fn conn(&self, index: ClientKey) -> &ClientConn {
         self.answers.conns.at(index)
     }
 
-    /// A connection, to change.
+    /// A connection, mutable.
     ///
     /// # Panics
     /// As [`Clients::conn`].
@@ -137,13 +144,13 @@ impl Clients {
         self.answers.conns.at_mut(index)
     }
 
-    /// Whether a connection is there still; only for use right after it was known to be.
+    /// Whether a connection still exists; only for use right after it was known to exist.
     #[inline]
     fn is_there(&self, index: ClientKey) -> bool {
         self.answers.conns.is_there(index)
     }
 
-    /// What comes from the servers' side, and goes to clients.
+    /// The part that takes what arrives from the servers' side for clients.
     #[inline]
     pub(crate) fn answers(&mut self) -> &mut Answers {
         &mut self.answers
@@ -154,7 +161,7 @@ impl Clients {
         &mut self.answers.records
     }
 
-    /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
+    /// Creates it without clients. `secret`: see [`Parts`](crate::engine::Parts).
     pub(crate) fn new(times: (Arc<Histogram>, Arc<Histogram>), secret: [u64; 2], cx: &Context) -> Clients {
         Clients {
             answers: Answers::new(times, cx),

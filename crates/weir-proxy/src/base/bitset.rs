@@ -1,4 +1,5 @@
-//! A set of small numbers: which connections of a server can take a request. First one found in O(words).
+//! A set of small numbers: which connections of a server can take a request. Finds the first one in
+//! O(words).
 
 /// A set of indexes below a fixed count.
 #[derive(Debug, Clone, Default)]
@@ -7,12 +8,12 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Makes room for indexes below `count`, which are not in.
+    /// Makes room for indexes below `count`, which are not members yet.
     pub(crate) fn grow(&mut self, count: usize) {
         self.words.resize(count.div_ceil(64).max(self.words.len()), 0);
     }
 
-    /// Puts an index in or takes it out.
+    /// Adds an index or removes it.
     pub(crate) fn set(&mut self, index: usize, member: bool) {
         let bit = 1u64 << (index % 64);
         let word = &mut self.words[index / 64];
@@ -23,7 +24,7 @@ impl Bits {
         }
     }
 
-    /// Whether the index is in.
+    /// Whether the index is a member.
     pub(crate) fn has(&self, index: usize) -> bool {
         self.words[index / 64] & (1 << (index % 64)) != 0
     }
@@ -59,12 +60,12 @@ impl Bits {
         self.words.iter().enumerate().flat_map(of_word)
     }
 
-    /// Whether there is no member.
+    /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Members.
+    /// The number of members.
     pub(crate) fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }

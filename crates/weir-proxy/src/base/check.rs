@@ -1,17 +1,17 @@
-//! For audits: what must be, and what is.
+//! Checks for audits: compares what must hold with what does.
 
-/// That two numbers are the same.
+/// Checks that two numbers are equal.
 ///
 /// # Errors
-/// They are not, in words.
+/// They differ: says so in words.
 pub(crate) fn equal(what: &str, seen: usize, expected: usize) -> Result<(), String> {
     if seen == expected { Ok(()) } else { Err(format!("{what}: {seen}, should be {expected}")) }
 }
 
-/// That a number is not above its bound.
+/// Checks that a number does not exceed its bound.
 ///
 /// # Errors
-/// It is, in words.
+/// It does: says so in words.
 pub(crate) fn at_most(what: &str, seen: usize, most: usize) -> Result<(), String> {
     if seen <= most { Ok(()) } else { Err(format!("{what}: {seen}, at most {most}")) }
 }

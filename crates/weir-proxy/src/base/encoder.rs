@@ -1,8 +1,11 @@
-//! Content codings of HTTP (RFC 9110 §8.4.1) as encoders: bytes go in as they come, coded bytes come out, and a flush gives out all that went
-//! in, decodable by itself.
+//! Content codings of HTTP (RFC 9110 §8.4.1) as encoders: bytes go in as they arrive and coded
+//! bytes come out. A flush emits everything that went in, so that a decoder can read it without
+//! what follows.
 //!
-//! An encoder can be given up in the middle of its message, which goes on uncompressed in the same coding ([`Encoder::store`]). Each crate writes into a vector of its encoder, from which the bytes are taken. Bounds: the window is 256 KiB at most, whatever the level
-//! ([`WINDOW_BITS`]), and no more than the message has; [`Shape::bytes`] is what an encoder holds.
+//! An encoder can be given up in the middle of its message, which continues uncompressed in the
+//! same coding ([`Encoder::store`]). Each crate writes into a vector of its encoder, from which the
+//! bytes are taken. Bounds: the window is at most 256 KiB, whatever the level ([`WINDOW_BITS`]),
+//! and no larger than the message; [`Shape::bytes`] is what an encoder holds.
 
 mod stored;
 
@@ -13,16 +16,16 @@ use zstd::zstd_safe::CParameter;
 
 use stored::Stored;
 
-/// Logarithm of the most bytes that br and zstd look back; gzip has 15.
+/// Logarithm of the largest window of br and zstd in bytes; that of gzip is 15.
 const WINDOW_BITS: u32 = 18;
-/// Logarithm of the least; both libraries have it.
+/// Logarithm of the smallest window; both libraries support it.
 const WINDOW_BITS_MIN: u32 = 10;
 /// Logarithms of the entries of zstd's tables by level (`chainLog` and `hashLog` of `clevels.h` for messages of unknown length).
 const TABLES: [(u32, u32); 9] =
     [(13, 14), (15, 16), (16, 17), (18, 18), (18, 19), (18, 19), (19, 20), (19, 20), (20, 21)];
-/// Bytes that an encoder of br gives out at a time.
+/// Bytes that an encoder of br emits at a time.
 const BR_BUFFER_BYTES: usize = 4096;
-/// How a message of gzip begins (RFC 1952 §2.3): deflate, no name and no time, of an unknown system.
+/// The header of a gzip message (RFC 1952 §2.3): deflate, no name and no time, unknown system.
 const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 /// A content coding.
@@ -37,10 +40,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All, the one first that comes to the fewest bytes for the work.
+    /// All codings; first the one that yields the fewest bytes for the work.
     pub const ALL: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 
-    /// As it is called in Content-Encoding.
+    /// The name in Content-Encoding.
     pub fn word(self) -> &'static str {
         match self {
             Coding::Zstd => "zstd",
@@ -49,7 +52,7 @@ impl Coding {
         }
     }
 
-    /// That of this name, in any case (RFC 9110 §8.4.1; §8.4.1.3: `x-gzip` is gzip).
+    /// The coding with this name, in any case (RFC 9110 §8.4.1; §8.4.1.3: `x-gzip` is gzip).
     pub(crate) fn of(name: &[u8]) -> Option<Coding> {
         let is = |coding: &Coding| name.eq_ignore_ascii_case(coding.word().as_bytes());
         Coding::ALL.into_iter().find(is).or_else(|| name.eq_ignore_ascii_case(b"x-gzip").then_some(Coding::Gzip))
@@ -62,32 +65,33 @@ pub(crate) struct Encoder {
     by: By,
 }
 
-/// What does the work.
+/// The encoder proper.
 enum By {
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
     Br(Box<brotli::CompressorWriter<Vec<u8>>>),
-    /// With what its end says.
+    /// With the checksum and length for its trailer.
     Gzip(Box<flate2::write::DeflateEncoder<Vec<u8>>>, Crc),
-    /// Nothing any more.
+    /// None any more.
     Stored(Stored),
 }
 
-/// What an encoder is to be like.
+/// The parameters of an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     coding: Coding,
-    /// How hard it works: 1 to 9 for gzip and zstd, 0 to 6 for br.
+    /// The effort: 1 to 9 for gzip and zstd, 0 to 6 for br.
     level: u32,
-    /// Of br and zstd.
+    /// For br and zstd.
     window_bits: u32,
 }
 
 impl Shape {
-    /// One for a message of so many bytes, as far as that is known.
+    /// The shape for a message of this length in bytes, as far as it is known.
     pub(crate) fn new(coding: Coding, level: u32, length: Option<u64>) -> Shape {
         let needed = length.map_or(WINDOW_BITS, |length| u64::BITS - length.saturating_sub(1).leading_zeros());
         let least = match (coding, level) {
-            // From here on a smaller window makes br choose tables of 33 MiB, and below it smaller ones no smaller tables.
+            // From this level on a smaller window makes br choose tables of 33 MiB; below it a
+            // smaller window makes no table smaller.
             (Coding::Br, 5..) => 17,
             (Coding::Br, 2..) => 16,
             _ => WINDOW_BITS_MIN,
@@ -100,13 +104,14 @@ impl Shape {
         self.coding
     }
 
-    /// Logarithms of the entries of the tables of zstd: no more than its window makes use of.
+    /// Logarithms of the entries of the tables of zstd: no more than its window can use.
     fn tables(self) -> (u32, u32) {
         let (chain, hash) = TABLES[(self.level.clamp(1, 9) - 1) as usize];
         (chain.min(self.window_bits), hash.min(self.window_bits + 1))
     }
 
-    /// Bytes of memory that it comes to hold at most, besides what it gives out. Of gzip and br as measured with pieces of 64 KiB.
+    /// The most memory in bytes that an encoder comes to hold, besides its output. The values for
+    /// gzip and br are measured with pieces of 64 KiB.
     pub(crate) fn bytes(self) -> u64 {
         let kib = |bytes: u64| bytes * 1024;
         let window = 1 << self.window_bits;
@@ -120,15 +125,15 @@ impl Shape {
             (Coding::Br, 5) => kib(2538),
             (Coding::Br, _) => kib(3562),
             (Coding::Zstd, _) => {
-                // Tables of four bytes an entry, and one more where rows are searched; the window with a block behind it; and what becomes of
-                // a block: sequences, literals, output.
+                // Tables of four bytes an entry, and one more where rows are searched; the window
+                // and a block behind it; and the sequences, literals and output of a block.
                 let (chain, hash) = self.tables();
                 (4 << chain) + (5 << hash) + window + 7 * window.min(kib(128)) + kib(64)
             }
         }
     }
 
-    /// How the context of zstd is to be set.
+    /// The settings for the context of zstd.
     fn parameters(self) -> [CParameter; 3] {
         let (chain, hash) = self.tables();
         [CParameter::WindowLog(self.window_bits), CParameter::ChainLog(chain), CParameter::HashLog(hash)]
@@ -136,7 +141,7 @@ impl Shape {
 }
 
 impl Encoder {
-    /// One of this shape. None: there is no memory for it.
+    /// Creates an encoder of this shape. None: there is not enough memory for it.
     pub(crate) fn new(shape: Shape) -> Option<Encoder> {
         let Shape { coding, level, window_bits } = shape;
         let by = match coding {
@@ -166,13 +171,15 @@ impl Encoder {
         }
     }
 
-    /// Takes bytes in, and gives out what has become of those before. None: there was no memory; the message is broken.
+    /// Takes bytes in and gives out the output of earlier ones. None: memory ran out; the message
+    /// is broken.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.push(bytes)?;
         Some(self.take())
     }
 
-    /// Takes bytes in; what has become of them is given out with the next ones. None as with [`Encoder::write`].
+    /// Takes bytes in; their output is given out with the next ones. None as with
+    /// [`Encoder::write`].
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<()> {
         match &mut self.by {
             By::Zstd(encoder) => encoder.write_all(bytes).ok(),
@@ -188,7 +195,7 @@ impl Encoder {
         }
     }
 
-    /// Gives out the rest of all that it has taken in. None as with [`Encoder::write`].
+    /// Gives out the remaining output of everything taken in. None as with [`Encoder::write`].
     pub(crate) fn flush(&mut self) -> Option<Vec<u8>> {
         match &mut self.by {
             By::Zstd(encoder) => encoder.flush().ok()?,
@@ -199,8 +206,8 @@ impl Encoder {
         Some(self.take())
     }
 
-    /// Gives out the rest of all that it has taken in, which must be something, and gives up its memory: what comes from here on goes out as it
-    /// is. None as with [`Encoder::write`].
+    /// Gives out the remaining output of everything taken in, which must not be empty, and frees
+    /// the encoder's memory: later bytes leave uncompressed. None as with [`Encoder::write`].
     pub(crate) fn store(mut self) -> Option<(Encoder, Vec<u8>)> {
         let out = self.flush()?;
         let crc = match self.by {
@@ -212,7 +219,7 @@ impl Encoder {
         Some((Encoder { shape: self.shape, by: By::Stored(stored) }, out))
     }
 
-    /// Whether it has given up its memory.
+    /// Whether its memory has been freed.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self.by, By::Stored(_))
     }
@@ -232,7 +239,7 @@ impl Encoder {
     }
 }
 
-/// The end of a message of gzip (RFC 1952 §2.3.1).
+/// The trailer of a gzip message (RFC 1952 §2.3.1).
 fn put_gzip_end(out: &mut Vec<u8>, crc: &Crc) {
     out.extend_from_slice(&crc.sum().to_le_bytes());
     out.extend_from_slice(&crc.amount().to_le_bytes());
@@ -247,8 +254,9 @@ impl std::fmt::Debug for Encoder {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is decoded is what went in, wherever it is cut and flushed, and a flush leaves nothing behind; a message without its end
-    //! can be told. How: properties, with the decoders of the same crates.
+    //! Proves: the decoded bytes are the bytes that went in, wherever they are cut and flushed; a
+    //! flush leaves nothing behind; a message without its end is recognised. How: properties, with
+    //! the decoders of the same crates.
 
     use std::io::Read;
 
@@ -256,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// What can be decoded of these bytes, and whether that is all of a message.
+    /// The bytes that can be decoded, and whether they are a complete message.
     fn decode(coding: Coding, bytes: &[u8]) -> (Vec<u8>, bool) {
         let mut reader: Box<dyn Read + '_> = match coding {
             Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
@@ -317,7 +325,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-        /// Whatever came before and comes behind, in whatever pieces.
+        /// Whatever comes before and after, in whatever pieces.
         #[test]
         fn a_message_goes_on_without_its_encoder(
             before in content(),
@@ -326,7 +334,7 @@ mod tests {
             level in 1..=6_u32,
             length in prop_oneof![Just(None), (0..5000_u64).prop_map(Some)],
         ) {
-            // Only what has begun is given up.
+            // Only a message that has begun is given up.
             let before = [b"begun ", &before[..]].concat();
             for coding in Coding::ALL {
                 let mut encoder = Encoder::new(Shape::new(coding, level, length)).unwrap();
@@ -365,7 +373,7 @@ mod tests {
         }
     }
 
-    /// The library tells what a context holds when it is at work.
+    /// The library reports what a context holds while it works.
     #[test]
     fn an_encoder_of_zstd_holds_what_is_said() {
         let content = b"the same words again, and others ".repeat(20_000);

@@ -1,4 +1,5 @@
-//! Names of slots and rows: each table has a type of its own for them, so that a name of one can't be used with another.
+//! Names of slots and rows: each table has its own type for them, so that a name from one table
+//! can't be used with another.
 
 use std::fmt;
 use std::ops::Add;
@@ -11,7 +12,7 @@ pub(crate) trait Key: Copy {
     /// The number of the slot.
     fn number(self) -> u32;
 
-    /// The same, to index a list beside the table.
+    /// The same number, to index a list beside the table.
     #[inline]
     fn index(self) -> usize {
         self.number() as usize
@@ -66,7 +67,7 @@ impl ExchangeKey {
 impl Add<usize> for ServerIndex {
     type Output = ServerIndex;
 
-    /// The server so many places behind.
+    /// The server this many places after it.
     #[inline]
     fn add(self, places: usize) -> ServerIndex {
         ServerIndex(self.0 + places as u32)

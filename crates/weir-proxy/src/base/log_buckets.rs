@@ -1,5 +1,6 @@
-//! Buckets for times of all magnitudes: each octave has as many linear steps, so that a bucket is as wide as a part of what it
-//! holds. Used by [`crate::observe::histogram`], [`crate::upstream::slow_answer`] and balancing, each with its own number of steps.
+//! Buckets for times of all magnitudes: each octave has the same number of linear steps, so that
+//! the width of a bucket is a fixed fraction of its values. Used by [`crate::observe::histogram`],
+//! [`crate::upstream::slow_answer`] and balancing, each with its own number of steps.
 //!
 //! ```text
 //! STEP_BITS 2:  0 1 2 3 | 4 5 6 7 | 8 10 12 14 | 16 20 24 28 | ...   where buckets begin: exact up to the second octave
@@ -16,8 +17,8 @@ impl<const STEP_BITS: u32> Scale<STEP_BITS> {
         ((value_bits - STEP_BITS + 1) as usize) << STEP_BITS
     }
 
-    /// The bucket of a value. Without a branch, because it is part of every request: in the first two octaves a step is 1, so that
-    /// small values need no case of their own.
+    /// The bucket of a value. Without a branch, because it is part of every request: in the first
+    /// two octaves a step is 1, so small values need no special case.
     #[inline]
     pub(crate) const fn bucket(value: u64) -> usize {
         let octave = (value | Self::STEPS).ilog2() - STEP_BITS;
@@ -38,8 +39,8 @@ impl<const STEP_BITS: u32> Scale<STEP_BITS> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: buckets follow each other without gap, each value has its bucket, and none is wider than its part. How: all
-    //! bucket edges of each scale in use.
+    //! Proves: buckets follow each other without a gap, each value has its bucket, and no bucket is
+    //! wider than its fraction. How: all bucket edges of each scale in use.
 
     use super::*;
 

@@ -1,6 +1,7 @@
-//! What is to be sent on a connection: small pieces gathered in one buffer, large ones kept by reference.
+//! The output of a connection: small pieces gathered in one buffer, large ones kept by reference.
 //!
-//! Order: `chunks` (oldest first), then `tail`. Bound: the owner stops the source above its high mark.
+//! Order: `chunks` (oldest first), then `tail`. Bound: the owner stops the source above its high
+//! mark.
 
 use std::collections::VecDeque;
 
@@ -13,9 +14,9 @@ pub const LOW_BYTES: usize = 64 * 1024;
 
 /// Smaller pieces are copied into the tail; keeping a reference costs more than copying them.
 const KEEP_BYTES_MIN: usize = 4096;
-/// Most bytes given away in one go, so that a slow reader's time-out judges a bounded piece.
+/// Most bytes given away at once, so that a slow reader's timeout judges a bounded piece.
 pub const TAKE_BYTES_MAX: usize = 256 * 1024;
-/// Most slices given away in one go.
+/// Most slices given away at once.
 const TAKE_SLICES_MAX: usize = 32;
 
 /// Bytes waiting to be sent.
@@ -31,10 +32,10 @@ struct Chunks {
     bytes: usize,
 }
 
-/// What leaves in one send.
+/// The data of one send.
 #[derive(Debug)]
 pub enum Out {
-    /// One buffer of its own; hand it back for reuse.
+    /// A single owned buffer; hand it back for reuse.
     Owned(Vec<u8>),
     /// One shared slice.
     Shared(Bytes),
@@ -43,7 +44,7 @@ pub enum Out {
 }
 
 impl Out {
-    /// Bytes in it.
+    /// Its number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Out::Owned(bytes) => bytes.len(),
@@ -52,7 +53,7 @@ impl Out {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -227,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever mix of copies and references goes in comes out once and in order.
+        /// Any mix of copies and references comes out once and in order.
         #[test]
         fn keeps_order(pieces in prop::collection::vec((any::<bool>(), 1usize..70_000), 0..20), take_after in 0usize..20) {
             let mut spare = Spare::default();
@@ -250,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is moved in steps arrives once and in order, and the rest stays.
+        /// A part that is moved in steps arrives once and in order; the rest remains.
         #[test]
         fn moves_a_part(pieces in prop::collection::vec((any::<bool>(), 1usize..20_000), 1..10), step in 1usize..30_000) {
             let mut spare = Spare::default();

@@ -1,4 +1,4 @@
-//! Received bytes, and parts of them on their way: by reference as long as nobody has to keep them.
+//! Received bytes, and parts of them on their way: by reference until something has to keep them.
 
 use std::ops::Range;
 

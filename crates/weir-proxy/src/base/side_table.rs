@@ -1,10 +1,11 @@
-//! What some occupants of a [`Slab`](super::slab::Slab) have besides, kept by somebody who can't reach the slab.
+//! Extra data of some occupants of a [`Slab`](super::slab::Slab), kept by an owner that can't reach
+//! the slab.
 
 use std::marker::PhantomData;
 
 use super::keys::Key;
 
-/// At most one thing for each key. Whoever frees a slot takes out what it had.
+/// At most one thing for each key. The code that frees a slot also takes out its thing.
 #[derive(Debug)]
 pub(crate) struct SideTable<K, T> {
     rows: Vec<Option<T>>,
@@ -18,17 +19,17 @@ impl<K, T> Default for SideTable<K, T> {
 }
 
 impl<K: Key, T> SideTable<K, T> {
-    /// What a key has.
+    /// The thing of a key.
     pub(crate) fn get(&self, key: K) -> Option<&T> {
         self.rows.get(key.index())?.as_ref()
     }
 
-    /// The same, to change.
+    /// The same, mutable.
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         self.rows.get_mut(key.index())?.as_mut()
     }
 
-    /// The same; what is not there is made.
+    /// The same; creates it if it is missing.
     pub(crate) fn get_or_default(&mut self, key: K) -> &mut T
     where
         T: Default,
@@ -36,7 +37,7 @@ impl<K: Key, T> SideTable<K, T> {
         self.row(key).get_or_insert_default()
     }
 
-    /// Gives a key something in place of what it has.
+    /// Sets the thing of a key, replacing the present one.
     pub(crate) fn put(&mut self, key: K, thing: T) {
         *self.row(key) = Some(thing);
     }
@@ -48,17 +49,17 @@ impl<K: Key, T> SideTable<K, T> {
         &mut self.rows[key.index()]
     }
 
-    /// Takes out what a key has.
+    /// Takes out the thing of a key.
     pub(crate) fn take(&mut self, key: K) -> Option<T> {
         self.rows.get_mut(key.index())?.take()
     }
 
-    /// All there is, to change.
+    /// All things, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten()
     }
 
-    /// All there is, in the order of keys.
+    /// All things, in the order of keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(index, row)| Some((K::new(index as u32), row.as_ref()?)))

@@ -11,7 +11,7 @@ const CHUNK: usize = 128;
 /// Occupants of type `T`, named by key and generation.
 #[derive(Debug)]
 pub(crate) struct Slab<K, T> {
-    /// Of a length that is known, so that a place in one needs no check.
+    /// Each has a fixed length, so that indexing into one needs no bounds check.
     chunks: Vec<Box<[Slot<T>; CHUNK]>>,
     free: Vec<K>,
     count: usize,
@@ -69,17 +69,17 @@ impl<K: Key, T> Slab<K, T> {
         self.slot(key).generation
     }
 
-    /// Slots there are, free or not.
+    /// The number of slots, free or not.
     pub(crate) fn slots(&self) -> usize {
         self.chunks.len() * CHUNK
     }
 
-    /// Whether anybody is in the slot.
+    /// Whether the slot is occupied.
     pub(crate) fn is_occupied(&self, key: K) -> bool {
         self.slot(key).occupant.is_some()
     }
 
-    /// Makes names of the occupant stale although it stays.
+    /// Makes names of the occupant stale although the occupant remains.
     pub(crate) fn renew(&mut self, key: K) {
         let slot = self.slot_mut(key);
         slot.generation = slot.generation.wrapping_add(1);
@@ -109,7 +109,7 @@ impl<K: Key, T> Slab<K, T> {
         self.slot(key).occupant.as_ref().expect("occupied slot")
     }
 
-    /// The occupant, to change.
+    /// The occupant, mutable.
     ///
     /// # Panics
     /// As [`Slab::at`].
@@ -117,7 +117,7 @@ impl<K: Key, T> Slab<K, T> {
         self.slot_mut(key).occupant.as_mut().expect("occupied slot")
     }
 
-    /// The occupant, to change; None: the slot is free.
+    /// The occupant, mutable; None: the slot is free.
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         self.slot_mut(key).occupant.as_mut()
     }

@@ -1,13 +1,14 @@
-//! Identifiers that nobody can predict, and cheap pseudo-random numbers from a seed.
+//! Unpredictable identifiers, and cheap pseudo-random numbers from a seed.
 //!
-//! The engine puts a [`Stamper`]'s identifiers into the `echo` field of requests: an upstream that can be made to send
-//! an answer of an attacker's choice (docs/hostile.md E21) could otherwise forge the identifier of the next request, because
-//! the attacker has seen earlier ones. So each is SipHash-2-4 of a counter under a secret key. Seeds are arguments.
+//! The engine puts a [`Stamper`]'s identifiers into the `echo` field of requests: an upstream that
+//! can be made to send a response of an attacker's choice (docs/hostile.md E21) could otherwise
+//! forge the identifier of the next request, because the attacker has seen earlier ones. So each is
+//! SipHash-2-4 of a counter under a secret key. Seeds are arguments.
 
 /// An identifier: 16 hexadecimal digits in lower case.
 pub(crate) type Stamp = [u8; 16];
 
-/// Makes identifiers without allocation. One a worker, each with its own key.
+/// Makes identifiers without allocation. Each worker has one, with its own key.
 #[derive(Debug, Clone)]
 pub(crate) struct Stamper {
     key: [u64; 2],

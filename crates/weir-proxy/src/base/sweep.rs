@@ -1,21 +1,21 @@
-//! Looking through all slots of a table, a slice a turn, so that no turn pays for all of them.
+//! Scans all slots of a table, one slice a turn, so that no turn pays for all of them.
 
 use std::ops::Range;
 
-/// Slots that are looked at in a turn.
+/// Slots scanned in a turn.
 const SLICE: usize = 1024;
 
-/// Where a table is looked through.
+/// The progress of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     at: usize,
     left: usize,
-    /// All are looked at once more, for another reason than when this began.
+    /// Scans all slots once more, for another reason than that of the current scan.
     again: bool,
 }
 
 impl Sweep {
-    /// All of so many slots are to be looked at.
+    /// Begins a scan of a table with this number of slots.
     pub(crate) fn begin(&mut self, slots: usize) {
         if self.left > 0 {
             self.again = true;
@@ -24,12 +24,12 @@ impl Sweep {
         }
     }
 
-    /// Whether there are slots to be looked at.
+    /// Whether slots remain to be scanned.
     pub(crate) fn is_due(&self) -> bool {
         self.left > 0
     }
 
-    /// Those of this turn, of so many slots.
+    /// The slots of this turn, in a table with this number of slots.
     pub(crate) fn slice(&mut self, slots: usize) -> impl Iterator<Item = u32> + use<> {
         let count = self.left.min(SLICE).min(slots);
         let range: Range<usize> = self.at..self.at + count;
@@ -44,7 +44,8 @@ impl Sweep {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each slot is looked at after the last beginning, in slices, and then it ends. How: tables of several sizes.
+    //! Proves: each slot is scanned after the last beginning, in slices, and then the scan ends.
+    //! How: tables of several sizes.
 
     use super::*;
 
@@ -69,7 +70,7 @@ mod tests {
             let first: Vec<u32> = sweep.slice(slots).collect();
             sweep.begin(slots);
             let both = first.len() + seen(&mut sweep, slots).len();
-            // A reason that comes when nothing is left begins anew by itself.
+            // A reason that comes when no slot is left begins a new scan.
             assert!(both >= slots && both <= 2 * slots, "{slots}: {both}");
         }
     }

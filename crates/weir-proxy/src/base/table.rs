@@ -1,4 +1,4 @@
-//! A list that is indexed by keys of one type, and runs and groups of such keys.
+//! A list indexed by keys of one type, and runs and groups of such keys.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::keys::Key;
 
-/// Rows that are never taken out again.
+/// Rows that are never removed.
 #[derive(Debug)]
 pub(crate) struct Table<K, T> {
     rows: Vec<T>,
@@ -25,7 +25,7 @@ impl<K: Key, T> Table<K, T> {
         self.rows.push(row);
     }
 
-    /// Rows there are.
+    /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -45,7 +45,7 @@ impl<K: Key, T> Table<K, T> {
         self.rows.get(key.index())
     }
 
-    /// A row to change, if it is there.
+    /// A row, mutable, if it is there.
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         self.rows.get_mut(key.index())
     }
@@ -55,7 +55,7 @@ impl<K: Key, T> Table<K, T> {
         self.rows.iter()
     }
 
-    /// All rows, to change.
+    /// All rows, mutable.
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.rows.iter_mut()
     }
@@ -77,7 +77,7 @@ impl<K: Key, T> IndexMut<K> for Table<K, T> {
     }
 }
 
-/// Keys that follow each other.
+/// Consecutive keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<K> {
     first: K,
@@ -85,7 +85,7 @@ pub(crate) struct Run<K> {
 }
 
 impl<K: Key> Run<K> {
-    /// So many, from this one on.
+    /// A run of `count` keys from `first` on.
     pub(crate) fn new(first: K, count: usize) -> Run<K> {
         Run { first, count: count as u32 }
     }
@@ -97,38 +97,38 @@ impl<K: Key> Run<K> {
     }
 }
 
-/// Keys of rows that belong together, in an order of their own. Cheap to clone.
+/// Keys of rows that belong together, in their own order. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Members<K>(Arc<[K]>);
 
 impl<K: Key> Members<K> {
-    /// This one alone.
+    /// A group of a single key.
     pub(crate) fn new(first: K) -> Members<K> {
         Members([first].into())
     }
 
-    /// One more, behind all others.
+    /// Appends a key.
     pub(crate) fn push(&mut self, key: K) {
         self.0 = self.0.iter().copied().chain([key]).collect();
     }
 
-    /// The first one.
+    /// The first key.
     pub(crate) fn first(&self) -> K {
         self.0[0]
     }
 
-    /// The one in this place.
+    /// The key at this position.
     #[inline]
     pub(crate) fn at(&self, place: usize) -> K {
         self.0[place]
     }
 
-    /// How many there are.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them.
+    /// All keys.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = K> + Clone {
         self.0.iter().copied()
     }

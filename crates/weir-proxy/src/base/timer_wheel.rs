@@ -1,9 +1,10 @@
 //! Timers: a hierarchical wheel for deadlines that are checked lazily.
 //!
-//! The worker inserts a key when a deadline is set for something that has none in the wheel, and on expiry looks
-//! whether the deadline is still the one meant; when it has moved, it inserts the key again. So a deadline that moves
-//! with every request costs nothing, and nothing is ever cancelled. Bounds: 16 bytes an entry; insertion and expiry
-//! take constant time (an entry moves at most once a level).
+//! The worker inserts a key when it sets a deadline for something without one in the wheel. On
+//! expiry it checks whether the deadline is still current; if the deadline has moved, it inserts
+//! the key again. So a deadline that moves with every request costs nothing, and nothing is ever
+//! cancelled. Bounds: 16 bytes an entry; insertion and expiry take constant time (an entry moves at
+//! most once a level).
 //!
 //! ```text
 //! level 0   64 slots of one tick (8.2 ms)
@@ -28,11 +29,11 @@ const KEPT_ENTRIES_MAX: usize = 64;
 
 /// Keys with the time at which each is due.
 ///
-/// Invariants: a level's occupied slots lie after its current one (those of the ticks before are empty); an entry of
-/// level n agrees with the current tick in all digits (of 6 bits) above n.
+/// Invariants: a level's occupied slots come after its current slot (those of the ticks before are
+/// empty); an entry of level n agrees with the current tick in all digits (of 6 bits) above n.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// Everything due at or before it has been handed out.
+    /// Everything due at or before this tick has been handed out.
     now_tick: u64,
     /// `LEVELS` times `SLOTS`.
     slots: Vec<Vec<Entry>>,
@@ -66,9 +67,9 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Adds a key. It is handed out by the first [`Wheel::advance`] in the tick that begins at `due_us` or next after
-    /// it: never early, and late by less than a tick. What is due already comes with the next tick. The same key may
-    /// be inserted several times and comes out as often.
+    /// Adds a key. The first [`Wheel::advance`] in the tick that begins at or next after `due_us`
+    /// hands it out: never early, and late by less than a tick. A key that is already due comes
+    /// with the next tick. The same key may be inserted several times and comes out as often.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64, due_us: u64) {
         let due_tick = due_us.div_ceil(TICK_US).min(TICK_MAX).max(self.now_tick + 1);
@@ -76,7 +77,7 @@ impl Wheel {
         self.place(Entry { key, due_tick });
     }
 
-    /// Appends the keys that are due. A time before the last one is taken for the last one.
+    /// Appends the keys that are due. A time before the last one counts as the last one.
     pub(crate) fn advance(&mut self, now_us: u64, into: &mut Vec<u64>) {
         let target = now_us >> TICK_BITS;
         while let Some((tick, level)) = self.next_slot()
@@ -88,16 +89,16 @@ impl Wheel {
         self.now_tick = self.now_tick.max(target);
     }
 
-    /// When [`Wheel::advance`] should be called next: no later than the first entry is due. It may be earlier, when
-    /// entries only move a level down then (once a level for each).
+    /// When [`Wheel::advance`] should be called next: no later than the first entry is due. It may
+    /// be earlier, when entries only move a level down then (once a level for each).
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.next_slot().map(|(tick, _)| tick << TICK_BITS)
     }
 
-    /// The first tick at which something happens, and the level where.
+    /// The first tick at which something happens, and on which level.
     #[inline]
     fn next_slot(&self) -> Option<(u64, usize)> {
-        // What is on a lower level agrees with the current tick in more digits, so it comes first.
+        // An entry of a lower level agrees with the current tick in more digits, so it comes first.
         let level = self.occupied.iter().position(|&slots| slots != 0)?;
         let slot = u64::from(self.occupied[level].trailing_zeros());
         let shift = SLOT_BITS * level as u32;
@@ -105,7 +106,7 @@ impl Wheel {
         Some(((above | slot) << shift, level))
     }
 
-    /// Hands out or moves what the current slot of a level holds.
+    /// Hands out or moves the entries of the current slot of a level.
     fn empty_slot(&mut self, level: usize, into: &mut Vec<u64>) {
         let slot = digit(self.now_tick, level);
         self.occupied[level] &= !(1 << slot);
@@ -123,7 +124,7 @@ impl Wheel {
         }
     }
 
-    /// Puts an entry where it belongs as seen from the current tick, which is before it.
+    /// Puts an entry into its slot as seen from the current tick, which is earlier.
     fn place(&mut self, entry: Entry) {
         debug_assert!(entry.due_tick > self.now_tick);
         let differing = (entry.due_tick ^ self.now_tick) | 1;

@@ -1,4 +1,4 @@
-//! Tokens: what the driver, the worker and the timers name things by, in 64 bits.
+//! Tokens: 64-bit names that the driver, the worker and the timers use.
 //!
 //! ```text
 //!  63      56 55              32 31               0
@@ -7,7 +7,7 @@
 //! +----------+------------------+------------------+
 //! ```
 //!
-//! A token may come back long after what it names is gone; the generation shows that.
+//! A token may come back long after the thing that it names is gone; the generation shows that.
 
 use super::keys::{ClientKey, ConnKey, FlowKey, Key, ServerIndex};
 
@@ -19,7 +19,7 @@ const GENERATION_BITS: u32 = 24;
 const KIND_SHIFT: u32 = NUMBER_BITS + GENERATION_BITS;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
-// 0 is nobody's.
+// 0 is unused.
 const CLIENT: u8 = 1;
 const CONN: u8 = 2;
 const LISTENER: u8 = 3;
@@ -39,12 +39,13 @@ const _: () = {
     }
 };
 
-/// The lowest 24 bits of a generation: a token that comes back after 2^24 occupants of its slot is taken for one of the last.
+/// The lowest 24 bits of a generation: a token that returns after 2^24 occupants of its slot is
+/// mistaken for one of the last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ShortGeneration(u32);
 
 impl ShortGeneration {
-    /// What a token keeps of a generation.
+    /// The part of a generation that a token keeps.
     #[inline]
     pub const fn of(generation: u32) -> ShortGeneration {
         ShortGeneration(generation & GENERATION_MASK)
@@ -57,7 +58,7 @@ impl ShortGeneration {
     }
 }
 
-/// What a token names.
+/// The thing that a token names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Token {
     /// A client's connection.
@@ -86,7 +87,8 @@ pub enum Token {
         /// Which probe or pause of this server.
         generation: ShortGeneration,
     },
-    /// A client whose request waits until connections of its own are tried again: a timer's, never a socket's.
+    /// A client whose request waits until its private connections are tried again: only for timers,
+    /// never for sockets.
     Retry {
         /// Its slot.
         key: ClientKey,
@@ -98,14 +100,15 @@ pub enum Token {
         /// The occupant of the slot.
         generation: ShortGeneration,
     },
-    /// The server's connection of the same.
+    /// The server's connection of such a flow.
     FlowServer {
         /// Its slot.
         key: FlowKey,
         /// The occupant of the slot.
         generation: ShortGeneration,
     },
-    /// A server whose limit is looked at, because requests wait for it: a timer's, never a socket's.
+    /// A server whose limit is examined because requests wait for it: only for timers, never for
+    /// sockets.
     Limit {
         /// Which server.
         server: ServerIndex,
@@ -129,7 +132,7 @@ impl Token {
         u64::from(kind) << KIND_SHIFT | u64::from(generation.0) << NUMBER_BITS | u64::from(number)
     }
 
-    /// What [`Token::pack`] made these bits of; None: it made no such bits.
+    /// The token that [`Token::pack`] made these bits of; None: it makes no such bits.
     #[inline]
     pub fn unpack(bits: u64) -> Option<Token> {
         let (number, generation) = (bits as u32, ShortGeneration::of((bits >> NUMBER_BITS) as u32));
@@ -161,8 +164,8 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a token says what it was made of, whatever that is, and no two are the same. How: an example of each kind with its
-    //! bits, at the edges; generated tokens and generated bits.
+    //! Proves: packing and unpacking yields the same token, and no two tokens are equal. How: an
+    //! example of each kind with its bits, at the edges; generated tokens and generated bits.
 
     use super::*;
     use proptest::prelude::*;

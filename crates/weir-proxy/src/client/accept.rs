@@ -10,10 +10,11 @@ use crate::observe::secured::Secured;
 use crate::plan::{Entrance, Over, Protocols};
 use crate::shield::table::Place;
 
-/// A client has shaken hands whom a [`Door`](super::Door) has let in before. `visit`: what it gave. As [`Clients::accepted`] else.
+/// A client that a [`Door`](super::Door) admitted earlier has finished its handshake. `visit`: the
+/// result of the door. Otherwise as [`Clients::accepted`].
 ///
 /// # Errors
-/// He is not wanted: he was banned meanwhile, or there is no room.
+/// The client is not wanted: it was banned meanwhile, or no room is left.
 pub(crate) fn accepted_by_door(
     clients: &mut Clients,
     socket: u64,
@@ -31,7 +32,7 @@ pub(crate) fn accepted_by_door(
     keep(clients, socket, peer, entrance, open, cx)
 }
 
-/// A client who was admitted becomes a connection. `open`: where he counts as open.
+/// Turns an admitted client into a connection. `open`: the place where it counts as open.
 fn keep(
     clients: &mut Clients,
     socket: u64,
@@ -54,12 +55,12 @@ fn keep(
     Ok(clients.answers.conns.token(index))
 }
 
-/// What becomes of a connection that is not wanted.
+/// What to do with a connection that is not wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unwanted {
     /// Close it.
     Close,
-    /// Reset it: nothing of it stays, not even in the kernel.
+    /// Reset it: nothing of it remains, not even in the kernel.
     Reset,
 }
 
@@ -69,7 +70,7 @@ impl From<Over> for Unwanted {
     }
 }
 
-/// Whether a client who has just connected may stay: where it counts as open.
+/// Decides whether a client that has just connected may stay; returns where it counts as open.
 fn admit(clients: &mut Clients, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Unwanted> {
     if cx.is_banned(peer) {
         cx.counters.connections_banned.increment();
@@ -81,7 +82,7 @@ fn admit(clients: &mut Clients, peer: IpAddr, cx: &Context) -> Result<Option<Pla
     }
 }
 
-/// The same of a client of `tcp`: [`keep_flow`] takes where it counts as open.
+/// The same for a client of `tcp`: [`keep_flow`] takes the place where it counts as open.
 ///
 /// # Errors
 /// It is not wanted.
@@ -95,18 +96,18 @@ pub(crate) fn admit_flow(clients: &mut Clients, peer: IpAddr, cx: &Context) -> R
     Ok(open)
 }
 
-/// A client of `tcp` who was admitted is this flow.
+/// Records that an admitted client of `tcp` is this flow.
 pub(crate) fn keep_flow(clients: &mut Clients, key: FlowKey, open: Option<Place>) {
     clients.answers.conns.guard.iter_mut().for_each(|guard| guard.keep_flow(key, open));
 }
 
-/// A flow has ended.
+/// Records that a flow has ended.
 pub(crate) fn flow_left(clients: &mut Clients, key: FlowKey) {
     clients.answers.conns.guard.iter_mut().for_each(|guard| guard.flow_left(key));
 }
 
 impl Clients {
-    /// A client connected. Returns the token that names it.
+    /// Takes a client that has connected. Returns the token that names it.
     ///
     /// # Errors
     /// It is not wanted.

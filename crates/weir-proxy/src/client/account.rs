@@ -1,7 +1,8 @@
 //! What the access log learns of each exchange, from accept to the last byte (stage account).
 //!
-//! Called where things happen; without a log each of these is one branch: what only a log wants to know is asked for by a closure. The
-//! worker that owns the client has the record; what the worker of the upstream connection knows comes to it with
+//! Called where things happen. Without a log each call is one branch: facts that only a log needs
+//! are passed as closures. The worker that owns the client has the record; facts known to the
+//! worker of the upstream connection reach it with
 //! [`Mail::Placed`](crate::cross::mail::Mail::Placed).
 
 use std::net::{IpAddr, SocketAddr};
@@ -30,35 +31,35 @@ pub(crate) struct Records {
     access: Option<Box<Access>>,
 }
 
-/// Where an exchange stands, as far as a record does not say it.
+/// The state of an exchange, as far as its record does not contain it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     phase: Phase,
     is_tunnel: bool,
 }
 
-/// What of a connection belongs into the record of its first exchange when that ends.
+/// The facts about a connection that belong in the record of its first exchange when that ends.
 #[derive(Debug)]
 pub(super) struct Ending {
     slot: ExchangeKey,
     standing: Standing,
-    /// Bytes for the client that it has not taken.
+    /// Bytes that the client has not taken.
     unsent: usize,
     glitches: u32,
     /// The connection ends with this exchange, because of its glitches.
     is_last_by_glitches: bool,
-    /// What came of a body that is not complete.
+    /// Bytes received of a body that is not complete.
     received: Option<u64>,
 }
 
 impl Connections {
-    /// Where an exchange stands.
+    /// The state of an exchange.
     pub(super) fn standing(&self, slot: ExchangeKey) -> Standing {
         let exchange = self.exchange(slot);
         Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.conn).reading() == Reading::Tunnel }
     }
 
-    /// What a record has to know when the current exchange of a connection ends.
+    /// The facts that a record needs when the current exchange of a connection ends.
     pub(super) fn ending(&self, index: ClientKey, slot: ExchangeKey, plan: &ClientPlan) -> Ending {
         let conn = self.at(index);
         Ending {
@@ -73,7 +74,8 @@ impl Connections {
 }
 
 impl Standing {
-    /// In the words of the log; `unsent`: where it stands if it waits and was not sent yet.
+    /// The stage in the words of the log; `unsent`: the stage of a waiting request that was not
+    /// sent yet.
     fn stage(self, record: &Record, unsent: Stage) -> Stage {
         match self.phase {
             Phase::Reading if record.has_body => Stage::Body,
@@ -90,7 +92,8 @@ impl Standing {
 }
 
 impl Ending {
-    /// How strange the client has been, and whether its connection ends with this for that.
+    /// Records how many glitches the client had, and whether its connection ends with this exchange
+    /// because of them.
     fn keep_glitches(&self, record: &mut Record) {
         record.glitches = self.glitches;
         record.last_because = if self.is_last_by_glitches { ClientEnd::Glitches.into() } else { Blame::default() };
@@ -98,19 +101,20 @@ impl Ending {
 }
 
 impl Records {
-    /// None yet.
+    /// Creates it without records.
     pub(super) fn new(plan: &Arc<Plan>, worker: u16) -> Records {
         Records { access: Access::new(plan, worker) }
     }
 
-    /// Another plan is in force, with a log if there was one before.
+    /// Adopts a new plan, which has a log if the previous plan had one.
     pub(super) fn adopt(&mut self, plan: &Arc<Plan>) {
         if let Some(access) = &mut self.access {
             access.adopt(plan);
         }
     }
 
-    /// Gives out the lines of the access log since the last call and how many they are, if there are any.
+    /// Gives out the lines of the access log since the last call and their number, if there are
+    /// any.
     pub(crate) fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
         if let Some(access) = &mut self.access {
             access.take_lines(to);
@@ -123,7 +127,7 @@ impl Records {
         self.access.is_some()
     }
 
-    /// What the clock on the wall shows: see [`Engine::set_wall`](crate::engine::Engine::set_wall).
+    /// Sets the wall clock: see [`Engine::set_wall`](crate::engine::Engine::set_wall).
     pub(crate) fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
         if let Some(access) = &mut self.access {
             access.set_wall(offset_us, zone_s);
@@ -156,7 +160,8 @@ impl Records {
         }
     }
 
-    /// A request is new. `peer`: the other end of its connection, which may be a trusted proxy, and whether it speaks TLS.
+    /// A request has begun. `peer`: the other end of its connection, which may be a trusted proxy,
+    /// and whether it speaks TLS.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -182,7 +187,7 @@ impl Records {
         }
     }
 
-    /// What a request is called, and who asks, where that was verified.
+    /// Records the identifier of a request, and its user where that was verified.
     pub(super) fn ruled(&mut self, slot: ExchangeKey, ruled: &Ruled) {
         if let (Some(record), Some(identity)) = (self.of(slot), ruled.identity()) {
             record.keep_identity(identity);
@@ -192,14 +197,15 @@ impl Records {
         }
     }
 
-    /// Who asks, as was verified.
+    /// Records the verified user.
     pub(super) fn asked_by(&mut self, slot: ExchangeKey, user: &User) {
         if let Some(record) = self.of(slot) {
             record.keep_user(user.name.as_bytes());
         }
     }
 
-    /// Something was refused before it was a request: `bytes` are the beginning of it, the first of them came at `since_us`.
+    /// Something was refused before it was a request: `bytes` are its beginning, and the first of
+    /// them arrived at `since_us`.
     pub(super) fn begin_refused(&mut self, slot: ExchangeKey, bytes: &[u8], since_us: u64) {
         if let Some(access) = &mut self.access {
             access.begin(slot, since_us).0.keep_refused(bytes);
@@ -213,7 +219,7 @@ impl Records {
         }
     }
 
-    /// So many bytes of the body came; `complete`: that is all of it.
+    /// This many bytes of the body arrived; `complete`: the body is complete.
     pub(super) fn body(&mut self, slot: ExchangeKey, bytes: u64, complete: bool, cx: &Context) {
         if let Some(record) = self.of(slot) {
             record.request_bytes += bytes;
@@ -221,7 +227,8 @@ impl Records {
         }
     }
 
-    /// It goes to an upstream; `to`: which leads to where its client has connected to.
+    /// It is forwarded to an upstream; `to`: the address that its client connected to, if the
+    /// upstream leads there.
     #[inline]
     pub(super) fn forwarded(
         &mut self,
@@ -247,7 +254,7 @@ impl Records {
         }
     }
 
-    /// The head of the final answer was written.
+    /// The head of the final response was written.
     #[inline]
     pub(super) fn begun(&mut self, slot: ExchangeKey, status: u16, bytes: usize, cx: &Context) {
         if let Some(record) = self.of(slot) {
@@ -257,28 +264,28 @@ impl Records {
         }
     }
 
-    /// An interim answer was written.
+    /// An interim response was written.
     pub(super) fn interim(&mut self, slot: ExchangeKey, bytes: usize) {
         if let Some(record) = self.of(slot) {
             record.head_bytes += bytes as u64;
         }
     }
 
-    /// The client gets nothing of the answer that had begun.
+    /// The client gets nothing of the response that had begun.
     pub(super) fn taken_back(&mut self, slot: ExchangeKey) {
         if let Some(record) = self.of(slot) {
             (record.status, record.begun_us, record.head_bytes) = (0, None, 0);
         }
     }
 
-    /// The answer was compressed: bytes that went in and came out.
+    /// The response was compressed: bytes that went in and came out.
     pub(super) fn compressed(&mut self, slot: ExchangeKey, coding: Coding, taken: u64, given: u64) {
         if let Some(record) = self.of(slot) {
             record.content.compressed = Some(Compressed { coding, taken, given });
         }
     }
 
-    /// What it got of a route with `cache`: the last that is said holds.
+    /// What it got on a route with `cache`: the last call wins.
     #[inline]
     pub(super) fn served(&mut self, slot: ExchangeKey, served: Served) {
         if let Some(record) = self.of(slot) {
@@ -294,7 +301,7 @@ impl Records {
         }
     }
 
-    /// An answer was made here, whose head has so many bytes.
+    /// Weir made the response itself; its head has this many bytes.
     pub(super) fn made_here(&mut self, slot: ExchangeKey, status: u16, head_bytes: usize, cx: &Context) {
         if let Some(record) = self.of(slot) {
             record.status = status;
@@ -311,7 +318,7 @@ impl Records {
         }
     }
 
-    /// The kernel took so many bytes more of what is for a client.
+    /// The kernel took this many more bytes for a client.
     #[inline]
     pub(super) fn delivered(&mut self, index: ClientKey, bytes: u64, cx: &Context) {
         if let Some(access) = &mut self.access {
@@ -319,7 +326,7 @@ impl Records {
         }
     }
 
-    /// The first answer of a connection is complete, and all of it is in the connection's output.
+    /// The first response of a connection is complete, and all of it is in the connection's output.
     #[inline]
     pub(super) fn complete(&mut self, index: ClientKey, ending: impl FnOnce() -> Ending, cx: &Context) {
         let Some(access) = &mut self.access else { return };
@@ -331,7 +338,7 @@ impl Records {
         access.complete(index, ending.slot, stream_bytes, cx.now_us);
     }
 
-    /// The connection ends, and with it answers that are complete but not sent.
+    /// The connection ends, and with it responses that are complete but not sent.
     pub(super) fn closed(&mut self, index: ClientKey, why: ClientEnd, cx: &Context) {
         if let Some(access) = &mut self.access {
             access.close(index, why.into(), cx.now_us);

@@ -1,5 +1,5 @@
-//! Answers on their way to clients: what becomes of exchanges and connections as their parts come (stage reply). Order and text are
-//! the codec's ([`Http1`](super::http1::Http1)).
+//! Responses on their way to clients: how their parts change exchanges and connections (stage
+//! reply). The codec ([`Http1`](super::http1::Http1)) decides order and text.
 
 use std::sync::Arc;
 
@@ -33,31 +33,32 @@ use crate::request::rules::Ruled;
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &[u8] = b"application/x-ns-proxy-autoconfig";
 
-/// Errors are a line of text.
+/// The media type of errors, each a line of text.
 const TEXT: (&[u8], &[u8]) = (b"Content-Type", b"text/plain");
 
-/// With 405 (RFC 9110 §15.5.6): what may be asked of anything here, as far as weir is concerned.
+/// With 405 (RFC 9110 §15.5.6): the methods that weir itself allows for any resource.
 const ALLOW: (&[u8], &[u8]) = (b"Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
-/// What clients are told: the answers to their requests in the order of those, and the ends of their connections.
+/// The output to clients: the responses to their requests in request order, and the ends of their
+/// connections.
 ///
-/// Owns the tables, and says what happens in them to the access log. Nothing here can ask a server for anything: what has to be known there
-/// (nobody wants this any more, go on) is mail.
+/// Owns the tables, and reports changes in them to the access log. No code here can send a request
+/// to a server: news for the servers' side (a response is no longer wanted, read on) is mail.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(super) conns: Connections,
     pub(super) records: Records,
     pub(super) encoders: Encoders,
-    /// Copies of requests that are with other workers.
+    /// Copies of requests that other workers handle.
     copies: RetryCopies,
     /// Time from the receipt of a request to the end of its answer, microseconds.
     latency: Arc<Histogram>,
-    /// The same of answers from the store.
+    /// The same for responses from the store.
     pub(crate) hits: Hits,
 }
 
 impl Answers {
-    /// None yet. The times of answers of servers, and of the store.
+    /// Creates it without clients. Takes the histograms for responses of servers and of the store.
     pub(super) fn new((latency, hits): (Arc<Histogram>, Arc<Histogram>), cx: &Context) -> Answers {
         Answers {
             conns: Connections::new(cx),
@@ -69,21 +70,21 @@ impl Answers {
         }
     }
 
-    /// The copy of a request is not needed any more.
+    /// The copy of a request is no longer needed.
     #[inline]
     pub(super) fn release(&mut self, slot: ExchangeKey) {
         self.conns.exchange_mut(slot).spare = None;
         self.release_copy(slot);
     }
 
-    /// The copy of a request that was with another worker is not needed any more.
+    /// The copy of a request that another worker handled is no longer needed.
     pub(super) fn release_copy(&mut self, slot: ExchangeKey) {
         if let Some(kept) = self.conns.exchange_mut(slot).kept.take() {
             self.copies.give_back(kept);
         }
     }
 
-    /// A request is with another worker.
+    /// Another worker handles a request.
     pub(super) fn note_away(&mut self, worker: u16, ask: &PendingRequest, bytes: &[u8]) {
         let exchange = self.conns.exchange_mut(ask.id.index);
         (exchange.asked, exchange.server_conn) = (worker, None);
@@ -92,8 +93,8 @@ impl Answers {
         }
     }
 
-    /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
-    /// `since_us` on.
+    /// Answers with an error after everything requested before, and closes. `bytes` is the part of
+    /// the request received since `since_us`.
     pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         conn.flags.unread = true;
@@ -104,7 +105,7 @@ impl Answers {
         self.fail_exchange(exchange, cause, cx);
     }
 
-    /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
+    /// Sends 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.invite_body(slot, exchange, &mut cx.spare);
@@ -114,14 +115,15 @@ impl Answers {
         self.conns.mark(conn);
     }
 
-    /// A head of so many bytes was written: on a stream it has become frames at once.
+    /// A head of this many bytes was written: on a stream it has become frames at once.
     fn head_left(&mut self, index: ClientKey, bytes: usize, cx: &Context) {
         if self.conns.at(index).stream.is_some() {
             self.records.delivered(index, bytes as u64, cx);
         }
     }
 
-    /// An interim answer: 102 and 103 pass on to clients that can read them, 100 to a client that waits for it.
+    /// Handles an interim response: 102 and 103 pass to clients that can read them, 100 to a client
+    /// that waits for it.
     pub(super) fn answer_interim(&mut self, slot: ExchangeKey, parts: &ReplyParts<'_>, cx: &mut Context) {
         if parts.status == 100 {
             return go_on_with_body(self, slot, cx);
@@ -138,7 +140,7 @@ impl Answers {
         self.conns.mark(conn);
     }
 
-    /// The head of the final answer, whatever the cache has to say about it.
+    /// Handles the head of the final response, whatever the cache does with it.
     pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
         let status = head.parts.status;
         cx.counters.answer(status);
@@ -146,7 +148,8 @@ impl Answers {
             guard.answered(slot, status, cx);
         }
         let goes = self.conns.at(self.conns.exchange(slot).conn).flags.leaves;
-        // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
+        // RFC 9110 §6.6.1: a proxy that forwards a response without a Date adds the time of
+        // receipt.
         let date = if head.parts.has_date { None } else { cx.date() };
         let additions = Additions { via: cx.plan.client.pseudonym(), date };
         let client = compressing::encoding_for(self, slot, cx);
@@ -154,7 +157,7 @@ impl Answers {
         exchange.enter(Phase::Answering);
         exchange.server_conn = source.conn();
         exchange.await_more(cx.now_us);
-        // What was asked behind it is answered before the connection is closed.
+        // Requests behind it get their responses before the connection is closed.
         exchange.want.close |= goes && codec.newest() == Some(slot);
         let has_trailers = exchange.want.trailers && head.body == ReplyBody::Chunked;
         let head = &AnswerHead { parts: if has_trailers { head.parts.announcing() } else { head.parts }, ..*head };
@@ -172,10 +175,10 @@ impl Answers {
                 begun
             }
         };
-        // It may be asked for again.
+        // The request may be retried.
         exchange.ruled = ruled;
         let (index, leaves) = (exchange.conn, codec.leaves(slot));
-        // While the client has nothing of it, the request may still be asked again.
+        // While the client has received nothing of the response, the request may still be retried.
         if leaves {
             self.release(slot);
         }
@@ -185,17 +188,18 @@ impl Answers {
             Source::Here => self.records.made_here(slot, status, begun.bytes, cx),
         }
         if begun.closes {
-            // At once: nobody could get the answer to what follows, and with answers in front of this one, parsing would go on.
+            // At once: no response to a later request could be delivered, and while earlier
+            // responses are pending, parsing would continue.
             self.conns.at_mut(index).take_no_more();
         }
         if self.conns.at(index).stream.is_some() {
-            // A connection looks when its send is over, which says nothing of one stream.
+            // A connection is checked when its send is over, which says nothing of a single stream.
             self.conns.arm_awaited(index, cx);
         }
         self.conns.mark(index);
     }
 
-    /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
+    /// Handles 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
     pub(super) fn answer_switch(
         &mut self,
         slot: ExchangeKey,
@@ -208,14 +212,14 @@ impl Answers {
         self.join_tunnel(slot, server_conn, 101, bytes, cx);
     }
 
-    /// The connection that CONNECT wants is there: the two are one tunnel (RFC 9110 §9.3.6).
+    /// The connection for a CONNECT is ready: the two are one tunnel (RFC 9110 §9.3.6).
     pub(super) fn answer_connect(&mut self, slot: ExchangeKey, server_conn: ConnId, cx: &mut Context) {
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.connected(slot, exchange, &mut cx.spare);
         self.join_tunnel(slot, server_conn, 200, bytes, cx);
     }
 
-    /// A tunnel begins behind the head of its answer, which has so many bytes.
+    /// Begins a tunnel behind the head of its response, which has this many bytes.
     fn join_tunnel(&mut self, slot: ExchangeKey, server_conn: ConnId, status: u16, bytes: usize, cx: &mut Context) {
         self.release(slot);
         cx.counters.answer(status);
@@ -231,7 +235,7 @@ impl Answers {
         conn.read_as(Reading::Tunnel);
         conn.since_us = now_us;
         if conn.stash.is_some() || conn.flags.ended {
-            // What came behind the request is for the tunnel.
+            // The data behind the request is for the tunnel.
             self.conns.look_again(index);
         }
         self.conns.mark(index);
@@ -240,7 +244,7 @@ impl Answers {
         self.conns.want_relay(index, cx);
     }
 
-    /// A piece of the answer's body. Whether its source has to stop.
+    /// Handles a piece of the response body. Returns whether its source has to stop.
     pub(super) fn answer_body(&mut self, slot: ExchangeKey, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
         if piece.is_empty() {
             return None;
@@ -262,7 +266,7 @@ impl Answers {
             conn.since_us = cx.now_us;
         }
         let (leaves, reserved) = (conn.codec.leaves(slot), conn.reserved());
-        // The first answer must not wait for the later ones, which wait for it.
+        // The first response must not wait for the later ones, which wait for it.
         let load = if leaves { unsent_first(&self.conns, index) } else { unsent(&self.conns, index) };
         let stop = server_conn
             .filter(|_| load >= high_bytes && load > reserved)
@@ -272,7 +276,7 @@ impl Answers {
         stop
     }
 
-    /// The answer is complete.
+    /// The response is complete.
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         match self.conns.exchange_mut(slot).compressing.take() {
             None => self.answer_ends(slot, trailers, cx),
@@ -280,7 +284,7 @@ impl Answers {
         }
     }
 
-    /// All of the answer is with the codec.
+    /// The codec has all of the response.
     pub(super) fn answer_ends(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         self.records.ended(slot, cx);
         self.release(slot);
@@ -299,12 +303,12 @@ impl Answers {
         self.advance(index, cx);
     }
 
-    /// The request gets an error made here.
+    /// Answers the request with an error made here.
     pub(super) fn fail_exchange(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         self.fail_exchange_for(slot, cause, cause.retry_after_s(), cx);
     }
 
-    /// The same, and the client may come again after so many seconds.
+    /// The same; tells the client to retry after this many seconds.
     pub(super) fn fail_exchange_for(
         &mut self,
         slot: ExchangeKey,
@@ -352,7 +356,7 @@ impl Answers {
         self.answer_here(slot, status, &fields, content, cx);
     }
 
-    /// The request gets an answer of weir's own.
+    /// Answers the request with a response of weir itself.
     pub(super) fn answer_local(&mut self, slot: ExchangeKey, local: Local, cx: &mut Context) {
         match local {
             Local::Refused(cause) => self.fail_exchange(slot, cause, cx),
@@ -379,7 +383,8 @@ impl Answers {
         }
     }
 
-    /// The request gets a whole answer made here: its parts go the way of all answers.
+    /// Answers the request with a complete response made here; its parts take the path of all
+    /// responses.
     fn answer_here(
         &mut self,
         slot: ExchangeKey,
@@ -389,10 +394,11 @@ impl Answers {
         cx: &mut Context,
     ) {
         let exchange = self.conns.exchange_mut(slot);
-        // It says nothing of keep-alive, without which HTTP/1.0 ends here.
+        // Its fields say nothing of keep-alive, so with HTTP/1.0 the connection ends here.
         exchange.want.close |= exchange.want.old || exchange.want.connect;
         let length = content.len() as u64;
-        // RFC 9110 §8.6: nothing is said of a length with 204, nor with 304, whose content would be that of a 200.
+        // RFC 9110 §8.6: 204 has no Content-Length; neither has 304, because its length would be
+        // that of a 200.
         let has_length = !matches!(status, 204 | 304);
         let is_bodyless = exchange.want.head || !has_length;
         let head = AnswerHead {
@@ -403,13 +409,13 @@ impl Answers {
         };
         cache::begin(self, slot, Source::Here, &head, cx);
         if !is_bodyless {
-            // It is whole already: nobody can be told to stop.
+            // The content is complete already, so no source has to stop.
             self.answer_body(slot, content, cx);
         }
         self.answer_end(slot, Trailers::default(), cx);
     }
 
-    /// The request of an exchange got an answer of weir's own, or not all of its answer.
+    /// The request of an exchange got a response of weir itself, or only part of its response.
     pub(super) fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         cx.counters.refusals.count(cause);
         let conn = self.conns.at(self.conns.exchange(slot).conn);
@@ -422,7 +428,7 @@ impl Answers {
         }
     }
 
-    /// No server answered, or not to the end.
+    /// No server answered, or the response is incomplete.
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         if self.conns.exchange(slot).is_fetch() {
             return fetched::fail(self, slot, cause, cause.retry_after_s(), cx);
@@ -440,12 +446,13 @@ impl Answers {
         self.fail_exchange(slot, cause, cx);
     }
 
-    /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
+    /// Discards the received part of a response if the client has nothing of it because the
+    /// response waits for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey, cx: &Context) -> bool {
         if !self.conns.forget_beginning(slot) {
             return false;
         }
-        // From here on it waits for the beginning of an answer again.
+        // From here on the exchange waits for the beginning of a response again.
         self.conns.exchange_mut(slot).await_more(cx.now_us);
         stalls::forget_source(&mut self.conns, slot);
         let index = self.conns.exchange(slot).conn;
@@ -455,7 +462,8 @@ impl Answers {
         true
     }
 
-    /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
+    /// The rest of a partly sent response will not come: ends the connection behind what was sent,
+    /// so that the client notices.
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
         compressing::give_up(&mut self.conns, slot);
         let (mut codec, exchange) = self.conns.codec(slot);
@@ -472,14 +480,14 @@ impl Answers {
         self.advance(index, cx);
     }
 
-    /// The current exchange of a connection is over, and all of its answer is in what is to be sent.
+    /// Completes the current exchange of a connection: all of its response is in the output.
     pub(super) fn complete(&mut self, index: ClientKey, cx: &Context) -> Option<ReplyConstraints> {
         let slot = self.conns.at(index).codec.current()?;
         self.records.complete(index, || self.conns.ending(index, slot, &cx.plan.client), cx);
         Some(self.conns.pop(index))
     }
 
-    /// Lets answers go that are complete and whose turn it is; all contiguous ready ones leave in one send.
+    /// Releases complete responses in turn; all contiguous ready ones leave in one send.
     fn advance(&mut self, index: ClientKey, cx: &mut Context) {
         let mut closing = false;
         while !closing && self.conns.may_go_on(index) {
@@ -489,7 +497,8 @@ impl Answers {
             conn.flags.reset |= done.cut;
             let next = conn.codec.current();
             if next.is_none() && conn.reading() == Reading::Await {
-                // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
+                // An upgrade was refused, or one that waits for its turn may be parsed now. The
+                // client did not cause that wait.
                 conn.read_as(Reading::Head);
                 conn.since_us = cx.now_us;
             }
@@ -505,7 +514,7 @@ impl Answers {
             self.drop_exchanges(index, ClientEnd::Closed, cx);
             let conn = self.conns.at_mut(index);
             conn.flags.close = true;
-            // A body that is being read belonged to one of the requests that were dropped.
+            // A body that is being read belonged to one of the dropped requests.
             conn.flags.unread |= conn.stash.take().is_some() || conn.reading() == Reading::Body;
             conn.read_as(Reading::Closing);
             stalls::resume_sources(&mut self.conns, index, cx);

@@ -1,6 +1,8 @@
-//! Requests on their way to the servers' side: what balancing has to know of them, and what becomes of them there (stage forward).
+//! Requests on their way to the servers' side: the facts that balancing needs, and the outcome
+//! there (stage forward).
 //!
-//! The bytes are written once, to where they are sent from: onto a connection of this worker, into a line, or into another worker's post.
+//! The bytes are written once, to the place that they are sent from: onto a connection of this
+//! worker, into a queue, or into another worker's mail.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,22 +34,22 @@ use crate::request::outgoing::{From, Outgoing, Upload};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 
-/// Forwards requests, and gives each what it is known by.
+/// Forwards requests, and gives each its identifiers.
 #[derive(Debug)]
 pub(crate) struct Asks {
     /// Makes identifiers for `echo`.
     stamper: Stamper,
-    /// Requests so far.
+    /// The number of requests so far.
     serial: u64,
 }
 
 impl Asks {
-    /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
+    /// Creates it without requests. `secret`: see [`Parts`](crate::engine::Parts).
     pub(super) fn new(secret: [u64; 2]) -> Asks {
         Asks { stamper: Stamper::new(secret), serial: 0 }
     }
 
-    /// A tunnel is wanted: its connection is made, and nothing is sent before that is there.
+    /// Opens a tunnel: makes its connection, and sends nothing before that is ready.
     pub(super) fn open_tunnel(
         &mut self,
         answers: &mut Answers,
@@ -62,8 +64,8 @@ impl Asks {
         on_asked(answers, &ask, asked, cx);
     }
 
-    /// Forwards a request. `body` is what is here of its body; `upload` is how that leaves. Where no server can take it, one of the fall-back
-    /// upstream may.
+    /// Forwards a request. `body` is the part of its body that is here; `upload` is how the body
+    /// leaves. If no server can take it, a server of the fall-back upstream may.
     #[inline]
     pub(super) fn forward(
         &mut self,
@@ -79,7 +81,7 @@ impl Asks {
         cx: &mut Context,
     ) {
         let mut upstream = upstream;
-        // Chains of fall-backs end.
+        // Chains of fall-backs are finite.
         while let Some(next) = self.forward_to(answers, slot, upstream, head, fields, bytes, body, upload, to, cx) {
             cx.counters.fallbacks.add(1);
             note_elsewhere(&mut answers.conns, slot);
@@ -87,7 +89,8 @@ impl Asks {
         }
     }
 
-    /// Forwards a request to an upstream. None: there it is, or it has failed; else the upstream that is to have it instead.
+    /// Forwards a request to an upstream. None: the upstream has it, or it has failed; otherwise
+    /// returns the upstream that gets it instead.
     #[inline]
     fn forward_to(
         &mut self,
@@ -144,7 +147,8 @@ impl Asks {
         let exchange = answers.conns.exchange_mut(slot);
         let is_here = matches!(asked, Asked::Here(Some(_)));
         let is_streaming = ask.traits.has(RequestFlags::STREAMING);
-        // What follows a streaming one once it is on a connection is in no copy.
+        // The part of a streaming body that follows once the request is on a connection is in no
+        // copy.
         let is_whole = !is_streaming || !is_here && body.len() < GATHER_BYTES_MAX;
         if may_leave && next.is_none() && is_whole {
             exchange.spare = Some(Spare::of(upstream, head, fields, bytes, body, upload));
@@ -159,8 +163,8 @@ impl Asks {
         next
     }
 
-    /// From now on an exchange waits for an answer of an upstream: to this, which has no key and is bound to no server. Always inlined: a
-    /// request is large, and each call copies it.
+    /// From now on an exchange waits for a response of an upstream to this request, which has no
+    /// key and is bound to no server. Always inlined: a request is large, and each call copies it.
     #[inline(always)]
     pub(super) fn begin_asking(
         &mut self,
@@ -202,7 +206,7 @@ impl Asks {
     }
 }
 
-/// Whether servers have died of requests like this one.
+/// Returns whether servers have died of requests of this kind.
 #[inline]
 fn verdict_of(
     upstream: usize,
@@ -220,7 +224,8 @@ fn verdict_of(
     to.verdict(upstream, request.lines(), whole, |out| request.write(out, from, &Default::default()), cx)
 }
 
-/// What the destination of a request is called that does not say that (HTTP/1.0); None: it goes to a server of the configuration.
+/// Returns the name of a request's destination if the request does not name one itself (HTTP/1.0).
+/// None: it is for a server of the configuration.
 #[inline]
 fn destination_name(
     conns: &Connections,
@@ -240,7 +245,8 @@ fn destination_name(
     cx.is_anywhere(upstream as u16).then(original)
 }
 
-/// Whose connection one for a request is said to be, where servers are told, or where it comes from.
+/// Returns the client that a connection for a request is attributed to, where servers learn the
+/// client or see its address as the source.
 fn whose(
     upstream: &UpstreamPlan,
     conn: &ClientConn,
@@ -258,7 +264,8 @@ fn whose(
     })
 }
 
-/// Where a client has connected to, when that is another machine and an upstream leads there.
+/// Returns the address that a client connected to, if that is another machine and an upstream leads
+/// there.
 fn original<'a>(
     conns: &'a Connections,
     client: ClientKey,
@@ -268,13 +275,15 @@ fn original<'a>(
     conns.destinations.get(client).and_then(Original::to).filter(|_| cx.plan.upstreams[upstream].is_destination())
 }
 
-/// Whether an upstream leads to where the client of a request has connected to, and that is this machine.
+/// Returns whether an upstream leads to the address that the client of a request connected to, and
+/// that is this machine.
 #[inline]
 pub(super) fn leads_home(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut Context) -> bool {
     cx.has_private && cx.plan.upstreams[upstream].is_destination() && is_own(conns, slot, cx)
 }
 
-/// Whether the client of a request has connected to this machine, where it was to be passed on: that counts for its address, where it is known.
+/// Returns whether the client of a request has connected to this machine, although the request was
+/// to be passed on: that is charged to the address, where it is known.
 fn is_own(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) -> bool {
     let index = conns.exchange(slot).conn;
     let Some(original) = conns.destinations.get_mut(index) else { return true };
@@ -286,7 +295,8 @@ fn is_own(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) -> bool 
     true
 }
 
-/// A request goes to where its client has connected to, or elsewhere; None: elsewhere. It is counted, and charged to whom is said.
+/// Sends a request to the address that its client connected to, or elsewhere; None: elsewhere.
+/// Counts it and charges it to the returned account.
 fn set_out(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut Context) -> Option<Account> {
     let is_destination = cx.plan.upstreams[upstream].is_destination();
     let exchange = conns.exchange_mut(slot);
@@ -298,8 +308,8 @@ fn set_out(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &mut
     Some(account)
 }
 
-/// What the servers' side has to know of a client whose connections are its own; None: they are not. `whose`: what its servers are told
-/// of it.
+/// Returns what the servers' side has to know of a client that has private connections; None: it
+/// has none. `whose`: what its servers learn of it.
 #[inline]
 fn private_of(
     conns: &mut Connections,
@@ -310,7 +320,7 @@ fn private_of(
 ) -> Option<Private> {
     let index = conns.exchange(slot).conn;
     if !cx.is_private(upstream as u16) {
-        // A request may have a connection of its own, which ends with its client.
+        // A request may have a private connection, which ends with its client.
         conns.at_mut(index).flags.has_pool |= cx.plan.upstreams[upstream].pool == Pool::Fresh;
         conns.exchange_mut(slot).want.original = false;
         return None;
@@ -323,7 +333,7 @@ fn private_of(
     Some(Private { destination, account: charged.unwrap_or_else(|| conn.account()), whose })
 }
 
-/// What became of a request on the servers' side.
+/// Handles the outcome of a request on the servers' side.
 #[inline]
 fn on_asked(answers: &mut Answers, ask: &PendingRequest, asked: Asked, cx: &mut Context) {
     match asked {
@@ -341,7 +351,7 @@ fn on_asked(answers: &mut Answers, ask: &PendingRequest, asked: Asked, cx: &mut 
     }
 }
 
-/// A piece of a request body or of a tunnel.
+/// Sends a piece of a request body or of a tunnel.
 pub(super) fn send_body(
     conns: &Connections,
     slot: ExchangeKey,
@@ -356,7 +366,8 @@ pub(super) fn send_body(
     to.body(conns.exchange_id(slot, cx), client, server_conn, piece, end, cx);
 }
 
-/// The hash of what the method goes by; None: there is nothing to hash, or no need.
+/// Returns the hash of the key that the balancing method uses; None: the request has no such key,
+/// or no hash is needed.
 fn balance_key(
     upstream: usize,
     peer: IpAddr,
@@ -369,7 +380,7 @@ fn balance_key(
     key_of(key, peer, head, fields, bytes, &plan.client)
 }
 
-/// The hash of a key of a request; None: it has none.
+/// Returns the hash of a key of a request; None: it has no such key.
 pub(super) fn key_of(
     key: &Key,
     peer: IpAddr,

@@ -1,9 +1,10 @@
-//! Clients who are banned (stages accept and route): they are not accepted, what they have is reset, and what a trusted proxy asks for them
-//! is refused.
+//! Banned clients (stages accept and route): weir rejects their new connections, resets the open
+//! ones, and refuses requests that a trusted proxy forwards for them.
 //!
-//! Called by [`Clients::accepted`] and `Clients::request_parsed`, and by the engine at the end of each turn as long as there are connections
-//! to be looked through. Who is banned others decide ([`crate::shield::bans`]); a ban that is over is none. Bound: a
-//! slice of the connections a turn ([`Sweep`](crate::base::sweep::Sweep)). docs/semantics.md §22.
+//! Called by [`Clients::accepted`] and `Clients::request_parsed`, and by the engine at the end of
+//! each turn as long as connections remain to be scanned. Other modules decide who is banned
+//! ([`crate::shield::bans`]); an expired ban has no effect. Bound: a slice of the connections a
+//! turn ([`Sweep`](crate::base::sweep::Sweep)). docs/semantics.md §22.
 
 use std::net::IpAddr;
 
@@ -18,38 +19,38 @@ use crate::ending::ClientEnd;
 use crate::request::client_address::client_address;
 use crate::shield::bans::Offence;
 
-/// Who asks something.
+/// The client of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker {
-    /// The client.
+    /// Its address.
     pub(super) client: IpAddr,
-    /// A trusted proxy says so, or has said nothing and is meant itself.
+    /// A trusted proxy has named it, or has named no client and is itself meant.
     pub(super) by_proxy: bool,
-    /// That proxy has said nothing: it may be anybody.
+    /// That proxy has named no client: the request may be from any.
     pub(super) is_unknown: bool,
 }
 
-/// Who is to be banned, if anybody is.
+/// Returns the client that is to be banned, if one is.
 pub(crate) fn take_offence(clients: &mut Clients) -> Option<Offence> {
     clients.answers.conns.guard.as_mut()?.take_offence()
 }
 
-/// Others are banned than before.
+/// The set of banned clients has changed.
 pub(crate) fn look_for_banned(clients: &mut Clients) {
     clients.cutting.begin(clients.answers.conns.conns.slots());
 }
 
-/// Whether there are connections that may be of somebody who is banned.
+/// Whether connections remain that may belong to a banned client.
 pub(crate) fn is_cutting(clients: &Clients) -> bool {
     clients.cutting.is_due()
 }
 
-/// Resets some of the connections of who is banned.
+/// Resets some of the connections of banned clients.
 pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
     let slots = clients.answers.conns.conns.slots();
     for index in clients.cutting.slice(slots).map(ClientKey::new) {
-        // Streams go with what carries them.
-        // What was asked for one is waited for by others.
+        // Streams end with the connection that carries them. Other clients may wait for what one
+        // client caused to be fetched.
         let goes = |conn: &ClientConn| conn.stream.is_none() && !conn.is_fetch() && cx.is_banned(conn.peer);
         if clients.is_there(index) && goes(clients.conn(index)) {
             clients.conn_mut(index).flags.reset = true;
@@ -58,7 +59,7 @@ pub(crate) fn cut_off(clients: &mut Clients, cx: &mut Context) {
     }
 }
 
-/// Who has sent a request.
+/// Returns the client of a request.
 pub(super) fn asker(clients: &Clients, index: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> Asker {
     let conn = clients.answers.conns.at(index);
     // Clients of a forward proxy speak for themselves.
@@ -67,7 +68,8 @@ pub(super) fn asker(clients: &Clients, index: ClientKey, fields: &Fields, bytes:
     Asker { client, by_proxy, is_unknown: by_proxy && client == conn.peer }
 }
 
-/// Whether a request is one of a client who is banned, and who came by a trusted proxy: then it is refused. Whoever came by himself is reset.
+/// Returns whether a request is refused because a trusted proxy forwards it for a banned client. A
+/// banned client that connects directly is reset instead.
 #[inline(never)]
 pub(super) fn is_barred(
     clients: &mut Clients,

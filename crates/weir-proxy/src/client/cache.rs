@@ -1,18 +1,24 @@
-//! The cache of a worker's clients: between requests and servers (stage cache). What may be stored and served decides `weir-cache`; the store
-//! is shared by all workers ([`weir_cache::Store`]). docs/semantics.md §26.
+//! The cache of a worker's clients: between requests and servers (stage cache). `weir-cache`
+//! decides what may be stored and served; all workers share the store ([`weir_cache::Store`]).
+//! docs/semantics.md §26.
 //!
-//! A request of a route with `cache` is looked up ([`consult`]) before it would be forwarded. What may be used is sent at once ([`serve`]). Else it
-//! waits ([`Waits`]) for what is fetched ([`fetch`]): an exchange of a connection without a socket, so that every rule of a request (deadlines, repetition,
-//! fall-backs, mail) holds for it without being written twice. All requests of this worker that want the same wait for one fetch. What comes
-//! is judged by its head: it is collected at the server's pace, and its readers are sent what is there as fast as each of them takes it; or
-//! it is not for the store, and goes to the one who asked first as any answer would ([`Follows`]), while the others ask for themselves.
+//! A request of a route with `cache` is looked up ([`consult`]) before it would be forwarded. A
+//! usable response is sent at once ([`serve`]). Otherwise the request waits ([`Waits`]) for a fetch
+//! ([`fetch`]): an exchange on a connection without a socket, so that every rule of a request
+//! (deadlines, retries, fall-backs, mail) holds for it without being written twice. All requests of
+//! this worker for the same response wait for one fetch. The head of the response decides. Either
+//! the body is collected at the server's pace, and readers get the collected bytes as fast as each
+//! takes them; or the response is not for the store, and the first request gets it like any
+//! response ([`Follows`]), while the other requests are forwarded separately.
 //!
-//! What is complete is stored a moment later, when nothing has come on its connection that nobody asked for (`PROOF_US`): with a server that
-//! is out of step an answer may be somebody else's, and a cache would give it to all. When a connection is doubted later, what it has
-//! brought is withdrawn.
+//! A complete response is stored a moment later, when no unrequested bytes have arrived on its
+//! connection (`PROOF_US`): a server that is out of step may send another client's response, and a
+//! cache would give it to all. When a connection is doubted later, everything that it brought is
+//! withdrawn.
 //!
-//! Invariants: each fetch has a connection of its own, and is in `by_name` while others may join it; who waits has a deadline of its
-//! own. Bounds: bytes as the store says, readers as there are clients, fetches as `queue` and connections bound requests.
+//! Invariants: each fetch has its own connection, and is in `by_name` while other requests may join
+//! it; each waiting request has its own deadline. Bounds: bytes as the store limits them, no more
+//! readers than clients, fetches as `queue` and connections bound requests.
 
 mod change;
 mod consult;
@@ -52,41 +58,41 @@ use crate::cross::answer::{AnswerHead, Source};
 use crate::plan::{CacheRules, ToldTo};
 use crate::request::pending_request::ExchangeId;
 
-/// How often a request joins others before it is asked for alone.
+/// How often a request joins other requests before it is fetched alone.
 const TURNS_MAX: u8 = 2;
 
-/// What the cache has to do with an exchange.
+/// The part that the cache has in an exchange.
 #[derive(Debug)]
 pub(super) enum Caching {
     /// It fetches something for the store, and has no client.
     Fetches(Box<Fetch>),
-    /// It waits for what is fetched.
+    /// It waits for a fetch.
     Waits(Box<Waits>),
     /// Its client is sent the body of a stored answer, or of one that is being fetched.
     Sends(Box<Sends>),
-    /// It gets an answer that is fetched as that comes.
+    /// It gets a fetched response as that comes.
     Follows(Box<Follows>),
-    /// It goes to a server by itself.
+    /// It is forwarded separately.
     Passes(Box<Passes>),
 }
 
 /// A request that waits.
 #[derive(Debug)]
 pub(super) struct Waits {
-    /// For this; None: for what another worker fetches, or to be looked up again.
+    /// The fetch; None: another worker's fetch, or it is to be looked up again.
     by: Option<ExchangeId>,
-    /// For what another worker fetches under this name, or did.
+    /// The name of the other worker's fetch that it waits for, or waited for.
     parked: Option<FillName>,
     key: Arc<[u8]>,
     asked: Arc<Asked>,
     rules: Arc<CacheRules>,
-    /// Why it was not answered from the store.
+    /// Why it was not served from the store.
     why: Forward,
-    /// It did not ask first.
+    /// It was not the first to ask.
     collapsed: bool,
     /// How often it has waited.
     turns: u8,
-    /// It is forwarded by itself when it is looked at again.
+    /// It is forwarded separately at the next lookup.
     goes_alone: bool,
 }
 
@@ -94,11 +100,11 @@ pub(super) struct Waits {
 #[derive(Debug)]
 pub(super) struct Sends {
     body: Body,
-    /// Where its next byte was found last, if it is complete.
+    /// Where its next byte was found last time, if it is complete.
     place: PiecePlace,
     /// Position of the next byte.
     at: u64,
-    /// Position behind the last byte; None: where it ends is not known yet.
+    /// Position behind the last byte; None: the end is not known yet.
     end: Option<u64>,
 }
 
@@ -114,46 +120,47 @@ struct PiecePlace {
 /// Where the bytes of a body are.
 #[derive(Debug)]
 enum Body {
-    /// It is being fetched.
+    /// In a fetch.
     Fetched(ExchangeId),
-    /// It is complete.
+    /// In a complete stored response.
     Stored(Arc<Object>),
 }
 
-/// Who gets an answer as it comes.
+/// A request that gets a response as it comes.
 #[derive(Debug)]
 pub(super) struct Follows {
-    /// Of this.
+    /// The fetch.
     by: ExchangeId,
 }
 
-/// A request that a server answers itself.
+/// A request that a server answers directly.
 #[derive(Debug)]
 pub(super) struct Passes {
     telling: Telling,
-    /// What its answer makes invalid; None: nothing.
+    /// What its response invalidates; None: nothing.
     change: Option<Change>,
-    /// What is learned of its answer; None: nothing.
+    /// What its response teaches; None: nothing.
     lesson: Option<Box<Lesson>>,
 }
 
-/// What a client is told, and what not, of an answer of a route with a cache.
+/// What a client learns, and what it does not, from a response of a route with a cache.
 #[derive(Debug, Default)]
 struct Telling {
-    /// What it says in Cache-Status; None: he is not told.
+    /// The value of Cache-Status; None: the field is not sent.
     status: Option<CacheStatus>,
     /// Names of fields that are for the store alone.
     hidden: Vec<&'static [u8]>,
-    /// The answer is made, or confirmed, for this very request.
+    /// The response was made, or confirmed, for this very request.
     is_made_for_it: bool,
 }
 
-/// What an answer says of others that goes past the store.
+/// What a response that bypasses the store says about other responses.
 #[derive(Debug)]
 enum Lesson {
-    /// Answers of its key are for one each: whether they are still.
+    /// Responses of its key are for one client each: whether that is still so.
     Mark { key: Arc<[u8]>, asked: Arc<Asked>, rules: Arc<CacheRules>, requested_us: u64 },
-    /// It is one to HEAD: what is stored is of another representation if it contradicts that (RFC 9111 §4.3.5).
+    /// It is a response to HEAD: a stored response that contradicts it is of another representation
+    /// (RFC 9111 §4.3.5).
     Head(Arc<Object>),
 }
 
@@ -169,36 +176,36 @@ impl Telling {
     }
 }
 
-/// By the name of what is fetched.
+/// By the name of a fetch.
 type Named<T> = HashMap<FillName, T, BuildHasherDefault<DefaultHasher>>;
 
-/// What is fetched, and who is to be looked at.
+/// The fetches of a worker, and the requests and clients to look at.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
-    /// Fetches, each of which has a connection.
+    /// The number of fetches, each of which has a connection.
     pub(super) fetches: usize,
-    /// Those that others may join.
+    /// Fetches that other requests may join.
     by_name: Named<ExchangeKey>,
-    /// Requests that wait for what other workers fetch.
+    /// Requests that wait for fetches of other workers.
     parked: Named<Vec<ExchangeId>>,
     /// Requests to be looked up again.
     to_ask: VecDeque<ExchangeId>,
-    /// Clients who may be sent more.
+    /// Clients that may be sent more.
     to_pump: Vec<(ClientKey, u32)>,
     /// Memory for the key of a request that is looked up.
     key: Vec<u8>,
-    /// Requests that get something of a fetch in the next turn.
+    /// Requests that get more of a fetch in the next turn.
     crowds: crowd::Crowds,
 }
 
 impl Caches {
-    /// Whether some client may be sent more.
+    /// Whether a client may be sent more.
     #[inline]
     pub(super) fn has_to_pump(&self) -> bool {
         !self.to_pump.is_empty()
     }
 
-    /// Whether some request is to be looked up again.
+    /// Whether a request is to be looked up again.
     pub(super) fn has_to_look_up(&self) -> bool {
         !self.to_ask.is_empty()
     }
@@ -211,7 +218,8 @@ impl Exchange {
         matches!(self.caching, Some(Caching::Fetches(_)))
     }
 
-    /// No server has it because of the cache: another one fetches, or has all.
+    /// No server has it because of the cache: another exchange fetches it, or the cache has all of
+    /// it.
     pub(super) fn is_with_cache(&self) -> bool {
         match &self.caching {
             Some(Caching::Waits(_) | Caching::Sends(_) | Caching::Follows(_)) => true,
@@ -232,7 +240,8 @@ pub(super) fn may_pump(conns: &mut Connections, index: ClientKey) {
     }
 }
 
-/// The exchange that a server's news of a fetch concern in the access log and in what is held up: the first that has asked.
+/// Returns the exchange to which a server's news of a fetch apply, in the access log and in what is
+/// held up: the first that asked.
 pub(super) fn reader_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
     match &conns.exchange(slot).caching {
         Some(Caching::Fetches(fetch)) => {
@@ -243,14 +252,14 @@ pub(super) fn reader_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
     }
 }
 
-/// The request that a fetch was made of, if it waits for it still.
+/// Returns the request that a fetch was made from, if it still waits for the fetch.
 fn asker_of(conns: &Connections, slot: ExchangeKey) -> Option<ExchangeId> {
     let Some(Caching::Fetches(fetch)) = &conns.exchange(slot).caching else { return None };
     let is_first = |slot| matches!(&conns.exchange(slot).caching, Some(Caching::Waits(waits)) if !waits.collapsed);
     fetch.asker.filter(|id| conns.holds(*id) && is_first(id.index))
 }
 
-/// The fetch whose answer an exchange gets as it comes.
+/// Returns the fetch whose response an exchange gets as it comes.
 pub(super) fn source_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
     match &conns.exchange(slot).caching {
         Some(Caching::Follows(follows)) if conns.holds(follows.by) => follows.by.index,
@@ -258,8 +267,8 @@ pub(super) fn source_of(conns: &Connections, slot: ExchangeKey) -> ExchangeKey {
     }
 }
 
-/// The time of a request is over that may wait for a fetch: whether it has been answered by what is stored, or waits on because what it waits
-/// for is coming.
+/// The deadline of a request that may wait for a fetch has passed. Returns whether it was served
+/// from the store, or waits on because its response is coming.
 pub(super) fn goes_on_waiting(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> bool {
     let Some(Caching::Waits(waits)) = &answers.conns.exchange(slot).caching else { return false };
     let by = waits.by;
@@ -282,8 +291,8 @@ pub(super) fn goes_on_waiting(answers: &mut Answers, slot: ExchangeKey, cx: &mut
     true
 }
 
-/// A request has waited for as long as it may for what another worker fetches, whose server may be slow, but not silent: once it is asked for by
-/// itself, as if it had come now.
+/// A request has waited for its full time for another worker's fetch; the server of that fetch may
+/// be slow, but not silent. The request is forwarded separately, once, as if it had just arrived.
 fn goes_alone(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bool {
     let is_elsewhere = |waits: &Waits| waits.by.is_none() && waits.parked.is_some() && !waits.goes_alone;
     let Some(waits) = readers::take_waits(answers, reader) else { return false };
@@ -296,12 +305,14 @@ fn goes_alone(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bo
     true
 }
 
-/// Names of fields that are for the store alone: what others than RFC 9875 have for tags.
+/// Names of fields that are for the store alone: those that other software than RFC 9875 uses for
+/// tags.
 fn hidden(rules: &CacheRules) -> impl Iterator<Item = &'static [u8]> {
     rules.tags.iter().filter(|field| **field != TagField::CacheGroups).map(|field| field.name())
 }
 
-/// Begins an answer of a server that says in Cache-Status what the cache did, without fields of these names.
+/// Begins a server's response with a Cache-Status that says what the cache did, without fields of
+/// these names.
 fn begin_with(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -317,7 +328,7 @@ fn begin_with(
     answers.answer_begin(slot, source, &AnswerHead { parts, ..*head }, cx);
 }
 
-/// The final answer of an exchange begins, which may have to do with the cache.
+/// The final response of an exchange begins, which may involve the cache.
 #[inline]
 pub(super) fn begin(answers: &mut Answers, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
     match answers.conns.exchange(slot).caching.is_some() {
@@ -360,7 +371,8 @@ impl Lesson {
             Lesson::Mark { key, asked, rules, requested_us } => {
                 let times = Times { requested_us: *requested_us, received_us: cx.now_us, received_s: now_s };
                 let answer = Answer::read(head.parts.status, head.parts.fields(), &rules.options, now_s);
-                // How long it gets is known: one that turns out to be too large would be marked again.
+                // Its length is known: a response that turns out to be too large would be marked
+                // again.
                 let is_measured = matches!(head.body, ReplyBody::Length(_) | ReplyBody::None);
                 if is_measured && may_store(asked.request(), &answer, head.body, &rules.options, &times).is_ok() {
                     store.unmark_hit_for_miss(key);
@@ -380,7 +392,8 @@ impl Lesson {
     }
 }
 
-/// Counts what a request got, of which so many bytes of body came from the store, and says so in its line of the access log.
+/// Counts the result of a request, of whose body this many bytes came from the store, and puts it
+/// into the access log line of the request.
 fn count_served(answers: &mut Answers, slot: ExchangeKey, served: Served, body_bytes: u64, cx: &Context) {
     answers.records.served(slot, served);
     if let Some(store) = &cx.cache {

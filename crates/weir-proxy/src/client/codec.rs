@@ -1,8 +1,10 @@
-//! The codec of an exchange's connection, whichever version of HTTP that speaks: what [`Answers`](super::Answers) writes answers with.
+//! The codec of an exchange's connection, in whichever version of HTTP: [`Answers`](super::Answers)
+//! writes responses with it.
 //!
-//! HTTP/1 decides by itself in which order bytes leave ([`Http1`]). A stream of HTTP/2 has one exchange, whose heads become frames of its
-//! connection at once, and whose body waits in the stream's output until windows and priorities let it go (`streams.rs`). What is said on
-//! a stream that its client has given up goes nowhere.
+//! For HTTP/1, [`Http1`] decides the order in which bytes leave. A stream of HTTP/2 has one
+//! exchange: its heads become frames of its connection at once, and its body waits in the stream's
+//! output until windows and priorities let it leave (`streams.rs`). Output for a stream that its
+//! client has given up is discarded.
 
 use weir_http::h2::Code;
 use weir_http::{Pseudonym, ReplyParts, Trailers};
@@ -21,7 +23,7 @@ pub(super) struct Codec<'a> {
     way: Way<'a>,
 }
 
-/// How answers leave.
+/// How responses leave.
 enum Way<'a> {
     /// As text, in the order of requests.
     Http1,
@@ -32,24 +34,25 @@ enum Way<'a> {
 }
 
 impl<'a> Codec<'a> {
-    /// That of a connection of HTTP/1.
+    /// The codec of an HTTP/1 connection.
     #[inline]
     pub(super) fn http1(http1: &'a mut Http1) -> Codec<'a> {
         Codec { http1, way: Way::Http1 }
     }
 
-    /// That of a stream, whose output is in `http1`; None: its client has given it up.
+    /// The codec of a stream, with its output in `http1`; None: its client has given the stream up.
     pub(super) fn stream(http1: &'a mut Http1, carrier: Option<(&'a mut Streams, u32)>) -> Codec<'a> {
         Codec { http1, way: carrier.map_or(Way::Nowhere, |(streams, id)| Way::Http2(streams, id)) }
     }
 
-    /// The request that came last, of those that are not completely answered.
+    /// The newest request without a complete response.
     #[inline]
     pub(super) fn newest(&self) -> Option<ExchangeKey> {
         self.http1.newest()
     }
 
-    /// Whether what is written of this answer goes to the client at once, so that it can't be taken back.
+    /// Whether bytes of this response leave for the client at once, so that they can't be taken
+    /// back.
     #[inline]
     pub(super) fn leaves(&self, slot: ExchangeKey) -> bool {
         self.http1.leaves(slot)
@@ -75,7 +78,7 @@ impl<'a> Codec<'a> {
         }
     }
 
-    /// An interim answer. Returns its bytes.
+    /// Writes an interim response. Returns its bytes.
     pub(super) fn interim(
         &mut self,
         slot: ExchangeKey,
@@ -91,7 +94,7 @@ impl<'a> Codec<'a> {
         }
     }
 
-    /// The head of a final answer.
+    /// Writes the head of a final response.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -108,7 +111,8 @@ impl<'a> Codec<'a> {
         }
     }
 
-    /// The head of a 101: what follows is bytes of a tunnel (RFC 9110 §7.8). Returns its bytes. No request of HTTP/2 asks for one.
+    /// Writes the head of a 101: the bytes of a tunnel follow (RFC 9110 §7.8). Returns its bytes.
+    /// HTTP/2 requests never ask for a 101.
     pub(super) fn switch(
         &mut self,
         slot: ExchangeKey,
@@ -121,13 +125,14 @@ impl<'a> Codec<'a> {
         self.http1.switch(slot, exchange, head, via, spare)
     }
 
-    /// The answer to CONNECT (RFC 9110 §9.3.6). Returns its bytes. Forward proxies don't speak HTTP/2.
+    /// Writes the response to CONNECT (RFC 9110 §9.3.6). Returns its bytes. Forward proxies don't
+    /// speak HTTP/2.
     pub(super) fn connected(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
         debug_assert!(matches!(self.way, Way::Http1));
         self.http1.connected(slot, exchange, spare)
     }
 
-    /// A piece of an answer's body or of a tunnel; not empty.
+    /// Writes a piece of a response body or of a tunnel; not empty.
     #[inline]
     pub(super) fn body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, piece: Piece<'_>, spare: &mut Spare) {
         match &mut self.way {
@@ -140,7 +145,8 @@ impl<'a> Codec<'a> {
         }
     }
 
-    /// So many bytes of an answer are being encoded, or wait for that; they count as its client's.
+    /// Sets how many bytes of a response are being encoded, or wait for that; they count as its
+    /// client's.
     pub(super) fn set_coding(&mut self, slot: ExchangeKey, exchange: &mut Exchange, bytes: usize) {
         let before = self.http1.set_coding(slot, &mut exchange.reply, bytes);
         if let Way::Http2(streams, _) = &mut self.way {
@@ -148,7 +154,7 @@ impl<'a> Codec<'a> {
         }
     }
 
-    /// An answer is complete.
+    /// Completes a response.
     #[inline]
     pub(super) fn end(
         &mut self,
@@ -167,7 +173,7 @@ impl<'a> Codec<'a> {
         }
     }
 
-    /// The rest of an answer that has begun will not come: its client must notice (RFC 9113 §8.1).
+    /// The rest of a response that has begun will not come: its client must notice (RFC 9113 §8.1).
     pub(super) fn cut(&mut self, exchange: &mut Exchange) {
         match &mut self.way {
             Way::Http1 => self.http1.cut(exchange),

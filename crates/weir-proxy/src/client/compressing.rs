@@ -1,11 +1,16 @@
-//! Answers that are compressed on their way to their client (stage reply): between the parts that come and the codec of the connection, so
-//! once for all versions of HTTP. docs/semantics.md §18.
+//! Compression of responses on their way to clients (stage reply): between the parts that arrive
+//! and the codec of the connection, so once for all versions of HTTP. docs/semantics.md §18.
 //!
-//! What is to become of an answer says its rule ([`Compress`](crate::request::rules::compress::Compress)) when its head is there. Pieces of the body go through an encoder;
-//! what it keeps is flushed before the turn's sends ([`Answers::flush_encoders`](super::answer::Answers::flush_encoders)), so that nothing that a server has sent stands still. An answer
-//! that breaks off has no end of its coding. What is large is encoded on another thread (`away.rs`): its pieces wait here for the turn's
-//! end, or for the encoder. Who has nothing to do gives up its encoder where others need one (`reclaim.rs`). Bounds: the memory of a worker's encoders, `compress_bytes_max` of the plan, of which one client has as much as is free; what comes out waits in the output of the
-//! connection, whose bounds stop sources as always, and what waits here counts like that.
+//! When its head arrives, the rule of a response
+//! ([`Compress`](crate::request::rules::compress::Compress)) decides what happens to it. Pieces of
+//! the body pass through an encoder. Bytes that it keeps are flushed before the turn's sends
+//! ([`Answers::flush_encoders`](super::answer::Answers::flush_encoders)), so that nothing from a
+//! server is delayed. The coding of a truncated response has no end. Large responses are encoded on
+//! another thread (`away.rs`): their pieces wait here for the turn's end, or for the encoder. An
+//! idle response gives up its encoder when others need one (`reclaim.rs`). Bounds: the memory of a
+//! worker's encoders, `compress_bytes_max` of the plan, of which one client has at most as much as
+//! is free. The output waits in the output of the connection, and the bounds there stop sources as
+//! always; bytes that wait here count in the same way.
 
 mod away;
 mod reclaim;
@@ -34,13 +39,15 @@ use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
 use crate::request::rules::compress::{Passed, with_coding};
 
-/// Bytes of an answer up to which it is compressed between two looks at other clients. Most pages and scripts have no more, and it takes half a
-/// millisecond by default, two at most; what is larger goes to another thread, which costs a hundredth of that and perhaps a wait for a core.
+/// A response up to this many bytes is compressed inline, between two looks at other clients. Most
+/// pages and scripts are no larger, and this takes half a millisecond by default, two at most. A
+/// larger response is compressed on another thread, which costs a hundredth of that and perhaps a
+/// wait for a core.
 const INLINE_BYTES_MAX: u64 = 32 * 1024;
 
-/// As much as an encoder needs at most; where there is not so much in all, a quarter of that.
+/// The most that an encoder needs; where the total is smaller than this, a quarter of the total.
 const NEED_BYTES: u64 = 5 << 20;
-/// Clients of whom it is known how much they have, before those are forgotten who have nothing.
+/// Clients with a known share, before those without any are forgotten.
 const CLIENTS_KEPT: usize = 256;
 
 /// The encoders of a worker.
@@ -48,54 +55,55 @@ const CLIENTS_KEPT: usize = 256;
 pub(super) struct Encoders {
     /// Bytes that they hold, or may come to hold.
     bytes: Arc<AtomicU64>,
-    /// Exchanges whose encoders may keep something back, or for whose encoders something waits.
+    /// Exchanges whose encoders may keep something back, or have input waiting.
     unflushed: Vec<ExchangeId>,
-    /// How many there were.
+    /// The number of encoders opened so far.
     opened: u64,
-    /// Of those bytes, what each client has.
+    /// The share of each client in those bytes.
     clients: BTreeMap<Lane, Arc<AtomicU64>>,
-    /// When encoders may be looked for next that have nothing to do.
+    /// When to look next for idle encoders.
     look_us: u64,
 }
 
-/// An answer that is being compressed.
+/// A response that is being compressed.
 ///
-/// While its encoder is away, or before the end of a turn when it is large, what comes waits: `waiting` is empty at the end of a turn unless
-/// the encoder is away.
+/// While its encoder is away, or before the end of a turn when it is large, its input waits:
+/// `waiting` is empty at the end of a turn unless the encoder is away.
 #[derive(Debug)]
 pub(crate) struct Compressing {
     place: Place,
-    /// Another one for each of a worker.
+    /// Different for each of a worker.
     number: u64,
     coding: Coding,
-    /// Bytes that have come and what has come out.
+    /// Bytes of input and output.
     bytes: [u64; 2],
-    /// When it last had something to do.
+    /// When it last had work.
     worked_us: u64,
-    /// It may keep something back, or something waits.
+    /// It may keep something back, or has input waiting.
     keeps: bool,
     /// It is encoded on another thread from here on.
     is_large: bool,
-    /// What goes in next.
+    /// The next input.
     waiting: Output,
-    /// Lines of its trailers, when all of the answer has come.
+    /// Lines of its trailers, when all of the response has arrived.
     end: Option<Vec<u8>>,
 }
 
 /// Where an encoder is.
 #[derive(Debug)]
 enum Place {
-    /// Here, with what it has of the memory.
+    /// Here, with its share of the memory.
     Here(Encoder, Share),
-    /// On another thread, with so many bytes.
+    /// On another thread, with this many bytes.
     Away(usize),
-    /// Nowhere: it has given out the end of the answer.
+    /// None: it has emitted the end of the response.
     Ended,
-    /// Nowhere: there was no memory, and the answer can't be completed.
+    /// None: memory ran out, and the response can't be completed.
     Broken,
 }
 
-/// Writes the head of an answer, as its rule has it; `write` is the codec. With an encoder when its body is to be compressed.
+/// Writes the head of a response as its rule demands; `write` is the codec. Returns an encoder if
+/// the body is to be compressed.
 pub(super) fn begin(
     ruled: &Ruled,
     head: &AnswerHead<'_>,
@@ -111,7 +119,7 @@ pub(super) fn begin(
         ReplyBody::Chunked | ReplyBody::UntilClose => None,
     };
     match (head.parts.status, head.body) {
-        // What the client has may be compressed (RFC 9110 §15.4.5).
+        // The client's copy may be compressed (RFC 9110 §15.4.5).
         (304, _) => {
             return (
                 with_coding(&head.parts, None, accepted.takes_any(), |parts| write(&AnswerHead { parts, ..*head })),
@@ -154,7 +162,7 @@ pub(super) fn begin(
     (begun, compressing)
 }
 
-/// A piece of an answer that is compressed has come: gives out what has become of it and of those before.
+/// Takes a piece of a response that is compressed, and emits the output of it and of earlier ones.
 pub(super) fn encode(
     codec: &mut Codec<'_>,
     slot: ExchangeKey,
@@ -170,7 +178,7 @@ pub(super) fn encode(
     out
 }
 
-/// An answer that may be compressed is not wanted any more, or something else is made of it.
+/// A response that may be compressed is no longer wanted, or another one replaces it.
 pub(super) fn give_up(conns: &mut Connections, slot: ExchangeKey) {
     let (mut codec, exchange) = conns.codec(slot);
     if exchange.compressing.take().is_some() {
@@ -181,8 +189,8 @@ pub(super) fn give_up(conns: &mut Connections, slot: ExchangeKey) {
 const NOTHING: Piece<'static> = Piece::Borrowed(b"");
 
 impl Encoders {
-    /// An encoder for an answer, if there may be one: all of a worker hold at most so many bytes, and from half of that on one client no more
-    /// than are free.
+    /// Opens an encoder for a response if the limits allow it: all encoders of a worker hold at
+    /// most `bytes_max`, and once half of that is in use, one client no more than is free.
     fn open(&mut self, shape: Shape, client: Option<Lane>, bytes_max: u64) -> Result<Box<Compressing>, Passed> {
         let bytes = shape.bytes();
         if !self.has_room(client, bytes, bytes_max) {
@@ -207,7 +215,7 @@ impl Encoders {
         }))
     }
 
-    /// Whether so many bytes may be had for an answer to this client.
+    /// Whether this many bytes are available for a response to this client.
     fn has_room(&self, client: Option<Lane>, bytes: u64, bytes_max: u64) -> bool {
         let all = self.bytes.load(Ordering::Relaxed);
         let free = bytes_max.saturating_sub(all);
@@ -215,18 +223,18 @@ impl Encoders {
         bytes <= free && (all + bytes <= bytes_max / 2 || client.is_none() || mine + bytes <= free)
     }
 
-    /// Whether there may be no memory for an answer to this client.
+    /// Whether memory may be short for a response to this client.
     #[inline]
     fn is_short(&self, client: Option<Lane>, bytes_max: u64) -> bool {
         !self.has_room(client, NEED_BYTES.min(bytes_max / 4), bytes_max)
     }
 
-    /// Whether there is some for others.
+    /// Whether memory is left for other clients.
     fn has_free(&self, bytes_max: u64) -> bool {
         self.has_room(None, NEED_BYTES.min(bytes_max / 4), bytes_max)
     }
 
-    /// Whether encoders may keep something back, or something waits for them.
+    /// Whether encoders may keep something back, or have input waiting.
     #[inline]
     pub(super) fn has_unflushed(&self) -> bool {
         !self.unflushed.is_empty()
@@ -234,19 +242,20 @@ impl Encoders {
 }
 
 impl Compressing {
-    /// It has just begun.
+    /// Sets the time of its start.
     pub(super) fn at(mut self: Box<Self>, now_us: u64) -> Box<Compressing> {
         self.worked_us = now_us;
         self
     }
 
-    /// Whether it has an encoder here that has begun and has nothing to do.
+    /// Whether its encoder is here, has begun and is idle.
     fn has_idle_memory(&self) -> bool {
         let is_here = matches!(&self.place, Place::Here(encoder, _) if !encoder.is_stored());
         is_here && !self.keeps && self.waiting.is_empty() && self.bytes[0] > 0
     }
 
-    /// Its encoder goes, and what comes is not compressed any more: gives out what was kept back.
+    /// Drops its encoder; later input is not compressed. Emits the bytes that the encoder kept
+    /// back.
     fn give_up_memory(&mut self, counters: &Counters) -> Piece<'static> {
         match std::mem::replace(&mut self.place, Place::Broken) {
             Place::Here(encoder, share) => {
@@ -263,7 +272,7 @@ impl Compressing {
         }
     }
 
-    /// Takes a piece in, and gives out what has become of those before. Of a large answer it waits.
+    /// Takes a piece in, and emits the output of earlier ones. A piece of a large response waits.
     fn piece(&mut self, piece: Piece<'_>, counters: &Counters, spare: &mut Spare) -> Piece<'static> {
         self.bytes[0] += piece.len() as u64;
         counters.compression_bytes_in.add(piece.len() as u64);
@@ -288,7 +297,7 @@ impl Compressing {
         self.out(out, counters)
     }
 
-    /// Counts what has come out. None: the answer is broken, and nothing waits any more.
+    /// Counts the output. None: the response is broken, and its waiting input is dropped.
     fn out(&mut self, out: Option<Vec<u8>>, counters: &Counters) -> Piece<'static> {
         let Some(out) = out else {
             self.place = Place::Broken;
@@ -300,7 +309,7 @@ impl Compressing {
         Piece::Kept(out.into())
     }
 
-    /// The end of the answer; None: it can't be completed.
+    /// Emits the end of the response; None: it can't be completed.
     fn finish(&mut self, counters: &Counters) -> Option<Piece<'static>> {
         match std::mem::replace(&mut self.place, Place::Ended) {
             Place::Here(encoder, _share) => {
@@ -312,7 +321,7 @@ impl Compressing {
         }
     }
 
-    /// What waits goes along with the encoder, if there is any and it is here. The work on it.
+    /// Sends waiting input away with the encoder, if both are here. Returns the job.
     fn leave(&mut self, id: ExchangeId) -> Option<Box<Job>> {
         if self.waiting.is_empty() || !matches!(self.place, Place::Here(..)) {
             return None;
@@ -325,19 +334,19 @@ impl Compressing {
         Some(Box::new(Job { label, encoder, share, input: waiting.into_list(), is_last: self.end.is_some() }))
     }
 
-    /// The encoder is back: gives out what it has done.
+    /// The encoder is back: emits its output.
     fn come_back(&mut self, Encoded { share, outcome, .. }: Encoded, counters: &Counters) -> Piece<'static> {
         let (encoder, out) = outcome.unzip();
         self.place = encoder.flatten().map_or(Place::Ended, |encoder| Place::Here(encoder, share));
         self.out(out, counters)
     }
 
-    /// Whether something of it is to be encoded, or is being.
+    /// Whether some of it waits to be encoded, or is being encoded.
     fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || matches!(self.place, Place::Away(_))
     }
 
-    /// Bytes that have come and are not encoded.
+    /// Bytes that have arrived and are not encoded.
     fn coding_bytes(&self) -> usize {
         let away = if let Place::Away(bytes) = self.place { bytes } else { 0 };
         self.waiting.len() + away
@@ -346,8 +355,9 @@ impl Compressing {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: encoders of a worker hold so many bytes and no more, and one that goes makes room, whatever becomes of its answer; small answers
-    //! need little of it; an encoder that is broken gives nothing and never an end. How: all of them.
+    //! Proves: encoders of a worker hold no more bytes than their limit, and a finished encoder
+    //! makes room, whatever happened to its response; small responses need little memory; a broken
+    //! encoder emits nothing and never an end. How: all of them.
 
     use super::*;
 
@@ -371,7 +381,7 @@ mod tests {
         assert!(encoders.open(large, None, 0).is_err(), "with no memory nothing is compressed");
     }
 
-    /// One client has half at most; what others have left is shared by them.
+    /// One client gets at most half; the others share what is left.
     #[test]
     fn one_client_leaves_memory_for_others() {
         let (mut encoders, shape) = (Encoders::default(), Shape::new(Coding::Br, 6, None));
@@ -423,7 +433,7 @@ mod tests {
         assert!(more.is_empty() && compressing.flush(&counters).is_empty() && compressing.finish(&counters).is_none());
     }
 
-    /// What waits is what goes along, and counts until it is back.
+    /// The waiting input leaves with the encoder, and counts until that is back.
     #[test]
     fn a_large_answer_goes_away_and_comes_back() {
         let (mut encoders, counters, mut spare) = (Encoders::default(), Counters::default(), Spare::default());

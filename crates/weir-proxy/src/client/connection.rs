@@ -1,7 +1,8 @@
-//! One client connection and where it is in reading requests; one request and where its answer stands.
+//! One client connection and its state of reading requests; one request and the state of its
+//! response.
 //!
-//! In which order and as which bytes answers leave is the codec's affair (`http1.rs`). Memory of an idle connection is this structure and
-//! nothing else.
+//! The codec (`http1.rs`) decides the order and the bytes of responses. This structure is all the
+//! memory of an idle connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,68 +29,70 @@ use crate::request::route::{Routed, Target};
 use crate::request::rules::Ruled;
 use crate::request::rules::buffering::Buffering;
 
-/// Where a client connection is in reading.
+/// The state of reading on a client connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
     /// Before or within a request head.
     Head,
     /// Within a request body.
     Body,
-    /// Frames of HTTP/2, whose streams are connections of their own here (`streams.rs`).
+    /// Frames of HTTP/2; each of its streams is a separate connection here (`streams.rs`).
     Frames,
-    /// In front of a request that can't be taken before everything asked earlier is answered, or before something is known; or behind
-    /// one that may make a tunnel of the connection.
+    /// In front of a request that can't be taken before all earlier ones have their responses, or
+    /// before something is known; or behind a request that may turn the connection into a tunnel.
     Await,
     /// Joined with an upstream connection.
     Tunnel,
-    /// Nothing more is read as requests: after the last answer the connection is closed.
+    /// No more requests are read: after the last response the connection is closed.
     Closing,
-    /// The last answer is sent; what arrives is thrown away until the client closes or the time is up.
+    /// The last response is sent; further input is discarded until the client closes or the time is
+    /// up.
     Linger,
 }
 
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct ClientConn {
-    /// The driver's name for it; of a stream: 0; of what fetches for the store: [`NO_CLIENT`].
+    /// The driver's name for it; of a stream: 0; of a fetch for the store: [`NO_CLIENT`].
     pub socket: u64,
-    /// The client.
+    /// Its address.
     pub peer: IpAddr,
     /// Its port.
     pub port: u16,
     /// When the present state of reading began, or the last byte of a body or tunnel passed.
     pub since_us: u64,
-    /// When the present send was given to the driver; 0: it was never sent anything.
+    /// When the present send was given to the driver; 0: nothing was ever sent.
     pub send_us: u64,
     /// When the wheel will look at this connection.
     pub armed_us: u64,
-    /// Its answers, and what is to be sent.
+    /// Its responses, and the bytes to be sent.
     pub(super) codec: Http1,
     /// Bytes of the send that is with the driver.
     pub inflight: u32,
-    /// Glitches that it has made.
+    /// The number of its glitches.
     pub glitches: u32,
-    /// What it came in by ([`Entrance::listener`](crate::plan::Entrance::listener)); of a stream: none.
+    /// The entrance that it came in by ([`Entrance::listener`](crate::plan::Entrance::listener));
+    /// of a stream: none.
     pub listener: u32,
     /// Received and not parsed yet.
     pub stash: Option<Box<ReadBuffer>>,
-    /// Upstream connections that were told to stop for this client, and what follows from that.
+    /// Upstream connections that are stopped for this client, and the consequences.
     pub(super) stalls: Option<Box<Stalls>>,
-    /// What it is as a client of the forward proxy.
+    /// Its state as a client of the forward proxy.
     pub proxied: Option<Box<ForwardState>>,
-    /// The certificate that it has shown, where servers are told.
+    /// Its certificate, if servers get it.
     pub shown: Option<Arc<Shown>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
-    /// Which stream of which connection it is; None: it has a socket of its own.
+    /// The stream that it is, and of which connection; None: it has a socket.
     pub(super) stream: Option<Box<StreamState>>,
-    /// Where it is in reading: see [`ClientConn::read_as`].
+    /// The state of reading: see [`ClientConn::read_as`].
     reading: Reading,
     /// Small facts.
     pub flags: Flags,
 }
 
-/// The socket of what has no client, and fetches something for the store.
+/// The socket of an exchange without a client, which fetches something for the store.
 pub(super) const NO_CLIENT: u64 = u64::MAX;
 
 /// Small facts about a connection.
@@ -105,7 +108,7 @@ pub(crate) struct Flags {
     pub ended: bool,
     /// The connection ends after what is queued.
     pub close: bool,
-    /// The rest of a request is unread: close slowly, so that the answer survives.
+    /// The rest of a request is unread: close slowly, so that the response survives.
     pub unread: bool,
     /// The connection ends with a reset after what is queued.
     pub reset: bool,
@@ -115,28 +118,29 @@ pub(crate) struct Flags {
     pub tunnel_ended: bool,
     /// A client of the forward proxy.
     pub proxied: bool,
-    /// The servers' side may have connections of its own for it.
+    /// The servers' side may have private connections for it.
     pub has_pool: bool,
     /// It speaks TLS.
     pub sealed: bool,
-    /// It speaks HTTP/2 if it begins so (RFC 9113 §3.3).
+    /// It speaks HTTP/2 if it begins with the preface (RFC 9113 §3.3).
     pub may_be_http2: bool,
-    /// It is closed as soon as it has what it asked for.
+    /// It is closed as soon as it has all its responses.
     pub leaves: bool,
-    /// Its newest request waits until it is known who its client is (`visitors.rs`).
+    /// Its newest request waits until its client is identified (`visitors.rs`).
     pub unverified: bool,
-    /// Its client did not send, or take, in time what it should.
+    /// Its client did not send, or take, something in time.
     pub late: bool,
 }
 
-/// What there is to know of a stream of HTTP/2 besides what is known of any connection.
+/// The facts about a stream of HTTP/2 beyond those about any connection.
 #[derive(Debug)]
 pub(super) struct StreamState {
     /// The connection that it is a stream of.
     pub carrier: ClientKey,
     /// Its number there.
     pub id: u32,
-    /// Its client has given it up while its request was under way: it stays, without a way to the client, until that has an answer.
+    /// Its client has given it up while its request was under way: it remains, without a way to the
+    /// client, until the request has a response.
     pub is_given_up: bool,
     /// Bytes that its client has taken since its patience began ([`ClientConn::send_us`]).
     pub taken: usize,
@@ -147,11 +151,11 @@ pub(super) struct StreamState {
 pub(crate) struct KeptRequest {
     /// Its head.
     pub head: RequestHead,
-    /// The fields of that.
+    /// The fields of the head.
     pub fields: Fields,
-    /// What the two refer to.
+    /// The bytes that the two refer to.
     pub bytes: Vec<u8>,
-    /// Index of the upstream that it goes to.
+    /// Index of the upstream that gets it.
     pub upstream: usize,
 }
 
@@ -160,7 +164,8 @@ pub(crate) struct KeptRequest {
 pub(crate) struct RequestBodyReader {
     /// The request, until it is forwarded.
     pub request: Option<KeptRequest>,
-    /// What weir answers as soon as all of the body is here, which is thrown away; None: the request is forwarded.
+    /// The response that weir sends as soon as all of the body is here, which is discarded; None:
+    /// the request is forwarded.
     pub answer: Option<Local>,
     /// Body bytes, until the request is forwarded.
     pub body: Vec<u8>,
@@ -168,19 +173,21 @@ pub(crate) struct RequestBodyReader {
     pub framing: BodyReader,
     /// Body bytes received.
     pub received: u64,
-    /// Most that may be, by what was in force when the head was read.
+    /// Most that may be, by the configuration in force when the head was read.
     pub bytes_max: Option<u64>,
-    /// When the time began over which its rate is judged.
+    /// When the window began over which its rate is measured.
     pub window_us: u64,
-    /// Bytes received when it was judged last.
+    /// Bytes received at the last measurement.
     pub window_bytes: u64,
-    /// Something of it was read since then: what brings nothing, such as a part of a chunk's head, counts.
+    /// Part of it was read since then: input without body bytes, such as part of a chunk's head,
+    /// counts.
     pub window_read: bool,
-    /// When it is forwarded although it is not complete, or its client is told to go on; `u64::MAX`: no timer looks.
+    /// When it is forwarded although it is incomplete, or its client gets 100 Continue; `u64::MAX`:
+    /// it has no timer.
     pub pass_on_us: u64,
-    /// It is forwarded as it is when the connection is looked at next.
+    /// It is forwarded as it is at the next look at the connection.
     pub is_due: bool,
-    /// Its client waits until the server wants it, and has not been told to go on.
+    /// Its client waits until the server wants the body, and has not got 100 Continue.
     pub awaits_continue: bool,
     /// Already forwarded; pieces follow it.
     pub streaming: bool,
@@ -188,90 +195,92 @@ pub(crate) struct RequestBodyReader {
     pub chunked_out: bool,
 }
 
-/// A request and its answer, on the client's side.
+/// A request and its response, on the client's side.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// Slot of the client's connection.
     pub conn: ClientKey,
-    /// Where its answer stands: see [`Exchange::enter`].
+    /// The state of its response: see [`Exchange::enter`].
     phase: Phase,
     /// When the head was complete.
     pub received_us: u64,
-    /// When the wait for an answer, or for the next piece of it, is over.
+    /// When the wait for a response, or for the next piece of it, is over.
     pub deadline_us: u64,
-    /// How long the wait for the beginning of an answer may be.
+    /// How long the wait for the beginning of a response may be.
     pub patience_us: u64,
-    /// How long a pause within the answer may be.
+    /// How long a pause within the response may be.
     pub pause_us: u64,
-    /// What the codec of its connection has of the answer.
+    /// The codec's state of the response.
     pub(super) reply: Http1Answer,
     /// The upstream connection, once known.
     pub server_conn: Option<ConnId>,
-    /// Worker that was asked, or [`NO_WORKER`].
+    /// The worker that has the request, or [`NO_WORKER`].
     pub asked: u16,
-    /// A copy of the request while it is with another worker and may be repeated.
+    /// A copy of the request while another worker has it and it may be retried.
     pub kept: Option<Box<RetryCopy>>,
     /// The request itself while it waits and another upstream may have it instead.
     pub(super) spare: Option<Box<Spare>>,
     /// Its body, while that is being read.
     pub upload: Option<Box<RequestBodyReader>>,
-    /// The upstream connection asked to hold the rest of the body, or what the tunnel's client says, back.
+    /// The upstream connection asked to hold back the rest of the body, or the data of the tunnel's
+    /// client.
     pub held_back: bool,
-    /// What the rules of its route make of it and of its answer; None: nothing.
+    /// The result of the rules of its route for it and its response; None: no rule applies.
     pub ruled: Option<Box<Ruled>>,
-    /// Its answer is compressed.
+    /// Its response is compressed.
     pub(super) compressing: Option<Box<Compressing>>,
-    /// What the cache has to do with it; None: nothing.
+    /// The part that the cache has in it; None: none.
     pub(super) caching: Option<Caching>,
-    /// It is answered by what is stored, without a server.
+    /// It is served from the store, without a server.
     pub(super) is_hit: bool,
     /// Facts about the request.
     pub want: ReplyConstraints,
 }
 
-/// Facts about a request that shape its answer.
+/// Facts about a request that shape its response.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct ReplyConstraints {
     /// HEAD.
     pub head: bool,
     /// HTTP/1.0.
     pub old: bool,
-    /// The connection ends after this answer.
+    /// The connection ends after this response.
     pub close: bool,
     /// The client understands trailers.
     pub trailers: bool,
-    /// CONNECT: what follows it is meant for the tunnel, also when there is none.
+    /// CONNECT: the bytes behind it are for the tunnel, even if no tunnel is made.
     pub connect: bool,
     /// Its body is not completely received.
     pub body_open: bool,
-    /// Its answer, which ends by close, lacks its end: only a reset can say so.
+    /// Its response, which ends by close, lacks its end: only a reset can say so.
     pub cut: bool,
-    /// It goes to where its client has connected to, and counts there.
+    /// It is forwarded to the address that its client connected to, and counts there.
     pub original: bool,
-    /// It is of gRPC, and came by HTTP/2.
+    /// It is a gRPC request, and came by HTTP/2.
     pub grpc: bool,
 }
 
 /// No worker has a request.
 pub(super) const NO_WORKER: u16 = u16::MAX;
 
-/// Where an answer stands.
+/// The state of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// The request is still being read.
     Reading,
     /// It was forwarded.
     Waiting,
-    /// Its answer has begun.
+    /// Its response has begun.
     Answering,
-    /// All of its answer has come, and is being encoded on another thread: no server has it any more.
+    /// All of its response has arrived, and is being encoded on another thread: no server has it
+    /// any more.
     Encoding,
-    /// Its answer is complete.
+    /// Its response is complete.
     Done,
 }
 
 impl ClientConn {
-    /// A client that has just been accepted.
+    /// Creates the connection of a client that has just been accepted.
     pub(crate) fn new(socket: u64, peer: SocketAddr, now_us: u64) -> ClientConn {
         ClientConn {
             socket,
@@ -295,7 +304,7 @@ impl ClientConn {
         }
     }
 
-    /// A stream that its client has just opened, of a connection to the same client.
+    /// Creates a stream that its client has just opened, of a connection to the same client.
     pub(super) fn of_stream(peer: IpAddr, stream: StreamState, now_us: u64) -> ClientConn {
         let mut conn = ClientConn::new(0, SocketAddr::new(peer, 0), now_us);
         conn.stream = Some(Box::new(stream));
@@ -303,20 +312,20 @@ impl ClientConn {
         conn
     }
 
-    /// Where it is in reading.
+    /// The state of reading.
     #[inline]
     pub(super) fn reading(&self) -> Reading {
         self.reading
     }
 
-    /// Reading goes on like this: the only place where that changes.
+    /// Changes the state of reading: the only place that does.
     #[inline]
     pub(super) fn read_as(&mut self, to: Reading) {
         debug_assert!(self.reading.may_become(to), "{:?} -> {to:?}", self.reading);
         self.reading = to;
     }
 
-    /// No further request is taken; one that is being read, or that waits, goes on.
+    /// Takes no further request; a request that is being read, or that waits, continues.
     #[inline]
     pub(super) fn take_no_more(&mut self) {
         if self.reading == Reading::Head {
@@ -329,29 +338,30 @@ impl ClientConn {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
     }
 
-    /// It has no client, and its request fetches something for the store.
+    /// Whether it has no client, and its request fetches something for the store.
     #[inline]
     pub(super) fn is_fetch(&self) -> bool {
         self.socket == NO_CLIENT
     }
 
-    /// A stream whose client has given it up: nothing is said on it any more.
+    /// Whether it is a stream whose client has given it up: nothing is sent on it any more.
     pub(super) fn is_given_up(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| stream.is_given_up)
     }
 
-    /// What it is as a client of the forward proxy.
+    /// Its state as a client of the forward proxy.
     pub(super) fn forward_state(&mut self) -> &mut ForwardState {
         self.proxied.get_or_insert_default()
     }
 
-    /// What its present request is charged to.
+    /// The account that its present request is charged to.
     #[inline]
     pub(super) fn account(&self) -> Account {
         self.proxied.as_deref().map_or_else(Account::default, |proxied| proxied.account)
     }
 
-    /// What was decided of its request, as a client of the forward proxy: the upstream that stands for all destinations.
+    /// The decision about its request, as a client of the forward proxy: the upstream for all
+    /// destinations.
     pub(super) fn decided(&self, plan: &Plan) -> Result<Routed, Local> {
         let decision = self.proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
         match (decision, &plan.forward) {
@@ -361,48 +371,50 @@ impl ClientConn {
         }
     }
 
-    /// Whether everything asked is answered, and all that is with the driver.
+    /// Whether every request has its response, and the driver has all of that.
     pub(super) fn has_sent_all(&self) -> bool {
         self.codec.is_empty() && self.codec.is_sent() && !self.flags.sending
     }
 
-    /// Whether its client has ended its direction within a body or a tunnel, all of which is read.
+    /// Whether its client has closed its direction within a body or a tunnel, all of which is read.
     pub(super) fn has_ended_within(&self) -> bool {
         self.stash.is_none() && self.flags.ended && matches!(self.reading, Reading::Tunnel | Reading::Body)
     }
 
-    /// Bytes that may be sent now, and those that are.
+    /// Bytes that may be sent now, and those that are being sent.
     pub(super) fn outgoing(&self) -> usize {
         self.codec.ready_bytes() + self.inflight as usize
     }
 }
 
 impl Reading {
-    /// Which state may follow this one. That a request is the last one is known as soon as its head is: so its body, or the wait for a
-    /// tunnel, may come after the end of reading.
+    /// Whether `to` may follow this state. Whether a request is the last is known as soon as its
+    /// head is: so its body, or the wait for a tunnel, may come after the end of reading.
     fn may_become(self, to: Reading) -> bool {
         match to {
             Reading::Head => matches!(self, Reading::Body | Reading::Await),
-            // The first thing that is known of a connection.
+            // This is the first thing known of a connection.
             Reading::Frames => self == Reading::Head,
             Reading::Body | Reading::Await => matches!(self, Reading::Head | Reading::Closing),
-            // Only what waits can: nothing that was read as a request may stand in front of a tunnel's bytes.
+            // Only after a wait: nothing that was read as a request may come before a tunnel's
+            // bytes.
             Reading::Tunnel => self == Reading::Await,
             Reading::Closing => self != Reading::Linger,
-            // A tunnel has no last answer, and nothing comes after this.
+            // A tunnel has no last response, and nothing comes after this.
             Reading::Linger => !matches!(self, Reading::Tunnel | Reading::Linger),
         }
     }
 }
 
 impl Phase {
-    /// Which phase may follow this one.
+    /// Whether `to` may follow this phase.
     fn may_become(self, to: Phase) -> bool {
         match to {
             Phase::Reading => false,
-            // Also of another upstream. From an answer that has begun: its client has nothing of it yet, and it is asked for again.
+            // Also at another upstream. After a response that has begun: its client has nothing of
+            // it yet, and the request is retried.
             Phase::Waiting => self != Phase::Done,
-            // What weir answers by itself need not have been forwarded.
+            // A response that weir makes itself needs no forwarded request.
             Phase::Answering => matches!(self, Phase::Reading | Phase::Waiting),
             Phase::Encoding => self == Phase::Answering,
             Phase::Done => self != Phase::Done,
@@ -411,7 +423,7 @@ impl Phase {
 }
 
 impl Exchange {
-    /// A request that is being read.
+    /// Creates a request that is being read.
     #[inline]
     pub(super) fn new(conn: ClientKey, want: ReplyConstraints, cx: &Context) -> Exchange {
         Exchange {
@@ -436,30 +448,31 @@ impl Exchange {
         }
     }
 
-    /// Where its answer stands.
+    /// The state of its response.
     #[inline]
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Its answer stands here now: the only place where that changes.
+    /// Changes the state of its response: the only place that does.
     #[inline]
     pub(super) fn enter(&mut self, to: Phase) {
         debug_assert!(self.phase.may_become(to), "{:?} -> {to:?}", self.phase);
         self.phase = to;
     }
 
-    /// The worker that has it, or was asked.
+    /// The worker that has it.
     pub(super) fn worker(&self) -> u16 {
         self.server_conn.map_or(self.asked, |server_conn| server_conn.worker)
     }
 
-    /// When the wait for its answer, or for the next piece of that, began.
+    /// When the wait for its response, or for the next piece of it, began.
     pub(super) fn awaited_since_us(&self) -> u64 {
         self.deadline_us.saturating_sub(self.wait_us())
     }
 
-    /// How long its server may take now: until its answer begins, or between two pieces of that.
+    /// How long its server may take now: until its response begins, or between two pieces of the
+    /// response.
     #[inline]
     fn wait_us(&self) -> u64 {
         match self.phase {
@@ -468,47 +481,51 @@ impl Exchange {
         }
     }
 
-    /// The wait for its answer, or for the next piece of that, begins now.
+    /// The wait for its response, or for the next piece of it, begins now.
     #[inline]
     pub(super) fn await_more(&mut self, now_us: u64) {
         self.deadline_us = now_us.saturating_add(self.wait_us());
     }
 
-    /// No server is waited for any more.
+    /// It waits for no server any more.
     pub(super) fn await_nothing(&mut self) {
         (self.patience_us, self.pause_us, self.deadline_us) = (u64::MAX, u64::MAX, u64::MAX);
     }
 
-    /// When it goes to its server if its body is not complete.
+    /// When it is forwarded if its body is not complete.
     pub(super) fn buffering(&self) -> Buffering {
         self.ruled.as_deref().map_or_else(Buffering::default, Ruled::buffering)
     }
 
-    /// Whether its body is being read, and the next piece of that is its client's to send: the server has taken what there is, or will.
+    /// Whether its body is being read, and its client has to send the next piece: the server has
+    /// taken everything so far, or will.
     pub(super) fn awaits_body(&self) -> bool {
         self.upload.is_some() && !self.held_back
     }
 }
 
 impl RequestBodyReader {
-    /// The time over which its rate is judged begins anew, and with what comes next. What has come since it was judged last counts.
+    /// Restarts the window over which its rate is measured; the new window begins with the next
+    /// input. Bytes since the last measurement count.
     pub(crate) fn begin_window(&mut self, now_us: u64) {
         (self.window_us, self.window_read) = (now_us, false);
     }
 
-    /// Whether it has to come with the least rate. What has no length and is passed on as it comes is as slow as its client means it to be.
+    /// Whether the minimum rate applies to it. A body without a length that is passed on as it
+    /// comes is as slow as its client means it to be.
     pub(super) fn has_rate(&self) -> bool {
         !self.streaming || self.framing.left().is_some()
     }
 
-    /// Something of it is read. A window begins with that, so that a pause before is no part of it.
+    /// Part of it is read. A window begins with that, so that a pause before it does not count.
     pub(crate) fn note_read(&mut self, now_us: u64) {
         if !self.window_read {
             (self.window_us, self.window_read) = (now_us, true);
         }
     }
 
-    /// The window is over: whether it brought less than this. One in which nothing was read is no matter of the rate.
+    /// The window is over: returns whether it brought less than this. A window in which nothing was
+    /// read does not count.
     pub(crate) fn judge_window(&mut self, now_us: u64, least: u64) -> bool {
         let slow = self.window_read && self.received - self.window_bytes < least;
         self.window_bytes = self.received;

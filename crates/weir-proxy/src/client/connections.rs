@@ -1,8 +1,9 @@
-//! The tables of a worker's clients: their connections, their exchanges, and who is to be looked at next.
+//! The tables of a worker's clients: their connections, their exchanges, and the lists of those to look at
+//! next.
 //!
-//! Here is what concerns a connection and its exchanges, and nothing that is said to a client. Invariants: see
-//! [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the three lists a connection stands at most as
-//! often as something happened to it in a turn.
+//! This module manages a connection and its exchanges, and sends nothing to a client. Invariants: see
+//! [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the three lists a
+//! connection appears at most as often as something happened to it in a turn.
 
 mod armed;
 mod audit;
@@ -41,43 +42,43 @@ use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 pub(crate) struct Connections {
     pub(super) conns: Slab<ClientKey, ClientConn>,
     pub(super) exchanges: Slab<ExchangeKey, Exchange>,
-    /// Those that speak HTTP/2.
+    /// Connections of HTTP/2.
     pub(super) carriers: Carriers,
     /// Connections with something to send.
     marked: Vec<ClientKey>,
-    /// Connections whose input is to be looked at again.
+    /// Connections with input to look at again.
     to_parse: VecDeque<(ClientKey, u32)>,
-    /// Tunnels whose bytes the driver may move as soon as it has all that came before.
+    /// Tunnels whose bytes the driver may move as soon as it has everything that came before.
     to_relay: Vec<(ClientKey, u32)>,
     /// Clients of routes with users.
     pub(super) visitors: Visitors,
-    /// Of those who have connected to another machine: to which.
+    /// For clients that have connected to another machine: to which.
     pub(super) destinations: SideTable<ClientKey, Original>,
-    /// Of those whose sends last: how these go on.
+    /// For clients whose sends last: how these progress.
     pub(super) paces: SideTable<ClientKey, Pace>,
-    /// What they have in the accounts of `shield`.
+    /// Their shares in the accounts of `shield`.
     pub(super) guard: Option<Box<Guard>>,
-    /// Requests that are refused later.
+    /// Requests with a delayed refusal.
     pub(super) tarpit: Tarpit,
-    /// What is fetched for the store, and who waits for it.
+    /// Fetches for the store, and the requests that wait for them.
     pub(super) caches: Caches,
-    /// Bytes that all clients together have reserved to take answers in.
+    /// Bytes that all clients together have reserved to absorb responses.
     pub(super) absorbed: usize,
-    /// All are to go.
+    /// All clients are to leave.
     draining: bool,
-    /// When those end that are to go and ask nothing more.
+    /// When connections that are to leave end if they send no further request.
     leaves_us: u64,
-    /// How long one has that becomes idle later.
+    /// How long a connection has that becomes idle later.
     idle_us: u64,
 }
 
-/// Whether there are as many connections as there may be, those of `tcp` included.
+/// Whether the limit of connections is reached, those of `tcp` included.
 pub(super) fn is_crowded(conns: &Connections, cx: &Context) -> bool {
     cx.plan.client.connections_max.is_some_and(|max| conns.len() + cx.flows >= max as usize)
 }
 
 impl Connections {
-    /// None yet.
+    /// Creates it without connections.
     pub(super) fn new(cx: &Context) -> Connections {
         Connections { guard: Guard::of(&cx.plan, None), ..Connections::default() }
     }
@@ -85,13 +86,13 @@ impl Connections {
     /// A connection.
     ///
     /// # Panics
-    /// When there is none: as [`Slab::at`].
+    /// The connection does not exist: as [`Slab::at`].
     #[inline]
     pub(super) fn at(&self, index: ClientKey) -> &ClientConn {
         self.conns.at(index)
     }
 
-    /// A connection, to change.
+    /// A connection, mutable.
     ///
     /// # Panics
     /// As [`Slab::at`].
@@ -100,7 +101,7 @@ impl Connections {
         self.conns.at_mut(index)
     }
 
-    /// A request and its answer.
+    /// A request and its response.
     ///
     /// # Panics
     /// As [`Slab::at`].
@@ -109,7 +110,7 @@ impl Connections {
         self.exchanges.at(slot)
     }
 
-    /// A request and its answer, to change.
+    /// A request and its response, mutable.
     ///
     /// # Panics
     /// As [`Slab::at`].
@@ -118,7 +119,7 @@ impl Connections {
         self.exchanges.at_mut(slot)
     }
 
-    /// The request of a connection whose answer the client waits for, or is getting.
+    /// The request of a connection whose response the client waits for, or is getting.
     #[inline]
     pub(super) fn current(&self, conn: &ClientConn) -> Option<&Exchange> {
         conn.codec.current().map(|slot| self.exchanges.at(slot))
@@ -131,20 +132,20 @@ impl Connections {
         conn.codec.newest().filter(|_| is_read).map(|slot| self.exchanges.at(slot))
     }
 
-    /// Whether what a client sends of a body or a tunnel has to wait for the server's side.
+    /// Whether the client's input of a body or a tunnel has to wait for the servers' side.
     #[inline]
     pub(super) fn is_held_back(&self, conn: &ClientConn) -> bool {
         self.inward(conn).is_some_and(|exchange| exchange.held_back)
     }
 
-    /// The body that is being read on a connection, and whose it is.
+    /// The body that is being read on a connection, and its request.
     #[inline]
     pub(super) fn upload(&mut self, index: ClientKey) -> Option<(ExchangeKey, &mut RequestBodyReader)> {
         let slot = self.conns.at(index).codec.newest()?;
         Some((slot, self.exchanges.at_mut(slot).upload.as_deref_mut()?))
     }
 
-    /// Takes the body that is being read on a connection away from its request; whose it was.
+    /// Takes the body that is being read on a connection away from its request, and returns both.
     pub(super) fn take_upload(&mut self, index: ClientKey) -> Option<(ExchangeKey, Box<RequestBodyReader>)> {
         let slot = self.conns.at(index).codec.newest()?;
         let exchange = self.exchanges.at_mut(slot);
@@ -161,7 +162,8 @@ impl Connections {
         ExchangeId { worker: cx.worker, index: slot, generation: self.exchanges.generation(slot) }
     }
 
-    /// Names a connection among those of all workers. Who takes the slot of one that left is another client.
+    /// Names a connection among those of all workers. The next connection in the same slot has another
+    /// name.
     #[inline]
     pub(super) fn name(&self, index: ClientKey, cx: &Context) -> ClientName {
         ClientName::new(cx.worker, index, self.conns.generation(index))
@@ -187,7 +189,7 @@ impl Connections {
         }
     }
 
-    /// Whether the slot is occupied; only for use right after the connection was known to be there.
+    /// Whether the slot is occupied; only for use right after the connection was known to exist.
     #[inline]
     pub(crate) fn is_there(&self, index: ClientKey) -> bool {
         self.conns.is_occupied(index)
@@ -199,13 +201,13 @@ impl Connections {
         self.conns.holds(index, generation)
     }
 
-    /// Whether somebody still waits for an answer.
+    /// Whether the exchange still exists.
     #[inline]
     pub(crate) fn holds(&self, id: ExchangeId) -> bool {
         self.exchanges.holds(id.index, id.generation)
     }
 
-    /// Whether somebody waits for an answer, and it stands there.
+    /// Whether the exchange still exists, and is in this phase.
     #[inline]
     pub(super) fn is_in(&self, id: ExchangeId, phase: Phase) -> bool {
         self.holds(id) && self.exchanges.at(id.index).phase() == phase
@@ -213,12 +215,12 @@ impl Connections {
 
     // ---- who is there ----
 
-    /// Connections; streams are none, nor what fetches for the store.
+    /// The number of connections; streams and fetches for the store do not count.
     pub(crate) fn len(&self) -> usize {
         self.conns.len() - self.carriers.streams - self.caches.fetches
     }
 
-    /// Requests without a complete answer.
+    /// The number of requests without a complete response.
     pub(crate) fn exchanges(&self) -> usize {
         self.exchanges.len() - self.caches.fetches
     }
@@ -228,7 +230,7 @@ impl Connections {
         self.conns.keys().map(|index| (index, self.conns.at(index)))
     }
 
-    /// A client connected. None: it is not wanted.
+    /// Adds a client that has connected. None: it is not wanted.
     pub(super) fn accept(
         &mut self,
         socket: u64,
@@ -240,7 +242,7 @@ impl Connections {
             cx.counters.connections_refused.add(1);
             return None;
         }
-        // It connected before that began: it may ask once.
+        // It connected before that began: it may send one request.
         let leaves = self.draining || entrance.is_leaving;
         cx.counters.accepted.add(1);
         cx.counters.client_connections.add(1);
@@ -267,13 +269,13 @@ impl Connections {
         self.conns.remove(index)
     }
 
-    /// Whether all clients are closed as soon as they have what they asked for.
+    /// Whether all clients are closed as soon as they have all their responses.
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// Takes nothing more from a connection behind what it asked last, and ends it after that.
+    /// Takes no more requests from a connection, and ends it after the last one.
     pub(super) fn close_behind(&mut self, index: ClientKey) {
         let conn = self.conns.at_mut(index);
         if let Some(last) = conn.codec.newest() {
@@ -287,7 +289,7 @@ impl Connections {
 
     // ---- exchanges ----
 
-    /// A request came on a connection.
+    /// Adds a request of a connection.
     #[inline]
     pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
         let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
@@ -295,7 +297,7 @@ impl Connections {
         slot
     }
 
-    /// Ends the current exchange of a connection. What its answer was to be like.
+    /// Ends the current exchange of a connection. Returns the constraints of its response.
     #[inline]
     pub(super) fn pop(&mut self, index: ClientKey) -> ReplyConstraints {
         let codec = &mut self.conns.at_mut(index).codec;
@@ -327,7 +329,8 @@ impl Connections {
         (codec, exchange)
     }
 
-    /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
+    /// Discards the received part of a response if the client has nothing of it because the response waits
+    /// for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
         let (mut codec, exchange) = self.codec(slot);
         if codec.leaves(slot) || !matches!(exchange.phase(), Phase::Answering | Phase::Encoding) {
@@ -339,7 +342,7 @@ impl Connections {
         true
     }
 
-    /// Requests of clients here that another worker has, answered in part or not at all.
+    /// Requests of clients here that another worker has, with a partial response or none.
     pub(crate) fn asked_of(&self, worker: u16, cx: &Context) -> Vec<ExchangeId> {
         let owed = |slot: &ExchangeKey| {
             let exchange = self.exchanges.at(*slot);
@@ -373,31 +376,31 @@ impl Connections {
         !self.marked.is_empty() || self.caches.has_to_pump()
     }
 
-    /// The next connection that may have something to send. It may be gone.
+    /// The next connection that may have something to send. It may no longer exist.
     #[inline]
     pub(super) fn next_marked(&mut self) -> Option<ClientKey> {
         self.marked.pop()
     }
 
-    /// The input of a connection that waits is to be looked at again.
+    /// The input of a waiting connection is to be looked at again.
     #[inline]
     pub(super) fn look_again(&mut self, index: ClientKey) {
         self.to_parse.push_back((index, self.conns.generation(index)));
     }
 
-    /// The next connection whose input is to be looked at again. It may be gone.
+    /// The next connection with input to look at again. It may no longer exist.
     #[inline]
     pub(super) fn next_to_parse(&mut self) -> Option<Client> {
         self.to_parse.pop_front()
     }
 
-    /// Whether some input is to be looked at again.
+    /// Whether a connection has input to look at again.
     #[inline]
     pub(crate) fn has_to_parse(&self) -> bool {
         !self.to_parse.is_empty() || self.caches.has_to_look_up()
     }
 
-    /// The request of a client that waited for the side thread is looked at again.
+    /// Looks again at the request of a client that waited for the side thread.
     pub(super) fn resume_decision(&mut self, client: Client) {
         let (index, _) = client;
         if !self.knows(client) {
@@ -410,17 +413,17 @@ impl Connections {
         }
     }
 
-    /// The bytes of a tunnel may be the driver's when it has what came before.
+    /// The driver may move the bytes of a tunnel once it has everything that came before.
     pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
         let conn = self.conns.at(index);
-        // What has to be opened can't be moved by the driver.
+        // The driver can't move bytes that have to be decrypted.
         if cx.relays && !conn.flags.sealed && conn.reading() == Reading::Tunnel && conn.relay.is_none() {
             self.to_relay.push((index, self.conns.generation(index)));
         }
     }
 
-    /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
-    /// that came before is with the driver, and nobody has ended. None: there is none.
+    /// The next tunnel whose bytes the driver may move: this worker has its server's connection, the driver
+    /// has everything that came before, and its client has not closed. None: no tunnel is ready.
     #[inline]
     pub(super) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, ConnId)> {
         while let Some(client @ (index, _)) = self.to_relay.pop() {
@@ -436,7 +439,7 @@ impl Connections {
         None
     }
 
-    /// The upstream connection of a client's tunnel, when it is this worker's.
+    /// The upstream connection of a client's tunnel, if this worker has it.
     pub(crate) fn tunnel_conn(&self, index: ClientKey, cx: &Context) -> Option<ConnId> {
         let conn = self.conns.at(index);
         if conn.reading() != Reading::Tunnel {
@@ -450,7 +453,7 @@ impl Connections {
         self.all().filter_map(|(index, conn)| Some((index, conn.relay.as_deref()?)))
     }
 
-    /// The users that clients have shown to be, each as often as it has connections.
+    /// The verified users of clients, each as often as it has connections.
     pub(crate) fn users(&self) -> impl Iterator<Item = &str> {
         self.all().filter_map(|(_, conn)| Some(&*conn.proxied.as_deref()?.seat.as_ref()?.user().name))
     }
@@ -461,11 +464,11 @@ impl Connections {
     pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at(index);
         if conn.stream.is_some() {
-            // Its window says how much may come.
+            // Its flow-control window limits its input.
             return;
         }
         let stashed = conn.stashed();
-        // The largest head that is taken fits.
+        // The largest permitted head fits.
         let is_head = conn.reading() == Reading::Head;
         let head_bytes_max = if is_head { cx.plan.client.head.head_bytes_max.saturating_add(1) } else { 0 };
         let wanted = match conn.reading() {
@@ -483,12 +486,12 @@ impl Connections {
             let action = Action::ReceiveClient { socket: conn.socket, on: wanted };
             conn.flags.stopped = !wanted;
             if !wanted {
-                // From time to time it is looked whether its client is still there.
+                // It is checked from time to time whether its client is still there.
                 self.arm(index, cx);
             }
             let conn = self.conns.at_mut(index);
             if wanted && conn.reading() == Reading::Head && conn.has_begun_request() {
-                // The patience with the rest of a head begins only now that it may come.
+                // The time for the rest of a head begins only now that it may arrive.
                 conn.since_us = cx.now_us;
                 self.arm(index, cx);
             }
@@ -496,11 +499,11 @@ impl Connections {
         }
     }
 
-    /// Lets sources go on when the client has taken enough, or another answer has become the first.
+    /// Resumes sources when the client has taken enough, or another response has become the first.
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at(index);
         if conn.stalls.is_none() && conn.stash.is_none() && conn.codec.current().is_none() {
-            // Nothing waits for it, as after most answers.
+            // Nothing waits for it, as after most responses.
             return self.update_receive(index, cx);
         }
         let low_bytes = LOW_BYTES.min(self.carriers.high_bytes(self.at(index)) / 2);
@@ -511,7 +514,7 @@ impl Connections {
         let was_stopped = conn.stops_sources();
         let first_bytes = unsent_first(self, index);
         if unsent(self, index) <= low_bytes || first_bytes <= low_bytes && first_waits {
-            // The first answer may be next on any of them.
+            // The first response may be next on any of them.
             stalls::resume_sources(self, index, cx);
         } else if first_bytes <= low_bytes
             && let Some(first) = first
@@ -519,8 +522,8 @@ impl Connections {
             stalls::resume_source(self, index, first, cx);
         }
         if let Some(first) = first {
-            // The wait for its next piece begins now: until here the client was to blame. So does that for its beginning, if it was kept
-            // from coming.
+            // The wait for its next piece begins now: until here the client was at fault. So does the wait
+            // for its beginning, if that was held up.
             let goes_on = was_stopped && !self.conns.at(index).stops_sources();
             let exchange = self.exchanges.at_mut(first);
             if exchange.phase() == Phase::Answering || first_waits && goes_on {
@@ -529,13 +532,14 @@ impl Connections {
         }
         may_pump(self, index);
         if self.conns.at(index).has_waiting_input() {
-            // Whether more may come is known when that was looked at.
+            // Whether more may arrive is known after that look.
             return self.look_again(index);
         }
         self.update_receive(index, cx);
     }
 
-    /// Tells whoever was asked that the client of a request has given it up, and that the request counts here until no server has it.
+    /// Informs the worker that has a request that its client has given it up, and that it counts here until
+    /// no server has it.
     pub(super) fn withdraw(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         if exchange.is_with_cache() {
@@ -548,17 +552,18 @@ impl Connections {
         }
     }
 
-    /// Nobody wants an answer that has begun: the rest of it is thrown away, and its connection goes on.
+    /// Discards the rest of a response that is no longer wanted; its server connection continues.
     pub(super) fn throw_away(&self, id: ExchangeId, from: ConnId, cx: &mut Context) {
         let client = self.name(self.exchanges.at(id.index).conn, cx);
         let what = Cancellation::Any { hard: false, client, conn: Some(from), begun: true };
         cx.post(from.worker, Mail::Cancel { id, what });
     }
 
-    /// Tells whoever was asked that the answer is not wanted any more. `hard`: a connection that carries it has to end.
+    /// Informs the worker that has the request that its response is no longer wanted. `hard`: a connection
+    /// that carries it has to end.
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
-        // Whoever gets what is fetched leaves that.
+        // Requests that wait for a fetch, or get it, leave it instead.
         if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) || exchange.is_with_cache() {
             return;
         }

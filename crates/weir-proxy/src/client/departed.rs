@@ -1,4 +1,5 @@
-//! Clients that leave while their servers are silent: those that have ended their sending direction, and those that are not read.
+//! Clients that leave while their servers are silent: those that have closed their sending
+//! direction, and those that weir does not read from.
 
 use super::Clients;
 use super::answer::Answers;
@@ -9,24 +10,24 @@ use crate::client::connection::{Exchange, Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
-/// How a client is seen that is not read, or has ended its sending direction.
+/// The state of a client that weir does not read from, or that has closed its sending direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sight {
-    /// It has ended its sending direction, behind what it has sent.
+    /// It has closed its sending direction, behind everything that it has sent.
     pub ended: bool,
     /// Its connection is reset, or ended on both sides.
     pub broken: bool,
-    /// What it has taken of what was sent to it.
+    /// How much of its output it has taken.
     pub taken: Taken,
 }
 
-/// A client was looked for.
+/// Handles the result of a check of a client.
 pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &mut Context) {
     let Some(index) = clients.answers.conns.of_token(token) else { return };
     if sight.broken {
         return clients.answers.close_conn(index, ClientEnd::ClientReset, cx);
     }
-    // What stands in front of the end of a body is for its server.
+    // The end of a body belongs to its server.
     let conns = &mut clients.answers.conns;
     let conn = conns.at(index);
     let may_leave = !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;
@@ -36,14 +37,15 @@ pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &
     if !may_leave || !has_ended {
         return;
     }
-    // Whoever still takes something has not left.
+    // A client that still takes something has not left.
     let since_us = first.map_or(0, Exchange::awaited_since_us);
     if rest_is_taken(conns, index, since_us, sight.taken, cx) != Rest::IsTaken {
         client_left(&mut clients.answers, index, cx);
     }
 }
 
-/// A client waits for the answer of a server to its first request. Whether it is time to look whether it has left.
+/// A client waits for a server's response to its first request. Returns whether it is time to check
+/// whether it has left.
 pub(super) fn look_for_client(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
     let now_us = cx.now_us;
     let (conn, exchange) = (clients.conn(index), clients.answers.conns.exchange(first));
@@ -58,10 +60,10 @@ pub(super) fn look_for_client(clients: &mut Clients, index: ClientKey, first: Ex
     is_due
 }
 
-/// A client has ended its sending direction, and waits no more for what is not there yet.
+/// A client has closed its sending direction, and no longer waits for what has not arrived.
 fn client_left(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
     let begun = answers.conns.current(answers.conns.at(index)).is_some_and(|first| first.phase() == Phase::Answering);
-    // Should it be there still, what it has of an answer must not look like all of it.
+    // If it is still there, the part that it has of a response must not look complete.
     answers.conns.at_mut(index).flags.reset |= begun;
     answers.close_conn(index, ClientEnd::ClientClosed, cx);
 }

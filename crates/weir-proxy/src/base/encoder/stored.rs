@@ -1,33 +1,36 @@
-//! The rest of a coded message without an encoder: bytes go out as they come, framed as the coding frames what it does not compress.
+//! The rest of a coded message without an encoder: bytes leave as they arrive, in the frames that
+//! the coding has for uncompressed data.
 //!
-//! So a message whose encoder is needed elsewhere goes on and can be decoded as one. It takes over behind a flush, where each coding is at the
-//! boundary of a byte: gzip in stored blocks (RFC 1951 §3.2.4), br in uncompressed meta-blocks (RFC 7932 §9.2), zstd in raw blocks (RFC 8878 §3.1.1.2). Bound: none of its own; a
-//! few bytes for each piece and [`PIECE_BYTES_MAX`].
+//! So a message whose encoder is needed elsewhere continues and still decodes as one message. The
+//! takeover happens after a flush, where each coding is at a byte boundary: gzip in stored blocks
+//! (RFC 1951 §3.2.4), br in uncompressed meta-blocks (RFC 7932 §9.2), zstd in raw blocks (RFC 8878
+//! §3.1.1.2). Bound: it holds nothing; it adds a few bytes for each piece and [`PIECE_BYTES_MAX`].
 
 use flate2::Crc;
 
 use super::Coding;
 
-/// Most bytes in a block: gzip has 16 bits for them, br is written so.
+/// Most bytes in a block: gzip has 16 bits for the length, and br is written with as many.
 const PIECE_BYTES_MAX: usize = 0xffff;
-/// A block of zstd that is the last one and empty.
+/// An empty last block of zstd.
 const ZSTD_LAST: [u8; 3] = [1, 0, 0];
-/// A meta-block of br that is the last one and empty.
+/// An empty last meta-block of br.
 const BR_LAST: u8 = 0b11;
-/// A stored block of deflate that is the last one and empty.
+/// An empty last stored block of deflate.
 const DEFLATE_LAST: [u8; 5] = [1, 0, 0, 0xff, 0xff];
 
 /// See the module.
 pub(crate) struct Stored {
     coding: Coding,
-    /// Of all that the message has, where the coding ends with it.
+    /// Checksum of the whole message, for the coding that ends with it.
     crc: Crc,
     block_bytes_max: usize,
     out: Vec<u8>,
 }
 
 impl Stored {
-    /// Behind a flush. `crc`: of all bytes before, for gzip; `window`: bytes that the message may look back, for zstd.
+    /// Takes over after a flush. `crc`: of all bytes before, for gzip; `window`: how many bytes
+    /// back the message may refer, for zstd.
     pub(super) fn new(coding: Coding, crc: Crc, window: usize) -> Stored {
         let block_bytes_max = if coding == Coding::Zstd { window.min(PIECE_BYTES_MAX) } else { PIECE_BYTES_MAX };
         Stored { coding, crc, block_bytes_max, out: Vec::new() }
@@ -40,7 +43,7 @@ impl Stored {
             match self.coding {
                 // Not the last block, of type 0, then 21 bits of length.
                 Coding::Zstd => self.put_24(length << 3),
-                // Not the last one, four nibbles of length less one, uncompressed.
+                // Not the last block, four nibbles of length minus one, uncompressed.
                 Coding::Br => self.put_24((length - 1) << 3 | 1 << 19),
                 Coding::Gzip => {
                     self.crc.update(piece);

@@ -1,5 +1,5 @@
-//! Requests that change something: what is stored of it is not valid any more when their client learns that they have succeeded
-//! (stage cache). RFC 9111 §4.4.
+//! Requests that change something: the stored responses are invalid by the time the client learns
+//! of the success (stage cache). RFC 9111 §4.4.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use weir_http::{Method, ReplyParts};
 
 use crate::plan::CacheRules;
 
-/// What an answer may make invalid.
+/// What a response may invalidate.
 #[derive(Debug)]
 pub(in crate::client) struct Change {
     method: Method,
@@ -20,7 +20,7 @@ pub(in crate::client) struct Change {
 }
 
 impl Change {
-    /// Of a request of this method; None: it changes nothing.
+    /// For a request of this method; None: it changes nothing.
     pub(super) fn of(
         place: Place<'_>,
         scheme: &'static [u8],
@@ -32,13 +32,13 @@ impl Change {
         (!method.is_safe()).then_some(Change { method, upstream, scheme, authority, path, rules })
     }
 
-    /// Nobody learns what has become of it: its URL may have changed.
+    /// The outcome of the request will stay unknown: its URL may have changed.
     pub(super) fn invalidate_all(&self, store: &Store) {
         let Change { upstream, scheme, authority, path, rules, .. } = self;
         store.invalidate(&url(Place { upstream, scheme, authority, path }, &rules.keys));
     }
 
-    /// Its answer has come: what it makes invalid is, before anybody learns of it.
+    /// The response has arrived: invalidates what it must, before any client learns of it.
     pub(super) fn invalidate(&self, parts: &ReplyParts<'_>, store: &Store) {
         if !invalidates(self.method, parts.status) {
             return;

@@ -1,8 +1,11 @@
-//! Requests in front of the store: what is there, whether it may be used, and what is done when it may not (stage cache).
+//! Lookups of requests in the store: the stored response, whether it may be used, and what happens
+//! when it may not (stage cache).
 //!
-//! Called where a request would be forwarded, and again for those that have waited in vain. Who is not answered from the store goes on as
-//! without a cache, or waits for a fetch. What a client could do to go past the cache is bounded: whatever he says, what was confirmed within
-//! a second is not asked for again, and all who want the same at a time are one request for its server. RFC 9111 §4, §5.2.1.
+//! Called where a request would be forwarded, and again for requests whose wait brought no
+//! response. A request that is not served from the store is forwarded as without a cache, or waits
+//! for a fetch. A client's means to bypass the cache are bounded: whatever it sends, a response
+//! confirmed within the last second is not validated again, and all requests for the same response
+//! at a time are one request for its server. RFC 9111 §4, §5.2.1.
 
 use std::sync::Arc;
 
@@ -28,22 +31,23 @@ use crate::request::client_address::client_scheme;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::Ruled;
 
-/// Longest memory for a key that is kept for the next one, bytes.
+/// Most memory that is kept for the next key, bytes.
 const KEY_BYTES_KEPT: usize = 4096;
 
-/// What becomes of a request.
+/// The decision about a request.
 enum Verdict {
-    /// It is answered by what is stored, which is stale with `is_stale`, and fetched anew meanwhile with `is_renewed`.
+    /// It is served from the store; the response is stale with `is_stale`, and is fetched again
+    /// meanwhile with `is_renewed`.
     Use { object: Arc<Object>, is_stale: bool, is_renewed: bool },
-    /// It waits for what is fetched; `stale` is what is validated by that.
+    /// It waits for a fetch; `stale` is the response that the fetch validates.
     Fetch { stale: Option<Arc<Object>>, why: Forward },
-    /// It is forwarded by itself, and its answer may say something of what is stored.
+    /// It is forwarded separately, and its response may say something about the stored one.
     Pass { why: Forward, detail: Option<&'static str>, stored: Option<Arc<Object>> },
-    /// It wants nothing but what is stored.
+    /// It accepts only a stored response.
     Nothing,
 }
 
-/// Decides by what is stored under a key.
+/// Decides by the stored responses of a key.
 fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, now_us: u64) -> Verdict {
     let directives = request.directives();
     let (why, stale) = match store.find(key, request, now_us) {
@@ -53,7 +57,8 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
                 Usage::Fresh => return Verdict::Use { object, is_stale: false, is_renewed: false },
                 Usage::StaleAccepted => return Verdict::Use { object, is_stale: true, is_renewed: false },
                 Usage::StaleWhileRevalidate => {
-                    // One question at a time, by a request whose answer can be for all, and not again at once when that has failed.
+                    // One validation at a time, by a request whose response can be for all, and no
+                    // immediate repeat after a failure.
                     let is_plain = request.head.method == Method::Get
                         && !directives.no_store
                         && !directives.only_if_cached
@@ -79,7 +84,7 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
     } else if directives.no_store {
         Verdict::Pass { why, detail: Some("request-no-store"), stored: None }
     } else if request.head.method == Method::Head {
-        // What whoever has credentials gets may be for him alone.
+        // With credentials, the response may be for that client alone.
         let stored = stale.filter(|_| !request.has(FieldName::Authorization));
         Verdict::Pass { why, detail: None, stored }
     } else if stale.is_none() && request.has(FieldName::Range) {
@@ -89,13 +94,14 @@ fn judge(store: &Store, key: &[u8], request: Request<'_>, rules: &CacheRules, no
     }
 }
 
-/// Whether answers of an upstream can be for all: its servers are those of the configuration, and its connections and sessions nobody's own.
+/// Whether responses of an upstream can be for all: its servers are those of the configuration, and
+/// no connection or session belongs to a single client.
 fn is_for_all(upstream: usize, cx: &Context) -> bool {
     let is_own = cx.is_anywhere(upstream as u16) || cx.is_private(upstream as u16);
     !is_own && cx.plan.upstreams[upstream].sticky.is_none()
 }
 
-/// What the cache makes of a request. True: it is answered, or waits; else it is to be forwarded.
+/// Runs a request through the cache. True: it is served, or waits; otherwise it is to be forwarded.
 #[inline]
 pub(in crate::client) fn consult(
     clients: &mut Clients,
@@ -114,7 +120,7 @@ pub(in crate::client) fn consult(
     look_up(clients, slot, upstream, (head, fields, bytes), to, cx)
 }
 
-/// Where a request goes.
+/// The place of a request: its upstream and URL.
 pub(super) fn place_of<'a>(
     answers: &'a Answers,
     slot: ExchangeKey,
@@ -131,23 +137,23 @@ pub(super) fn place_of<'a>(
     (Place { upstream, scheme, authority: head.authority.of(bytes), path }, scheme)
 }
 
-/// What its server is told of a request by weir.
+/// What weir tells the server of a request.
 pub(super) fn told_of(answers: &Answers, slot: ExchangeKey) -> Told<'_> {
     let exchange = answers.conns.exchange(slot);
     Told { ruled: exchange.ruled.as_deref(), shown: answers.conns.at(exchange.conn).shown.as_deref() }
 }
 
-/// What a look at a request and at the store has come to.
+/// The result of a look at a request and at the store.
 enum Looked {
-    /// It is answered by what is stored.
+    /// It is served from the store.
     Used { object: Arc<Object>, is_stale: bool, telling: Telling },
-    /// It goes to a server by itself.
+    /// It is forwarded separately.
     Passed { telling: Telling, change: Option<Change> },
-    /// It has more to do with what is stored.
+    /// It needs more than that from the cache.
     Judged { verdict: Verdict, key: Arc<[u8]>, rules: Arc<CacheRules> },
 }
 
-/// Looks at a request and at what is stored for it; `key` is memory for its key, and empty.
+/// Examines a request and the stored responses for it; `key` is memory for its key, and empty.
 fn look(
     answers: &Answers,
     slot: ExchangeKey,
@@ -161,7 +167,7 @@ fn look(
     let (place, scheme) = place_of(answers, slot, upstream, came, &cx.plan);
     let rules = answers.conns.exchange(slot).ruled.as_deref().and_then(Ruled::cache);
     let (Some(store), Some(rules)) = (&cx.cache, rules) else {
-        // What another route stores of it may become invalid.
+        // Responses that another route stores of it may become invalid.
         let change = Change::of(place, scheme, &Arc::default(), head.method);
         return Looked::Passed { telling: Telling::default(), change };
     };
@@ -232,7 +238,7 @@ fn look_up(
     do_as_judged(clients, slot, verdict, waits, &store, to, cx)
 }
 
-/// A request is answered by what is stored.
+/// Serves a request from the store.
 fn use_stored(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -249,7 +255,8 @@ fn use_stored(
     serve::serve(answers, slot, object, request, telling, cx);
 }
 
-/// Does with a request what was decided. True: it is answered, or waits; else it is to be forwarded.
+/// Carries out the decision about a request. True: it is served, or waits; otherwise it is to be
+/// forwarded.
 fn do_as_judged(
     clients: &mut Clients,
     slot: ExchangeKey,
@@ -289,7 +296,8 @@ fn do_as_judged(
     }
 }
 
-/// What is stale is fetched anew, while clients still get it; None: somebody does already.
+/// Fetches a stale response again while clients still get it; None: such a fetch is already under
+/// way.
 fn begin_renewal(
     clients: &mut Clients,
     slot: ExchangeKey,
@@ -307,7 +315,7 @@ fn begin_renewal(
     Some((fetch::open(&mut clients.answers, index, wanted, fill, true, cx), ruled))
 }
 
-/// A request goes to a server by itself: always false.
+/// Forwards a request separately: always false.
 fn pass(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -326,7 +334,7 @@ fn pass(
     false
 }
 
-/// Something will be learned of the answer to a request that goes to a server by itself.
+/// Records that the response to a separately forwarded request teaches something.
 fn learn(answers: &mut Answers, slot: ExchangeKey, lesson: Lesson) {
     let nothing = || Passes { telling: Telling::default(), change: None, lesson: None };
     let caching = &mut answers.conns.exchange_mut(slot).caching;
@@ -335,22 +343,22 @@ fn learn(answers: &mut Answers, slot: ExchangeKey, lesson: Lesson) {
     }
 }
 
-/// Who fetches what a request wants.
+/// Who fetches the response for a request.
 enum Fetcher {
     /// This worker already.
     Here(ExchangeKey),
     /// Another worker.
     Elsewhere(weir_cache::FillName),
-    /// This worker, from now on; `is_joinable`: others may wait for it.
+    /// This worker, from now on; `is_joinable`: other requests may wait for it.
     Now { fill: Fill, is_joinable: bool },
-    /// Nobody: answers of its key are for one each.
+    /// No fetch: responses of its key are for one client each.
     Nobody,
 }
 
 fn fetcher(answers: &mut Answers, waits: &Waits, is_stale: bool, store: &Store, cx: &mut Context) -> Fetcher {
     let request = waits.asked.request();
     let lone = || Fetcher::Now { fill: store.lone_fill(&waits.key), is_joinable: false };
-    // Whoever has credentials may get what is for him alone: nobody waits for that.
+    // With credentials, the response may be for that client alone: no other request waits for it.
     if request.has(FieldName::Authorization) {
         return lone();
     }
@@ -360,7 +368,7 @@ fn fetcher(answers: &mut Answers, waits: &Waits, is_stale: bool, store: &Store, 
         && worker == usize::from(cx.worker)
         && fetch::retire(answers, name, &waits.key, store, cx)
     {
-        // What is fetched was purged, or its URL has changed: it is for those who have asked before.
+        // The fetch was purged, or its URL has changed: it serves only requests that came before.
         begun = begin(cx);
     }
     match begun {
@@ -375,8 +383,8 @@ fn fetcher(answers: &mut Answers, waits: &Waits, is_stale: bool, store: &Store, 
     }
 }
 
-/// A request waits for what is fetched already, or for what is fetched for it. `stale`: what is validated by that. True: it does; else it is
-/// to be forwarded.
+/// Makes a request wait for a running fetch, or for a new one made for it. `stale`: the response
+/// that the fetch validates. True: it waits; otherwise it is to be forwarded.
 fn wait(
     clients: &mut Clients,
     slot: ExchangeKey,
@@ -431,7 +439,7 @@ fn wait(
     true
 }
 
-/// From now on a request waits, if it does not yet: for no server of its own.
+/// Makes a request wait, if it does not wait yet; no server has it.
 fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: &Context) {
     let (patience_us, pause_us) =
         (cx.plan.upstreams[upstream].forward_timeout_us, cx.plan.upstreams[upstream].answer_timeout_us);
@@ -446,7 +454,7 @@ fn begin_waiting(answers: &mut Answers, slot: ExchangeKey, upstream: usize, cx: 
     (exchange.asked, exchange.server_conn) = (NO_WORKER, None);
 }
 
-/// Looks up again one of the requests that have waited in vain. False: there is none.
+/// Looks up again one of the requests whose wait brought no response. False: none is left.
 pub(in crate::client) fn look_up_again(clients: &mut Clients, to: &mut Requests<'_>, cx: &mut Context) -> bool {
     let caches = &mut clients.answers.conns.caches;
     if caches.to_ask.is_empty() || !caches.crowds.take_place() {
@@ -491,14 +499,15 @@ fn again(clients: &mut Clients, slot: ExchangeKey, waits: Waits, to: &mut Reques
     }
 }
 
-/// Whether something is stored that a request may get while its server fails.
+/// Whether the store has a response that a request may get while its server fails.
 pub(super) fn has_stale(answers: &Answers, reader: ExchangeId, cx: &Context) -> bool {
     let Some(Caching::Waits(waits)) = &answers.conns.exchange(reader.index).caching else { return false };
     let found = cx.cache.as_ref().and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));
     found.is_some_and(|found| is_sent_on_failure(&found.terms, ServerFailure::NoAnswer, cx.now_us))
 }
 
-/// What another worker has fetched for a request has failed: it hears why, or gets what is stored if that is allowed.
+/// Another worker's fetch for a request has failed: the request gets the error, or a stored
+/// response if that is allowed.
 pub(super) fn failed_elsewhere(answers: &mut Answers, reader: ExchangeId, cause: Cause, cx: &mut Context) {
     let Some(waits) = readers::take_waits(answers, reader) else { return };
     let found = cx.cache.as_ref().and_then(|store| store.find(&waits.key, waits.asked.request(), cx.now_us));

@@ -1,9 +1,10 @@
-//! Those who wait for one fetch, or get its answer, however many they are (stage cache): a few of them a turn, so that nobody else waits while
-//! ten thousand are served.
+//! The readers of one fetch, however many they are (stage cache): a few of them get something in
+//! each turn, so that no other client waits while ten thousand are served.
 //!
-//! Readers of a fetch that goes on are looked at one after the other ([`stream`]); those of one that is over are told what they get
-//! ([`tell`]). Whoever has no place in a turn has one in the next. Bounds: [`TOLD_MAX`] readers a turn, with those that are looked up again; a list of
-//! readers has at most about twice as many entries as there were readers at a time.
+//! Readers of a running fetch get their data one after the other ([`stream`]); readers of a
+//! finished fetch get its result ([`tell`]). A reader without a place in this turn has one in the
+//! next. Bounds: [`TOLD_MAX`] readers a turn, including those that are looked up again; a list of
+//! readers has at most about twice as many entries as its largest number of readers at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,24 +22,25 @@ use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
-/// Readers that get something in a turn.
+/// Readers served in a turn.
 const TOLD_MAX: usize = 256;
-/// Of these, the ones that had no place before: the rest is for what comes.
+/// The places among these for readers that had none before; the rest is for new ones.
 const LATE_MAX: usize = TOLD_MAX / 2;
-/// With more entries a list of readers is looked through for those that are gone.
+/// A longer list of readers is scanned for those that have left.
 const ENTRIES_MIN: usize = 16;
 
-/// Who waits for a fetch or gets it. Some of them may be gone, or have what they get.
+/// Requests that wait for a fetch or get its response. Some of them may have left, or have
+/// everything.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     list: Vec<ExchangeId>,
-    /// Who is looked at next.
+    /// The index of the next reader.
     next: usize,
-    /// How many have not been looked at since something has come.
+    /// The number of readers that have not been served since the last data arrived.
     unseen: usize,
     /// It is among the crowds.
     is_queued: bool,
-    /// With so many entries those that are gone are let go.
+    /// At this many entries, those that have left are removed.
     full: usize,
 }
 
@@ -48,24 +50,24 @@ impl Readers {
         self.list.iter().copied()
     }
 
-    /// Nothing more comes for them: takes them out.
+    /// Nothing more comes for the readers: takes them out.
     pub(super) fn take(&mut self) -> Vec<ExchangeId> {
         std::mem::take(self).list
     }
 
-    /// Adds one to those of a fetch.
+    /// Adds a reader.
     pub(super) fn push(&mut self, reader: ExchangeId) {
         self.list.push(reader);
-        // Whoever comes while the others are looked at takes nobody's place.
+        // A reader that comes while the others are served takes no other reader's place.
         self.unseen += usize::from(self.unseen > 0);
     }
 
-    /// There are as many as when it was last looked for those that are gone, and again as many.
+    /// Whether the list has doubled since the last scan for readers that have left.
     fn is_full(&self) -> bool {
         self.list.len() >= self.full.max(ENTRIES_MIN)
     }
 
-    /// The next one, if there is one that has not been looked at.
+    /// The next reader that has not been served, if any.
     fn pop_unseen(&mut self) -> Option<ExchangeId> {
         self.unseen = self.unseen.min(self.list.len()).checked_sub(1)?;
         let at = self.next % self.list.len();
@@ -74,7 +76,7 @@ impl Readers {
     }
 }
 
-/// Whether a request waits for a fetch still, or is getting its answer.
+/// Whether a request still waits for a fetch, or is getting its response.
 pub(super) fn is_reader(conns: &Connections, reader: ExchangeId, by: ExchangeId) -> bool {
     if !conns.holds(reader) {
         return false;
@@ -89,7 +91,7 @@ pub(super) fn is_reader(conns: &Connections, reader: ExchangeId, by: ExchangeId)
     }
 }
 
-/// Adds a reader to those of a fetch.
+/// Adds a reader to a fetch.
 pub(super) fn add(conns: &mut Connections, slot: ExchangeKey, by: ExchangeId, reader: ExchangeId) {
     let readers = &mut fetch::of(conns, slot).readers;
     readers.push(reader);
@@ -101,23 +103,24 @@ pub(super) fn add(conns: &mut Connections, slot: ExchangeKey, by: ExchangeId, re
     }
 }
 
-/// Whether a fetch has readers still, now that one has left.
+/// Whether a fetch still has readers, now that `left` has left.
 pub(super) fn has_readers(conns: &mut Connections, by: ExchangeId, left: ExchangeId) -> bool {
     let mut readers = std::mem::take(&mut fetch::of(conns, by.index).readers);
-    // The last one is looked at, not all: so that each leaves at little cost.
+    // Looks only at the end of the list, not at all of it, so that each departure costs little.
     while readers.list.pop_if(|last| *last == left || !is_reader(conns, *last, by)).is_some() {}
     let has = !readers.list.is_empty();
     fetch::of(conns, by.index).readers = readers;
     has
 }
 
-/// What those get for whom a fetch is over.
+/// The result that readers get of a finished fetch.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// This, which was fetched, or the rest of it.
+    /// The fetched response, or the rest of it.
     Fetched { by: ExchangeId, object: Arc<Object>, selector: Selector },
-    /// This, which is stored. `selector`: what selects it, None for what nothing does. `failed`: because its server has failed, with this status if it has
-    /// answered; else it was confirmed, with `own_lines` for the one who has asked.
+    /// A stored response. `selector`: the fields that select it, None if nothing does. `failed`:
+    /// the server has failed, with this status if it has answered; otherwise the response was
+    /// confirmed, with `own_lines` for the request that it was fetched for.
     Stored {
         by: ExchangeId,
         object: Arc<Object>,
@@ -125,14 +128,14 @@ pub(super) enum Told {
         own_lines: Arc<[u8]>,
         failed: Option<Option<u16>>,
     },
-    /// There is nothing; `stale` for those who may have that instead.
+    /// Nothing; `stale` for requests that may have it instead.
     Failed { by: ExchangeId, cause: Cause, retry_after_s: Option<u32>, stale: Option<(Arc<Object>, Option<Selector>)> },
-    /// There is nothing, says another worker.
+    /// Nothing, as another worker reports.
     FailedElsewhere { cause: Cause },
 }
 
 impl Told {
-    /// The fetch that is over, if it was one of this worker.
+    /// The finished fetch, if it was a fetch of this worker.
     fn by(&self) -> Option<ExchangeId> {
         match self {
             Told::Fetched { by, .. } | Told::Stored { by, .. } | Told::Failed { by, .. } => Some(*by),
@@ -167,22 +170,22 @@ impl Told {
     }
 }
 
-/// Whom there was no place for in a turn.
+/// Readers that had no place in a turn.
 #[derive(Debug)]
 enum Crowd {
-    /// Readers of this, which goes on.
+    /// Readers of a running fetch.
     Of(ExchangeId),
-    /// Readers of something that is over.
+    /// Readers of a finished fetch.
     Behind(std::vec::IntoIter<ExchangeId>, Told),
 }
 
-/// All of them.
+/// All such readers.
 #[derive(Debug)]
 pub(super) struct Crowds {
     waiting: VecDeque<Crowd>,
-    /// How many readers may still get something in this turn.
+    /// The number of readers that may still be served in this turn.
     left: usize,
-    /// How many of these are for others.
+    /// The number of these places that are reserved.
     aside: usize,
 }
 
@@ -193,7 +196,7 @@ impl Default for Crowds {
 }
 
 impl Crowds {
-    /// A reader takes a place in this turn, if there is one.
+    /// Takes a place in this turn for a reader, if one is left.
     pub(super) fn take_place(&mut self) -> bool {
         let is_free = self.left > self.aside;
         self.left -= usize::from(is_free);
@@ -201,7 +204,7 @@ impl Crowds {
     }
 }
 
-/// Tells readers what they get: as many as have a place in this turn now, the others later.
+/// Gives readers their result: those with a place in this turn now, the others later.
 pub(super) fn tell(answers: &mut Answers, readers: Vec<ExchangeId>, told: Told, cx: &mut Context) {
     go_on_telling(answers, readers.into_iter(), told, cx);
 }
@@ -215,7 +218,7 @@ fn go_on_telling(answers: &mut Answers, mut readers: std::vec::IntoIter<Exchange
     }
 }
 
-/// Something of a fetch has come: all its readers get of it what they take.
+/// More of a fetch has arrived: all its readers get as much of it as they take.
 pub(super) fn stream(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let by = answers.conns.exchange_id(slot, cx);
     let readers = &mut fetch::of(&mut answers.conns, slot).readers;
@@ -224,7 +227,8 @@ pub(super) fn stream(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context)
 }
 
 fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
-    // With the connection of one others may end who wait for it, and with the last of them the fetch.
+    // When the connection of one reader ends, others that wait for it may end as well, and with the
+    // last of them the fetch.
     while answers.conns.holds(by) {
         let Some(Caching::Fetches(fetch)) = &mut answers.conns.exchange_mut(by.index).caching else { return };
         if fetch.readers.unseen == 0 || !matches!(fetch.stage, Stage::Collects(_)) {
@@ -239,7 +243,7 @@ fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
         }
         let Some(reader) = fetch::of(&mut answers.conns, by.index).readers.pop_unseen() else { return };
         if !is_reader(&answers.conns, reader, by) {
-            // It waits for another one by now, which was selected for it.
+            // It now waits for another fetch, which was selected for it.
             continue;
         }
         if readers::end_if_given_up(answers, reader, cx) {
@@ -251,13 +255,14 @@ fn go_on_streaming(answers: &mut Answers, by: ExchangeId, cx: &mut Context) {
     }
 }
 
-/// Whether some requests get something of a fetch in the next turn.
+/// Whether requests get something of a fetch in the next turn.
 #[inline]
 pub(crate) fn has_crowds(conns: &Connections) -> bool {
     !conns.caches.crowds.waiting.is_empty()
 }
 
-/// A turn ends: those get something for whom there was no place before, and the places of the next one are free.
+/// At the end of a turn: serves those that had no place before, and frees the places of the next
+/// turn.
 #[inline]
 pub(crate) fn tell_crowds(answers: &mut Answers, cx: &mut Context) {
     answers.conns.caches.crowds.left = TOLD_MAX;

@@ -1,9 +1,13 @@
-//! What is fetched for the store: exchanges without a client, and who waits for them (stage cache).
+//! Fetches for the store: exchanges without a client, and the requests that wait for them (stage
+//! cache).
 //!
-//! A fetch is asked like any request, by the rules of who has asked for it first, but without what only that client wants to have of the
-//! answer. It has a connection without a socket, whose timer ends it as it would end a request; what a server says to it is heard in
-//! `fetched.rs`. When nobody waits for it any more it is given up, unless most of it is there. What two workers fetch at a time the store's
-//! registry tells apart: a request whose answer another worker fetches waits here until that says that it is over, and is looked up again.
+//! A fetch is sent like any request, by the rules of the request that first needed it, but without
+//! the parts that only that client wants of the response. Its connection has no socket, and the
+//! timer of the connection ends the fetch as it would end a request; `fetched.rs` handles what a
+//! server sends for it. When no request waits for it any more it is given up, unless most of the
+//! response has arrived. The store's registry tells concurrent fetches of two workers apart: a
+//! request that needs another worker's fetch waits here until that worker reports the end of it,
+//! and is then looked up again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,85 +35,88 @@ use crate::plan::CacheRules;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::{Fetching, Ruled};
 
-/// With less to come a fetch goes on for nobody.
+/// A fetch with less than this left continues without readers.
 const LEFT_BYTES_MAX: u64 = 1 << 20;
-/// Readers of a fetch that are looked at when one leaves.
+/// Readers of a fetch that are examined when one leaves.
 const LEFT_MAX: usize = 256;
 
-/// What is to be fetched.
+/// The response to fetch.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) key: Arc<[u8]>,
     pub(super) asked: Arc<Asked>,
     pub(super) rules: Arc<CacheRules>,
-    /// What is validated.
+    /// The stored response to validate.
     pub(super) stale: Option<Arc<Object>>,
 }
 
 impl Wanted {
-    /// It is asked with credentials: what comes of it may be for one alone, and says nothing of the answers to others.
+    /// The request has credentials: its response may be for one client alone, and says nothing of
+    /// the responses to others.
     pub(super) fn is_personal(&self) -> bool {
         self.asked.request().has(FieldName::Authorization)
     }
 }
 
-/// Something that is fetched.
+/// A fetch.
 #[derive(Debug)]
 pub(in crate::client) struct Fetch {
     pub(super) wanted: Wanted,
-    /// What the store knows of it; None: others may fetch the same again.
+    /// Its entry in the store's registry; None: others may fetch the same again.
     pub(super) fill: Option<Fill>,
-    /// The first who has waited for it. It may have left, or not be the one who has asked.
+    /// The first request that waited for it. It may have left, or not be the request that the fetch
+    /// was made from.
     pub(super) asker: Option<ExchangeId>,
-    /// Who waits for it or gets it.
+    /// The requests that wait for it or get it.
     pub(super) readers: Readers,
     pub(super) stage: Stage,
-    /// When it was asked.
+    /// When the request was sent.
     pub(super) requested_us: u64,
-    /// Lines of a 304 that are for nobody but the one who has asked.
+    /// Lines of a 304 that are only for the request that the fetch was made from.
     pub(super) own_lines: Arc<[u8]>,
-    /// Nobody waits for it, nor did at first.
+    /// No request waits for it, and none did at first.
     pub(super) is_background: bool,
-    /// An upstream that stands in for that of the route has it.
+    /// A fall-back upstream of the route's upstream has it.
     pub(super) is_elsewhere: bool,
-    /// Whoever had asked for it has given it up: its server is told, and no answer comes that is whole.
+    /// The requests that needed it have given it up: its server knows, and no complete response
+    /// will come.
     pub(super) is_given_up: bool,
 }
 
-/// How far a fetch is.
+/// The progress of a fetch.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Its answer has not come.
+    /// Its response has not arrived.
     Asked,
     /// Its body is collected.
     Collects(Box<Collected>),
-    /// A server has said that what is stored is the same still.
+    /// A server has confirmed the stored response.
     Confirmed(Box<Pending>),
-    /// It is complete, and stored when nothing comes behind it.
+    /// It is complete, and is stored if nothing comes behind it.
     Proves(Box<Pending>),
-    /// It goes to its readers as it comes.
+    /// It is passed to its readers as it comes.
     Passes,
-    /// Its body is nobody's.
+    /// Its body is for no reader.
     Ends(After),
 }
 
-/// What becomes of the readers at the end of an answer that nobody gets.
+/// What happens to the readers at the end of a response that no reader gets.
 #[derive(Debug)]
 pub(super) enum After {
-    /// They have all they get.
+    /// They have everything they get.
     Nothing,
-    /// They get what is stored, which was confirmed.
+    /// They get the stored response, which was confirmed.
     Use(Arc<Object>),
     /// They are looked up again.
     Anew {
-        /// The one in whose name it was asked does so by himself.
+        /// The request that the fetch was made for is forwarded separately then.
         alone: bool,
     },
-    /// It was no answer to what was asked.
+    /// The response does not fit the request.
     Bad,
 }
 
-/// An answer whose body is collected.
+/// A response whose body is collected.
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) body: Collector,
@@ -118,12 +125,12 @@ pub(super) struct Collected {
     pub(super) selector: Selector,
     pub(super) tags: Vec<Vec<u8>>,
     pub(super) source: SourceMark,
-    /// As its head says.
+    /// From its head.
     pub(super) length: Option<u64>,
 }
 
 impl Fetch {
-    /// Its answer has come, at least in part, and may be for whoever waits.
+    /// Its response has arrived, at least in part, and may be for all that wait.
     pub(super) fn is_coming(&self) -> bool {
         matches!(self.stage, Stage::Collects(_) | Stage::Confirmed(_) | Stage::Proves(_))
     }
@@ -137,7 +144,7 @@ impl Fetch {
 /// The fetch of an exchange that is one.
 ///
 /// # Panics
-/// It is none.
+/// The exchange is not a fetch.
 pub(super) fn of(conns: &mut Connections, slot: ExchangeKey) -> &mut Fetch {
     match &mut conns.exchange_mut(slot).caching {
         Some(Caching::Fetches(fetch)) => fetch,
@@ -145,7 +152,8 @@ pub(super) fn of(conns: &mut Connections, slot: ExchangeKey) -> &mut Fetch {
     }
 }
 
-/// What has come of a body that is being fetched from a position on, as far as it lies in one piece; nothing of one that is gone.
+/// The received bytes of a fetched body from a position on, as far as they are contiguous; empty if
+/// the fetch is gone.
 pub(super) fn collected(conns: &Connections, id: ExchangeId, at: u64) -> &[u8] {
     if !conns.holds(id) {
         return &[];
@@ -159,7 +167,8 @@ pub(super) fn collected(conns: &Connections, id: ExchangeId, at: u64) -> &[u8] {
     }
 }
 
-/// Begins to fetch something for a client's request. `is_joinable`: others of this worker may wait for it.
+/// Begins a fetch for a client's request. `is_joinable`: other requests of this worker may wait for
+/// it.
 pub(super) fn open(
     answers: &mut Answers,
     index: ClientKey,
@@ -199,8 +208,8 @@ pub(super) fn open(
     slot
 }
 
-/// What this worker fetches under a name and for this key, and others may join: not what was purged, became invalid or was withdrawn since it
-/// was asked.
+/// The fetch of this worker under a name and for this key, if others may join it: not if it was
+/// purged, became invalid or was withdrawn since it was sent.
 pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8], store: &Store) -> Option<ExchangeKey> {
     let slot = *conns.caches.by_name.get(&name)?;
     match &conns.exchange(slot).caching {
@@ -212,7 +221,8 @@ pub(super) fn joinable(conns: &Connections, name: FillName, key: &[u8], store: &
     }
 }
 
-/// Nobody joins any more what is fetched under this name and for this key if that is not current. Whether it was so.
+/// Stops requests from joining the fetch under this name and for this key if it is not current.
+/// Returns whether it did.
 pub(super) fn retire(answers: &mut Answers, name: FillName, key: &[u8], store: &Store, cx: &mut Context) -> bool {
     let Some(slot) = answers.conns.caches.by_name.get(&name).copied() else { return false };
     let fetch = of(&mut answers.conns, slot);
@@ -224,8 +234,8 @@ pub(super) fn retire(answers: &mut Answers, name: FillName, key: &[u8], store: &
     false
 }
 
-/// A request goes to another upstream than that of its route: what fetches for the store brings something that is not stored under this key, and
-/// what comes says nothing of what is.
+/// A request is sent to another upstream than that of its route. A fetch for the store then brings
+/// something that is not stored under this key, and a response says nothing of the stored one.
 pub(in crate::client) fn note_elsewhere(conns: &mut Connections, slot: ExchangeKey) {
     match &mut conns.exchange_mut(slot).caching {
         Some(Caching::Fetches(fetch)) => fetch.is_elsewhere = true,
@@ -234,7 +244,7 @@ pub(in crate::client) fn note_elsewhere(conns: &mut Connections, slot: ExchangeK
     }
 }
 
-/// Somebody waits for it: first of all who has asked.
+/// A request waits for the fetch; the first is the one that it was made from.
 pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &Context) {
     let by = answers.conns.exchange_id(slot, cx);
     let fetch = of(&mut answers.conns, slot);
@@ -243,7 +253,7 @@ pub(super) fn add_reader(answers: &mut Answers, slot: ExchangeKey, reader: Excha
     crowd::add(&mut answers.conns, slot, by, reader);
 }
 
-/// Asks a server for it, by what the first who wants it has asked. It may be over at once.
+/// Sends the fetch to a server, by the request of the first that needs it. It may be over at once.
 pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &mut Requests<'_>, cx: &mut Context) {
     let fetch = of(&mut clients.answers.conns, slot);
     let request = fetch.wanted.asked.request();
@@ -255,7 +265,7 @@ pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &
     let conditions = fetch.wanted.stale.as_ref().map(|stale| serve::conditions(stale, cx)).unwrap_or_default();
     let is_conditional = !conditions.is_empty();
     added.extend(conditions);
-    // As it came: what the cache sees of it may have no path.
+    // As it came: the path that the cache uses may be missing.
     let kept = &fetch.wanted.asked.kept;
     let path = ruled.path().unwrap_or_else(|| kept.head.path.of(&kept.bytes));
     let path = asked_path(path, &fetch.wanted.rules.keys);
@@ -271,10 +281,11 @@ pub(super) fn ask(clients: &mut Clients, slot: ExchangeKey, ruled: &Ruled, to: &
     }
 }
 
-/// A fetch is over: its connection goes, and other workers that wait for it are told; of its failure with `failure`. Gives back what it was.
+/// Ends a fetch: closes its connection, and informs other workers that wait for it; of its failure
+/// with `failure`. Returns the fetch.
 ///
 /// # Panics
-/// It is none.
+/// The exchange is not a fetch.
 pub(super) fn close(answers: &mut Answers, slot: ExchangeKey, failure: Option<Cause>, cx: &mut Context) -> Box<Fetch> {
     withdraw_name(&mut answers.conns, slot, failure, cx);
     answers.release(slot);
@@ -290,7 +301,8 @@ pub(super) fn close(answers: &mut Answers, slot: ExchangeKey, failure: Option<Ca
     fetch
 }
 
-/// Nobody joins a fetch any more, and others may fetch the same. Workers that wait for it are told so, or of its failure.
+/// Stops requests from joining a fetch; others may fetch the same. Informs the workers that wait
+/// for it of that, or of its failure.
 pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure: Option<Cause>, cx: &mut Context) {
     let Some(fill) = of(conns, slot).fill.take() else { return };
     let name = fill.name();
@@ -304,8 +316,9 @@ pub(super) fn withdraw_name(conns: &mut Connections, slot: ExchangeKey, failure:
     }
 }
 
-/// A request is not waiting for a fetch any more, or has what it gets of it: its client has left, or its time is over. A fetch that nobody
-/// waits for, here or at another worker, is given up, unless most of it is there.
+/// A request no longer waits for a fetch, or has everything it gets of it: its client has left, or
+/// its time is over. A fetch for which no request waits, here or at another worker, is given up,
+/// unless most of it has arrived.
 pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, hard: bool, cx: &mut Context) {
     if !answers.conns.holds(by) || !answers.conns.exchange(by.index).is_fetch() {
         return;
@@ -329,7 +342,7 @@ pub(super) fn left(answers: &mut Answers, by: ExchangeId, reader: ExchangeId, ha
     }
 }
 
-/// The exchange of a client ends before its answer is complete: what that means for the cache.
+/// The exchange of a client ends before its response is complete: applies that to the cache.
 pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, hard: bool, cx: &mut Context) {
     let by = match &answers.conns.exchange(slot).caching {
         Some(Caching::Waits(waits)) => waits.by,
@@ -343,7 +356,7 @@ pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, ha
     let reader = answers.conns.exchange_id(slot, cx);
     match answers.conns.exchange_mut(slot).caching.take() {
         Some(Caching::Passes(passes)) => {
-            // Nobody will know whether it has changed something.
+            // It remains unknown whether the request has changed something.
             if let (Some(change), Some(store)) = (passes.change, &cx.cache) {
                 change.invalidate_all(store);
             }
@@ -364,7 +377,8 @@ pub(in crate::client) fn on_dropped(answers: &mut Answers, slot: ExchangeKey, ha
     }
 }
 
-/// A worker has lost everything: what it fetched is fetched by nobody, and who waits here is looked up again.
+/// A worker has lost everything: its fetches have ended, and requests that wait for them here are
+/// looked up again.
 pub(crate) fn on_worker_lost(answers: &mut Answers) {
     let mut parked: Vec<ExchangeId> =
         std::mem::take(&mut answers.conns.caches.parked).into_values().flatten().collect();
@@ -372,7 +386,8 @@ pub(crate) fn on_worker_lost(answers: &mut Answers) {
     answers.conns.caches.to_ask.extend(parked);
 }
 
-/// The last client that waits for a fetch has given it up, and its request counts until no server has the fetch: that is given up as well.
+/// The last client that waits for a fetch has given it up. Its request counts until no server has
+/// the fetch, so the fetch is given up as well.
 pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx: &mut Context) {
     let Some(Caching::Waits(waits)) = &conns.exchange(slot).caching else { return };
     let Some(by) = waits.by.filter(|by| conns.holds(*by)) else { return };
@@ -381,7 +396,8 @@ pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx
     let waits = |id: ExchangeId| {
         id.index != slot && is_reader(conns, id, by) && !conns.at(conns.exchange(id.index).conn).is_given_up()
     };
-    // Who has left is still among them; more than these are not looked at for each who leaves.
+    // The request that has left is still in the list. Each departure examines no more than this
+    // many.
     let is_wanted = || {
         let mut newest = fetch.readers.iter().rev().enumerate().take(LEFT_MAX + 1);
         newest.any(|(at, id)| at == LEFT_MAX || waits(id))
@@ -397,7 +413,7 @@ pub(in crate::client) fn withdraw(conns: &mut Connections, slot: ExchangeKey, cx
     }
 }
 
-/// Ends a fetch from outside: it fails for all who wait.
+/// Ends a fetch from outside: it fails for all waiting requests.
 pub(in crate::client) fn cut(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
     if let Some(slot) = answers.conns.at(index).codec.current() {
         answers.conns.cancel(slot, false, cx);

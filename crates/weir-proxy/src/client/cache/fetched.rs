@@ -1,5 +1,6 @@
-//! What servers say to fetches: heads decide who gets the answer, bodies are collected, and what is whole is stored once it is proved
-//! (stage cache). RFC 9111 §3, §4.3.3, §4.3.4; RFC 5861.
+//! What servers send for fetches: heads decide which clients get the response, bodies are
+//! collected, and a complete response is stored once it is proved (stage cache). RFC 9111 §3,
+//! §4.3.3, §4.3.4; RFC 5861.
 
 use std::sync::Arc;
 
@@ -25,14 +26,15 @@ use crate::ending::Timeout;
 use crate::plan::CacheRules;
 use crate::request::pending_request::ConnId;
 
-/// How long nothing may come behind an answer on its connection before it is stored: a surplus comes at once.
+/// How long nothing may follow a response on its connection before it is stored: surplus bytes come
+/// at once.
 const PROOF_US: u64 = 10_000;
 
-/// Why an answer is not stored that says the same of those to others.
+/// Reasons not to store a response that hold for the responses to other requests as well.
 const LASTING: [&str; 7] =
     ["no-store", "private", "set-cookie", "vary", "until-close", "body-too-large", "never-usable"];
 
-/// The head of an answer to a fetch.
+/// Handles the head of a response to a fetch.
 pub(in crate::client) fn on_head(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -41,13 +43,14 @@ pub(in crate::client) fn on_head(
     cx: &mut Context,
 ) {
     if head.parts.status < 200 {
-        // Only to the one who has asked: it may be about him.
+        // Only for the request that the fetch was made from: it may be about that client.
         let asker = asker_of(&answers.conns, slot).filter(|asker| answers.conns.is_in(*asker, Phase::Waiting));
         asker.into_iter().for_each(|asker| answers.answer_interim(asker.index, &head.parts, cx));
         return;
     }
     if fetch::of(&mut answers.conns, slot).is_given_up {
-        // Its server was quicker. The rest of the answer is thrown away, and whoever has come meanwhile looks for himself.
+        // The server was quicker. The rest of the response is discarded, and requests that joined
+        // meanwhile are looked up again.
         let by = answers.conns.exchange_id(slot, cx);
         answers.conns.throw_away(by, from, cx);
         return withdrawn(answers, slot, cx);
@@ -66,7 +69,7 @@ pub(in crate::client) fn on_head(
     let failure = ServerFailure::Status(status);
     let stale = fetch.wanted.stale.clone().filter(|stale| store.is_valid(&fetch.wanted.key, stale));
     if status == 304 && fetch.wanted.stale.is_some() && stale.is_none() {
-        // What it confirms was purged meanwhile.
+        // The confirmed response was purged meanwhile.
         fetch.stage = Stage::Ends(After::Anew { alone: false });
         return;
     }
@@ -81,7 +84,7 @@ pub(in crate::client) fn on_head(
         }
     }
     if status == 304 {
-        // Nobody has asked on conditions.
+        // The request had no conditions.
         fetch.stage = Stage::Ends(After::Bad);
         return;
     }
@@ -99,7 +102,7 @@ pub(in crate::client) fn on_head(
     }
 }
 
-/// Whether an answer may be stored, and on which terms.
+/// Decides whether a response may be stored, and on which terms.
 fn judge(
     fetch: &Fetch,
     from: ConnId,
@@ -145,7 +148,7 @@ fn tags_of(rules: &CacheRules, parts: &ReplyParts<'_>) -> Result<Vec<Vec<u8>>, &
             .filter(|(name, _)| name.eq_ignore_ascii_case(field.name()))
             .map(|(_, value)| value.into_owned())
             .collect();
-        // What a purge would not find is not stored.
+        // A response that a purge would not find is not stored.
         tags.extend(read_tags(*field, lines.iter().map(Vec::as_slice)).map_err(|_| "too-many-tags")?);
     }
     tags.sort_unstable();
@@ -153,7 +156,8 @@ fn tags_of(rules: &CacheRules, parts: &ReplyParts<'_>) -> Result<Vec<Vec<u8>>, &
     Ok(tags)
 }
 
-/// What is not for the store goes to the one who has asked for it, as it comes; the others ask each for himself.
+/// Passes a response that is not for the store to the request that it was fetched for, as it comes;
+/// the others are forwarded separately.
 fn pass_on(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -168,10 +172,10 @@ fn pass_on(
     let mark_us = fetch.wanted.rules.hit_for_miss_us;
     let is_ours = !fetch.wanted.is_personal() && !fetch.is_elsewhere;
     if is_ours && fetch.wanted.stale.is_some() && head.parts.status < 500 {
-        // It is not that any more.
+        // The stored response is outdated.
         store.invalidate(url_of(&fetch.wanted.key));
     }
-    // An error, or what one client has caused, says nothing of the answers to others.
+    // An error, or something caused by one client, says nothing of the responses to others.
     if is_ours && mark_us > 0 && head.parts.status < 400 && LASTING.contains(&why) {
         store.mark_hit_for_miss(&fetch.wanted.key, cx.now_us.saturating_add(mark_us));
     }
@@ -180,7 +184,7 @@ fn pass_on(
     let mut first = None;
     for reader in readers.into_iter().filter(|id| is_reader(&answers.conns, *id, by)).collect::<Vec<_>>() {
         let Some(waits) = readers::take_waits(answers, reader) else { continue };
-        // What was asked in the name of one is for nobody else.
+        // A response fetched for one request is for no other.
         if waits.collapsed {
             readers::look_again(answers, reader, waits, true);
         } else {
@@ -204,7 +208,7 @@ fn pass_on(
     begin_with(answers, reader.index, Source::Server(from), head, &telling, cx);
 }
 
-/// 304: what is stored is the same still, or is not what was asked about.
+/// Handles 304: the stored response is still valid, or is not the one that was validated.
 fn not_modified(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -223,7 +227,7 @@ fn not_modified(
         if !is_personal {
             store.invalidate(url_of(&fetch.wanted.key));
         }
-        // What is stored stays then, and would be asked about again, with the same answer.
+        // The stored response remains, and would be validated again, with the same result.
         fetch.stage = Stage::Ends(After::Anew { alone: is_personal });
         return;
     }
@@ -238,7 +242,8 @@ fn not_modified(
     let request = fetch.wanted.asked.request();
     let judged = may_store(request, &answer, ReplyBody::Length(stale.body_bytes()), options, &times);
     let (Ok(terms), Vary::Names(names)) = (judged, &answer.vary) else {
-        // From now on it may not be stored, and serves this once; what is in the way of that with one client is not with others.
+        // From now on it may not be stored, and serves this once; an obstacle caused by one client
+        // does not hold for others.
         let is_of_request = matches!(judged, Err(NotStored::RequestNoStore | NotStored::Method));
         if !is_of_request && !fetch.wanted.is_personal() {
             store.invalidate(url_of(&fetch.wanted.key));
@@ -258,12 +263,13 @@ fn not_modified(
     let refreshed = fetch.fill.as_ref().map(|fill| store.refresh(fill, draft, stale));
     fetch.stage = match refreshed {
         Some(Ok(pending)) => Stage::Confirmed(Box::new(pending)),
-        // There is no room for another one of it.
+        // The store has no room for another copy of it.
         _ => Stage::Ends(After::Use(Arc::clone(stale))),
     };
 }
 
-/// What a 304 says to the one who has asked: cookies that are not stored for everybody, unless the route strips them (RFC 9111 §3.2, §7.3).
+/// The lines of a 304 that are only for the request that it was fetched for: cookies that are not
+/// stored for all, unless the route strips them (RFC 9111 §3.2, §7.3).
 fn own_lines<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, options: &Options) -> Arc<[u8]> {
     let is_own = |name: &[u8]| FieldName::of(name) == FieldName::SetCookie && options.keeps(name);
     let mut lines = Vec::new();
@@ -273,12 +279,13 @@ fn own_lines<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, options: &O
     lines.into()
 }
 
-/// Age is not among stored lines, but says how old the confirmation is.
+/// Age, which is not among the stored lines, but says how old the confirmation is.
 fn age_of<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"age"))
 }
 
-/// A piece of the body of a fetch. Whether its source has to stop: never for the store.
+/// Takes a piece of the body of a fetch. Returns whether its source has to stop: never for the
+/// store.
 pub(in crate::client) fn on_piece(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -289,7 +296,8 @@ pub(in crate::client) fn on_piece(
     let fetch = fetch::of(&mut answers.conns, slot);
     match &mut fetch.stage {
         Stage::Collects(collected) => match collected.body.push(piece.bytes()) {
-            // Where its end is not known only the one who has asked gets it as it comes.
+            // While its end is unknown, only the request that it was fetched for gets it as it
+            // comes.
             Ok(()) if collected.length.is_none() => {
                 if let Some(asker) = fetch.asker.filter(|asker| answers.conns.is_in(*asker, Phase::Answering)) {
                     serve::pump(answers, asker.index, cx);
@@ -318,7 +326,8 @@ pub(in crate::client) fn on_piece(
     }
 }
 
-/// What is fetched turns out to be too large: those who are getting it get what is here of it, and the rest as it comes.
+/// A fetched body turns out to be too large: its readers get the collected part, and the rest as it
+/// comes.
 fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept, cx: &mut Context) -> Option<Stop> {
     let by = answers.conns.exchange_id(slot, cx);
     if let Some(store) = cx.cache.clone() {
@@ -346,7 +355,7 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
             continue;
         }
         if !answers.conns.holds(by) {
-            // With the connection of one others have ended.
+            // The end of one reader's connection has ended others.
             return None;
         }
         if !answers.conns.is_in(reader, Phase::Answering) {
@@ -355,11 +364,12 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
         let exchange = answers.conns.exchange_mut(reader.index);
         let Some(Caching::Sends(sends)) = exchange.caching.take() else { continue };
         let is_part = sends.end.is_some() && sends.end != collected.length || sends.at > collected.body.bytes();
-        // All that is here of it is copied for whoever follows: for one as much as there is, for others no more than they may have unsent.
+        // The collected part is copied for each follower: without a limit for a single one, for
+        // several no more than each may have unsent.
         let behind = collected.body.bytes().saturating_sub(sends.at);
         let is_far = behind > HIGH_BYTES as u64 && has_follower;
         if is_part || is_far {
-            // A part of it, which nobody else sends.
+            // The reader has a part of the body, and no other source sends the rest.
             answers.answer_failed(reader.index, Cause::Truncated, cx);
             continue;
         }
@@ -381,7 +391,7 @@ fn overflow(answers: &mut Answers, slot: ExchangeKey, piece: &[u8], why: NotKept
     stop
 }
 
-/// The answer to a fetch is complete.
+/// The response to a fetch is complete.
 pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
     let by = answers.conns.exchange_id(slot, cx);
     let fetch = fetch::of(&mut answers.conns, slot);
@@ -425,7 +435,7 @@ pub(in crate::client) fn on_end(answers: &mut Answers, slot: ExchangeKey, traile
     }
 }
 
-/// All of a body is there.
+/// All of a body has arrived.
 fn collected_all(answers: &mut Answers, slot: ExchangeKey, collected: Collected, cx: &mut Context) {
     let Collected { body, terms, lines, selector, tags, source, .. } = collected;
     let store = cx.cache.clone();
@@ -450,14 +460,16 @@ fn collected_all(answers: &mut Answers, slot: ExchangeKey, collected: Collected,
     crowd::tell(answers, readers, Told::Fetched { by, object, selector }, cx);
 }
 
-/// What has come is not whole, or there is no store for it any more: those who are getting it get what is here, the others look for themselves.
+/// The fetched body is incomplete, or its store is gone: requests that are getting it get the
+/// collected part, the others are looked up again.
 fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx: &mut Context) {
     let is_whole = body.is_whole();
     let by = answers.conns.exchange_id(slot, cx);
     for reader in fetch::close(answers, slot, None, cx).readers.take() {
         if !is_reader(&answers.conns, reader, by) {
         } else if let Some(waits) = readers::take_waits(answers, reader) {
-            // Together: what was purged meanwhile, or found no room, is no less for all.
+            // Together: a response that was purged meanwhile, or found no room, is still good for
+            // all.
             readers::look_again(answers, reader, waits, false);
         } else if answers.conns.is_in(reader, Phase::Answering)
             && let Some(Caching::Sends(sends)) = answers.conns.exchange_mut(reader.index).caching.take()
@@ -471,7 +483,7 @@ fn give_unstored(answers: &mut Answers, slot: ExchangeKey, body: &Collector, cx:
     }
 }
 
-/// Gives a client what is here of a body that it has not got.
+/// Gives a client the part of a collected body that it has not got.
 fn give_rest(answers: &mut Answers, slot: ExchangeKey, sends: &Sends, body: &Collector, cx: &mut Context) {
     let (mut at, end) = (sends.at, sends.end.unwrap_or(u64::MAX));
     while at < end
@@ -483,7 +495,7 @@ fn give_rest(answers: &mut Answers, slot: ExchangeKey, sends: &Sends, body: &Col
     }
 }
 
-/// From now on nothing may come behind it for a while.
+/// From now on nothing may follow it for a while.
 fn begin_proof(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let exchange = answers.conns.exchange_mut(slot);
     (exchange.server_conn, exchange.asked) = (None, NO_WORKER);
@@ -504,13 +516,14 @@ pub(in crate::client) fn timed_out(answers: &mut Answers, slot: ExchangeKey, cx:
     }
     let stage = std::mem::replace(&mut fetch.stage, Stage::Ends(After::Nothing));
     if let (Stage::Proves(pending), Some(store)) = (stage, cx.cache.clone()) {
-        // Whether it was withdrawn, or purged meanwhile, is counted there.
+        // The store counts whether it was withdrawn or purged meanwhile.
         let _ = store.insert(*pending, cx.now_us);
     }
     fetch::close(answers, slot, None, cx);
 }
 
-/// A request would go on to another server. True: it is a fetch that was given up, and ends here.
+/// A request would be retried at another server. True: it is a fetch that was given up, and ends
+/// here.
 pub(in crate::client) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> bool {
     let exchange = answers.conns.exchange(slot);
     let waits = exchange.is_fetch() && exchange.phase() == Phase::Waiting;
@@ -521,7 +534,8 @@ pub(in crate::client) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, 
     is_over
 }
 
-/// Whoever had asked for it has given it up, and it was not asked of a server: if others wait meanwhile they look for themselves.
+/// The requests that needed it have given it up, and no server has it: requests that joined
+/// meanwhile are looked up again.
 pub(in crate::client) fn withdrawn(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let by = answers.conns.exchange_id(slot, cx);
     for reader in fetch::close(answers, slot, None, cx).readers.take() {
@@ -535,7 +549,8 @@ pub(in crate::client) fn withdrawn(answers: &mut Answers, slot: ExchangeKey, cx:
     }
 }
 
-/// There is no answer to a fetch, or no rest of it: all who wait for it hear the same, or get what is stored if that is allowed.
+/// A fetch gets no response, or no rest of it: all waiting requests get the same error, or a stored
+/// response if that is allowed.
 pub(in crate::client) fn fail(
     answers: &mut Answers,
     slot: ExchangeKey,

@@ -1,7 +1,9 @@
-//! What would become of a request that asks the cache, and why: for operators, in the order in which it is decided (docs/cache.md).
+//! What would happen to a request that asks the cache, and why: for operators, in the order of the
+//! decisions (docs/cache.md).
 //!
-//! Called by the control plane with the plan and the store of running workers; changes nothing, and nothing counts as a hit. From the same
-//! functions that decide about requests, so that it can't tell something else.
+//! Called by the control plane with the plan and the store of running workers; changes nothing, and
+//! counts nothing as a hit. Uses the same functions that decide about requests, so that the two
+//! can't disagree.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use crate::request::route::path::settled;
 use crate::request::route::{Asked, Routed, Target};
 use crate::request::rules::{Known, Ruled};
 
-/// A GET that somebody might send.
+/// A GET that a client might send.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// Its client speaks TLS.
@@ -33,14 +35,14 @@ pub struct Question<'a> {
     pub fields: &'a [String],
 }
 
-/// What would become of it.
+/// The prediction for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlook {
     /// A word: `fresh`, `stale`, `validate`, `fetch`, `bypass`, `uncached` or `refused`.
     pub verdict: &'static str,
-    /// Why, as names and texts, in the order in which it is decided.
+    /// The reasons, as names and texts, in the order of the decisions.
     pub lines: Vec<(&'static str, String)>,
-    /// The URL of its key; None: it has none.
+    /// The URL of its key; None: it has no key.
     pub url: Option<Vec<u8>>,
 }
 
@@ -51,7 +53,8 @@ impl Outlook {
     }
 }
 
-/// What would become of a request at this time: microseconds of the monotonic clock. None as store: there is none.
+/// Predicts what would happen to a request at this time: microseconds of the monotonic clock.
+/// `store` None: no store is configured.
 pub fn outlook(plan: &Plan, store: Option<&Store>, question: &Question<'_>, now_us: u64) -> Outlook {
     let text = text_of(question, plan);
     let mut fields = Fields::default();
@@ -86,7 +89,7 @@ fn text_of(question: &Question<'_>, plan: &Plan) -> Vec<u8> {
     text
 }
 
-/// Where its route leads.
+/// Explains where its route leads.
 fn led(
     plan: &Plan,
     store: Option<&Store>,
@@ -145,19 +148,19 @@ fn led(
     outlook
 }
 
-/// Who the client of a request would be, if its password is right.
+/// Returns the user that a request would have if its password is correct.
 fn user_of(fields: &Fields, bytes: &[u8]) -> Option<Arc<User>> {
     let shown = credentials::shown(fields, FieldName::Authorization, bytes).ok()?;
     Some(Arc::new(User::new(&credentials::read_basic(shown)?.name)))
 }
 
-/// A key in one line.
+/// Formats a key as one line.
 fn shown(key: &[u8]) -> String {
     let parts = key.split(|byte| *byte == b'\n').filter(|part| !part.is_empty());
     parts.map(|part| part.escape_ascii().to_string()).collect::<Vec<_>>().join(" | ")
 }
 
-/// What is stored under its key.
+/// Explains what is stored under its key.
 fn stored(
     store: &Store,
     rules: &CacheRules,
@@ -187,7 +190,7 @@ fn stored(
     used(object, rules, request, lines, now_us)
 }
 
-/// Whether what is stored may be used.
+/// Explains whether the stored response may be used.
 fn used(
     object: &Object,
     rules: &CacheRules,
@@ -225,7 +228,7 @@ fn used(
     Outlook::end(verdict, lines, why)
 }
 
-/// How its lifetime and age come about.
+/// Explains how its lifetime and age are computed.
 fn arithmetic(object: &Object, options: &Options, now_us: u64) -> Vec<(&'static str, String)> {
     let terms = object.terms();
     let answer = Answer::read(terms.status, stored_fields(object.lines()), options, terms.received_s);

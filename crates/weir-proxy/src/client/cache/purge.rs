@@ -1,8 +1,11 @@
-//! PURGE over HTTP: whoever may has the answers of a URL gone (stage cache). Called where a request would be forwarded. docs/semantics.md §26.
+//! PURGE over HTTP: lets authorised clients purge the responses of a URL (stage cache). Called
+//! where a request would be forwarded. docs/semantics.md §26.
 //!
-//! It is a method that no RFC has and all caches know. Only where a route says who may (`purge-from`); elsewhere it is a method like any other.
-//! The client is who limits see: of a trusted proxy the one for whom it speaks, so that nobody may because his proxy would. What is purged holds
-//! for all workers and for what is being fetched when the answer is made.
+//! PURGE is a method that no RFC defines and all caches know. It works only where a route lists the
+//! clients that may use it (`purge-from`); elsewhere it is a method like any other. The client is
+//! the same as for limits: behind a trusted proxy, the client that the proxy names, so that its
+//! proxy's address authorises no client. When the response is made, the purge holds for all workers
+//! and for running fetches.
 
 use std::sync::Arc;
 
@@ -22,7 +25,8 @@ use crate::request::rules::Ruled;
 /// The method. Methods are case-sensitive (RFC 9110 §9.1).
 const PURGE: &[u8] = b"PURGE";
 
-/// Does what PURGE asks for; what the client is told of it. None: the request is none, or this route knows no such method.
+/// Carries out a PURGE and returns the response to its client. None: the request is not a PURGE, or
+/// this route does not know the method.
 pub(in crate::client) fn purge(
     answers: &Answers,
     slot: ExchangeKey,
@@ -38,13 +42,13 @@ pub(in crate::client) fn purge(
     }
     let store = cx.cache.as_ref()?;
     let client = client_address(answers.conns.at(exchange.conn).peer, fields, bytes, &cx.plan.client);
-    // A trusted proxy that names nobody may speak for anybody.
+    // A trusted proxy that names no client may speak for any.
     if cx.plan.client.trusts(client) || !rules.purge_from.iter().any(|network| network.has_client(client)) {
         return Some(Cause::PurgeDenied.into());
     }
     let (place, _) = place_of(answers, slot, upstream, came, &cx.plan);
     let mut count = 0;
-    // Who purges from within often does so without TLS, and means the page.
+    // Purges from within the network often come without TLS, and mean the page.
     for scheme in [&b"http"[..], b"https"] {
         let place = Place { scheme, ..place };
         let mut key = Vec::new();

@@ -1,7 +1,9 @@
-//! Who waits for a fetch: what each of them gets when something of it is there, or when nothing will be (stage cache).
+//! The requests that wait for a fetch: their share when data arrives, and their fate when none will
+//! (stage cache).
 //!
-//! Whoever has waited and may not have that answer is looked up again, or goes by himself from then on; nobody waits in a circle, because he
-//! may join others only so often. RFC 9111 §4.
+//! A request that has waited and may not have the response is looked up again, or is forwarded
+//! separately from then on. No request waits in a loop, because each may join others only a limited
+//! number of times. RFC 9111 §4.
 
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use crate::client::connection::Phase;
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
-/// Requests whose clients have given them up wait for nothing any more.
+/// Ends the wait of requests whose clients have given them up.
 pub(super) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let is_gone = |reader: &ExchangeId| {
         let conns = &answers.conns;
@@ -30,7 +32,7 @@ pub(super) fn end_given_up(answers: &mut Answers, slot: ExchangeKey, cx: &mut Co
     gone.into_iter().for_each(|reader| _ = end_if_given_up(answers, reader, cx));
 }
 
-/// A request that waits and whose client has given it up ends. Whether it was one.
+/// Ends a waiting request whose client has given it up. Returns whether it was one.
 pub(super) fn end_if_given_up(answers: &mut Answers, reader: ExchangeId, cx: &mut Context) -> bool {
     let conns = &mut answers.conns;
     if !conns.is_in(reader, Phase::Waiting) || !conns.at(conns.exchange(reader.index).conn).is_given_up() {
@@ -45,14 +47,14 @@ pub(super) fn end_if_given_up(answers: &mut Answers, reader: ExchangeId, cx: &mu
     true
 }
 
-/// A request has begun to wait for a fetch whose answer may be there already.
+/// A request has begun to wait for a fetch whose response may have arrived already.
 pub(super) fn share_late(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &mut Context) {
     if matches!(fetch::of(&mut answers.conns, slot).stage, Stage::Collects(_) | Stage::Proves(_)) {
         share(answers, slot, reader, cx);
     }
 }
 
-/// Takes out what a request waits with, if it is there still and waits.
+/// Takes out the wait of a request, if the request is still there and waits.
 pub(super) fn take_waits(answers: &mut Answers, reader: ExchangeId) -> Option<Box<Waits>> {
     if !answers.conns.is_in(reader, Phase::Waiting) {
         return None;
@@ -67,7 +69,8 @@ pub(super) fn take_waits(answers: &mut Answers, reader: ExchangeId) -> Option<Bo
     }
 }
 
-/// A request that waits gets what is fetched, as far as that is there, or looks for itself.
+/// Gives a waiting request the fetched response as far as it has arrived, or has the request looked
+/// up again.
 pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId, cx: &mut Context) {
     let Some(waits) = take_waits(answers, reader) else { return };
     let by = answers.conns.exchange_id(slot, cx);
@@ -87,7 +90,8 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
     let status = CacheStatus { forward, stored: true, collapsed, ..CacheStatus::default() };
     match (fate, &fetch.stage) {
         (Fate::Shares, Stage::Collects(collected)) if collected.length.is_none() && !is_first => {
-            // Where it ends is not known, and it may turn out to be too large: only one reader could follow it then.
+            // The end is unknown, and the body may turn out to be too large: only one reader could
+            // follow it then.
             put_back(answers, reader, waits);
         }
         (Fate::Shares, Stage::Collects(collected)) => {
@@ -107,7 +111,8 @@ pub(super) fn share(answers: &mut Answers, slot: ExchangeKey, reader: ExchangeId
     }
 }
 
-/// A request that has waited gets what was fetched, which is complete, or looks for itself.
+/// Gives a request that has waited the complete fetched response, or has the request looked up
+/// again.
 pub(super) fn serve_fetched(
     answers: &mut Answers,
     reader: ExchangeId,
@@ -131,18 +136,18 @@ pub(super) fn serve_fetched(
     serve::serve(answers, reader.index, object, request, &telling, cx);
 }
 
-/// Counts what a request got that has waited.
+/// Counts the result of a request that has waited.
 pub(super) fn count(answers: &mut Answers, reader: ExchangeId, waits: &Waits, served: Served, cx: &Context) {
     let served = if waits.collapsed { Served::Collapsed } else { served };
     super::count_served(answers, reader.index, served, 0, cx);
 }
 
-/// A request goes on to wait.
+/// Makes a request continue to wait.
 pub(super) fn put_back(answers: &mut Answers, reader: ExchangeId, waits: Box<Waits>) {
     answers.conns.exchange_mut(reader.index).caching = Some(Caching::Waits(waits));
 }
 
-/// A request that has waited is looked up again; `alone`: it is forwarded by itself then.
+/// Has a request that has waited looked up again; `alone`: it is then forwarded separately.
 pub(super) fn look_again(answers: &mut Answers, reader: ExchangeId, mut waits: Box<Waits>, alone: bool) {
     waits.by = None;
     waits.goes_alone |= alone;
@@ -150,7 +155,7 @@ pub(super) fn look_again(answers: &mut Answers, reader: ExchangeId, mut waits: B
     answers.conns.caches.to_ask.push_back(reader);
 }
 
-/// All who wait get what is stored. `failed`: its server has answered this instead.
+/// Gives all waiting requests the stored response. `failed`: the status of the server's failure.
 pub(super) fn use_stored(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -167,8 +172,10 @@ pub(super) fn use_stored(
     crowd::tell(answers, readers, Told::Stored { by, object, selector, own_lines, failed: failed.map(Some) }, cx);
 }
 
-/// A request gets what is stored, if it was selected by what that says: by `selector`, where that is not known of it. `failed`: because its server
-/// has failed, with this status if it has answered; else it was confirmed, and `own_lines` are for the one who has asked.
+/// Gives a request a stored response if its fields select that: checked with `selector`, where it
+/// is not known of the request. `failed`: the server has failed, with this status if it has
+/// answered; otherwise the response was confirmed, and `own_lines` are for the request that it was
+/// fetched for.
 pub(super) fn give_stored(
     answers: &mut Answers,
     reader: ExchangeId,
@@ -204,7 +211,8 @@ pub(super) fn give_stored(
     serve::begin(answers, reader.index, (&all, &terms), length, Content::Stored(object), request, &telling, cx);
 }
 
-/// By what a request that a stored answer was found for selects it; None: by anything.
+/// Returns the selection of the stored response that was found for a request; None: its Vary says
+/// that nothing selects it.
 pub(super) fn selector_of(object: &Object, asked: &Asked) -> Option<Selector> {
     let mut vary = Vary::default();
     let lines = stored_fields(object.lines()).filter(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
@@ -215,7 +223,7 @@ pub(super) fn selector_of(object: &Object, asked: &Asked) -> Option<Selector> {
     }
 }
 
-/// A request that has waited for a fetch, or is getting its answer, hears that it has failed.
+/// Fails a request that has waited for a fetch, or is getting its response.
 pub(super) fn fail_reader(
     answers: &mut Answers,
     reader: ExchangeId,
@@ -228,7 +236,7 @@ pub(super) fn fail_reader(
         answers.fail_exchange_for(reader.index, cause, retry_after_s, cx);
     } else if answers.conns.is_in(reader, Phase::Answering) {
         let exchange = answers.conns.exchange_mut(reader.index);
-        // Else it is getting an answer of its own by now.
+        // Otherwise it is getting another response by now.
         if matches!(exchange.caching, Some(Caching::Sends(_) | Caching::Follows(_))) {
             exchange.caching = None;
             answers.answer_failed(reader.index, cause, cx);
@@ -236,7 +244,8 @@ pub(super) fn fail_reader(
     }
 }
 
-/// Another worker has fetched what requests here wait for: they are looked up again, or hear why it has failed.
+/// Another worker has finished a fetch that requests here wait for: they are looked up again, or
+/// get its error.
 pub(crate) fn on_elsewhere(answers: &mut Answers, name: FillName, failure: Option<Cause>, cx: &mut Context) {
     let readers = answers.conns.caches.parked.remove(&name).unwrap_or_default();
     match failure {

@@ -1,8 +1,11 @@
-//! A request as the cache sees it: with the fields that its server gets, as far as these decide what the answer is (stage cache).
+//! A request as the cache sees it: with the fields that its server gets, as far as these determine
+//! the response (stage cache).
 //!
-//! Most requests are seen as they came, by reference. Only where a route changes fields, or where a stranger says what only trusted proxies
-//! may say, the lines are written anew and read again: what a stranger says there is not what its server hears, and what a route sets is
-//! what the server may vary by. Bound: the head's limit and [`RENDERED_BYTES_MAX`](crate::request::rules::RENDERED_BYTES_MAX).
+//! Most requests are seen as they arrived, by reference. Only where a route changes fields, or
+//! where an untrusted client sends fields that only trusted proxies may send, the lines are
+//! rewritten and parsed again: the server does not get such fields from an untrusted client, and
+//! the server may vary by the fields that a route sets. Bound: the head's limit and
+//! [`RENDERED_BYTES_MAX`](crate::request::rules::RENDERED_BYTES_MAX).
 
 use weir_cache::Request;
 use weir_http::{FieldName, Fields, Limits, RequestHead};
@@ -10,11 +13,11 @@ use weir_http::{FieldName, Fields, Limits, RequestHead};
 use crate::client::connection::KeptRequest;
 use crate::request::rules::Ruled;
 
-/// Nobody knows what a server sees of a request.
+/// The request that a server would see is unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unclear;
 
-/// A head of its own: what it refers to is here.
+/// A separate head, with the bytes that it refers to.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     head: RequestHead,
@@ -23,10 +26,12 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The request as its server gets it; None: as it came. `is_trusted`: its client may say whom it speaks for.
+    /// Returns the request as its server gets it; None: as it arrived. `is_trusted`: its client may
+    /// name the client that it speaks for.
     ///
     /// # Errors
-    /// What its route makes of it can't be read: nobody knows what the server would see.
+    /// The request can't be parsed with the changes of its route, so nothing is known of the
+    /// server's view.
     pub(super) fn of(
         ruled: Option<&Ruled>,
         is_trusted: bool,
@@ -35,7 +40,7 @@ impl Seen {
         let (removed, added) = ruled.map(Ruled::route_edits).unwrap_or_default();
         let is_vain = |known: FieldName| !is_trusted && known.is_forwarding();
         let is_changed = !removed.is_empty() || !added.is_empty();
-        // What Connection names does not reach the server either.
+        // Fields that Connection names do not reach the server either.
         if !is_changed && !fields.as_slice().iter().any(|field| field.listed || is_vain(field.known)) {
             return Ok(None);
         }
@@ -52,7 +57,8 @@ impl Seen {
         }
         added.iter().for_each(|(name, value)| put_line(&mut text, name, value));
         text.extend_from_slice(b"\r\n");
-        // What came has passed its limits, and what the route adds has limits of its own.
+        // The received fields have passed their limits, and the route's additions have separate
+        // limits.
         let limits = Limits {
             line_bytes_max: text.len(),
             head_bytes_max: text.len(),
@@ -61,7 +67,8 @@ impl Seen {
         };
         let mut fields = Fields::default();
         let Ok(Some(parsed)) = weir_http::parse_request(&text, &limits, &mut fields) else { return Err(Unclear) };
-        // What follows it was said before, as was that it asks for another protocol, which is only asked whether it is there.
+        // The body framing comes from the original head, and so does the upgrade, of which only the
+        // presence matters.
         let head = RequestHead { body: head.body, upgrade: head.upgrade, ..parsed };
         Ok(Some(Box::new(Seen { head, fields, bytes: text })))
     }
@@ -78,12 +85,12 @@ fn put_line(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// A request that waits, and how the cache sees it.
+/// A waiting request, and how the cache sees it.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// As it came.
+    /// As it arrived.
     pub(super) kept: KeptRequest,
-    /// As its server gets it, where that is not the same.
+    /// As its server gets it, where that differs.
     pub(super) seen: Option<Box<Seen>>,
 }
 

@@ -1,7 +1,9 @@
-//! Stored answers, or parts of them, on their way to a client: heads and small bodies at once, the rest as the client takes it.
+//! Stored responses, or parts of them, on their way to a client: heads and small bodies at once,
+//! the rest as the client takes it.
 //!
-//! A body that lies in the store is sent by reference, so that an answer that waits for its turn, or for a slow client, costs what refers to
-//! it. Bounds: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and one piece for each client, as for what servers send.
+//! A stored body is sent by reference, so that a response that waits for its turn, or for a slow
+//! client, only costs the references. Bounds: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and
+//! one piece for each client, as for what servers send.
 
 use std::sync::Arc;
 
@@ -23,10 +25,11 @@ use crate::request::pending_request::ExchangeId;
 
 /// Bytes of a body that are sent at once.
 const AT_ONCE_BYTES: u64 = 16 << 10;
-/// Bytes of a body that is being fetched that are copied in one piece.
+/// Bytes of a body in a fetch that are copied in one piece.
 const COPY_BYTES: usize = 16 << 10;
 
-/// Seconds that an answer stays fresh; negative: for which it has been stale (RFC 9211 §2.4).
+/// Seconds that a response remains fresh; negative: the seconds since it became stale (RFC 9211
+/// §2.4).
 fn ttl_s(terms: &Terms, now_us: u64) -> i64 {
     match staleness_us(terms, now_us) {
         Some(stale_us) => -i64::try_from(stale_us / 1_000_000).unwrap_or(i64::MAX),
@@ -41,7 +44,7 @@ enum Sent {
     Part(Part),
 }
 
-/// What of an answer a client gets whose request has conditions or a range.
+/// Decides which part of a response a client gets whose request has conditions or a range.
 fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>, cx: &Context) -> Sent {
     if !request.head.conditional {
         return Sent::Whole;
@@ -58,16 +61,16 @@ fn judge(request: Request<'_>, terms: &Terms, lines: &[u8], length: Option<u64>,
     }
 }
 
-/// Where the body of an answer is that begins.
+/// Where the body of a beginning response is.
 #[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
-    /// It is being fetched.
+    /// In a fetch.
     Fetched(ExchangeId),
-    /// It is complete.
+    /// In a complete stored response.
     Stored(&'a Arc<Object>),
 }
 
-/// Gives a client a stored answer, as far as its request wants it.
+/// Gives a client a stored response, as far as its request wants it.
 pub(super) fn serve(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -80,7 +83,8 @@ pub(super) fn serve(
     begin(answers, slot, (object.lines(), &terms), length, Content::Stored(object), request, telling, cx);
 }
 
-/// The same for an answer of these lines whose body may be under way; `length` of it, if that is known.
+/// The same for a response of these lines whose body may be incomplete yet; `length` of the body,
+/// if it is known.
 pub(super) fn begin(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -121,7 +125,7 @@ pub(super) fn begin(
         Some(length) => ReplyBody::Length(length),
         None => ReplyBody::Chunked,
     };
-    // Age says that an answer was not made for this request (RFC 9111 §5.1).
+    // Age says that a response was not made for this request (RFC 9111 §5.1).
     let first = usize::from(telling.is_made_for_it && age == b"0");
     let mut parts = ReplyParts::of_lines(code, lines).with(&added[first..count]).without(&removed);
     (parts.version, parts.has_date) = (Some(Version::Http11), true);
@@ -134,7 +138,8 @@ pub(super) fn begin(
 }
 
 impl Sent {
-    /// Names of the stored fields that do not go with it: those that are for the store alone, and what is not said with a part.
+    /// Names of the stored fields that are not sent: those that are for the store alone, and those
+    /// that do not belong to a part.
     fn removed<'a>(&self, lines: &'a [u8], hidden: &[&'a [u8]]) -> Vec<&'a [u8]> {
         let names = || stored_fields(lines).map(|(name, _)| name);
         let has_etag = || names().any(|name| name.eq_ignore_ascii_case(b"etag"));
@@ -154,7 +159,8 @@ impl Sent {
     }
 }
 
-/// The body of an answer that has begun, from a position up to another: all of it if it is small, else as much as the client takes.
+/// Sends the body of a response that has begun, from a position up to another: all of it if it is
+/// small, otherwise as much as the client takes.
 fn send_body(
     answers: &mut Answers,
     slot: ExchangeKey,
@@ -183,7 +189,8 @@ fn send_body(
     pump(answers, slot, cx);
 }
 
-/// What lies in one piece of a body from a position on, up to another; `place` is where it was found last, which only goes on.
+/// The contiguous bytes of a body from a position on, up to another; `place` is where the last ones
+/// were found, and only moves forward.
 fn piece_of<'a>(object: &'a Object, place: &mut PiecePlace, at: u64, end: u64) -> Option<Piece<'a>> {
     if let Some(small) = object.small_body() {
         return Some(Piece::Borrowed(small.get(at as usize..end as usize)?));
@@ -199,7 +206,7 @@ fn piece_of<'a>(object: &'a Object, place: &mut PiecePlace, at: u64, end: u64) -
     None
 }
 
-/// Sends as much of a body as its client takes now, if it is the turn of its answer.
+/// Sends as much of a body as its client takes now, if it is the turn of its response.
 pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     loop {
         let exchange = answers.conns.exchange(slot);
@@ -209,7 +216,7 @@ pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
         }
         let high_bytes = answers.conns.carriers.high_bytes(answers.conns.at(index));
         if unsent_first(&answers.conns, index) >= high_bytes {
-            // It goes on when the client has taken some.
+            // It continues when the client has taken some.
             return;
         }
         let Some(Caching::Sends(sends)) = &exchange.caching else { return };
@@ -219,7 +226,7 @@ pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
             _ if at == end => None,
             Body::Stored(object) => piece_of(object, &mut place, at, end).map(Piece::into_bytes),
             Body::Fetched(id) => {
-                // What has come so far.
+                // The bytes received so far.
                 let got = fetch::collected(&answers.conns, *id, at);
                 let got = &got[..got.len().min(COPY_BYTES).min((end - at) as usize)];
                 if got.is_empty() {
@@ -240,7 +247,7 @@ pub(super) fn pump(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     }
 }
 
-/// Sends more to the clients who have taken some.
+/// Sends more to the clients that have taken some.
 pub(in crate::client) fn pump_all(answers: &mut Answers, cx: &mut Context) {
     while let Some(client @ (index, _)) = answers.conns.caches.to_pump.pop() {
         if answers.conns.knows(client)
@@ -251,7 +258,7 @@ pub(in crate::client) fn pump_all(answers: &mut Answers, cx: &mut Context) {
     }
 }
 
-/// A body that was being fetched is stored: its client gets the rest from there.
+/// A body that was being fetched is stored: its client gets the rest from the store.
 pub(super) fn go_on_from(answers: &mut Answers, slot: ExchangeKey, object: &Arc<Object>, cx: &mut Context) {
     if let Some(Caching::Sends(sends)) = &mut answers.conns.exchange_mut(slot).caching {
         sends.body = Body::Stored(Arc::clone(object));
@@ -260,7 +267,7 @@ pub(super) fn go_on_from(answers: &mut Answers, slot: ExchangeKey, object: &Arc<
     }
 }
 
-/// The fields by which a server is asked whether what is stored is the same still.
+/// The fields that ask a server whether the stored response is still valid.
 pub(super) fn conditions(object: &Object, cx: &Context) -> Vec<(&'static [u8], Vec<u8>)> {
     object.validators(wall_s(cx)).conditions().map(|(name, value)| (name, value.to_vec())).collect()
 }

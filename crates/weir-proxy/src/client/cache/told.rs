@@ -1,27 +1,31 @@
-//! What weir itself tells the server of a request, as part of the key: what is made for one who was told of is not for others (stage cache).
+//! The facts that weir itself tells the server of a request, as part of the key: a response made
+//! with them is only for requests with the same facts (stage cache).
 //!
-//! Fields that the rules of a route set, add and remove, the Host that they write, and the certificate that the client has shown. So routes with the
-//! same URL share what is stored only where their servers are told the same. Not what weir tells of every client, by which nothing would be found
-//! again: its address in the forwarding fields, and the identifiers of the request; a server that makes something else of them has to say so, by
-//! `private` or Vary (docs/semantics.md §26). Called wherever a key is made, so that no two of them differ. Bound: that of rendered rules, and a certificate.
+//! These are fields that the rules of a route set, add and remove, the Host that they write, and
+//! the certificate of the client. So routes with the same URL share stored responses only where
+//! their servers get the same facts. Not included are the facts about every client, with which no
+//! stored response would be found again: its address in the forwarding fields, and the identifiers
+//! of the request. A server whose responses depend on those has to say so, by `private` or Vary
+//! (docs/semantics.md §26). Called wherever a key is made, so that no two keys differ. Bound: that
+//! of rendered rules, and a certificate.
 
 use weir_cache::{KeyRules, Place, Request, put_key};
 
 use crate::observe::secured::Shown;
 use crate::request::rules::Ruled;
 
-/// Who asks, as far as servers hear that from weir.
+/// The client, as far as servers learn of it from weir.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
-    /// What the rules of its route make of the request; None: there are none.
+    /// The result of the route's rules for the request; None: it has no rules.
     pub(super) ruled: Option<&'a Ruled>,
-    /// The certificate of its client, where servers are told.
+    /// The certificate of its client, if servers get it.
     pub(super) shown: Option<&'a Shown>,
 }
 
 impl Told<'_> {
-    /// Appends the key of a request to an empty text: that of its place, then a line for each thing that is told. No field name begins as
-    /// these lines do, and no value has a line end.
+    /// Appends the key of a request to an empty text: the key of its place, then a line for each
+    /// fact. No field name begins as these lines do, and no value has a line end.
     pub(super) fn put_key(self, key: &mut Vec<u8>, place: Place<'_>, rules: &KeyRules, request: Request<'_>) {
         put_key(key, place, rules, request);
         if let Some(ruled) = self.ruled {

@@ -1,8 +1,11 @@
-//! When encoders flush, go to another thread and come back, and when answers that are compressed end (stage reply). docs/semantics.md §18.
+//! When encoders flush, move to another thread and come back, and when compressed responses end
+//! (stage reply). docs/semantics.md §18.
 //!
-//! At the end of a turn all that has come of a large answer leaves with its encoder as one [`Job`](crate::request::encoding::Job); what comes
-//! meanwhile is the next one, as soon as that is back. So nothing stands still, and of an answer one job is away. What comes back late, of an answer that nobody
-//! wants any more or of machines that these have taken the place of, is for nobody.
+//! At the end of a turn, all received input of a large response leaves with its encoder as one
+//! [`Job`](crate::request::encoding::Job); input that arrives meanwhile is the next job, as soon as
+//! the encoder is back. So nothing is delayed, and each response has at most one job away. A job
+//! that comes back late, for a response that is no longer wanted or for machines that have been
+//! replaced, is dropped.
 
 use weir_http::Trailers;
 
@@ -19,11 +22,13 @@ use crate::request::encoding::Encoded;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::compress::is_of_bytes;
 
-/// Fewer bytes are encoded here, whatever the answer: an event of a stream is done before another thread is awake.
+/// Fewer bytes are encoded here, whatever the response: an event of a stream is done before another
+/// thread is awake.
 const AWAY_BYTES_MIN: usize = 4096;
 
 impl Answers {
-    /// What an encoder has taken in, or what waits for it, has to leave with this turn's sends.
+    /// The input that an encoder has taken, or that waits for it, has to leave with this turn's
+    /// sends.
     pub(in crate::client) fn note_unflushed(&mut self, slot: ExchangeKey, cx: &Context) {
         let id = self.conns.exchange_id(slot, cx);
         if let Some(compressing) = &mut self.conns.exchange_mut(slot).compressing
@@ -33,7 +38,8 @@ impl Answers {
         }
     }
 
-    /// Whatever encoders keep goes to their clients, and what waits for them to other threads, unless it has gone.
+    /// Flushes encoders to their clients, and sends waiting input to other threads, unless its
+    /// response is gone.
     pub(in crate::client) fn flush_encoders(&mut self, cx: &mut Context) {
         let mut unflushed = std::mem::take(&mut self.encoders.unflushed);
         for id in unflushed.drain(..) {
@@ -41,7 +47,7 @@ impl Answers {
                 self.flush_encoder(id, cx);
             }
         }
-        // What was noted meanwhile stays.
+        // Keeps the entries added meanwhile.
         std::mem::swap(&mut unflushed, &mut self.encoders.unflushed);
         self.encoders.unflushed.append(&mut unflushed);
     }
@@ -62,7 +68,8 @@ impl Answers {
         }
     }
 
-    /// What waits for an encoder is encoded, unless the encoder is away: then it is when that comes back.
+    /// Encodes the waiting input of an encoder, unless the encoder is away: then that happens on
+    /// its return.
     fn send_encoder(&mut self, id: ExchangeId, cx: &mut Context) {
         let compressing = self.conns.exchange_mut(id.index).compressing.as_mut();
         let Some(job) = compressing.and_then(|compressing| compressing.leave(id)) else { return };
@@ -73,7 +80,7 @@ impl Answers {
         cx.actions.push_back(Action::Encode(job));
     }
 
-    /// Something that was away is back. It is for nobody when its machines are gone.
+    /// A job that was away is back. It is dropped if its machines are gone.
     pub(in crate::client) fn on_encoded(&mut self, encoded: Encoded, cx: &mut Context) {
         if encoded.share.is_of(&self.encoders.bytes) {
             cx.counters.compressions_away.sub(1);
@@ -104,7 +111,7 @@ impl Answers {
         }
         self.await_client(index, cx);
         self.conns.mark(index);
-        // What was encoded is less than it was, and until here nobody was to blame.
+        // Fewer bytes count than before the encoding, and nothing was at fault until here.
         self.conns.relieve(index, cx);
         self.conns.arm_awaited(index, cx);
         self.give_up_asides(carrier_of(&self.conns, index), ASIDE_CLIENT_MAX, cx);
@@ -113,7 +120,8 @@ impl Answers {
         }
     }
 
-    /// All of an answer that is compressed has come. It is complete, can't be completed, or is when all of it is encoded.
+    /// All of a compressed response has arrived. It is complete, can't be completed, or will be
+    /// once all of it is encoded.
     pub(in crate::client) fn end_compressed(
         &mut self,
         slot: ExchangeKey,
@@ -142,7 +150,7 @@ impl Answers {
         self.answer_ends(slot, Trailers::kept(&lines), cx);
     }
 
-    /// An answer has come, and is not encoded yet: no server has anything to do with it any more.
+    /// A response has arrived, and is not encoded yet: no server is involved any more.
     fn await_encoder(&mut self, slot: ExchangeKey, compressing: Box<Compressing>, cx: &mut Context) {
         let exchange = self.conns.exchange_mut(slot);
         exchange.compressing = Some(compressing);

@@ -1,8 +1,10 @@
-//! Memory of encoders that have nothing to do, for answers that begin: so who reads nothing does not keep others from being compressed
-//! (stage reply). docs/semantics.md §18.
+//! Memory of idle encoders, for new responses: so that a client that reads nothing does not keep
+//! other responses from being compressed (stage reply). docs/semantics.md §18.
 //!
-//! An encoder whose client takes nothing, or whose server says nothing, has no work. When there is no memory for another one, those that have had none for longest give
-//! theirs up, and their answers go on uncompressed in the same coding ([`Encoder::store`](crate::base::encoder::Encoder::store)). Bound: one look at all requests in
+//! An encoder whose client takes nothing, or whose server sends nothing, is idle. When memory for
+//! another encoder is short, the encoders that have been idle longest are freed, and their
+//! responses continue uncompressed in the same coding
+//! ([`Encoder::store`](crate::base::encoder::Encoder::store)). Bound: one scan of all requests in
 //! [`LOOK_US`].
 
 use crate::base::keys::ExchangeKey;
@@ -13,13 +15,14 @@ use crate::context::Context;
 use crate::forward::shares::Lane;
 use crate::plan::NO_ADDRESS;
 
-/// For so long an encoder must have had nothing to do.
+/// How long an encoder must have been idle.
 const IDLE_US_MIN: u64 = 1_000_000;
-/// Between two looks; with many requests a microsecond for each.
+/// Between two scans; with many requests a microsecond for each.
 const LOOK_US: u64 = 100_000;
 
-/// An answer begins that may be compressed: makes room for its encoder, if there is none and others have nothing to do. Whose share of the
-/// memory it has; None: that of nobody in particular, or it is not compressed.
+/// A response begins that may be compressed: makes room for its encoder, if memory is short and
+/// others are idle. Returns the client whose share of the memory it uses; None: the client is
+/// unknown, or the response is not compressed.
 #[inline]
 pub(in crate::client) fn encoding_for(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) -> Option<Lane> {
     answers.conns.exchange(slot).ruled.as_deref()?.compress()?;
@@ -30,7 +33,7 @@ pub(in crate::client) fn encoding_for(answers: &mut Answers, slot: ExchangeKey, 
     client
 }
 
-/// Whose answer it is; None: nobody knows, for others may stand behind.
+/// The client of a response; None: unknown, because other clients may be behind it.
 fn client_of(conns: &Connections, slot: ExchangeKey, cx: &Context) -> Option<Lane> {
     let peer = conns.at(conns.exchange(slot).conn).peer;
     (peer != NO_ADDRESS && !cx.plan.client.trusts(peer)).then(|| Lane::of(peer))
@@ -39,7 +42,7 @@ fn client_of(conns: &Connections, slot: ExchangeKey, cx: &Context) -> Option<Lan
 #[cold]
 fn reclaim(answers: &mut Answers, client: Option<Lane>, cx: &mut Context) {
     let (conns, bytes_max) = (&answers.conns, cx.plan.client.compress_bytes_max);
-    // A client that has had its share has it from itself.
+    // A client that has used up its share gets memory from its own encoders.
     let only = client.filter(|_| answers.encoders.has_free(bytes_max));
     let idle = |slot| Some((idle_since(conns.exchange(slot), cx.now_us)?, slot));
     let is_one = |(_, slot): &(u64, ExchangeKey)| only.is_none() || client_of(conns, *slot, cx) == only;
@@ -54,7 +57,7 @@ fn reclaim(answers: &mut Answers, client: Option<Lane>, cx: &mut Context) {
     }
 }
 
-/// An answer gives up its encoder.
+/// Takes the encoder from a response.
 fn store_rest(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let (mut codec, exchange) = answers.conns.codec(slot);
     let Some(compressing) = exchange.compressing.as_mut() else { return };
@@ -68,7 +71,7 @@ fn store_rest(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     answers.conns.mark(index);
 }
 
-/// Since when the encoder of a request's answer has had nothing to do, if that is long enough.
+/// Since when the encoder of a request's response has been idle, if that is long enough.
 fn idle_since(exchange: &Exchange, now_us: u64) -> Option<u64> {
     let compressing = exchange.compressing.as_ref().filter(|compressing| compressing.has_idle_memory())?;
     (compressing.worked_us + IDLE_US_MIN <= now_us).then_some(compressing.worked_us)

@@ -8,12 +8,13 @@ use crate::client::pace::look_us;
 use crate::context::Context;
 
 impl Connections {
-    /// Makes sure that the connection is looked at when its deadline comes.
+    /// Makes sure that the connection is looked at by its deadline.
     #[inline]
     pub(in crate::client) fn arm(&mut self, index: ClientKey, cx: &mut Context) {
         let mut due_us = self.deadline(index, cx);
         if due_us < u64::MAX {
-            // A small send in between has no timer of its own, and none must be later than it may take.
+            // A small send in between sets no timer, so no timer may be later than the limit of a
+            // send.
             due_us = due_us.min(cx.now_us.saturating_add(cx.plan.client.send_timeout_us));
         }
         let mut index = index;
@@ -33,7 +34,7 @@ impl Connections {
         cx.wheel.insert(self.token(index), due_us);
     }
 
-    /// When the patience with a connection ends, as things stand.
+    /// The present deadline of a connection.
     #[inline]
     pub(in crate::client) fn deadline(&self, index: ClientKey, cx: &Context) -> u64 {
         let conn = self.conns.at(index);
@@ -46,8 +47,8 @@ impl Connections {
         due_us.min(self.tarpit.until_us(index)).min(look_us)
     }
 
-    /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
-    /// for a send, or that of a request before, which was given more patience.
+    /// From here on a client waits for its server, which may time out before the timer that is set:
+    /// that may be the timer for a send, or for an earlier request with a longer timeout.
     #[inline]
     pub(in crate::client) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at(index);

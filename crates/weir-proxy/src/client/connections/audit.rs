@@ -11,14 +11,15 @@ use crate::client::unsent::{coding, unsent};
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
-/// What one receive of a server may add to what a client has, after the server's reading was stopped.
+/// Bytes that a single receive from a server may add to a client's output, after reading from the
+/// server was stopped.
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 impl Connections {
-    /// Looks for states that can't be. `carried`: requests as often as the servers' side has them.
+    /// Looks for impossible states. `carried`: requests as often as the servers' side has them.
     ///
     /// # Errors
-    /// The first promise that is broken, in words.
+    /// The first broken invariant, in words.
     pub(crate) fn audit(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
         let mut exchanges = 0;
         for (index, conn) in self.all() {
@@ -39,9 +40,9 @@ impl Connections {
     /// Looks for queues that hold more bytes than docs/buffers.md allows.
     ///
     /// # Errors
-    /// The first bound that is passed, in words.
+    /// The first exceeded bound, in words.
     pub(crate) fn audit_bytes(&self, cx: &Context) -> Result<(), String> {
-        // Each request of a client may be answered by another connection, which stops one receive late.
+        // Each response to a client may come from another connection, which stops one receive late.
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
         for (index, conn) in self.all() {
             at_most("bytes unsent for a client", unsent(self, index), HIGH_BYTES + late + conn.reserved())?;
@@ -51,7 +52,8 @@ impl Connections {
         Ok(())
     }
 
-    /// What this worker carries for its own clients is carried once; with one worker nothing is forgotten either.
+    /// Every request that this worker carries for its own clients is carried once; with one worker
+    /// none is forgotten either.
     fn audit_carriers(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
         let mut counts = vec![0; self.exchanges.slots()];
         let mine = carried.iter().filter(|id| id.worker == cx.worker && self.holds(**id));
@@ -66,7 +68,8 @@ impl Connections {
                     "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
                 ));
             }
-            // A tunnel whose server has ended both directions goes on until its client has everything.
+            // A tunnel whose server has closed both directions continues until its client has
+            // everything.
             let awaited = phase == Phase::Waiting || phase == Phase::Answering && conn.reading() != Reading::Tunnel;
             let awaited = awaited && !exchange.is_with_cache();
             let least = usize::from(awaited && cx.workers == 1);
@@ -88,7 +91,7 @@ impl Connections {
         if is_read && self.inward(conn).is_none_or(|exchange| exchange.upload.is_none()) {
             return Err("the body that is being read is not the newest request's".to_owned());
         }
-        // A refusal stands behind as many requests as there may be.
+        // A refusal comes on top of the maximum number of requests.
         at_most(
             "unanswered requests",
             conn.codec.requests() as usize,
@@ -97,7 +100,8 @@ impl Connections {
         self.audit_patience(index, conn, cx)
     }
 
-    /// Every wait has its timer. A small send has none of its own: the one that is set anyway covers it.
+    /// Checks that every wait has a timer. A small send sets none: the timer that is set anyway
+    /// covers it.
     fn audit_patience(&self, index: ClientKey, conn: &ClientConn, cx: &Context) -> Result<(), String> {
         let due_us = self.deadline(index, cx);
         if due_us < conn.armed_us && !conn.flags.sending {

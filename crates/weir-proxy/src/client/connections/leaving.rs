@@ -1,5 +1,6 @@
-//! How clients go that are to: after what they have asked, idle ones soon. When weir ends, when the listener goes that they came in by, when a
-//! successor has taken over. Called by [`crate::client::Clients`]; bounds: [`DRAIN_IDLE_US`], [`LEAVE_IDLE_US`].
+//! How clients that have to leave are closed: after their last response, idle ones soon. This
+//! happens when weir ends, when their listener closes, or when a successor has taken over. Called
+//! by [`crate::client::Clients`]; bounds: [`DRAIN_IDLE_US`], [`LEAVE_IDLE_US`].
 
 use super::Connections;
 use crate::base::keys::ClientKey;
@@ -9,7 +10,8 @@ use crate::context::Context;
 use crate::ending::Farewell;
 
 impl Connections {
-    /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain). Gives those that are to be closed at once.
+    /// Drains clients: see [`Engine::drain`](crate::engine::Engine::drain). Returns those that are
+    /// to be closed at once.
     pub(in crate::client) fn drain(&mut self, who: Farewell, cx: &mut Context) -> Vec<ClientKey> {
         let (of, idle_us) = match who {
             Farewell::All => (None, DRAIN_IDLE_US),
@@ -33,19 +35,20 @@ impl Connections {
         Vec::new()
     }
 
-    /// One comes whose listener goes, also if this worker had no other client of it.
+    /// Prepares for a client whose listener closes, even if this worker has no other client of that
+    /// listener.
     pub(in crate::client) fn expect_leaving(&mut self) {
         if self.idle_us == 0 {
             self.idle_us = LEAVE_IDLE_US;
         }
     }
 
-    /// When a connection ends that is to go, if it stays idle.
+    /// When a connection that has to leave ends, if it remains idle.
     pub(super) fn leaves_us(&self, conn: &ClientConn) -> Option<u64> {
         conn.flags.leaves.then(|| self.leaves_us.max(conn.since_us + self.idle_us))
     }
 
-    /// A client is closed after what it asked, an idle one at `leaves_us`.
+    /// Closes a client after its last response, an idle one at `leaves_us`.
     pub(in crate::client) fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
         self.conns.at_mut(index).flags.leaves = true;
         if let Some(streams) = self.carriers.get_mut(index) {
@@ -64,6 +67,7 @@ impl Connections {
             conn.take_no_more();
             self.exchanges.at_mut(last).want.close = true;
         }
-        // Else an answer is being sent that did not say so: it is idle when that is done.
+        // Otherwise a response without that notice is being sent: the connection is idle once it is
+        // done.
     }
 }
