@@ -1,9 +1,12 @@
-//! What all machines of a worker share for a turn: the time, the configuration, counters, and what they want of others.
+//! The state that all machines of a worker share for a turn: the time, the configuration, counters,
+//! and their messages to others.
 //!
-//! The machines ([`Clients`](crate::client::Clients), [`Upstreams`](crate::upstream::Upstreams)) get it with each call and keep nothing of
-//! it. What is to be done outside goes to [`Context::actions`]; what is for the other side or for another worker goes to
-//! [`Context::post`]: mail of a worker to itself is delivered as soon as the machine that is at work returns
-//! ([`Engine`](crate::engine::Engine)), so that no machine is ever called from within itself.
+//! The machines ([`Clients`](crate::client::Clients), [`Upstreams`](crate::upstream::Upstreams))
+//! get it with each call and keep nothing of it. Work outside the machines is appended to
+//! [`Context::actions`]. Messages to the other side or to another worker are sent with
+//! [`Context::post`]: mail of a worker to itself is delivered as soon as the machine that is at
+//! work returns ([`Engine`](crate::engine::Engine)), so that no machine is ever called from within
+//! itself.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -40,43 +43,44 @@ pub(crate) struct Context {
     pub actions: VecDeque<Action>,
     /// One timer a client connection, a few an upstream connection: by token.
     pub wheel: Wheel,
-    /// By worker, this one included: what it is told.
+    /// Mail by worker, including mail to itself.
     pub posts: Vec<Post>,
-    /// This worker is told something.
+    /// This worker has mail from itself.
     pub has_own_mail: bool,
     /// Buffers to be used again.
     pub spare: Spare,
-    /// What clients do who choose where they go.
+    /// Traffic of clients that choose their destinations.
     pub usage: Usage,
-    /// Some upstream has connections of single clients or requests.
+    /// Whether any upstream has private connections for single clients or requests.
     pub has_private: bool,
-    /// The driver moves the bytes of tunnels.
+    /// Whether the driver moves the bytes of tunnels.
     pub relays: bool,
     /// Limits of connections of HTTP/2.
     pub http2: Arc<Limits>,
-    /// Who is banned.
+    /// The banned clients.
     pub bans: Arc<BanSet>,
     /// Connections of `tcp`.
     pub flows: usize,
-    /// There is an access log: it wants to know which connection a request was put on.
+    /// Whether an access log is kept: it needs the connection that each request was put on.
     pub logs: bool,
-    /// What is stored for all workers, as the plan says, or the last one that did; None: nothing is.
+    /// The store of all workers, as the plan says, or the last plan with one; None: nothing is
+    /// stored.
     pub cache: Option<Arc<Store>>,
     clock: WallClock,
 }
 
-/// The clock on the wall.
+/// The wall clock.
 #[derive(Debug)]
 struct WallClock {
-    /// It less the engine's time, microseconds.
+    /// Wall clock minus the engine's time, microseconds.
     offset_us: i64,
-    /// The second of it that `date` shows; None until somebody has told the time.
+    /// The second that `date` shows; None until the wall clock is set.
     date_s: Option<i64>,
     date: [u8; 29],
 }
 
 impl Context {
-    /// For this worker of so many, at the time of its first turn.
+    /// Creates it for this worker of `workers`, at the time of its first turn.
     pub(crate) fn new(plan: Arc<Plan>, counters: Arc<Counters>, worker: u16, workers: u16, now_us: u64) -> Context {
         Context {
             now_us,
@@ -107,22 +111,22 @@ impl Context {
         self.bans.bans(client, self.now_us)
     }
 
-    /// The plan is another one: what is known of it without looking.
+    /// Updates the facts derived from the plan after a change.
     pub(crate) fn plan_changed(&mut self) {
-        // What is being fetched goes on where it was begun.
+        // Running fetches continue with the store where they began.
         self.cache = store(&self.plan).or(self.cache.take());
-        // What windows have grown by stays taken.
+        // The growth of windows remains taken.
         self.http2 = http2_limits(&self.plan.client, &self.http2.growth);
         self.has_private = self.plan.upstreams.iter().any(|upstream| upstream.pool.is_private());
     }
 
-    /// What the clock on the wall shows: its microseconds since 1970 less the engine's time.
+    /// Sets the wall clock: its microseconds since 1970 minus the engine's time.
     pub(crate) fn set_wall(&mut self, offset_us: i64) {
         self.clock.offset_us = offset_us;
         self.clock.date_s.get_or_insert(i64::MIN);
     }
 
-    /// The clock on the wall, microseconds since 1970.
+    /// The wall clock, microseconds since 1970.
     pub(crate) fn wall_us(&self) -> u64 {
         self.now_us.saturating_add_signed(self.clock.offset_us)
     }
@@ -132,7 +136,7 @@ impl Context {
         (self.now_us as i64).saturating_add(self.clock.offset_us) / 1_000_000
     }
 
-    /// What the field Date says now; None: nobody has told the time (RFC 9110 §6.6.1).
+    /// The present value of the field Date; None: the wall clock is not set (RFC 9110 §6.6.1).
     pub(crate) fn date(&mut self) -> Option<[u8; 29]> {
         let now_s = self.wall_s();
         let clock = &mut self.clock;
@@ -143,19 +147,20 @@ impl Context {
         Some(clock.date)
     }
 
-    /// Whether an upstream stands for many destinations: all of the forward proxy, or those that clients have connected to.
+    /// Whether an upstream serves many destinations: all of the forward proxy, or those that
+    /// clients have connected to.
     pub(crate) fn is_anywhere(&self, upstream: u16) -> bool {
         let is_of_forward = |forward: &ForwardPlan| forward.upstream == usize::from(upstream);
         self.plan.forward.as_ref().is_some_and(is_of_forward)
             || self.plan.upstreams[usize::from(upstream)].is_destination()
     }
 
-    /// Whether the connections of an upstream belong to clients or requests.
+    /// Whether the connections of an upstream belong to single clients or requests.
     pub(crate) fn is_private(&self, upstream: u16) -> bool {
         self.has_private && self.plan.upstreams[usize::from(upstream)].pool.is_private()
     }
 
-    /// Tells a worker something, which may be this one.
+    /// Sends mail to a worker, which may be this worker.
     pub(crate) fn post(&mut self, worker: u16, mail: Mail) {
         let is_own = worker == self.worker;
         self.has_own_mail |= is_own;
@@ -163,7 +168,7 @@ impl Context {
         self.posts[usize::from(worker)].mail.push(mail);
     }
 
-    /// A source of answers is stopped: what was said before, that it may go on, is not to be heard after that.
+    /// A source of responses is stopped: drops earlier mail that would resume it.
     pub(crate) fn forget_resume(&mut self, conn: ConnId) {
         if self.has_own_mail {
             let resumes =
@@ -172,7 +177,7 @@ impl Context {
         }
     }
 
-    /// Puts bytes into what a worker is told: where they are in it.
+    /// Appends bytes to the mail of a worker. Returns their position in it.
     pub(crate) fn write_to_post(&mut self, worker: u16, bytes: &[u8]) -> Range<usize> {
         let post = &mut self.posts[usize::from(worker)];
         let start = post.bytes.len();
@@ -180,19 +185,19 @@ impl Context {
         start..post.bytes.len()
     }
 
-    /// The same mail to each other worker.
+    /// Sends the same mail to every other worker.
     pub(crate) fn tell_all(&mut self, mail: impl Fn() -> Mail) {
         let me = self.worker;
         (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
     }
 }
 
-/// Where answers are stored.
+/// The store for responses.
 fn store(plan: &Plan) -> Option<Arc<Store>> {
     plan.cache.as_ref()?.store.clone()
 }
 
-/// What connections of HTTP/2 have to keep to. `growth`: what windows of this worker may grow by.
+/// The limits of HTTP/2 connections. `growth`: how much the windows of this worker may grow.
 fn http2_limits(plan: &ClientPlan, growth: &Arc<WindowPool>) -> Arc<Limits> {
     let Http2Plan { streams_max, window_bytes, connection_window_bytes } = plan.http2;
     let (head, growth) = (plan.head.clone(), Arc::clone(growth));

@@ -1,5 +1,6 @@
-//! News of errands: names that were resolved for the forward proxy (`forward/decide.rs`), credentials that were verified for it and for routes
-//! with users (`visitors.rs`). And of what was encoded elsewhere (`compressing/away.rs`).
+//! Results of errands: names that were resolved for the forward proxy (`forward/decide.rs`),
+//! credentials that were verified for it and for routes with users (`visitors.rs`). Also bytes that
+//! were encoded on another thread (`compressing/away.rs`).
 
 use std::sync::Arc;
 
@@ -8,12 +9,13 @@ use crate::context::Context;
 use crate::forward::lookup::{Errand, News, Question, Unverified, User};
 
 impl Clients {
-    /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.
+    /// Returns the next errand for the side thread, if any: call it until None at the end of a
+    /// turn.
     pub(crate) fn take_errand(&mut self) -> Option<Errand> {
         self.forward.take_errand()
     }
 
-    /// What has become of an errand. News that nobody waits for any more are ignored.
+    /// Takes the result of an errand. Results that are no longer awaited are ignored.
     pub(crate) fn on_news(&mut self, news: News, cx: &mut Context) {
         match news {
             News::Encoded(encoded) => self.answers.on_encoded(*encoded, cx),
@@ -35,7 +37,7 @@ impl Clients {
     }
 }
 
-/// A verdict has come. It is for the request that asked for it, not for a later one of its connection.
+/// Takes a verdict. It is for the request that asked for it, not for a later one of its connection.
 fn on_verdict(clients: &mut Clients, question: Question, user: Result<Arc<User>, Unverified>) {
     let Some(index) = clients.answers.conns.of_token(question.token) else { return };
     if clients.conn(index).flags.proxied {

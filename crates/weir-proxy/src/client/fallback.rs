@@ -1,9 +1,14 @@
-//! Fall-back upstreams: what no server of an upstream can take is asked of the one that stands in for it (stage forward).
+//! Fall-back upstreams: when no server of an upstream can take a request, the request is sent to
+//! the fall-back upstream (stage forward).
 //!
-//! A request is handed to the other upstream as if it had been routed there: its options hold then, and it is written anew. That happens
-//! where weir would answer for want of a server ([`Cause::is_want_of_servers`]): at once, or when what waits is given up, for which a copy is kept ([`Spare`])
-//! until the answer begins. A request that has been sent comes to that only where it may be repeated, so nothing else is asked for twice. What stays where it is: a session that may have no other server, a suspect, and a body that streams
-//! and has got a connection, or is too large. Bound: a copy for each unanswered request, with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
+//! A request is handed to the other upstream as if it had been routed there: the options of that
+//! upstream hold then, and the request is written again. This happens where weir would fail a
+//! request for want of a server ([`Cause::is_want_of_servers`]): at once, or when a waiting request
+//! is given up, for which a copy is kept ([`Spare`]) until the response begins. For a request that
+//! has been sent, this only happens where it may be retried, so no other request is sent twice. No
+//! fall-back exists for a session that may have no other server, for a suspect, and for a body that
+//! streams and has got a connection, or is too large. Bound: a copy for each unanswered request,
+//! with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
 
 use weir_http::{Fields, RequestHead};
 
@@ -16,7 +21,7 @@ use crate::cross::router::Requests;
 use crate::request::outgoing::Upload;
 use crate::request::pending_request::ExchangeId;
 
-/// A request that may be asked of another upstream yet.
+/// A request that may still be sent to another upstream.
 #[derive(Debug)]
 pub(super) struct Spare {
     /// With the upstream that has it now.
@@ -26,7 +31,8 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Of a request that was asked of this upstream; `upload`: how its body leaves, of which `body` is here, if that is not as in its head.
+    /// Of a request that was sent to this upstream; `upload`: how its body leaves, if not as in its
+    /// head. `body` is the part of the body that is here.
     pub(super) fn of(
         upstream: usize,
         head: &RequestHead,
@@ -41,12 +47,12 @@ impl Spare {
     }
 }
 
-/// The upstream that stands in for one where a request fails.
+/// The fall-back of the upstream where a request fails.
 pub(super) fn fallback(upstream: usize, cause: Cause, cx: &Context) -> Option<usize> {
     cx.plan.upstreams.get(upstream)?.fallback().filter(|_| cause.is_want_of_servers())
 }
 
-/// There is no answer to a request. Whether it was asked of another upstream.
+/// A request gets no response. Returns whether it was sent to another upstream.
 pub(crate) fn falls_back(
     clients: &mut Clients,
     id: ExchangeId,

@@ -1,8 +1,10 @@
-//! Counts glitches of clients, what is strange though legal, and ends connections that make more of them than they may.
+//! Counts glitches of clients, which are strange though legal, and ends connections that exceed the
+//! limit.
 //!
-//! Called where the odd branch is taken anyway, so that a usual message pays nothing but one look at an empty set. Bound:
-//! `glitches-limit` of `client` and of each upstream. Above it a client is closed in order behind what it has asked, and a
-//! connection to a server behind what was asked on it. docs/status.md#glitches
+//! Called where the odd branch is taken anyway, so that a usual message only costs one look at an
+//! empty set. Bound: `glitches-limit` of `client` and of each upstream. Above it a client is closed
+//! in order behind its last request, and a connection to a server behind the last request on it.
+//! docs/status.md#glitches
 
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 
@@ -17,13 +19,13 @@ use crate::observe::glitch::ClientGlitch;
 use crate::plan::ClientPlan;
 
 impl ClientConn {
-    /// Something strange came from it, that often.
+    /// Counts a glitch this many times.
     pub(super) fn count_glitch(&mut self, glitch: ClientGlitch, times: u32, cx: &Context) {
         cx.counters.client_glitches[glitch as usize].add(times.into());
         self.glitches = self.glitches.saturating_add(times);
     }
 
-    /// The head of a request is strange.
+    /// Counts the oddities of a request head.
     #[cold]
     pub(super) fn count_oddities(&mut self, odd: Oddities, cx: &Context) {
         for oddity in odd.iter() {
@@ -36,14 +38,15 @@ impl ClientConn {
                 Oddity::OtherHost => ClientGlitch::OtherHost,
                 Oddity::VainUpgrade => ClientGlitch::UpgradeIgnored,
                 Oddity::ProxyField => ClientGlitch::ProxyField,
-                // Refused in a request.
+                // Rejected in a request.
                 Oddity::SpacedName | Oddity::Folded => continue,
             };
             self.count_glitch(glitch, 1, cx);
         }
     }
 
-    /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it. Whether that is strange.
+    /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it.
+    /// Returns whether that is strange.
     pub(super) fn judge_upload(&mut self, method: Method, unawaited: bool, cx: &Context) -> bool {
         let unexpected = matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace);
         if unexpected {
@@ -68,7 +71,7 @@ impl ClientConn {
 }
 
 impl Connections {
-    /// Ends a connection that has made too many glitches behind what it asked last.
+    /// Ends a connection with too many glitches behind its last request.
     pub(super) fn limit(&mut self, index: ClientKey, cx: &Context) {
         if self.at(index).ends_by_glitches(&cx.plan.client) {
             self.close_behind(index);
@@ -77,7 +80,7 @@ impl Connections {
 }
 
 impl Clients {
-    /// The body of a request is strange. May end the request.
+    /// Counts the oddities of a request body. May end the request.
     #[cold]
     pub(super) fn odd_upload(&mut self, index: ClientKey, odd: BodyOddities, cx: &mut Context) {
         let conn = self.conn_mut(index);
@@ -86,13 +89,13 @@ impl Clients {
         conn.count_glitch(ClientGlitch::TrailerDropped, odd.trailers.into(), cx);
         self.answers.conns.limit(index, cx);
         let max = cx.plan.client.glitches_max;
-        // The body under way may come to its end, but not go on like this for ever.
+        // The present body may finish, but not continue like this for ever.
         if max.is_some_and(|max| self.conn(index).glitches > max.saturating_mul(2)) {
             self.answers.upload_failed(index, Cause::Glitches, cx);
         }
     }
 
-    /// A head came in many small pieces. What came of it may be a complete request by now.
+    /// A head arrived in many small pieces. The part that arrived may be a complete request by now.
     #[cold]
     pub(super) fn head_in_pieces(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conn_mut(index);

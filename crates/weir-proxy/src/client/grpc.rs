@@ -1,9 +1,9 @@
-//! What weir answers by itself to a request of gRPC: the error stands in `grpc-status` and `grpc-message` beside HTTP's
-//! status 200, in a head without a body (Trailers-Only of the gRPC protocol over HTTP/2).
+//! Errors that weir itself sends for a gRPC request: in `grpc-status` and `grpc-message` beside
+//! HTTP's status 200, in a head without a body (Trailers-Only of the gRPC protocol over HTTP/2).
 //!
-//! A client of gRPC shows its user nothing but a bare code of HTTP otherwise. Called by `Answers::fail_exchange_with` for
-//! requests that [`is_grpc`] has marked. gRPC-Web takes any status of HTTP and is not meant.
-//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
+//! Otherwise a gRPC client shows its user only a bare HTTP status. Called by
+//! `Answers::fail_exchange_with` for requests that [`is_grpc`] has marked. gRPC-Web accepts any
+//! HTTP status and is not meant. <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
 //! <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>
 
 use weir_http::{FieldName, Fields, ReplyBody, ReplyParts, SERVER, Trailers};
@@ -17,14 +17,15 @@ use crate::cross::answer::{AnswerHead, Source};
 
 const MEDIA_TYPE: &[u8] = b"application/grpc";
 
-/// Whether a request is of gRPC itself, which needs HTTP/2 all the way, and not of gRPC-Web.
+/// Returns whether a request is of gRPC itself, which needs HTTP/2 all the way, and not of
+/// gRPC-Web.
 pub(super) fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
     let value = fields.find(FieldName::ContentType).map_or(&b""[..], |field| field.value.of(bytes));
     let is_prefix = value.len() >= MEDIA_TYPE.len() && value[..MEDIA_TYPE.len()].eq_ignore_ascii_case(MEDIA_TYPE);
     is_prefix && matches!(value.get(MEDIA_TYPE.len()), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
-/// The status of gRPC that stands for one of HTTP.
+/// Maps an HTTP status to a gRPC status.
 fn status_of(status: u16) -> &'static [u8] {
     match status {
         // INTERNAL
@@ -33,16 +34,16 @@ fn status_of(status: u16) -> &'static [u8] {
         401 => b"16",
         // PERMISSION_DENIED
         403 => b"7",
-        // UNIMPLEMENTED: nothing here has this method.
+        // UNIMPLEMENTED: no such method is known here.
         404 | 415 => b"12",
-        // UNAVAILABLE: the client may try again.
+        // UNAVAILABLE: the client may retry.
         429 | 502..=504 => b"14",
         // UNKNOWN
         _ => b"2",
     }
 }
 
-/// Answers with an error that has this status in HTTP.
+/// Answers with the error that has this status in HTTP.
 pub(super) fn fail(answers: &mut Answers, slot: ExchangeKey, cause: Cause, status: u16, cx: &mut Context) {
     let message = match cause {
         Cause::Grpc => b"weir does not forward gRPC: it speaks HTTP/1.1 to servers".to_vec(),
@@ -58,7 +59,7 @@ pub(super) fn fail(answers: &mut Answers, slot: ExchangeKey, cause: Cause, statu
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which media types are gRPC's, and which status it gets. How: tables.
+    //! Proves: which media types are gRPC's, and which status each error gets. How: tables.
 
     use super::*;
 

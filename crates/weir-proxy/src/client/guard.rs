@@ -1,10 +1,14 @@
-//! Limits of `shield`: whether a client may connect, and whether a request of his is taken (stages accept and route).
+//! Limits of `shield`: whether a client may connect, and whether a request is accepted (stages
+//! accept and route).
 //!
-//! Called by `Clients::accepted` before there is any memory of the client (with TLS a [`Door`] was, in front of the handshake), and by `Clients::request_parsed` before anything else is done for
-//! a request: each is charged when it is parsed, in front of the comparison of passwords, the choice of a server and the body. The accounts
-//! are those of [`crate::shield`], shared by all workers; what this worker's connections and requests have open in them is noted here, and
-//! given back when they end, or all of it when a worker begins anew. Without `shield` there is no [`Guard`]. Bound: [`KNOWN_BYTES`] a connection, and
-//! what [`IN_PROGRESS_MAX`] says a request. docs/semantics.md §21.
+//! Called by `Clients::accepted` before memory is spent on the client (with TLS, a [`Door`] ran
+//! before the handshake), and by `Clients::request_parsed` before anything else is done for a
+//! request. Each request is charged when it is parsed, before passwords are compared, a server is
+//! chosen and the body is read. The accounts are those of [`crate::shield`], shared by all workers.
+//! This module notes what this worker's connections and requests have open in them, and gives it
+//! back when they end, or all of it when a worker restarts. Without `shield` no [`Guard`] exists.
+//! Bound: [`KNOWN_BYTES`] a connection, and a request as many places as [`IN_PROGRESS_MAX`] allows.
+//! docs/semantics.md §21.
 
 mod door;
 mod standing;
@@ -36,23 +40,25 @@ use crate::shield::by::{Counted, Message};
 use crate::shield::key::Key;
 use crate::shield::table::{Name, Place, Table, TableSeed};
 
-/// After so many refusals in a row a connection ends.
+/// After this many refusals in a row a connection ends.
 const REFUSALS_MAX: u16 = 1000;
-/// After so many in a row what comes on it has time, until a request is not refused: bytes of many such connections together cost a fraction.
+/// After this many refusals in a row the input of a connection is deferred, until a request is not
+/// refused: bytes of many such connections together cost a fraction.
 const DEFERRED_AFTER: u16 = 2;
-/// Clients to be banned of one turn.
+/// Most clients to be banned that a turn can hold.
 const OFFENCES_MAX: usize = 64;
-/// Where in the account of what a client has offended it stands, and when he was offered to be banned last.
+/// The slots in the account of a client's offences: their number, and when the client was last
+/// offered for a ban.
 const OFFENDED: usize = 0;
 const OFFERED: usize = 1;
 /// No client is offered again within this time.
 const OFFERED_US: u64 = 1_000_000;
 
-/// What is noted of a connection takes no more.
+/// Most memory for the notes on a connection.
 const KNOWN_BYTES: usize = 112;
 const _: () = assert!(size_of::<Option<Known>>() <= KNOWN_BYTES);
 
-/// What clients of this worker have in the accounts.
+/// What clients of this worker have open in the accounts.
 #[derive(Debug)]
 pub(super) struct Guard {
     seed: Arc<TableSeed>,
@@ -60,44 +66,47 @@ pub(super) struct Guard {
     requests: SideTable<ExchangeKey, Holds>,
     /// Where connections of `tcp` count as open.
     flows: SideTable<FlowKey, Place>,
-    /// Requests whose answers may count.
+    /// Requests with responses that may count.
     watched: SideTable<ExchangeKey, Watched>,
-    /// Of the request that is just being taken.
+    /// For the request that is just being taken.
     begun: Holds,
     begun_watched: Option<Watched>,
     offences: Offences,
-    /// Of the last request: what it counts for.
+    /// The values that the last request counts for.
     values: Vec<u8>,
 }
 
-/// What is known of a connection.
+/// The notes on a connection.
 #[derive(Debug, Default)]
 struct Known {
     /// Where it counts as open.
     open: Option<Place>,
-    /// The account of its client among [`CONNECTIONS`], so that it need not be searched for each request.
+    /// The account of its client among [`CONNECTIONS`], so that each request need not search for
+    /// it.
     account: Option<(Key, Name, Place)>,
     /// Refusals in a row.
     refusals: u16,
-    /// What comes on it has time.
+    /// Its input is deferred.
     deferred: bool,
 }
 
 /// Where a request counts as in progress: for each such limit at two places at most.
 type Holds = [Option<Place>; 2 * IN_PROGRESS_MAX];
 
-/// Whose answer it is, and which limits count it if it has a status of theirs: a bit for each, in their order.
+/// The client of a response, and the limits that count it if its status is among theirs: a bit for
+/// each, in their order.
 #[derive(Debug, Clone)]
 struct Watched {
     key: Key,
     limits: u64,
-    /// The accounts of those that count by something else than the client, by their places in that order.
+    /// The accounts of the limits that don't count by client, with the positions of those limits in
+    /// that order.
     others: Vec<(usize, Name)>,
 }
 
 const _: () = assert!(LIMITS_MAX <= u64::BITS as usize);
 
-/// Who is to be banned, until somebody takes it: at most [`OFFENCES_MAX`].
+/// Clients to be banned, until they are taken: at most [`OFFENCES_MAX`].
 #[derive(Debug, Default)]
 struct Offences(Vec<Offence>);
 
@@ -116,13 +125,13 @@ impl Offences {
     }
 }
 
-/// A request that is refused.
+/// A refused request.
 struct Refusal {
     over: Over,
     retry_after_s: u32,
-    /// So many requests of its connection were refused in a row that this is the last one.
+    /// It is the last of its connection, after too many refusals in a row.
     is_one_of_many: bool,
-    /// Its connection serves others, too.
+    /// Its connection also serves other clients.
     is_forwarded: bool,
 }
 
@@ -143,8 +152,9 @@ impl Guard {
         }
     }
 
-    /// What is needed for a plan: what was there goes on if it has the same accounts. Accounts are searched anew, for clients may be told apart by other rules,
-    /// and answers to what was asked before count no more, for limits may have other places.
+    /// Creates the guard for a plan; an old guard with the same accounts continues. Accounts are
+    /// looked up again, because other rules may tell clients apart. Responses to earlier requests
+    /// no longer count, because limits may have other positions.
     pub(super) fn of(plan: &Plan, old: Option<Box<Guard>>) -> Option<Box<Guard>> {
         let shield = plan.shield.as_ref()?;
         let old = old.filter(|old| Arc::ptr_eq(&old.seed, &shield.seed));
@@ -154,36 +164,36 @@ impl Guard {
         Some(guard)
     }
 
-    /// A client who was admitted is this connection.
+    /// Records that an admitted client is this connection.
     pub(super) fn keep(&mut self, index: ClientKey, open: Option<Place>) {
         if open.is_some() {
             self.conns.get_or_default(index).open = open;
         }
     }
 
-    /// A client of `tcp` who was admitted is this flow.
+    /// Records that an admitted client of `tcp` is this flow.
     pub(super) fn keep_flow(&mut self, key: FlowKey, open: Option<Place>) {
         open.into_iter().for_each(|open| self.flows.put(key, open));
     }
 
-    /// A flow has ended.
+    /// Records that a flow has ended.
     pub(super) fn flow_left(&mut self, key: FlowKey) {
         self.flows.take(key).into_iter().for_each(|place| self.seed.table().leave(place));
     }
 
-    /// A client who was admitted is not wanted after all.
+    /// Turns away an admitted client after all.
     pub(super) fn turn_away(&self, open: Option<Place>) {
         open.into_iter().for_each(|place| self.seed.table().leave(place));
     }
 
-    /// A connection has ended.
+    /// Records that a connection has ended.
     pub(super) fn left(&mut self, index: ClientKey) {
         if let Some(place) = self.conns.take(index).and_then(|known| known.open) {
             self.seed.table().leave(place);
         }
     }
 
-    /// A request has begun that was just admitted.
+    /// Records that the request that was just admitted has begun.
     #[inline]
     pub(super) fn begun(&mut self, exchange: ExchangeKey) {
         if self.begun != Holds::default() {
@@ -194,7 +204,7 @@ impl Guard {
         }
     }
 
-    /// A request has ended.
+    /// Records that a request has ended.
     #[inline]
     pub(super) fn ended(&mut self, exchange: ExchangeKey) {
         if let Some(holds) = self.requests.take(exchange) {
@@ -203,7 +213,7 @@ impl Guard {
         self.watched.take(exchange);
     }
 
-    /// The final answer to a request begins.
+    /// Records that the final response to a request begins.
     #[inline]
     pub(super) fn answered(&mut self, exchange: ExchangeKey, status: u16, cx: &Context) {
         if let Some(watched) = self.watched.take(exchange) {
@@ -215,21 +225,21 @@ impl Guard {
         holds.into_iter().flatten().for_each(|place| self.seed.table().leave(place));
     }
 
-    /// The same, of the request that is just being taken.
+    /// Gives back what the request that is just being taken holds.
     fn forget_begun(&mut self) {
         let holds = std::mem::take(&mut self.begun);
         self.begun_watched = None;
         self.give_back(holds);
     }
 
-    /// Connections on which what comes has time: it has no more.
+    /// Connections with deferred input: they are not deferred any more.
     pub(super) fn take_deferred(&mut self) -> Vec<ClientKey> {
         let deferred = self.conns.iter().filter(|(_, known)| known.deferred).map(|(index, _)| index).collect();
         self.conns.iter_mut().for_each(|known| known.deferred = false);
         deferred
     }
 
-    /// Who is to be banned, if anybody is.
+    /// Returns a client that is to be banned, if any.
     pub(super) fn take_offence(&mut self) -> Option<Offence> {
         self.offences.take()
     }
@@ -243,7 +253,7 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Also when a worker has lost everything.
+    /// Runs also when a worker has lost everything.
     fn drop(&mut self) {
         let table = self.seed.table();
         let conns = self.conns.iter().filter_map(|(_, known)| known.open);
@@ -254,27 +264,29 @@ impl Drop for Guard {
     }
 }
 
-/// Who a client is: his key, and perhaps a larger network that he is a part of.
+/// The key of a client, or of a larger network that it belongs to.
 fn key_of(client: IpAddr, plan: &ShieldPlan, table: &Table, now_us: u64) -> Key {
     let key = Key::of(client, plan.prefix);
     if plan.aggregate { table.client(key, now_us) } else { key }
 }
 
-/// Whether a client who has just connected may stay: where it counts as open, which [`Guard::keep`] takes.
+/// Decides whether a client that has just connected may stay; returns where it counts as open,
+/// which [`Guard::keep`] takes.
 ///
 /// # Errors
-/// He may not; what becomes of the connection.
+/// The client may not stay; what to do with the connection.
 pub(super) fn admit(guard: &mut Guard, peer: IpAddr, cx: &Context) -> Result<Option<Place>, Over> {
     let Some(plan) = door::applying(&cx.plan, peer) else { return Ok(None) };
     door::judge(plan, peer, false, Moment::of(cx), &mut guard.offences, &cx.counters)
 }
 
-/// The same of one who was let in by a [`Door`].
+/// The same for a client that a [`Door`] admitted.
 pub(super) fn take_visit(guard: Option<&Guard>, visit: Visit) -> Option<Place> {
     visit.hand_over(guard)
 }
 
-/// Whether a request is refused, which is done then; else it counts as in progress as soon as it is an exchange.
+/// Refuses a request that is over a limit, and returns whether it did; otherwise the request counts
+/// as in progress as soon as it is an exchange.
 #[inline(never)]
 pub(super) fn is_over_limit(
     clients: &mut Clients,
@@ -318,13 +330,14 @@ pub(super) fn is_over_limit(
     true
 }
 
-/// What becomes of a request that is refused, and of its connection. One that serves others is never reset, nor kept waiting.
+/// Decides what happens to a refused request and its connection. A connection that serves other
+/// clients is never reset, and never made to wait.
 fn becomes(refusal: &Refusal, clients: &Clients, carrier: ClientKey, cx: &Context) -> Over {
     let conns = &clients.answers.conns;
     let held_max = cx.plan.shield.as_ref().map_or(0, |plan| plan.tarpit_max);
     match refusal.over {
         Over::Reset | Over::Ban | Over::Tarpit if refusal.is_forwarded => Over::Status(429),
-        // Nobody who is to go is kept.
+        // A client that has to leave is not held.
         Over::Tarpit if conns.at(carrier).flags.leaves => Over::Close,
         Over::Tarpit if conns.tarpit.is_full(held_max) => {
             cx.counters.tarpit_full.add(1);
@@ -335,7 +348,8 @@ fn becomes(refusal: &Refusal, clients: &Clients, carrier: ClientKey, cx: &Contex
     }
 }
 
-/// With it whether what comes on the connection has time from now on, if that is another than before.
+/// Judges a request. Also returns whether the input of the connection is deferred from now on, if
+/// that changes.
 fn judge_request(
     clients: &mut Clients,
     index: ClientKey,
@@ -347,7 +361,7 @@ fn judge_request(
     let Some(plan) = &cx.plan.shield else { return (None, None) };
     let carrier = carrier_of(&clients.answers.conns, index);
     let Asker { client, by_proxy, is_unknown } = asker(clients, index, fields, bytes, cx);
-    // What a trusted proxy asks without saying for whom may be anybody's.
+    // A request through a trusted proxy that names no client may come from any client.
     let guard = clients.answers.conns.guard.as_deref_mut().filter(|_| !is_unknown && !plan.allows(client));
     let Some(guard) = guard else { return (None, None) };
     let table = plan.seed.table();
@@ -362,7 +376,7 @@ fn judge_request(
         let known = guard.conns.get_or_default(carrier);
         known.refusals = if refusal.is_some() { known.refusals.saturating_add(1) } else { 0 };
         is_one_of_many = known.refusals >= REFUSALS_MAX;
-        // A connection of HTTP/2 carries others besides.
+        // A connection of HTTP/2 carries other requests besides.
         let has_time = known.refusals >= DEFERRED_AFTER && carrier == index;
         defers = (std::mem::replace(&mut known.deferred, has_time) != has_time).then_some(has_time);
         if let Some((name, Some(place))) = suspect.first {
@@ -378,7 +392,7 @@ fn judge_request(
     (Some(Refusal { over, retry_after_s, is_one_of_many, is_forwarded: by_proxy }), defers)
 }
 
-/// Charges the limits that count such an answer to such a request.
+/// Charges the limits that count such a response to such a request.
 #[cold]
 fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
     let Some(plan) = &cx.plan.shield else { return };
@@ -397,7 +411,7 @@ fn charge_answer(watched: &Watched, status: u16, cx: &Context) {
     }
 }
 
-/// A connection has ended: what was wrong with it is charged to its client, as at accept.
+/// A connection has ended: charges its glitches and timeouts to its client, as at accept.
 #[cold]
 pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
     let Some(plan) = door::applying(&cx.plan, conn.peer) else { return };
@@ -409,20 +423,21 @@ pub(super) fn charge_manners(conn: &ClientConn, cx: &Context) {
             Terms::Timeouts(_) => conn.flags.late.into(),
             _ => 0,
         };
-        // Nobody owes more than all of it.
+        // The charge stops when a limit is exhausted.
         (0..times).take_while(|_| suspect.note_one(limit, None)).for_each(drop);
     }
 }
 
-/// What limits look at.
+/// The parts of a request that limits look at.
 struct Asked<'a> {
     message: Message<'a>,
-    /// Normalised; None: nobody has asked for it yet.
+    /// Normalised; None: no limit has needed it yet.
     path: Option<&'a [u8]>,
 }
 
 impl<'a> Asked<'a> {
-    /// Whether a limit is for it. A path that can be read in two ways is none that a limit names: the request is refused for it.
+    /// Whether a limit applies to the request. An ambiguous path matches no limit: it is the reason
+    /// to refuse the request.
     fn is_for(&mut self, limit: &LimitPlan, scratch: &mut Option<&'a mut Vec<u8>>) -> bool {
         if limit.requests.is_everything() {
             return true;
@@ -435,8 +450,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Charges the limits of requests in their order, up to the first that refuses: what becomes of the request, when to come again, and who is to
-/// be banned for it.
+/// Charges the limits of requests in their order, up to the first that refuses. Returns what
+/// happens to the request, the seconds for Retry-After, and the client to ban for it.
 fn judge_all<'a>(
     guard: &mut Guard,
     suspect: &mut Suspect<'_>,
@@ -472,7 +487,8 @@ fn judge_all<'a>(
     None
 }
 
-/// What a limit says to a request, `of` one who is not the client or the client. None: it passes, and its answer is what may be counted.
+/// Applies a limit to a request; `of`: another account than the client's. None: it passes, and its
+/// response may count.
 fn weigh(
     guard: &mut Guard,
     suspect: &mut Suspect<'_>,
@@ -506,7 +522,8 @@ fn weigh(
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what a worker has open in accounts comes back when its clients end, and when the worker does. How: by hand.
+    //! Proves: a worker returns everything that it has open in accounts when its clients end, and
+    //! when the worker does. How: by hand.
 
     use super::*;
     use crate::base::keys::Key as _;

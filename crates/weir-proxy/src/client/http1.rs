@@ -1,14 +1,17 @@
-//! The codec of HTTP/1 towards a client: answers that come as parts, in any order and interleaved, leave as text in the order of requests
-//! (stages order and reply).
+//! The codec of HTTP/1 towards a client: parts of responses arrive in any order and interleaved,
+//! and leave as text in the order of requests (stages order and reply).
 //!
-//! Called by [`Answers`](super::Answers) and [`Connections`](super::connections::Connections), who ask it which answer a client is waiting
-//! for, and decide nothing about order, framing or persistence by themselves. An exchange carries what the codec has of its answer
-//! ([`Http1Answer`]), and doesn't look into it: a codec that lets answers leave side by side has other things there.
+//! Called by [`Answers`](super::Answers) and [`Connections`](super::connections::Connections),
+//! which ask it for the response that a client waits for, and leave order, framing and persistence
+//! to it. An exchange carries the codec's state of its response ([`Http1Answer`]), and doesn't look
+//! into it: a codec that lets responses leave side by side has a different state there.
 //!
-//! Only the first answer leaves. What others get early is held in their exchanges, and becomes output when their turn comes. Invariants:
-//! the list from `first` by `next` has `queued` exchanges and ends with `last`; `held_bytes` is the sum of what they hold and what is being
-//! encoded of them, the first one left out, which holds nothing. Bound: `queue` exchanges, and as much output as [`Answers`](super::Answers) stops sources for.
-//! RFC 9112 §6, §7.1, §9.3.
+//! Only the first response leaves. Early parts of the others are held in their exchanges, and
+//! become output when their turn comes. Invariants: the list from `first` by `next` has `queued`
+//! exchanges and ends with `last`; `held_bytes` is the sum of the bytes that they hold and those
+//! that are being encoded for them, without the first, which holds nothing. Bound: `queue`
+//! exchanges, and as much output as [`Answers`](super::Answers) stops sources for. RFC 9112 §6,
+//! §7.1, §9.3.
 
 mod order;
 
@@ -22,45 +25,46 @@ use crate::base::piece::Piece;
 use crate::base::slab::Slab;
 use crate::cross::answer::AnswerHead;
 
-/// Answers on one connection.
+/// Responses on one connection.
 #[derive(Debug)]
 pub(super) struct Http1 {
-    /// The exchange whose answer leaves, or [`ExchangeKey::NONE`].
+    /// The exchange with the response that leaves, or [`ExchangeKey::NONE`].
     first: ExchangeKey,
-    /// The newest one, or [`ExchangeKey::NONE`].
+    /// The newest exchange, or [`ExchangeKey::NONE`].
     last: ExchangeKey,
     /// Exchanges in the list.
     queued: u32,
-    /// Bytes of answers that wait for their turn, those included that are being encoded.
+    /// Bytes of responses that wait for their turn, including those that are being encoded.
     held_bytes: u32,
-    /// What is to be sent.
+    /// The bytes to be sent.
     output: Output,
 }
 
-/// What the codec has of one answer.
+/// The codec's state of one response.
 #[derive(Debug)]
 pub(super) struct Http1Answer {
     /// The exchange behind it on its connection, or [`ExchangeKey::NONE`].
     next: ExchangeKey,
     framing: AnswerFraming,
-    /// Bytes of it that have come and are no part of it yet, because they are being encoded or wait for that.
+    /// Bytes that have arrived for it and are not part of it yet, because they are being encoded or
+    /// wait for that.
     coding: u32,
-    /// What it got while it was not first.
+    /// Its bytes while it was not first.
     held: Output,
 }
 
 impl Http1Answer {
-    /// Bytes of it that are being encoded or wait for that.
+    /// Bytes for it that are being encoded or wait for that.
     #[inline]
     pub(super) fn coding(&self) -> usize {
         self.coding as usize
     }
 }
 
-/// How an answer's body is framed for the client.
+/// How a response body is framed for the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AnswerFraming {
-    /// As it comes: a length was declared, or there is no body.
+    /// As it comes: its length was declared, or it is empty.
     Plain,
     /// Each piece becomes a chunk.
     Chunked,
@@ -68,21 +72,21 @@ enum AnswerFraming {
     UntilClose,
 }
 
-/// What the head of an answer says besides what its source has said.
+/// Fields of a response head that its source has not set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Additions {
     /// The name in Via.
     pub via: Option<Pseudonym>,
-    /// Date, for a final answer without.
+    /// Date, for a final response without one.
     pub date: Option<[u8; 29]>,
 }
 
-/// What came of a head.
+/// The result of writing a head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
     /// Bytes of its text.
     pub bytes: usize,
-    /// The connection ends with this answer.
+    /// The connection ends with this response.
     pub closes: bool,
 }
 
@@ -108,13 +112,13 @@ impl Http1 {
         self.output.len()
     }
 
-    /// Bytes of answers that wait for their turn.
+    /// Bytes of responses that wait for their turn.
     #[inline]
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes as usize
     }
 
-    /// Nothing may be sent now.
+    /// Whether nothing may be sent now.
     #[inline]
     pub(super) fn is_sent(&self) -> bool {
         self.output.is_empty()
@@ -126,24 +130,26 @@ impl Http1 {
         self.output.take()
     }
 
-    /// What is to be sent, for who writes frames into it or takes a stream's bytes out of it.
+    /// The output, for code that writes frames into it or takes a stream's bytes out of it.
     #[inline]
     pub(super) fn output(&mut self) -> &mut Output {
         &mut self.output
     }
 
-    /// Puts something into an answer, which goes to the client when it is first, else into keeping.
+    /// Writes something into a response: to the client if it is first, otherwise into its held
+    /// bytes.
     #[inline]
     fn write<R>(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, write: impl FnOnce(&mut Output) -> R) -> R {
         let before = answer.held.len();
         let out = if self.first == slot { &mut self.output } else { &mut answer.held };
         let done = write(out);
-        // The first one holds nothing.
+        // The first response holds nothing.
         self.held_bytes += (answer.held.len() - before) as u32;
         done
     }
 
-    /// So many bytes of an answer are being encoded, or wait for that: how many those were before.
+    /// Sets how many bytes of a response are being encoded, or wait for that. Returns the previous
+    /// number.
     pub(super) fn set_coding(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, bytes: usize) -> usize {
         let before = std::mem::replace(&mut answer.coding, bytes as u32);
         if self.first != slot {
@@ -152,7 +158,7 @@ impl Http1 {
         before as usize
     }
 
-    /// Puts text into an answer: how many bytes.
+    /// Appends text to a response. Returns the number of bytes.
     #[inline]
     fn put(
         &mut self,
@@ -176,7 +182,7 @@ impl Http1 {
         self.put(slot, &mut exchange.reply, spare, |out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"))
     }
 
-    /// An interim answer. Returns its bytes.
+    /// Writes an interim response. Returns its bytes.
     pub(super) fn interim(
         &mut self,
         slot: ExchangeKey,
@@ -191,8 +197,8 @@ impl Http1 {
         })
     }
 
-    /// The head of a final answer. The connection ends with it when the exchange says so, or when nothing else could say where its body
-    /// ends.
+    /// Writes the head of a final response. The connection ends with it when the exchange says so,
+    /// or when nothing else could mark the end of its body.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -230,7 +236,7 @@ impl Http1 {
         Begun { bytes, closes: want.close }
     }
 
-    /// The head of a 101: what follows is bytes of a tunnel (RFC 9110 §7.8). Returns its bytes.
+    /// Writes the head of a 101: the bytes of a tunnel follow (RFC 9110 §7.8). Returns its bytes.
     pub(super) fn switch(
         &mut self,
         slot: ExchangeKey,
@@ -246,13 +252,14 @@ impl Http1 {
         })
     }
 
-    /// The answer to CONNECT: what follows is bytes of a tunnel (RFC 9110 §9.3.6). Returns its bytes.
+    /// Writes the response to CONNECT: the bytes of a tunnel follow (RFC 9110 §9.3.6). Returns its
+    /// bytes.
     pub(super) fn connected(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
         let line = b"HTTP/1.1 200 Connection established\r\n\r\n";
         self.put(slot, &mut exchange.reply, spare, |out| out.extend_from_slice(line))
     }
 
-    /// A piece of an answer's body or of a tunnel; not empty.
+    /// Writes a piece of a response body or of a tunnel; not empty.
     #[inline]
     pub(super) fn body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, piece: Piece<'_>, spare: &mut Spare) {
         let chunked = exchange.reply.framing == AnswerFraming::Chunked;
@@ -267,7 +274,7 @@ impl Http1 {
         });
     }
 
-    /// An answer is complete.
+    /// Completes a response.
     #[inline]
     pub(super) fn end(
         &mut self,
@@ -282,16 +289,17 @@ impl Http1 {
         }
     }
 
-    /// The rest of an answer that has begun will not come: the connection ends behind what there is, so that the client notices.
+    /// The rest of a response that has begun will not come: the connection ends behind what was
+    /// sent, so that the client notices.
     pub(super) fn cut(&mut self, exchange: &mut Exchange) {
         exchange.want.close = true;
         exchange.want.cut = exchange.reply.framing == AnswerFraming::UntilClose;
     }
 
-    /// Looks for states that can't be: how many requests there are, each of which `check` has seen.
+    /// Looks for impossible states. Returns the number of requests, each of which `check` has seen.
     ///
     /// # Errors
-    /// The first promise that is broken, in words.
+    /// The first broken invariant, in words.
     pub(super) fn audit(
         &self,
         exchanges: &Slab<ExchangeKey, Exchange>,

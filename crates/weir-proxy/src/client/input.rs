@@ -1,7 +1,8 @@
-//! Input of a client that waits to be parsed (stage parse): bytes of a head that is not complete, or of requests, bodies, frames and tunnels that
-//! may not go on yet.
+//! Input of a client that waits to be parsed (stage parse): bytes of an incomplete head, or of
+//! requests, bodies, frames and tunnels that may not continue yet.
 //!
-//! Bounds: above `STASH_BYTES_MAX` a client is not read, above `STASH_BYTES_END` its connection ends.
+//! Bounds: above `STASH_BYTES_MAX` a client is not read, above `STASH_BYTES_END` its connection
+//! ends.
 
 use weir_http::HeadScan;
 
@@ -12,14 +13,15 @@ use crate::base::keys::ClientKey;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
-/// Unparsed bytes of one client above which it is not read; of a head as many as it may have, if that is more.
+/// Unparsed bytes of one client above which it is not read; for a head the limit of heads, if that
+/// is higher.
 pub(super) const STASH_BYTES_MAX: usize = 64 * 1024;
-/// Unparsed bytes of one client with more of which its connection ends. Of what comes after it is read no more a driver has at most what it
-/// receives in one turn (`small_bytes_per_turn`, and as much again).
+/// Unparsed bytes of one client above which its connection ends. After reading has stopped, the
+/// driver holds at most what it receives in one turn (`small_bytes_per_turn`, and as much again).
 pub(super) const STASH_BYTES_END: usize = 21 * STASH_BYTES_MAX;
 
-/// Input that waits. It stays with its connection while it is parsed, so that whatever looks at the connection meanwhile knows of it: only
-/// the bytes are lent ([`ReadBuffer::lend`]).
+/// Input that waits. It remains with its connection while it is parsed, so that all code that looks
+/// at the connection meanwhile knows of it: only the bytes are lent ([`ReadBuffer::lend`]).
 ///
 /// Invariant: while bytes are lent, `bytes` is empty and nothing is added.
 #[derive(Debug, Default)]
@@ -30,21 +32,22 @@ pub(crate) struct ReadBuffer {
     pub start: usize,
     /// The bytes are being parsed.
     is_lent: bool,
-    /// How many of them there were; 0 while they are here.
+    /// The number of lent bytes; 0 while they are here.
     lent: usize,
-    /// How far the head at `start` was searched.
+    /// How far the head at `start` has been searched.
     pub scan: HeadScan,
-    /// Small pieces in which that head came, modulo [`PIECES`].
+    /// Small pieces in which that head arrived, modulo [`PIECES`].
     pub pieces: u8,
 }
 
 /// Bytes of a piece of a head below which it is small: less than a line of most heads.
 const PIECE_BYTES: usize = 64;
-/// So many small pieces of one head are strange.
+/// This many small pieces of one head are a glitch.
 const PIECES: u8 = 16;
-/// Room that input may keep however few bytes of it are left.
+/// Capacity that the buffer may keep however few bytes are left.
 const ROOM_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of empty lines that may stand before a request, and of one that is not complete; with more the head is refused.
+/// Bytes of empty lines, and of an incomplete one, that may precede a request; with more the head
+/// is refused.
 const BLANK_BYTES_MAX: usize = 5;
 
 /// Input that is being parsed ([`ReadBuffer::lend`]).
@@ -55,7 +58,7 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// What was not parsed before.
+    /// The bytes that were not parsed before.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -67,7 +70,7 @@ impl ReadBuffer {
         self.lent + self.bytes.len() - self.start
     }
 
-    /// Gives the bytes out to be parsed; None: they are being parsed already.
+    /// Lends the bytes for parsing; None: they are being parsed already.
     fn lend(&mut self) -> Option<Lent> {
         if std::mem::replace(&mut self.is_lent, true) {
             return None;
@@ -76,32 +79,33 @@ impl ReadBuffer {
         Some(Lent { bytes: std::mem::take(&mut self.bytes), start: std::mem::take(&mut self.start) })
     }
 
-    /// Takes the bytes back, of which so many were parsed. The room of those that are done is used again when they are at least half.
+    /// Takes the bytes back, `used` of which were parsed. Reuses the space of the parsed bytes when
+    /// they are at least half.
     fn take_back(&mut self, lent: Lent, used: usize) {
         debug_assert!(self.is_lent && self.bytes.is_empty(), "nothing is added to what is being parsed");
         (self.is_lent, self.lent, self.bytes, self.start) = (false, 0, lent.bytes, lent.start + used);
         self.drop_done();
     }
 
-    /// Moves what is not parsed to the front when that is not more than what is done.
+    /// Moves the unparsed bytes to the front when they are no more than the parsed ones.
     fn drop_done(&mut self) {
         if self.start * 2 >= self.bytes.len() {
             self.bytes.drain(..self.start);
             self.start = 0;
-            // What a burst has needed is not kept for the beginning of a head.
+            // The capacity for a burst is not kept for the beginning of a head.
             if self.bytes.capacity() > ROOM_BYTES_MAX.max(4 * self.bytes.len()) {
                 self.bytes.shrink_to_fit();
             }
         }
     }
 
-    /// Adds what arrived.
+    /// Adds received bytes.
     pub(super) fn push(&mut self, piece: &[u8]) {
         debug_assert!(!self.is_lent, "nothing is added to what is being parsed");
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
+    /// Takes in received bytes. True: the head at the beginning arrives in many small pieces.
     pub(crate) fn add(&mut self, piece: &[u8]) -> bool {
         self.push(piece);
         if piece.len() >= PIECE_BYTES {
@@ -111,13 +115,14 @@ impl ReadBuffer {
         self.pieces == 0
     }
 
-    /// Whether there is nothing but empty lines, which begin no head (RFC 9112 §2.2: some clients send one behind a body).
+    /// Whether the bytes are only empty lines, which begin no head (RFC 9112 §2.2: some clients
+    /// send one behind a body).
     pub(super) fn is_blank(&self) -> bool {
         let rest = &self.bytes[self.start..];
         self.len() <= BLANK_BYTES_MAX && rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
     }
 
-    /// A new head begins, or the same one is looked at from its beginning.
+    /// A new head begins, or the same head is parsed from its beginning.
     pub(crate) fn begin_head(&mut self) {
         (self.scan, self.pieces) = (HeadScan::default(), 0);
     }
@@ -134,12 +139,13 @@ impl ClientConn {
         self.stash.as_ref().is_some_and(|stash| !stash.is_lent)
     }
 
-    /// Gives out what waits, to be parsed; None: nothing does, or it is being parsed already.
+    /// Lends waiting input for parsing; None: none waits, or it is being parsed already.
     pub(super) fn lend_input(&mut self) -> Option<Lent> {
         self.stash.as_mut()?.lend()
     }
 
-    /// Takes input back of which so many bytes were parsed. What is left waits, if it still may; whether something does.
+    /// Takes input back, `used` bytes of which were parsed. The rest waits, if it still may.
+    /// Returns whether input waits.
     pub(super) fn take_input_back(&mut self, lent: Lent, used: usize) -> bool {
         let is_left = used < lent.rest().len();
         self.stash = self.stash.take().filter(|_| is_left);
@@ -154,7 +160,8 @@ impl ClientConn {
     }
 }
 
-/// Goes on to receive from a client, or stops. One that has sent more than what may come in spite of that is not kept.
+/// Continues or stops receiving from a client. A client that has sent more than may still arrive
+/// after that is reset.
 pub(super) fn stop_or_go_on(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
     if answers.conns.at(index).stashed() > STASH_BYTES_END {
         reset(answers, index, ClientEnd::Overrun, cx);
@@ -163,7 +170,7 @@ pub(super) fn stop_or_go_on(answers: &mut Answers, index: ClientKey, cx: &mut Co
     }
 }
 
-/// What a client sent takes too long to handle: nothing more of it is.
+/// A client's input takes too long to handle: the rest of it is not handled.
 pub(crate) fn end_costly(clients: &mut Clients, token: u64, cx: &mut Context) {
     if let Some(index) = clients.answers.conns.of_token(token) {
         reset(&mut clients.answers, index, ClientEnd::TooCostly, cx);

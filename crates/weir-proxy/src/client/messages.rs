@@ -1,4 +1,4 @@
-//! What comes from the servers' side and goes there, besides requests.
+//! Messages from and to the servers' side, besides requests.
 
 use weir_http::Trailers;
 
@@ -17,14 +17,14 @@ use crate::observe::access::Placed;
 use crate::request::pending_request::{ConnId, ExchangeId, PendingRequest};
 
 impl Answers {
-    /// A request is here again.
+    /// A request is back from another worker.
     pub(crate) fn take_back(&mut self, slot: ExchangeKey, cx: &Context) {
         let exchange = self.conns.exchange_mut(slot);
         (exchange.asked, exchange.server_conn) = (cx.worker, None);
         self.release_copy(slot);
     }
 
-    /// The head of an answer has come.
+    /// The head of a response has arrived.
     pub(crate) fn on_answer_head(&mut self, id: ExchangeId, from: ConnId, head: &AnswerHead<'_>, cx: &mut Context) {
         let slot = id.index;
         if !self.conns.is_in(id, Phase::Waiting) {
@@ -38,7 +38,7 @@ impl Answers {
             if head.parts.status < 200 {
                 return;
             }
-            // The server has done what it was asked: nothing is under way any more but the rest of the answer.
+            // The server has finished its work: only the rest of the response is still under way.
             self.conns.throw_away(id, from, cx);
             return self.end_given_up(slot, cx);
         }
@@ -49,7 +49,7 @@ impl Answers {
         }
     }
 
-    /// A piece of an answer's body or of a tunnel.
+    /// Takes a piece of a response body or of a tunnel.
     #[inline]
     pub(crate) fn on_answer_piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
         match self.conns.is_in(id, Phase::Answering) {
@@ -59,7 +59,7 @@ impl Answers {
         }
     }
 
-    /// An answer is complete, or a tunnel's server has closed its direction.
+    /// A response is complete, or a tunnel's server has closed its direction.
     #[inline]
     pub(crate) fn on_answer_end(&mut self, id: ExchangeId, trailers: Trailers<'_>, cx: &mut Context) {
         if !self.conns.is_in(id, Phase::Answering) {
@@ -76,14 +76,15 @@ impl Answers {
         }
     }
 
-    /// There is no answer, or no rest of it.
+    /// A response, or the rest of it, will not come.
     pub(crate) fn on_answer_fails(&mut self, id: ExchangeId, cause: Cause, cx: &mut Context) {
         if self.conns.holds(id) && !matches!(self.conns.exchange(id.index).phase(), Phase::Encoding | Phase::Done) {
             self.answer_failed(id.index, cause, cx);
         }
     }
 
-    /// A request comes back to be served by another server. False: nobody wants it any more, or its client has seen some of the answer.
+    /// A request comes back to be sent to another server. False: it is no longer wanted, or its
+    /// client has seen some of the response.
     pub(crate) fn on_again(&mut self, ask: &PendingRequest, cx: &mut Context) -> bool {
         let slot = ask.id.index;
         if !self.conns.holds(ask.id) {
@@ -110,7 +111,7 @@ impl Answers {
         true
     }
 
-    /// A request goes to another worker's connections. False: nobody wants it any more.
+    /// Moves a request to another worker's connections. False: it is no longer wanted.
     pub(crate) fn on_move(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) -> bool {
         if !self.conns.holds(ask.id) || fetched::end_given_up(self, ask.id.index, cx) {
             return false;
@@ -123,7 +124,7 @@ impl Answers {
         true
     }
 
-    /// No server has a request any more that was given up.
+    /// A request that was given up is no longer with any server.
     pub(crate) fn on_withdrawn(&mut self, id: ExchangeId, cx: &mut Context) {
         if self.conns.is_in(id, Phase::Waiting) && self.conns.exchange(id.index).is_fetch() {
             return fetched::withdrawn(self, id.index, cx);
@@ -133,7 +134,7 @@ impl Answers {
         }
     }
 
-    /// A request that was given up is with nobody: its stream is over, and counts no more.
+    /// A request that was given up is with no server: its stream is over, and no longer counts.
     pub(super) fn end_given_up(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.conns.exchange_mut(slot);
         (exchange.server_conn, exchange.asked) = (None, NO_WORKER);
@@ -141,15 +142,15 @@ impl Answers {
         self.close_conn(index, ClientEnd::ClientReset, cx);
     }
 
-    /// The connection that CONNECT wants is there.
+    /// The connection for a CONNECT is ready.
     pub(crate) fn on_joined(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
         if self.conns.holds(id) {
             self.answer_connect(id.index, server_conn, cx);
         }
     }
 
-    /// The copy of a request that another worker had, of whose answer the client has nothing; None: there is no copy, or nobody waits any
-    /// more.
+    /// Takes the copy of a request that another worker had, if the client has nothing of the
+    /// response; None: it has no copy, or is no longer wanted.
     pub(crate) fn take_copy(&mut self, id: ExchangeId, cx: &Context) -> Option<Box<RetryCopy>> {
         let kept = if self.conns.holds(id) { self.conns.exchange_mut(id.index).kept.take() } else { None };
         if kept.is_some() {
@@ -165,26 +166,27 @@ impl Answers {
         }
     }
 
-    /// Holds the body of a request back, or goes on.
+    /// Holds back the body of a request, or lets it continue.
     pub(crate) fn on_body_flow(&mut self, id: ExchangeId, pause: bool, cx: &mut Context) {
         if !self.conns.holds(id) {
             return;
         }
         if let Some(upload) = self.conns.exchange_mut(id.index).upload.as_mut() {
-            // While weir does not read it, its rate is not its client's affair.
+            // While weir does not read it, the client is not responsible for its rate.
             upload.begin_window(cx.now_us);
         }
         let_body_flow(self, id, pause, cx);
     }
 
-    /// A request of a stream, or with a body that streams, has its connection: the rest of its body may come.
+    /// A request of a stream, or with a streaming body, has its connection: the rest of its body
+    /// may come.
     pub(crate) fn on_assigned(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
         if !self.conns.holds(id) {
             return;
         }
         self.conns.exchange_mut(id.index).server_conn = Some(server_conn);
         if self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
-            // It was on its way when its client gave it up.
+            // The message was on its way when the client gave the request up.
             self.conns.withdraw(id.index, cx);
         } else {
             may_send_body(self, id, false, cx);
@@ -192,20 +194,21 @@ impl Answers {
     }
 }
 
-/// Holds the body of a request back that is known to be there, or goes on; its rate is judged on.
+/// Holds back the body of a request that is known to exist, or lets it continue; its rate is still
+/// measured.
 pub(super) fn let_body_flow(answers: &mut Answers, id: ExchangeId, pause: bool, cx: &mut Context) {
     let now_us = cx.now_us;
     let index = answers.conns.exchange(id.index).conn;
     let is_tunnel = answers.conns.at(index).reading() == Reading::Tunnel;
     let exchange = answers.conns.exchange_mut(id.index);
     if exchange.upload.is_none() && !is_tunnel {
-        // It crossed the end of its body.
+        // The message crossed the end of its body.
         return;
     }
     exchange.held_back = pause;
     if let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) {
         exchange.held_back = true;
-        // It has lost its connection: the time for its server begins with the next one.
+        // It has lost its connection: the time for its server begins with the next connection.
         upload.pass_on_us = if pause { u64::MAX } else { upload.pass_on_us };
     }
     let pause = exchange.held_back;

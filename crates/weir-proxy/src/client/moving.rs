@@ -1,10 +1,13 @@
-//! Idle connections that go to another worker, or come from one (stage accept): see [`crate::engine::part`].
+//! Idle connections that move to another worker, or come from one (stage accept): see
+//! [`crate::engine::part`].
 //!
-//! One goes only between two requests, when nothing of the next one is here and nothing of it is kept anywhere but in these tables: no
-//! answer, no body, no tunnel, no upstream connection of its own, no errand. HTTP/2, TLS, clients of the forward proxy and those whose bytes may
-//! come later stay. What is known of the client goes along ([`MovedClient`]), so that neither limits nor patience begin anew: where it
-//! counts as open in the accounts of `shield`, which is given back if nobody takes it in. Bound: one pass over the connections, for who
-//! is told to give some away.
+//! A connection moves only between two requests, when no part of the next one has arrived and only
+//! these tables hold anything for it: no response, no body, no tunnel, no private upstream
+//! connection, no errand. HTTP/2, TLS, clients of the forward proxy and those with deferred input
+//! never move. The facts about the client move along ([`MovedClient`]), so that neither limits nor
+//! timeouts start over: the place where it counts as open in the accounts of `shield` is given back
+//! if no worker takes the connection. Bound: one pass over the connections, for the worker that
+//! gives some away.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,20 +27,20 @@ use crate::request::destination::Original;
 pub struct MovedClient {
     peer: IpAddr,
     port: u16,
-    /// Since when it is idle, microseconds of the clock of all workers.
+    /// When it became idle, microseconds of the clock of all workers.
     since_us: u64,
     glitches: u32,
-    /// What it came in by.
+    /// The entrance that it came in by.
     listener: u32,
     late: bool,
     may_be_http2: bool,
-    /// It has asked something before.
+    /// It has sent a request before.
     has_asked: bool,
-    /// Where it counts as open, and its refusals in a row.
+    /// Its place among the open connections, and its refusals in a row.
     standing: Standing,
-    /// The user that it has shown to be.
+    /// Its verified user.
     vouched: Option<Vouched>,
-    /// Where it wanted to.
+    /// The destination that it connected to.
     destination: Option<Original>,
 }
 
@@ -48,10 +51,10 @@ impl MovedClient {
     }
 }
 
-/// Whether a connection is idle, and all that is known of it can go.
+/// Whether a connection is idle, and all facts about it can move.
 fn may_part(conns: &Connections, index: ClientKey, conn: &ClientConn) -> bool {
     let rests = conn.reading() == Reading::Head && conn.stash.is_none() && conn.has_sent_all();
-    // Whatever else there is, something is under way that belongs here.
+    // Anything else means that something is under way that belongs here.
     let has_none = conn.stream.is_none() && conn.relay.is_none() && conn.proxied.is_none() && conn.shown.is_none();
     let has_none = has_none && conn.stalls.is_none();
     rests
@@ -61,7 +64,7 @@ fn may_part(conns: &Connections, index: ClientKey, conn: &ClientConn) -> bool {
         && conns.guard.as_ref().is_none_or(|guard| !guard.is_deferred(index))
 }
 
-/// Idle connections, at most so many, those first that asked something last.
+/// Up to `most` idle connections, those with the latest requests first.
 fn idle(conns: &Connections, most: usize) -> Vec<ClientKey> {
     if conns.is_draining() {
         return Vec::new();
@@ -78,7 +81,7 @@ fn idle(conns: &Connections, most: usize) -> Vec<ClientKey> {
 }
 
 impl Flags {
-    /// Nothing is so that ties a connection to its worker.
+    /// Whether no flag ties the connection to its worker.
     fn is_plain(&self) -> bool {
         let Flags { sending, dirty, stopped, ended, close, unread, reset, shut, .. } = *self;
         let Flags { tunnel_ended, proxied, has_pool, sealed, leaves, unverified, .. } = *self;
@@ -87,7 +90,8 @@ impl Flags {
     }
 }
 
-/// Lets idle connections go, at most so many: the driver's name of each, and what is known of it. Nothing of them is here any more.
+/// Gives up to `most` idle connections away: returns the driver's name of each, and the facts about
+/// it. Nothing of them remains here.
 pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64, MovedClient)> {
     let conns = &mut clients.answers.conns;
     let mut parted = Vec::new();
@@ -117,8 +121,8 @@ pub(crate) fn part(clients: &mut Clients, most: usize, cx: &Context) -> Vec<(u64
     parted
 }
 
-/// A connection comes that another worker has let go, or that this one has. It reads from now on. `is_leaving`: its listener goes. Returns
-/// the token that names it.
+/// Takes a connection that another worker, or this worker, has given away. It is read from now on.
+/// `is_leaving`: its listener closes. Returns the token that names it.
 ///
 /// # Errors
 /// Its client was banned meanwhile.
@@ -148,7 +152,7 @@ pub(crate) fn arrive(
     }
     conn.flags.leaves = conns.is_draining() || is_leaving;
     if conn.flags.leaves {
-        // What it has asked in between is not read yet.
+        // Input that it has sent in between is not read yet.
         conn.since_us = cx.now_us;
     }
     let (index, _) = conns.conns.insert(conn);
@@ -168,7 +172,7 @@ pub(crate) fn arrive(
     Ok(token)
 }
 
-/// A connection that was let go is closed instead. `why`: the reason.
+/// Closes a connection that was given away. `why`: the reason.
 pub(crate) fn lost(client: MovedClient, why: ClientEnd, cx: &Context) {
     cx.counters.client_closes.count(why);
     drop(client);

@@ -1,9 +1,13 @@
-//! Whether a client takes a send that lasts: `send-timeout` is for each [`PACE_BYTES`] of it, or for what is left.
+//! Whether a client takes a send that lasts: `send-timeout` is for each [`PACE_BYTES`] of it, or
+//! for the rest.
 //!
-//! A send is over when the kernel has all of it, which says nothing meanwhile: its buffers are large, and give room in large steps. So at half
-//! the time, and at its end, it is asked how much the client has acknowledged ([`Action::LookClient`]); one that has acknowledged
-//! enough in between has its time again. Where the kernel does not know that (unix sockets), one send has one time. The same holds for what the
-//! kernel still has when a connection ends. Called by `client/timers.rs`. Bound: a row for each connection that has ever had such a send, until it ends.
+//! A send is over when the kernel has all of it. Until then that says nothing: the kernel's buffers
+//! are large, and give room in large steps. So at half the time, and at its end, weir asks the
+//! kernel how much the client has acknowledged ([`Action::LookClient`]); a client that has
+//! acknowledged enough in between gets its full time again. Where the kernel does not know this
+//! (unix sockets), one send has one timeout. The same rule holds for bytes that the kernel still
+//! has when a connection ends. Called by `client/timers.rs`. Bound: a row for each connection that
+//! has ever had such a send, until it ends.
 
 use super::Clients;
 use super::connections::Connections;
@@ -13,34 +17,37 @@ use crate::base::keys::ClientKey;
 use crate::client::connection::Reading;
 use crate::context::Context;
 
-/// Bytes that a client has to take in `send-timeout`, or all there are: so that it can't go on by one byte a minute.
+/// Bytes that a client has to take in `send-timeout`, or all remaining ones: so that it can't
+/// continue with one byte a minute.
 pub(super) const PACE_BYTES: u64 = 16 * 1024;
 
-/// The wait to which the [`Pace`] belongs of what is left when a connection ends.
+/// The value of [`Pace`]'s `send_us` for the rest of a connection that ends.
 const LINGERS: u64 = u64::MAX;
 
-/// How a send goes on.
+/// The progress of a send.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The send that it is about: [`ClientConn::send_us`](super::connection::ClientConn::send_us). Where nothing is sent and the kernel has something
-    /// still, what names the wait for that ([`rest_is_taken`]).
+    /// The send: [`ClientConn::send_us`](super::connection::ClientConn::send_us). While weir sends
+    /// nothing but the kernel still has bytes, the name of that wait ([`rest_is_taken`]).
     send_us: u64,
-    /// When the time began in which enough must be taken.
+    /// When the period began in which enough must be taken.
     from_us: u64,
-    /// What was acknowledged by then; None: that was asked, and there is no answer.
+    /// Bytes acknowledged by then; None: weir has asked, and has no reply yet.
     acked: Option<u64>,
 }
 
-/// How a client takes what was sent to it.
+/// How a client takes its output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Taken {
-    /// Bytes of all that was sent to it that it has acknowledged; None: nobody knows.
+    /// Bytes of all its output that it has acknowledged; None: unknown.
     pub acked: Option<u64>,
-    /// The kernel has something for it that it has not acknowledged, and it is heard.
+    /// The kernel has bytes for it that it has not acknowledged, and the client still sends
+    /// acknowledgements.
     pub is_taking: bool,
 }
 
-/// When it is asked how a send goes on that is with the driver; `u64::MAX`: that has been asked.
+/// When to ask for the progress of a send that is with the driver; `u64::MAX`: weir has already
+/// asked.
 #[inline]
 pub(super) fn look_us(conns: &Connections, index: ClientKey, cx: &Context) -> u64 {
     let conn = conns.at(index);
@@ -53,14 +60,15 @@ pub(super) fn look_us(conns: &Connections, index: ClientKey, cx: &Context) -> u6
     }
 }
 
-/// Half of the time for a send is over: from here on something of it must be taken.
+/// Half of the time for a send is over: from here on some of it must be taken.
 pub(super) fn look_at_send(conns: &mut Connections, index: ClientKey, cx: &mut Context) {
     let send_us = conns.at(index).send_us;
     conns.paces.put(index, Pace { send_us, from_us: cx.now_us, acked: None });
     ask(conns, index, false, cx);
 }
 
-/// All of the time for a send is over, or for the end of a connection: the connection is closed, unless enough was taken.
+/// The time for a send, or for the end of a connection, is over: the connection is closed, unless
+/// enough was taken.
 pub(super) fn judge(conns: &Connections, index: ClientKey, cx: &mut Context) {
     ask(conns, index, true, cx);
 }
@@ -70,7 +78,7 @@ fn ask(conns: &Connections, index: ClientKey, over: bool, cx: &mut Context) {
     cx.actions.push_back(Action::LookClient { token, socket, over });
 }
 
-/// A client was looked at.
+/// Takes the result of a look at a client.
 pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, over: bool, cx: &mut Context) {
     let conns = &mut clients.answers.conns;
     let Some(index) = conns.of_token(token) else { return };
@@ -87,11 +95,12 @@ pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, ove
     let (send_us, from_us, acked) = match (over, pace, taken.acked) {
         (false, _, acked) => (send_us, now_us, acked),
         (true, _, None) => return send_timed_out(clients, index, cx),
-        // Its timer came late, as that of a small send may: it has the other half.
+        // Its timer came late, as that of a small send may: it gets the other half.
         (true, None, acked) => (now_us.saturating_sub(timeout_us / 2), now_us, acked),
         (true, Some(pace), Some(acked)) => match pace.acked {
             Some(before) if acked >= before + PACE_BYTES => (now_us, now_us, Some(acked)),
-            // What it has taken in the first half is not known: it has all of the time from there on.
+            // What it has taken in the first half is unknown: it gets all of the time from there
+            // on.
             Some(before) if now_us < pace.from_us + timeout_us => (pace.from_us, pace.from_us, Some(before)),
             _ => return send_timed_out(clients, index, cx),
         },
@@ -101,8 +110,8 @@ pub(crate) fn client_looked(clients: &mut Clients, token: u64, taken: Taken, ove
     conns.arm(index, cx);
 }
 
-/// A connection that ends is closed when its client has all, or takes too little of it: closing would cut off the rest, should the client send
-/// something more.
+/// Closes an ending connection when its client has everything, or takes too little of it. Closing
+/// earlier would cut off the rest if the client sent more.
 fn end_looked(clients: &mut Clients, index: ClientKey, taken: Taken, cx: &mut Context) {
     match rest_is_taken(&mut clients.answers.conns, index, LINGERS, taken, cx) {
         Rest::None => {
@@ -117,10 +126,10 @@ fn end_looked(clients: &mut Clients, index: ClientKey, taken: Taken, cx: &mut Co
     }
 }
 
-/// What becomes of what the kernel still has for a client to whom nothing is being sent.
+/// The state of the bytes that the kernel still has for a client, while weir sends nothing to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// There is nothing, or nobody knows.
+    /// No bytes remain, or that is unknown.
     None,
     /// The client takes it.
     IsTaken,
@@ -128,7 +137,7 @@ pub(super) enum Rest {
     Stays,
 }
 
-/// See [`Rest`]. `wait`: the same for all looks that belong together.
+/// See [`Rest`]. `wait`: the same value for all looks of one wait.
 pub(super) fn rest_is_taken(conns: &mut Connections, index: ClientKey, wait: u64, taken: Taken, cx: &Context) -> Rest {
     let Some(acked) = taken.acked.filter(|_| taken.is_taking) else { return Rest::None };
     let pace = conns.paces.get(index).filter(|pace| pace.send_us == wait);

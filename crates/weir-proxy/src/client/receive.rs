@@ -1,5 +1,5 @@
-//! What comes from clients: heads are parsed, requests go on to their upstream or are answered here, connections end (stages parse and
-//! route).
+//! Input from clients: heads are parsed, requests are forwarded to their upstream or answered here,
+//! connections end (stages parse and route).
 
 use bytes::Bytes;
 use weir_http::{Fields, Method, RequestError, RequestHead, Version};
@@ -29,7 +29,7 @@ use crate::request::client_address::client_scheme;
 use crate::request::route::Routed;
 
 impl Clients {
-    /// Lets clients go: see [`Engine::drain`](crate::engine::Engine::drain).
+    /// Drains clients: see [`Engine::drain`](crate::engine::Engine::drain).
     pub(crate) fn drain(&mut self, who: Farewell, cx: &mut Context) {
         for index in self.answers.conns.drain(who, cx) {
             if !self.is_there(index) {
@@ -42,13 +42,13 @@ impl Clients {
         tarpit::let_leaving_go(&mut self.answers, cx);
     }
 
-    /// A client sent bytes.
+    /// Takes bytes from a client.
     pub(crate) fn client_received(&mut self, token: u64, input: &Input<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         cx.counters.client_bytes_in.add(input.bytes.len() as u64);
         let conn = self.conn_mut(index);
         match conn.reading() {
-            // Behind what came with the request, which is passed on soon.
+            // Behind the bytes that came with the request, which are passed on soon.
             Reading::Tunnel if conn.stash.is_some() => conn.stash.get_or_insert_default().push(input.bytes),
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
             Reading::Closing | Reading::Linger => {
@@ -80,7 +80,7 @@ impl Clients {
         }
     }
 
-    /// Keeps what can't be parsed yet.
+    /// Keeps bytes that can't be parsed yet.
     fn keep_rest(&mut self, index: ClientKey, rest: &[u8], cx: &mut Context) {
         if rest.is_empty() || !self.is_there(index) {
             return;
@@ -97,7 +97,7 @@ impl Clients {
         }
     }
 
-    /// Looks again at what waits of the input of a connection, if there is any: at all of it that is due.
+    /// Looks again at the waiting input of connections, if there is any: at all of it that is due.
     #[inline]
     pub(crate) fn read_on(&mut self, to: &mut Requests<'_>, cx: &mut Context) -> bool {
         if look_up_again(self, to, cx) {
@@ -125,7 +125,7 @@ impl Clients {
         true
     }
 
-    /// Parses what waits, as far as it goes.
+    /// Parses waiting input as far as possible.
     pub(super) fn parse_stash(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         if self.conn(index).reading() == Reading::Tunnel {
             return pass_stash_on(self, index, to, cx);
@@ -135,7 +135,8 @@ impl Clients {
         if self.head_is_whole(index, lent.rest(), cx) {
             used = self.parse(index, &Input::borrowed(lent.rest()), to, cx);
             if let Some(stash) = self.answers.conns.conns.get_mut(index).and_then(|conn| conn.stash.as_mut()) {
-                // Also when nothing could be taken: a scan that has found an end would go on to the next head.
+                // Even if no head could be taken: a scan that has found an end would continue with
+                // the next head.
                 stash.begin_head();
             }
         }
@@ -154,7 +155,7 @@ impl Clients {
         }
     }
 
-    /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
+    /// Looks for the end of a head that arrives in pieces, each byte once. Answers an error here.
     fn head_is_whole(&mut self, index: ClientKey, bytes: &[u8], cx: &mut Context) -> bool {
         let conn = self.conn_mut(index);
         if conn.reading() != Reading::Head {
@@ -170,7 +171,8 @@ impl Clients {
         }
     }
 
-    /// Reads requests from the start of `input` until it is used up or nothing more may be taken. Returns the bytes used.
+    /// Parses requests from the start of `input` until it is used up or no more may be taken.
+    /// Returns the bytes used.
     pub(super) fn parse(
         &mut self,
         index: ClientKey,
@@ -217,7 +219,8 @@ impl Clients {
         used
     }
 
-    /// A head whose target has raw UTF-8, or a query without a path: it is taken as if the client had encoded that, or written the path.
+    /// Takes a head whose target has raw UTF-8, or a query without a path, as if the client had
+    /// encoded the target, or written the path.
     #[cold]
     fn parse_raw_head(
         &mut self,
@@ -238,7 +241,7 @@ impl Clients {
         let parsed = weir_http::parse_request(&encoded.bytes, &cx.plan.client.head, fields);
         let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded.bytes), 0, to, cx);
         if used > 0 && encoded.is_raw && self.is_there(index) {
-            // The target of a request had to be encoded.
+            // The target of the request had to be encoded.
             self.conn_mut(index).count_glitch(ClientGlitch::TargetRaw, 1, cx);
             self.answers.conns.limit(index, cx);
         }
@@ -277,8 +280,10 @@ impl Clients {
         }
     }
 
-    /// Whether everything asked before is answered first, because the answer to this request may make a tunnel of the connection, or
-    /// what serves it has one request of a client at a time; or something has to be known first of a client of the forward proxy.
+    /// Whether all earlier requests must have their responses first: because the response to this
+    /// request may turn the connection into a tunnel, because the upstream takes one request of a
+    /// client at a time, or because something has to be known first of a client of the forward
+    /// proxy.
     fn must_wait(
         &mut self,
         index: ClientKey,
@@ -311,7 +316,8 @@ impl Clients {
         }
     }
 
-    /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
+    /// Decides what happens to a request: answered here, forwarded at once, or kept until more of
+    /// its body is read.
     pub(super) fn request_parsed(
         &mut self,
         index: ClientKey,
@@ -341,8 +347,9 @@ impl Clients {
         go_on(self, index, exchange, ruling, head, fields, bytes, here, to, cx);
     }
 
-    /// Answers a request without an upstream. A body that is still to come is read first where it is small; else it ends the connection, so it
-    /// is never parsed. `here`: some of it is.
+    /// Answers a request without an upstream. If its body is still to come, a small one is read
+    /// first; otherwise it ends the connection, so that it is never parsed. `here`: some of it has
+    /// arrived.
     pub(super) fn answer_locally(
         &mut self,
         index: ClientKey,
@@ -359,8 +366,9 @@ impl Clients {
             }
             return;
         }
-        // Behind CONNECT bytes may come that were meant for a tunnel. Behind one that lacks credentials each request has to show some, so that
-        // those of a tunnel are none; and clients whose authentication takes several turns need the connection.
+        // Bytes behind a CONNECT may be for a tunnel. After a CONNECT without credentials every
+        // request has to have some, so bytes of a tunnel are no valid request; and clients whose
+        // authentication takes several turns need the connection.
         let may_ask_again = head.persist && !here && matches!(local, Local::Refused(cause) if cause.status() == 407);
         let is_followed = head.method == Method::Connect && !may_ask_again;
         let has_more = !head.body.is_empty() || is_followed;
@@ -369,7 +377,7 @@ impl Clients {
         slot.want.body_open = has_more;
         slot.want.connect &= has_more;
         if has_more {
-            // At once: with answers in front of this one, parsing would go on.
+            // At once: while earlier responses are pending, parsing would continue.
             self.conn_mut(index).read_as(Reading::Closing);
         }
         self.answers.answer_local(exchange, local, cx);
@@ -415,8 +423,8 @@ impl Clients {
         exchange
     }
 
-    /// A client closed its sending direction. What it sent before that and waits is still served, as long as answers come
-    /// ([`left_us`](crate::client::connection::ClientConn::left_us)).
+    /// A client has closed its sending direction. Its earlier input that waits is still served, as
+    /// long as responses come ([`left_us`](crate::client::connection::ClientConn::left_us)).
     pub(crate) fn client_ended(&mut self, token: u64, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         let is_held = self.answers.conns.tarpit.is_held(index);
@@ -438,10 +446,10 @@ impl Clients {
         }
     }
 
-    /// Nothing follows what was received: draws the consequences as far as that is parsed.
+    /// Nothing follows the received input: ends what can be ended, as far as the input is parsed.
     pub(super) fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let conn = self.conn(index);
-        // The end of a stream's body waits like what stands before it.
+        // The end of a stream's body waits like the bytes before it.
         let waits = conn.stash.is_some() || conn.stream.is_some() && self.answers.conns.is_held_back(conn);
         let has_sent_all = conn.has_sent_all() && !self.answers.conns.carriers.wants_write(index);
         match conn.reading() {
@@ -449,9 +457,9 @@ impl Clients {
             Reading::Linger => self.answers.close_conn(index, self.conn(index).orderly_end(&cx.plan.client), cx),
             Reading::Body if !waits => self.body_ended(index, to, cx),
             Reading::Body | Reading::Await => {}
-            // Of a stream it is only the body that ends.
+            // For a stream only the body ends.
             _ if conn.stream.is_some() => {}
-            // Who says nothing more opens no window either. What is on its way still leaves.
+            // A client that sends no more opens no window either. Output on its way still leaves.
             Reading::Frames if has_sent_all => self.answers.close_conn(index, ClientEnd::ClientClosed, cx),
             Reading::Frames => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
@@ -476,7 +484,7 @@ impl Clients {
     }
 }
 
-/// Passes what waits on to the server of a tunnel.
+/// Passes waiting input to the server of a tunnel.
 fn pass_stash_on(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
     let Some(stash) = clients.conn_mut(index).stash.take() else { return };
     let rest = Bytes::from(stash.bytes).slice(stash.start..);
@@ -489,7 +497,7 @@ fn pass_stash_on(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>,
     }
 }
 
-/// What becomes of a request is known: that is done. `here`: something of its body is.
+/// Carries out the decision about a request. `here`: some of its body has arrived.
 #[inline]
 pub(super) fn go_on(
     clients: &mut Clients,
@@ -536,17 +544,17 @@ pub(super) fn go_on(
     }
     let is_done = consult(clients, exchange, upstream, head, fields, bytes, to, cx);
     if is_done {
-        // It is answered, or waits for what is fetched.
+        // It has its response, or waits for a fetch.
     } else if !head.body.is_empty() {
         let kept = KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
         clients.read_body(index, exchange, head, here, Ok(kept), cx);
         if here {
-            // Nearly always the body is complete with that, and needs no timer.
+            // Nearly always the body is complete now, and needs no timer.
             return;
         }
     } else {
         if head.upgrade.is_some() {
-            // Before it is forwarded: it may be answered at once.
+            // Before it is forwarded: its response may come at once.
             clients.conn_mut(index).read_as(Reading::Await);
         }
         clients.asks.forward(&mut clients.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);

@@ -1,8 +1,10 @@
-//! Tunnels whose bytes the driver moves by itself, without copying them to user space where that pays (stages receive and reply).
+//! Tunnels that the driver relays without weir, and without copies to user space where that pays
+//! (stages receive and reply).
 //!
-//! A tunnel is handed over as soon as the driver has been given everything that came before; one whose upstream connection is
-//! another worker's, or one side of which has ended by then, stays here (`tunnels.rs`). What the driver moved is counted when the
-//! tunnel is looked at, eight times in its time-out, and at its end.
+//! A tunnel is handed over as soon as the driver has everything that came before. A tunnel remains
+//! here (`tunnels.rs`) if another worker has its upstream connection, or if one side has closed by
+//! then. The bytes that the driver moved are counted when weir looks at the tunnel, eight times in
+//! its timeout, and at its end.
 
 use super::Clients;
 use crate::action::Action;
@@ -13,7 +15,8 @@ use crate::ending::{ClientEnd, UpstreamEnd};
 use crate::request::pending_request::{ConnId, ExchangeId};
 
 impl Relay {
-    /// So much it has moved since it began, from the client and to it: how much that is since the last time, which is counted.
+    /// Takes the bytes moved since it began, from the client and to it. Counts and returns those
+    /// since the last call.
     fn count(&mut self, moved: (u64, u64), cx: &mut Context) -> (u64, u64) {
         let before = std::mem::replace(&mut self.moved, moved);
         let (up, down) = (moved.0.saturating_sub(before.0), moved.1.saturating_sub(before.1));
@@ -27,7 +30,7 @@ impl Relay {
         (up, down)
     }
 
-    /// Its client is gone: its upstream connection goes with it.
+    /// Its client is gone: its upstream connection ends with it.
     pub(super) fn end(&self, cx: &mut Context) {
         self.hints.set_seen(self.server, cx.now_us);
         self.stats.closes.count(UpstreamEnd::TunnelEnded);
@@ -37,21 +40,23 @@ impl Relay {
 }
 
 impl Clients {
-    /// The same for the client of an exchange, when it is this worker's.
+    /// The same for the client of an exchange, if this worker has it.
     pub(crate) fn want_relay_of(&mut self, id: ExchangeId, cx: &Context) {
         if id.worker == cx.worker && self.answers.conns.holds(id) {
             self.answers.conns.want_relay(self.answers.conns.exchange(id.index).conn, cx);
         }
     }
 
-    /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
-    /// that came before is with the driver, and nobody has ended. None: there is none.
+    /// The next tunnel whose bytes the driver may move: this worker has its server's connection,
+    /// the driver has everything that came before, and its client has not closed. None: no tunnel
+    /// is ready.
     #[inline]
     pub(crate) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, ConnId)> {
         self.answers.conns.next_to_relay(cx)
     }
 
-    /// The driver moves the bytes of a tunnel from now on. What was needed to make it is given up: an idle tunnel is small.
+    /// The driver moves the bytes of a tunnel from now on. Frees the state that led to the tunnel:
+    /// an idle tunnel is small.
     pub(crate) fn begin_relay(&mut self, index: ClientKey, relay: Relay, cx: &mut Context) {
         let server = relay.socket;
         let conn = self.conn_mut(index);
@@ -64,7 +69,7 @@ impl Clients {
         self.answers.conns.arm(index, cx);
     }
 
-    /// Asks how much a client's tunnel has moved.
+    /// Asks the driver how much a client's tunnel has moved.
     pub(super) fn look_at_relay(&mut self, index: ClientKey, cx: &mut Context) {
         let token = self.answers.conns.token(index);
         let conn = self.conn_mut(index);
@@ -74,8 +79,8 @@ impl Clients {
         cx.actions.push_back(Action::LookRelay { token, client: conn.socket });
     }
 
-    /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
-    /// ends.
+    /// Takes the bytes that a tunnel has moved, from its client and to it, since the driver has it.
+    /// A tunnel that has moved nothing for too long ends.
     pub(crate) fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         if self.count_relayed(index, from_client, to_client, cx) {
@@ -85,7 +90,8 @@ impl Clients {
         }
     }
 
-    /// A tunnel is over. `by_client`: its client broke off, rather than both sides having ended or the server having broken off.
+    /// A tunnel is over. `by_client`: its client broke off; otherwise both sides have closed or the
+    /// server broke off.
     pub(crate) fn relay_ended(
         &mut self,
         token: u64,
@@ -99,7 +105,7 @@ impl Clients {
         self.answers.close_conn(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
     }
 
-    /// Counts what the driver has moved since the last time. False: nothing.
+    /// Counts the bytes that the driver has moved since the last time. False: none.
     fn count_relayed(&mut self, index: ClientKey, from_client: u64, to_client: u64, cx: &mut Context) -> bool {
         let Some(relay) = &mut self.conn_mut(index).relay else { return false };
         let (up, down) = relay.count((from_client, to_client), cx);

@@ -1,9 +1,11 @@
-//! Descriptors are scarce: clients that have asked nothing for longest make room for those that connect (stage accept).
+//! Room for new clients when descriptors are scarce: clients that have been without a request for
+//! longest are closed (stage accept).
 //!
-//! Called when accepting was held back, which is repeated as long as somebody waits: so the least is done each time. First go those that have
-//! never asked anything, then those that rest between two requests, then those whose request has not come whole for as long. Nobody goes while one
-//! of an earlier kind is there, which is old enough in a moment. Who has anything under way stays. Bound: one look at each connection in
-//! [`LOOK_US`].
+//! Called when accepting was held back, and again as long as a client waits: so each call does the
+//! least. Clients that have never sent a request are closed first, then those idle between two
+//! requests, then those with an incomplete request for as long. No client is closed while a client
+//! of an earlier kind exists, which will be idle long enough in a moment. Clients with anything
+//! under way remain. Bound: one look at each connection in [`LOOK_US`].
 
 use super::Clients;
 use crate::base::keys::ClientKey;
@@ -13,15 +15,15 @@ use crate::client::http2::write::end_idle_http2;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
-/// For so long a client must have asked nothing: a request may be on its way.
+/// How long a client must have been without a request: one may be on its way.
 const IDLE_US_MIN: u64 = 1_000_000;
-/// Between two looks; with many connections an eighth of a microsecond for each.
+/// Time between two looks; with many connections an eighth of a microsecond for each.
 const LOOK_US: u64 = 10_000;
-/// Of so many connections one goes at a time, one at least and [`GO_MAX`] at most.
+/// One of this many connections is closed at a time, at least one and at most [`GO_MAX`].
 const SHARE: usize = 16;
 const GO_MAX: usize = 1024;
 
-/// Some clients go, if any are idle.
+/// Closes some idle clients, if any.
 pub(crate) fn make_room(clients: &mut Clients, cx: &mut Context) {
     let conns = &clients.answers.conns;
     if cx.now_us < clients.room_us {
@@ -42,7 +44,7 @@ pub(crate) fn make_room(clients: &mut Clients, cx: &mut Context) {
     }
 }
 
-/// When a client goes beside others, and since when it has nothing under way. None: it stays.
+/// The rank of a client, and since when it has had nothing under way. None: it remains.
 fn rank(conns: &Connections, index: ClientKey) -> Option<(Rank, u64)> {
     let conn = conns.at(index);
     if conn.flags.sending {
@@ -63,13 +65,13 @@ fn rank(conns: &Connections, index: ClientKey) -> Option<(Rank, u64)> {
     Some((rank, conn.since_us))
 }
 
-/// Who goes first.
+/// The order in which clients are closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It has never asked anything.
+    /// It has never sent a request.
     Silent,
-    /// It rests between two requests.
+    /// It is idle between two requests.
     Rests,
-    /// A part of a request is here.
+    /// Part of a request has arrived.
     Begun,
 }

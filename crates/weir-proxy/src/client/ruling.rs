@@ -1,5 +1,7 @@
-//! What the route of a request says to it: which upstream answers, or what weir does, whether its client may ask, and what rules make of it
-//! (stage route). Called by `Clients::request_parsed`; what it finds out is a [`Ruled`], which the exchange keeps. docs/semantics.md §14.
+//! What the route of a request decides: which upstream answers, or what weir answers itself,
+//! whether its client may send it, and what rules change in it (stage route). Called by
+//! `Clients::request_parsed`; the result is a [`Ruled`], which the exchange keeps.
+//! docs/semantics.md §14.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,16 +24,17 @@ use crate::request::own_answer::OwnAnswer;
 use crate::request::route::{Asked, Routed, Target};
 use crate::request::rules::{Known, RouteRules, Ruled};
 
-/// The upstream for a request, or what weir answers by itself; and what the rules of its route make of it, if anything.
+/// The upstream for a request, or the response of weir itself; and the result of its route's rules,
+/// if any.
 pub(super) type Ruling = (Result<usize, Local>, Option<Box<Ruled>>);
 
-/// Where the route of a request leads, its rules, and what they have to know besides.
+/// The goal of a request's route, its rules, and the facts that those need.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// To an upstream, or what weir answers by itself.
+    /// An upstream, or a response of weir itself.
     goal: Result<usize, Arc<OwnAnswer>>,
     pub(super) rules: Option<Arc<RouteRules>>,
-    /// Who asks, as trusted proxies have told it.
+    /// The client, as trusted proxies name it.
     pub(super) client: IpAddr,
     /// It speaks TLS.
     sealed: bool,
@@ -39,10 +42,10 @@ pub(super) struct Found {
 }
 
 impl Clients {
-    /// Who answers a request, and what the rules of its route make of it, if anything.
+    /// Returns what answers a request, and the result of its route's rules, if any.
     ///
     /// # Errors
-    /// None of that is known before these credentials are compared.
+    /// These credentials have to be compared first.
     #[inline]
     pub(super) fn routed(
         &mut self,
@@ -89,7 +92,8 @@ impl Clients {
         Ok(found.rule(user, conn.peer, head, fields, bytes, &cx.plan))
     }
 
-    /// What a request is called; None: nobody wants to know, or its client is one of the forward proxy, whose destinations are strangers.
+    /// Returns the identifiers of a request. None: they are not needed, or the request belongs to a
+    /// client of the forward proxy, where destinations are strangers.
     #[inline]
     fn identify(&mut self, index: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> Option<Identity> {
         let plan = &cx.plan.client;
@@ -102,7 +106,8 @@ impl Clients {
 }
 
 impl Found {
-    /// What becomes of the request of this user (None: nobody was asked for), or of one that is refused.
+    /// Decides about the request of this user (None: no user was required), or about a refused
+    /// request.
     pub(super) fn rule(
         self,
         user: Result<Option<Arc<User>>, Cause>,
@@ -146,7 +151,8 @@ impl Found {
     }
 }
 
-/// Where a request goes, or what weir answers by itself. `sealed`: its client speaks TLS; `scratch` is memory for a path.
+/// Returns the upstream of a request, or the response of weir itself. `sealed`: its client speaks
+/// TLS; `scratch` is memory for a path.
 pub(super) fn route(
     conn: &ClientConn,
     sealed: bool,

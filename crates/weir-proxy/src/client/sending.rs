@@ -1,4 +1,4 @@
-//! What is sent to clients, and the ends of their connections (stage reply).
+//! Output to clients, and the ends of their connections (stage reply).
 
 use super::answer::Answers;
 use super::cache::{fetch, pump_all};
@@ -12,7 +12,7 @@ use crate::cross::mail::Mail;
 use crate::ending::ClientEnd;
 
 impl Answers {
-    /// What was sent to a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
+    /// The output of a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
     pub(crate) fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool, cx: &mut Context) {
         if let Some(buffer) = spare {
             cx.spare.give(buffer);
@@ -27,12 +27,13 @@ impl Answers {
         let tunnel = conn.reading() == Reading::Tunnel;
         let began_idle = conn.reading() == Reading::Frames && conn.send_us <= conn.since_us;
         if tunnel || began_idle {
-            // It is silent, or idle, only from here on: until now its client was taking something.
+            // It is silent, or idle, only from here on: until now its client was taking output.
             conn.since_us = cx.now_us;
         }
         let taken = std::mem::take(&mut conn.inflight);
         self.records.delivered(index, taken.into(), cx);
-        // Frames are made when there is room: also the last one, which says why a connection ends.
+        // Frames are made when there is room: including the last frame, which says why a connection
+        // ends.
         if !conn.codec.is_sent() || matches!(conn.reading(), Reading::Frames | Reading::Closing) {
             self.conns.mark(index);
             self.conns.arm(index, cx);
@@ -49,7 +50,7 @@ impl Answers {
         }
     }
 
-    /// Everything asked is answered and sent.
+    /// Every request has its response, and all output is sent.
     fn conn_is_idle(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         if self.conns.carriers.get(index).is_some_and(|streams| !streams.all.is_empty()) {
@@ -66,12 +67,13 @@ impl Answers {
             }
             return;
         }
-        // What a client sent before it ended its direction and was not parsed yet comes next.
+        // Unparsed input from before its client closed comes next.
         let more = conn.flags.ended && conn.stash.is_some() && !conn.flags.close;
         if more || !conn.flags.close && !conn.flags.ended {
             if conn.reading() == Reading::Head && !conn.has_begun_request() {
                 conn.since_us = now_us;
-                // The patience with a server may be longer than the one with an idle client, or with one that is to go.
+                // The timeout for a server may be longer than the one for an idle client, or for a
+                // client that has to leave.
                 if conn.flags.leaves || conn.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
                     self.conns.arm(index, cx);
                 }
@@ -117,7 +119,8 @@ impl Answers {
         conn.inflight = out.len() as u32;
         let socket = conn.socket;
         cx.counters.client_bytes_out.add(out.len() as u64);
-        // Large sends get a deadline of their own; a small one is covered by the timer that is set anyway.
+        // Large sends have their own deadline; for a small send the timer that is set anyway is
+        // enough.
         if !matches!(out, Out::Owned(_)) || conn.armed_us == u64::MAX {
             self.conns.arm(index, cx);
         }
@@ -140,7 +143,7 @@ impl Answers {
         None
     }
 
-    /// Ends a client's connection now. What it asked and was not answered is cancelled.
+    /// Ends a client's connection now. Its requests without a complete response are cancelled.
     pub(super) fn close_conn(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         if self.conns.at(index).is_fetch() {
             return fetch::cut(self, index, cx);
@@ -169,7 +172,7 @@ impl Answers {
         cx.actions.push_back(Action::CloseClient { socket: conn.socket, reset: conn.flags.reset });
     }
 
-    /// Forgets all exchanges of a connection; those under way upstream are told.
+    /// Drops all exchanges of a connection; the servers' side learns of those under way.
     pub(super) fn drop_exchanges(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.conns.tarpit.forget(index);
         while let Some(first) = self.conns.at(index).codec.current() {

@@ -1,9 +1,11 @@
-//! The path of a request as everything sees it (stage parse): without dot segments, and with one slash at its beginning.
+//! The path of a request as all code sees it (stage parse): without dot segments, and with one
+//! slash at its beginning.
 //!
-//! Called by `Clients::request_parsed` before anything looks at a request, so that bans, limits, routes, rules, cache, log
-//! and server all have the same bytes. Calls [`settled`](crate::request::route::path::settled). Paths of the forward proxy
-//! belong to strangers and stay as they came, and so do all where nothing in the plan reads paths. Bound: one copy of the
-//! head.
+//! Called by `Clients::request_parsed` before anything looks at a request, so that bans, limits,
+//! routes, rules, cache, log and server all have the same bytes. Calls
+//! [`settled`](crate::request::route::path::settled). Paths of the forward proxy belong to
+//! strangers and are left unchanged, as are all paths if nothing in the plan reads paths. Bound:
+//! one copy of the head.
 
 use weir_http::RequestHead;
 
@@ -11,8 +13,8 @@ use crate::client::connection::ClientConn;
 use crate::plan::Plan;
 use crate::request::route::path::settled;
 
-/// The head with another path, and its bytes with one byte of what stands behind them, if there is something; None: it
-/// stays as it came.
+/// Returns the head with another path, and its bytes with one byte of those behind them, if any;
+/// None: the path is left unchanged.
 #[inline]
 pub(super) fn settle(
     conn: &ClientConn,

@@ -1,14 +1,19 @@
-//! Clients that don't take their answers while others need the connections that these come on. docs/pipelining.md, docs/semantics.md §3.
+//! Clients that don't take their responses while others need the connections that these come on.
+//! docs/pipelining.md, docs/semantics.md §3.
 //!
-//! The servers' side says which of them are needed ([`Mail::Needed`]). In this order: the rest of the answer is taken in, as far as budgets
-//! allow; the connection is waited for, as long as one client may keep others waiting ([`STALL_US`]); it is set aside, others are made in its place; and
-//! of more than [`ASIDE_CLIENT_MAX`] (or fewer, where the servers' side says so) the one that its client has kept for longest is given up,
-//! with the answer on it. A stream of HTTP/2 is reset for that, a connection of HTTP/1 ends as at `send-timeout`. Who has a connection aside
-//! is waited for no more: a client gets [`STALL_US`] once, not for each stream. That it asks nothing more meanwhile is seen to where
-//! servers are asked (`upstream/server/holders.rs`).
+//! The servers' side reports which of them are needed ([`Mail::Needed`]). The steps are, in this
+//! order: weir absorbs the rest of the response, as far as budgets allow; it waits for the
+//! connection, as long as one client may keep others waiting ([`STALL_US`]); it sets the connection
+//! aside, and opens others in its place; and of more than [`ASIDE_CLIENT_MAX`] (or fewer, where the
+//! servers' side says so) it gives up the connection that its client has kept for longest, with the
+//! response on it. For that a stream of HTTP/2 is reset, and a connection of HTTP/1 ends as at
+//! `send-timeout`. Weir no longer waits for a client that has a connection aside: a client gets
+//! [`STALL_US`] once, not for each stream. `upstream/server/holders.rs` makes sure that its further
+//! requests wait meanwhile.
 //!
-//! Invariants: what a connection has reserved, and what is aside for it, is the sum over it and its streams; a reservation is given back
-//! when its bytes have left or their answer is not wanted any more ([`audit_stalls`]). Bounds: [`ABSORB_CLIENT_BYTES`] for a
+//! Invariants: the reserved bytes of a connection, and the number of its connections aside, are the
+//! sums over it and its streams; a reservation is given back when its bytes have left or their
+//! response is no longer wanted ([`audit_stalls`]). Bounds: [`ABSORB_CLIENT_BYTES`] for a
 //! connection with all its streams, [`ABSORB_BYTES`] for a worker, [`ASIDE_CLIENT_MAX`].
 
 use super::answer::Answers;
@@ -24,32 +29,33 @@ use crate::cross::mail::{Flow, Mail};
 use crate::ending::ClientEnd;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
-/// Bytes of answers that are taken in for a client connection, with all its streams, because others need the connections they come on.
+/// Bytes of responses that weir absorbs for a client connection, with all its streams, because
+/// others need the connections they come on.
 const ABSORB_CLIENT_BYTES: usize = 1024 * 1024;
 /// The same for all clients of a worker.
 const ABSORB_BYTES: usize = 64 * 1024 * 1024;
 
-/// An upstream connection that stopped for a client.
+/// An upstream connection that has stopped for a client.
 #[derive(Debug)]
 struct Stopped {
     conn: ConnId,
-    /// Whose answers they are, as the servers' side knows it.
+    /// The client of the responses, as the servers' side knows it.
     client: ClientName,
     since_us: u64,
-    /// Others are served without it.
+    /// Other clients are served without it.
     aside: bool,
 }
 
-/// What a client holds up: nearly always nothing, so kept out of the connection.
+/// The connections that a client holds up: nearly always none, so kept out of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    /// Each connection once. Some may have gone on to other clients' answers meanwhile.
+    /// Each connection once. Some may meanwhile carry other clients' responses.
     stopped: Vec<Stopped>,
-    /// Unsent bytes up to which its sources go on, because there is a place for them.
+    /// Unsent bytes up to which its sources continue, because space is reserved for them.
     reserved: usize,
-    /// Of a connection: what it and its streams have reserved.
+    /// For a connection: the bytes that it and its streams have reserved.
     absorbed: usize,
-    /// Of a connection: what is aside for it and its streams.
+    /// For a connection: the connections aside for it and its streams.
     asides: u32,
 }
 
@@ -58,7 +64,7 @@ impl Stalls {
         self.stopped.is_empty() && (self.reserved, self.absorbed, self.asides) == (0, 0, 0)
     }
 
-    /// Since when that has been aside that has for longest.
+    /// When the oldest of the connections aside was stopped.
     fn aside_since_us(&self) -> Option<u64> {
         self.stopped.iter().filter(|stopped| stopped.aside).map(|stopped| stopped.since_us).min()
     }
@@ -71,7 +77,7 @@ impl ClientConn {
         self.stalls.as_ref().is_some_and(|stalls| !stalls.stopped.is_empty())
     }
 
-    /// Unsent bytes up to which its sources go on whatever there is of others.
+    /// Unsent bytes up to which its sources continue, whatever others have.
     pub(super) fn reserved(&self) -> usize {
         self.stalls.as_ref().map_or(0, |stalls| stalls.reserved)
     }
@@ -81,13 +87,13 @@ impl ClientConn {
     }
 }
 
-/// The connection that a stream came on; any other is its own.
+/// The connection that carries a stream; for any other connection itself.
 #[inline]
 pub(super) fn carrier_of(conns: &Connections, index: ClientKey) -> ClientKey {
     conns.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
 }
 
-/// Changes what a connection holds up, which is forgotten when it is nothing.
+/// Changes the stalls of a connection, and drops them if they are empty.
 fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
     let stalls = &mut conns.at_mut(index).stalls;
     let changed = stalls.get_or_insert_default();
@@ -98,10 +104,11 @@ fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOn
     result
 }
 
-/// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
+/// Stops an upstream connection. That is repeated each time, because the connection continues
+/// unasked with responses for other clients.
 pub(super) fn stop_source(conns: &mut Connections, slot: ExchangeKey, server_conn: ConnId, cx: &Context) -> Stop {
     let index = conns.exchange(slot).conn;
-    // What it gets may be asked for by a fetch.
+    // Its response may come from a fetch, which has another client.
     let client = conns.name(conns.exchange(source_of(conns, slot)).conn, cx);
     change_stalls(conns, index, |stalls| {
         if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
@@ -111,7 +118,7 @@ pub(super) fn stop_source(conns: &mut Connections, slot: ExchangeKey, server_con
     Stop { conn: server_conn, client }
 }
 
-/// Takes those out that stopped for a client and for which `goes` says so.
+/// Takes out the connections that have stopped for a client and that `goes` selects.
 fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool) -> Vec<Stopped> {
     if !conns.at(index).stops_sources() {
         return Vec::new();
@@ -126,14 +133,14 @@ fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId)
     taken
 }
 
-/// Those that stopped for a client, and for which `goes` says so, may go on.
+/// Resumes the connections that have stopped for a client and that `goes` selects.
 fn resume(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
     for Stopped { conn, client, .. } in take_stopped(conns, index, goes) {
         cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
     }
 }
 
-/// All upstream connections that stopped for a client may go on.
+/// Resumes all upstream connections that have stopped for a client.
 #[inline]
 pub(super) fn resume_sources(conns: &mut Connections, index: ClientKey, cx: &mut Context) {
     if conns.at(index).stops_sources() {
@@ -141,22 +148,22 @@ pub(super) fn resume_sources(conns: &mut Connections, index: ClientKey, cx: &mut
     }
 }
 
-/// The one that a request is answered by may go on, if it has stopped.
+/// Resumes the connection that brings the response to a request, if it has stopped.
 pub(super) fn resume_source(conns: &mut Connections, index: ClientKey, slot: ExchangeKey, cx: &mut Context) {
     let source = conns.exchange(slot).server_conn;
     resume(conns, index, |conn| Some(conn) == source, cx);
 }
 
-/// The one that a request was answered by is lost, or has nothing for it any more.
+/// The connection that brought the response to a request is lost, or has no more for it.
 pub(super) fn forget_source(conns: &mut Connections, slot: ExchangeKey) {
     let exchange = conns.exchange(slot);
     let (index, source) = (exchange.conn, exchange.server_conn);
     take_stopped(conns, index, |conn| Some(conn) == source);
 }
 
-// ---- what is taken in ----
+// ---- absorbed responses ----
 
-/// Reserves a place for so many bytes of an answer that are to come. False: there is none.
+/// Reserves space for the bytes of a response that are still to come. False: not enough is left.
 fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -> bool {
     let conn = conns.at(index);
     let (own, bytes) = (conn.reserved(), unsent(conns, index) + left as usize);
@@ -177,7 +184,8 @@ fn set_reserved(conns: &mut Connections, index: ClientKey, bytes: usize, cx: &Co
     cx.counters.absorbed_bytes.sub(own as u64);
 }
 
-/// A client has taken bytes, or an answer has ended: what is not needed any more of what was reserved is given back.
+/// A client has taken bytes, or a response has ended: gives back the part of the reservation that
+/// is no longer needed.
 #[inline]
 pub(super) fn give_back(conns: &mut Connections, index: ClientKey, low_bytes: usize, cx: &Context) {
     if conns.at(index).reserved() > 0 {
@@ -198,26 +206,27 @@ fn give_back_rest(conns: &mut Connections, index: ClientKey, low_bytes: usize, c
     }
 }
 
-/// A client leaves, or wants its answer no more: it holds up nothing.
+/// A client leaves, or no longer wants its response: it holds up nothing.
 pub(super) fn end_stalls(conns: &mut Connections, index: ClientKey, cx: &mut Context) {
     resume_sources(conns, index, cx);
     give_back(conns, index, usize::MAX, cx);
 }
 
-// ---- what is aside ----
+// ---- connections aside ----
 
 fn asides(conns: &Connections, owner: ClientKey) -> u32 {
     conns.at(owner).stalls.as_ref().map_or(0, |stalls| stalls.asides)
 }
 
-/// Of a client and its streams those that have connections aside, with the time since when.
+/// Those of a client and its streams that have connections aside, with the time of the oldest.
 fn all_aside(conns: &Connections, owner: ClientKey) -> impl Iterator<Item = (u64, ClientKey)> {
     let streams = conns.carriers.get(owner).map_or(&[][..], |streams| &streams.all);
     let all = streams.iter().copied().chain([owner]);
     all.filter_map(|index| Some((conns.at(index).stalls.as_ref()?.aside_since_us()?, index)))
 }
 
-/// Whose have been for longest and wait for a slow client: while something of an answer is being encoded, that is not its client's doing.
+/// The one with the oldest connection aside that waits for a slow client: while part of a response
+/// is being encoded, the client is not at fault.
 fn slowest_aside(conns: &Connections, owner: ClientKey) -> Option<ClientKey> {
     let slow = all_aside(conns, owner).filter(|(_, index)| !is_encoding(conns, *index));
     slow.min().map(|(_, index)| index)
@@ -227,8 +236,9 @@ fn is_encoding(conns: &Connections, index: ClientKey) -> bool {
     coding(conns, conns.at(index)) > 0
 }
 
-/// Whether a client is not waited for that has others aside, of `most` that it may have: it has had its time, and so has the one that
-/// would be given up. Nobody is waited for where connections are scarce.
+/// Whether weir no longer waits for a client that has connections aside, of at most `most`: it has
+/// had its time, and so has the connection that would be given up. Where connections are scarce,
+/// weir waits for no client.
 fn is_out_of_patience(conns: &Connections, owner: ClientKey, most: u32, cx: &Context) -> bool {
     let asides = asides(conns, owner);
     let is_full = asides >= most;
@@ -237,10 +247,10 @@ fn is_out_of_patience(conns: &Connections, owner: ClientKey, most: u32, cx: &Con
         || asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
 }
 
-/// Looks for states that can't be.
+/// Looks for impossible states.
 ///
 /// # Errors
-/// The first promise that is broken, in words.
+/// The first broken invariant, in words.
 pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
     let mut all = 0;
     let stalls = |index: ClientKey| conns.at(index).stalls.as_deref();
@@ -271,8 +281,9 @@ pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
 }
 
 impl Answers {
-    /// The reading of an answer stands still for its client, and others need the connection. `left`: bytes that are to come, if they may be
-    /// taken in; `aside`: the connection has been set aside; `most`: so many may be for one client connection.
+    /// A client stops a response that others need the connection of. `left`: bytes that are still
+    /// to come, if they may be absorbed; `aside`: the connection has been set aside; `most`: the
+    /// most connections aside for one client connection.
     pub(crate) fn on_needed(
         &mut self,
         id: ExchangeId,
@@ -286,7 +297,7 @@ impl Answers {
             return;
         }
         let index = self.conns.exchange(reader_of(&self.conns, id.index)).conn;
-        // It may go on by now.
+        // It may have continued by now.
         let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn) else { return };
         let (is_new, client) = (!stopped.aside, stopped.client);
         if left.is_some_and(|left| reserve(&mut self.conns, index, left, cx)) {
@@ -307,7 +318,7 @@ impl Answers {
         self.give_up_asides(owner, most, cx);
     }
 
-    /// Of what is aside for a client that is given up which is too many.
+    /// Gives up the excess connections aside of a client.
     pub(super) fn give_up_asides(&mut self, owner: ClientKey, most: u32, cx: &mut Context) {
         while self.conns.is_there(owner)
             && asides(&self.conns, owner) > most

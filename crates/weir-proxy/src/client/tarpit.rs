@@ -1,10 +1,12 @@
-//! Requests over a limit whose refusal waits for a while (`over="tarpit"`, stage route): who asks too much is kept busy, and asks nothing
-//! meanwhile.
+//! Requests over a limit with a delayed refusal (`over="tarpit"`, stage route): a client over its
+//! limit is kept busy, and sends nothing more meanwhile.
 //!
-//! Called where a request is refused (`guard.rs`), by the timer of its connection, when its client leaves, and when clients are to go. A
-//! request that is held has its place among the answers of its connection, and nothing behind it is parsed: it is the last one, whose
-//! answer ends the connection. A stream of HTTP/2 is held by itself. Bounds: `tarpit-max` requests of this worker, and
-//! [`UNREAD_BYTES_MAX`] of each connection that are received and thrown away. docs/semantics.md §21.
+//! Called where a request is refused (`guard.rs`), by the timer of its connection, when its client
+//! leaves, and when clients have to leave. A held request keeps its place among the responses of
+//! its connection, and nothing behind it is parsed: it is the last request, and its response ends
+//! the connection. A stream of HTTP/2 is held separately. Bounds: `tarpit-max` requests of this
+//! worker, and [`UNREAD_BYTES_MAX`] of each connection that are received and discarded.
+//! docs/semantics.md §21.
 
 use weir_http::{Method, RequestHead};
 
@@ -18,11 +20,11 @@ use crate::client::connection::Reading;
 use crate::context::Context;
 use crate::ending::ClientEnd;
 
-/// Bytes that a client who is held may send in vain; from then on he is not read until his time is over, so that his end is not seen
-/// before.
+/// Bytes that weir discards from a held client; after these it reads no more until the time is
+/// over, so it notices a close only then.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The requests of a worker that are held, at most one of each connection.
+/// The held requests of a worker, at most one of each connection.
 #[derive(Debug, Default)]
 pub(super) struct Tarpit {
     held: SideTable<ClientKey, Held>,
@@ -32,16 +34,16 @@ pub(super) struct Tarpit {
 #[derive(Debug)]
 struct Held {
     exchange: ExchangeKey,
-    /// When it is answered.
+    /// When it gets its response.
     until_us: u64,
-    /// What it is told then.
+    /// The delayed response.
     local: Local,
-    /// Bytes that came behind it.
+    /// Bytes received behind it.
     unread: usize,
 }
 
 impl Tarpit {
-    /// Whether there are so many already.
+    /// Whether the limit `most` is reached.
     pub(super) fn is_full(&self, most: u32) -> bool {
         self.count >= most
     }
@@ -52,13 +54,13 @@ impl Tarpit {
         self.get(index).is_some()
     }
 
-    /// When the request of a connection is answered that is held; the end of time if none is.
+    /// When the held request of a connection gets its response; the end of time if none is held.
     #[inline]
     pub(super) fn until_us(&self, index: ClientKey) -> u64 {
         self.get(index).map_or(u64::MAX, |held| held.until_us)
     }
 
-    /// Whether more of a client is read: of one who is held only so much in vain.
+    /// Whether weir reads on from a client: from a held client only up to a limit.
     #[inline]
     pub(super) fn is_read(&self, index: ClientKey) -> bool {
         self.get(index).is_none_or(|held| held.unread < UNREAD_BYTES_MAX)
@@ -69,7 +71,7 @@ impl Tarpit {
         if self.count == 0 { None } else { self.held.get(index) }
     }
 
-    /// So many bytes came of a client who is held.
+    /// Counts bytes that arrived from a held client.
     pub(super) fn note_unread(&mut self, index: ClientKey, bytes: usize) {
         if let Some(held) = self.held.get_mut(index) {
             held.unread = held.unread.saturating_add(bytes);
@@ -97,7 +99,7 @@ impl Tarpit {
     }
 }
 
-/// Holds a request that was refused: this is its answer in so many microseconds.
+/// Holds a refused request: it gets this response after `for_us` microseconds.
 pub(super) fn hold(
     clients: &mut Clients,
     index: ClientKey,
@@ -116,13 +118,13 @@ pub(super) fn hold(
     let until_us = cx.now_us.saturating_add(for_us);
     clients.answers.conns.tarpit.put(index, Held { exchange, until_us, local, unread: 0 });
     clients.answers.conns.arm(index, cx);
-    // Of what was asked too early to be parsed at once the end may have come already.
+    // If the request was sent too early to be parsed at once, the client may have closed already.
     if clients.conn(index).flags.ended && clients.conn(index).stream.is_none() {
         client_left(&mut clients.answers, index, cx);
     }
 }
 
-/// The request of a connection is held no longer, if one was.
+/// Releases the held request of a connection, if any.
 pub(super) fn let_go(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
     let Some(held) = answers.conns.tarpit.take(index) else { return };
     answers.answer_local(held.exchange, held.local, cx);
@@ -132,8 +134,8 @@ pub(super) fn let_go(answers: &mut Answers, index: ClientKey, cx: &mut Context) 
     }
 }
 
-/// A client who is held has ended his direction. Who has all that he asked before is let go; else he gets what comes in front of the refusal,
-/// which waits no longer.
+/// A held client has closed its direction. If it has all earlier responses it is closed; otherwise
+/// it gets those and the refusal, which waits no longer.
 pub(super) fn client_left(answers: &mut Answers, index: ClientKey, cx: &mut Context) {
     let conn = answers.conns.at(index);
     let held = answers.conns.tarpit.held.get(index).map(|held| held.exchange);
@@ -144,7 +146,7 @@ pub(super) fn client_left(answers: &mut Answers, index: ClientKey, cx: &mut Cont
     }
 }
 
-/// Clients are to go: whose request is held gets his answer now.
+/// Releases the held requests of clients that have to leave: they get their responses now.
 pub(super) fn let_leaving_go(answers: &mut Answers, cx: &mut Context) {
     let leaves = |index: &ClientKey| answers.conns.at(carrier_of(&answers.conns, *index)).flags.leaves;
     let held = answers.conns.tarpit.held.iter().map(|(index, _)| index);

@@ -1,7 +1,7 @@
-//! Time-outs: one lazy timer a connection and one an upstream connection.
+//! Timeouts: one lazy timer a connection and one an upstream connection.
 //!
-//! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if that lies ahead the timer
-//! is set again. So a request costs one comparison, not one timer.
+//! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if
+//! that is in the future the timer is set again. So a request costs one comparison, not one timer.
 
 use super::answer::Answers;
 use super::cache::{self, fetched};
@@ -15,7 +15,7 @@ use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::{ClientEnd, Timeout};
 
-/// Something is due with a body that is being read.
+/// Handles what is due with a body that is being read.
 fn body_timed_out(clients: &mut Clients, index: ClientKey, cx: &mut Context) {
     let now_us = cx.now_us;
     if pass_on_is_due(clients, index, cx) {
@@ -36,18 +36,20 @@ fn body_timed_out(clients: &mut Clients, index: ClientKey, cx: &mut Context) {
 /// A client has not taken enough of a send in time.
 pub(super) fn send_timed_out(clients: &mut Clients, index: ClientKey, cx: &mut Context) {
     note_late(clients, index, Timeout::Send, cx);
-    // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
+    // Without a reset the kernel would continue to offer the unsent bytes, and keep them in memory
+    // for minutes.
     clients.conn_mut(index).flags.reset = true;
     clients.answers.close_conn(index, ClientEnd::SendTimeout, cx);
 }
 
-/// A client did not do in time what it should.
+/// A client was late.
 fn note_late(clients: &mut Clients, index: ClientKey, with: Timeout, cx: &Context) {
     cx.counters.timeouts.count(with);
     clients.conn_mut(index).flags.late = true;
 }
 
-/// The answer that a client waits for is late, or it is time to look for the client. Whether that was all there is to do.
+/// The response that a client waits for is late, or it is time to check on the client. Returns
+/// whether nothing else is to be done.
 fn look_at_first(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx: &mut Context) -> bool {
     let exchange = clients.answers.conns.exchange(first);
     if !clients.conn(index).awaits_server(exchange) {
@@ -64,7 +66,7 @@ fn look_at_first(clients: &mut Clients, index: ClientKey, first: ExchangeKey, cx
 }
 
 impl Clients {
-    /// A timer has come.
+    /// Handles a timer.
     pub(crate) fn on_timer(&mut self, token: u64, cx: &mut Context) {
         if let Some(index) = self.answers.conns.of_token(token) {
             self.conn_timer(index, cx);
@@ -95,7 +97,8 @@ impl Clients {
         self.answers.conns.arm(index, cx);
     }
 
-    /// Looks at the streams of a connection whose time may be over, and does what is due for its frames.
+    /// Looks at the streams of a connection that may have timed out, and does what is due for its
+    /// frames.
     fn look_at_streams(&mut self, carrier: ClientKey, cx: &mut Context) {
         let Some(streams) = self.answers.conns.carriers.get_mut(carrier) else { return };
         streams.mux.expire(cx.now_us);
@@ -103,7 +106,7 @@ impl Clients {
             streams.due_us = u64::MAX;
             let all = streams.all.clone();
             all.iter().for_each(|index| self.conn_timer(*index, cx));
-            // Of those that were not due, or are due again.
+            // For those that were not due, or are due again.
             let due_us =
                 all.iter().filter(|index| self.is_there(**index)).map(|index| self.conn(*index).armed_us).min();
             if let (Some(streams), Some(due_us)) = (self.answers.conns.carriers.get_mut(carrier), due_us) {
@@ -116,7 +119,7 @@ impl Clients {
         self.answers.conns.mark(carrier);
     }
 
-    /// The time is over in which a body must have come with the least rate.
+    /// The window has ended in which a body had to arrive with the minimum rate.
     fn judge_rate(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let Some((_, upload)) = self.answers.conns.upload(index) else { return };
@@ -133,7 +136,8 @@ impl Clients {
             && conn.flags.sending
             && self.answers.conns.carriers.get(stream.carrier).is_some_and(|streams| streams.mux.may_send(stream.id))
         {
-            // Others go first: that is not its client's doing, who is judged by what the connection takes.
+            // Other streams come first: the client is not at fault, and is judged by what the
+            // connection takes.
             self.conn_mut(index).send_us = now_us;
         }
         let conn = self.conn(index);
@@ -193,7 +197,7 @@ impl Clients {
 }
 
 impl Answers {
-    /// The answer to a client's first request, or the next piece of it, has not come in time.
+    /// The response to a client's first request, or the next piece of it, has not arrived in time.
     fn server_timed_out(&mut self, slot: ExchangeKey, cx: &mut Context) {
         if self.conns.exchange(slot).is_fetch() {
             return fetched::timed_out(self, slot, cx);

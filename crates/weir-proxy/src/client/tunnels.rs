@@ -1,6 +1,8 @@
-//! Tunnels: a client and an upstream connection joined after 101, each direction with its own end (RFC 9110 §7.8).
+//! Tunnels: a client and an upstream connection joined after 101; each direction ends separately
+//! (RFC 9110 §7.8).
 //!
-//! Bound: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
+//! Bound: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) unsent each way; the tunnel's timeout,
+//! and the client's send timeout for the remaining output.
 
 use super::Clients;
 use super::answer::Answers;
@@ -13,7 +15,7 @@ use crate::cross::router::Requests;
 use crate::ending::{ClientEnd, Timeout};
 
 impl Clients {
-    /// The client of a tunnel sent bytes.
+    /// Takes bytes from the client of a tunnel.
     pub(super) fn tunnel_from_client(
         &mut self,
         index: ClientKey,
@@ -40,7 +42,8 @@ impl Clients {
 }
 
 impl Answers {
-    /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
+    /// The upstream's side of a tunnel broke: its client gets the bytes received so far, then the
+    /// end.
     pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
         if conn.codec.is_sent() && !conn.flags.sending {
@@ -54,7 +57,7 @@ impl Answers {
         self.conns.mark(index);
     }
 
-    /// Nothing was said either way for too long.
+    /// Nothing was sent either way for too long.
     pub(super) fn tunnel_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         cx.counters.timeouts.count(Timeout::Tunnel);
         self.close_conn(index, ClientEnd::TunnelTimeout, cx);

@@ -1,9 +1,11 @@
-//! Request bodies: gathered for a moment, then forwarded in one piece if they are complete, else streamed (RFC 9112 §6-7).
+//! Request bodies: gathered for a moment, then forwarded in one piece if they are complete,
+//! otherwise streamed (RFC 9112 §6-7).
 //!
-//! A body that is complete soon leaves in one send and can be sent again. When a request goes to its server before that is for its route
-//! to say ([`Buffering`](crate::request::rules::buffering::Buffering)), but never with more than [`GATHER_BYTES_MAX`] gathered. A client
-//! that waits for 100 (Continue) is answered by its server, or by weir when that says nothing for [`CONTINUE_US`] (RFC 9110 §10.1.1).
-//! Small bodies of requests that weir answers by itself are thrown away here. Bound: that many
+//! A body that is complete soon leaves in one send and can be retried. Its route decides when an
+//! incomplete request is forwarded ([`Buffering`](crate::request::rules::buffering::Buffering)),
+//! but never with more than [`GATHER_BYTES_MAX`] gathered. A client that waits for 100 (Continue)
+//! gets it from its server, or from weir when the server is silent for [`CONTINUE_US`] (RFC 9110
+//! §10.1.1). Small bodies of requests that weir itself answers are discarded here. Bound: that many
 //! bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Framing, RequestBody, RequestHead};
@@ -24,9 +26,11 @@ use crate::request::pending_request::ExchangeId;
 
 /// Body bytes gathered before the request is forwarded anyway.
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
-/// Longest announced body that is read and thrown away before weir answers by itself, so that its client keeps the connection.
+/// Longest announced body that is read and discarded before weir itself answers, so that its client
+/// keeps the connection.
 const DRAIN_BYTES_MAX: u64 = 64 * 1024;
-/// How long a server is given to say whether it wants a body, from when it has the head: as long as widely used clients wait themselves.
+/// How long a server has to say whether it wants a body, from when it has the head: as long as
+/// widely used clients wait themselves.
 const CONTINUE_US: u64 = 1_000_000;
 
 /// Whether the request whose body is being read is to be forwarded as it is.
@@ -34,7 +38,8 @@ pub(super) fn is_to_pass_on(conns: &mut Connections, index: ClientKey) -> bool {
     conns.upload(index).is_some_and(|(_, upload)| upload.is_due)
 }
 
-/// A body has been gathered for long enough, or its server has had its time to say whether it wants it. False: neither.
+/// A body has been gathered for long enough, or its server has had its time to say whether it wants
+/// the body. False: neither.
 pub(super) fn pass_on_is_due(clients: &mut Clients, index: ClientKey, cx: &mut Context) -> bool {
     let conns = &mut clients.answers.conns;
     let Some((exchange, upload)) = conns.upload(index) else { return false };
@@ -51,11 +56,11 @@ pub(super) fn pass_on_is_due(clients: &mut Clients, index: ClientKey, cx: &mut C
     true
 }
 
-/// A request whose body follows is on a connection: the rest of that may come, unless its client waits until the server wants it. `at_once`: it
-/// has not waited for one.
+/// A request with a body to follow is on a connection: the rest of the body may come, unless its
+/// client waits until the server wants it. `at_once`: the request has not waited for a connection.
 pub(super) fn may_send_body(answers: &mut Answers, id: ExchangeId, at_once: bool, cx: &mut Context) {
     let exchange = answers.conns.exchange_mut(id.index);
-    // What is passed on of a body from here on is in no copy.
+    // The part of a body that is passed on from here on is in no copy.
     exchange.spare = exchange.spare.take().filter(|_| exchange.upload.is_none());
     if let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) {
         upload.pass_on_us = cx.now_us + CONTINUE_US;
@@ -66,13 +71,14 @@ pub(super) fn may_send_body(answers: &mut Answers, id: ExchangeId, at_once: bool
     }
 }
 
-/// The server wants the body for which its client waits, or has not said so in time: the client is told to go on.
+/// Sends 100 Continue: the server wants the body that its client holds back, or has not said so in
+/// time.
 pub(super) fn go_on_with_body(answers: &mut Answers, slot: ExchangeKey, cx: &mut Context) {
     let exchange = answers.conns.exchange_mut(slot);
     let is_waiting = exchange.phase() == Phase::Waiting;
     let Some(upload) = exchange.upload.as_mut().filter(|upload| upload.awaits_continue) else { return };
     upload.pass_on_us = u64::MAX;
-    // Else it has got its answer instead.
+    // Otherwise it has got its response instead.
     if is_waiting {
         upload.awaits_continue = false;
         answers.invite_body(slot, cx);
@@ -81,12 +87,13 @@ pub(super) fn go_on_with_body(answers: &mut Answers, slot: ExchangeKey, cx: &mut
 }
 
 impl ClientConn {
-    /// Whether a body is read although weir answers its request by itself: one that is sure to come and small, on a connection that is
-    /// worth it. `here`: some of it is.
+    /// Whether a body is read although weir itself answers its request: a small body that is sure
+    /// to come, on a connection that is worth it. `here`: some of it has arrived.
     pub(super) fn drains(&self, head: &RequestHead, here: bool, local: &Local) -> bool {
         let is_small = matches!(head.body, RequestBody::Length(length) if length <= DRAIN_BYTES_MAX);
         let is_coming = !head.expect_continue || here;
-        // Of what a forward proxy refuses only that which lacks credentials comes again.
+        // Of the requests that a forward proxy refuses, only those that lack credentials come
+        // again.
         let is_worth_it = !self.flags.proxied || matches!(local, Local::Refused(cause) if cause.status() == 407);
         let goes_on = head.persist && self.stream.is_none() && !self.flags.leaves && is_worth_it;
         is_small && is_coming && goes_on && !matches!(local, Local::Refused(cause) if cause.ends_connection())
@@ -94,7 +101,8 @@ impl ClientConn {
 }
 
 impl Clients {
-    /// From now on a body is read: of a request that is forwarded, or of one that weir answers so. `here`: some of it is.
+    /// Reads a body from now on: of a request that is forwarded, or of one with this response of
+    /// weir. `here`: some of it has arrived.
     pub(super) fn read_body(
         &mut self,
         index: ClientKey,
@@ -145,7 +153,7 @@ impl Clients {
         conn.read_as(Reading::Body);
         conn.since_us = now_us;
         if is_due {
-            // Behind what came with it, which may be all.
+            // Behind the bytes that came with it, which may be all.
             self.answers.conns.look_again(index);
         } else if expects {
             self.answers.invite_body(exchange, cx);
@@ -156,7 +164,7 @@ impl Clients {
         }
     }
 
-    /// Body bytes at `input[at..]`; returns how many were used.
+    /// Takes body bytes at `input[at..]`; returns how many were used.
     pub(super) fn upload_received(
         &mut self,
         index: ClientKey,
@@ -170,7 +178,7 @@ impl Clients {
         upload.note_read(now_us);
         let mut end = at;
         let part = upload.framing.read(input.bytes, &mut end);
-        // Without a rate only what brings something buys time.
+        // Without a rate only body bytes extend the time.
         let counts = upload.has_rate() || !matches!(part, Ok(BodyPart::More));
         let odd = upload.framing.take_oddities();
         if counts {
@@ -197,7 +205,7 @@ impl Clients {
         end - at
     }
 
-    /// No more of a body comes: it is complete, or cut.
+    /// A body ends: it is complete, or cut off.
     pub(super) fn body_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let is_complete = self.answers.conns.upload(index).is_some_and(|(_, upload)| upload.framing.ends_by_close());
         if is_complete {
@@ -231,14 +239,14 @@ impl Clients {
         }
     }
 
-    /// A piece of a body whose request is already forwarded.
+    /// Forwards a piece of a body after its request.
     fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         if piece.is_empty() {
             return;
         }
         let chunked = upload.chunked_out;
-        // The wait for the answer begins anew with each piece of the body.
+        // The wait for the response starts over with each piece of the body.
         self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
         if chunked {
             let mut head = Vec::with_capacity(20);
@@ -251,12 +259,13 @@ impl Clients {
         }
     }
 
-    /// Forwards a request whose body is not complete: the head and what is here now, the rest as it comes.
+    /// Forwards a request with an incomplete body: the head and the bytes here now, the rest as it
+    /// comes.
     pub(super) fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         (upload.streaming, upload.is_due, upload.pass_on_us) = (true, false, u64::MAX);
         let body = std::mem::take(&mut upload.body);
-        // A client that has sent something does not wait.
+        // A client that has sent some of the body does not wait.
         upload.awaits_continue &= body.is_empty();
         let expects = upload.awaits_continue;
         let Some(request) = upload.request.take() else { return };
@@ -281,7 +290,7 @@ impl Clients {
             self.conn_mut(index).read_as(Reading::Closing);
         }
         if upload.streaming {
-            // The wait for the answer begins anew with each piece of the body.
+            // The wait for the response starts over with each piece of the body.
             self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
             let end: &[u8] = if upload.chunked_out { b"0\r\n\r\n" } else { b"" };
             send_body(&self.answers.conns, exchange, Piece::Borrowed(end), true, to, cx);
@@ -312,7 +321,8 @@ impl Clients {
 }
 
 impl Answers {
-    /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
+    /// The body is invalid, incomplete or not wanted: its request gets an error, unless it has a
+    /// response already, and the connection ends.
     pub(super) fn upload_failed(&mut self, index: ClientKey, cause: Cause, cx: &mut Context) {
         self.conns.at_mut(index).flags.unread = true;
         let Some((exchange, upload)) = self.conns.take_upload(index) else { return };
@@ -329,7 +339,8 @@ impl Answers {
         }
     }
 
-    /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
+    /// The request had its response before its body was complete: the rest is discarded, and the
+    /// connection ends.
     pub(super) fn abandon_upload(&mut self, exchange: ExchangeKey, cx: &mut Context) {
         let slot = self.conns.exchange_mut(exchange);
         let (index, upload) = (slot.conn, slot.upload.take());

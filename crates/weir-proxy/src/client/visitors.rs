@@ -1,11 +1,15 @@
-//! Clients of routes with `users`: whom they have shown to be, and requests that wait until that is known (stage route).
+//! Clients of routes with `users`: their verified users, and requests that wait for the
+//! verification (stage route).
 //!
-//! A request whose credentials have to be compared keeps its place in the order of answers, and its connection reads nothing behind it
-//! ([`Reading::Await`]): one of a connection, or of each stream of HTTP/2, waits so. The side thread compares
-//! ([`Errand`](crate::forward::lookup::Errand)), and its verdict is for the request that asked, never for a later one of the connection. Then
-//! the request goes on as it would have, by the rules that it was routed under. Who was good is remembered by the connection until it shows
-//! something else, another file is asked, or he is revoked. Nothing is said to the client before (RFC 9110 §10.1.1: no 100), and of a body
-//! only what a connection may have unparsed is read. docs/semantics.md §14.
+//! A request whose credentials have to be compared keeps its place in the order of responses, and
+//! its connection reads nothing behind it ([`Reading::Await`]): one request of a connection, or of
+//! each stream of HTTP/2, waits in this way. The side thread compares
+//! ([`Errand`](crate::forward::lookup::Errand)), and its verdict is for the request that asked,
+//! never for a later one of the connection. Then the request continues as it would have, by the
+//! rules that it was routed under. The connection remembers a verified user until it sends other
+//! credentials, another file applies, or the user is revoked. Nothing is sent to the client before
+//! (RFC 9110 §10.1.1: no 100), and of a body only as much is read as a connection may have
+//! unparsed. docs/semantics.md §14.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,18 +32,18 @@ use crate::forward::shares::Lane;
 use crate::request::pending_request::ExchangeId;
 use crate::request::rules::basic_auth::BasicAuth;
 
-/// What a connection has to do with users. Of a stream it has what waits, of its connection whom that has shown to be.
+/// The users of a connection. A stream has the waiting request, its connection the verified user.
 #[derive(Debug, Default)]
 pub(super) struct Visitor {
     vouched: Option<Vouched>,
     waiting: Option<Box<Waiting>>,
 }
 
-/// Credentials that were good.
+/// Credentials that were correct.
 #[derive(Debug)]
 pub(super) struct Vouched {
     users: Arc<Path>,
-    /// The field as it came.
+    /// The field as it arrived.
     value: Box<[u8]>,
     user: Arc<User>,
 }
@@ -51,30 +55,31 @@ struct Waiting {
     found: Found,
     head: RequestHead,
     fields: Fields,
-    /// What the two refer to.
+    /// The bytes that the two refer to.
     bytes: Vec<u8>,
-    /// The serial number of the question; None: nobody could be asked.
+    /// The serial number of the question; None: no question could be asked.
     asked: Option<u64>,
     verdict: Option<Result<Arc<User>, Unverified>>,
 }
 
-/// What is known of who asks.
+/// What is known of the user of a request.
 #[derive(Debug)]
 pub(super) enum Login {
-    /// It is he.
+    /// This user.
     Known(Arc<User>),
-    /// Nobody who may.
+    /// No user with access.
     Refused(Cause),
-    /// These have to be compared.
+    /// These credentials have to be compared.
     Unknown(Credentials),
 }
 
-/// Those of a worker, by connection.
+/// The visitors of a worker, by connection.
 #[derive(Debug, Default)]
 pub(super) struct Visitors(SideTable<ClientKey, Visitor>);
 
 impl Visitors {
-    /// Who makes a request of a route with users, as far as that is known. `carrier`: the connection, or that of the stream.
+    /// Returns the user of a request on a route with users, as far as that is known. `carrier`: the
+    /// connection, or that of the stream.
     pub(super) fn login(&self, carrier: ClientKey, users: &BasicAuth, fields: &Fields, bytes: &[u8]) -> Login {
         let value = match shown(fields, FieldName::Authorization, bytes) {
             Ok(value) => value,
@@ -88,7 +93,7 @@ impl Visitors {
         read_basic(value).map_or(Login::Refused(Cause::AuthorizationInvalid), Login::Unknown)
     }
 
-    /// A verdict has come on a question of a connection. Whether a request waits for this one.
+    /// Takes the verdict on a question of a connection. Returns whether a request waits for it.
     pub(super) fn judged(&mut self, index: ClientKey, asked: u64, verdict: Result<Arc<User>, Unverified>) -> bool {
         let waiting = self.0.get_mut(index).and_then(|visitor| visitor.waiting.as_mut());
         let Some(waiting) = waiting.filter(|waiting| waiting.asked == Some(asked)) else { return false };
@@ -96,22 +101,22 @@ impl Visitors {
         true
     }
 
-    /// The request of a connection that waited for a verdict, when that is there.
+    /// Takes the request of a connection that waited for a verdict, if that has arrived.
     fn take_judged(&mut self, index: ClientKey) -> Option<Box<Waiting>> {
         self.0.get_mut(index)?.waiting.take_if(|waiting| waiting.verdict.is_some())
     }
 
-    /// The request of a connection is not to wait for a verdict any more: which one that was.
+    /// Ends the wait of a connection's request for a verdict, and returns the request.
     pub(super) fn stop_waiting(&mut self, index: ClientKey) -> Option<ExchangeId> {
         Some(self.0.get_mut(index)?.waiting.take()?.id)
     }
 
-    /// Whom a connection has shown to be, when it goes to another worker.
+    /// Takes the verified user of a connection that moves to another worker.
     pub(super) fn take_vouched(&mut self, index: ClientKey) -> Option<Vouched> {
         self.0.get_mut(index)?.vouched.take()
     }
 
-    /// The same of one that comes.
+    /// Sets the verified user of a connection that has moved here.
     pub(super) fn put_vouched(&mut self, index: ClientKey, vouched: Vouched) {
         self.0.get_or_default(index).vouched = Some(vouched);
     }
@@ -128,7 +133,8 @@ impl Vouched {
     }
 }
 
-/// A request has to wait until its credentials are compared. It has its place in the order of answers, and nothing is parsed behind it.
+/// Makes a request wait until its credentials are compared. It keeps its place in the order of
+/// responses, and nothing is parsed behind it.
 pub(super) fn await_verdict(
     clients: &mut Clients,
     index: ClientKey,
@@ -158,7 +164,7 @@ fn verify(clients: &mut Clients, index: ClientKey, found: &Found, credentials: C
     Some(clients.forward.verify(token, client, users, credentials))
 }
 
-/// A request that waited for a verdict goes on, if that is there.
+/// Continues a request that waited for a verdict, if that has arrived.
 pub(super) fn go_on_judged(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
     let Some(waiting) = clients.answers.conns.visitors.take_judged(index) else { return };
     let Waiting { id, found, head, fields, bytes, verdict: Some(verdict), .. } = *waiting else { return };
@@ -208,7 +214,7 @@ fn relogin(clients: &Clients, index: ClientKey, found: &Found, fields: &Fields, 
     }
 }
 
-/// The client of a connection, or of all its streams, has shown to be this user.
+/// The client of a connection, or of all its streams, has proved to be this user.
 fn vouch(clients: &mut Clients, index: ClientKey, found: &Found, user: &Arc<User>, fields: &Fields, bytes: &[u8]) {
     let Some(users) = found.users() else { return };
     let Ok(value) = shown(fields, FieldName::Authorization, bytes) else { return };
@@ -217,7 +223,7 @@ fn vouch(clients: &mut Clients, index: ClientKey, found: &Found, user: &Arc<User
     conns.visitors.0.get_or_default(carrier_of(conns, index)).vouched = Some(Vouched { users, value, user });
 }
 
-/// What came behind a request while that waited is read.
+/// Reads the input that arrived behind a request while it waited.
 fn read_behind(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
     let conn = clients.conn_mut(index);
     if conn.stream.is_some() && conn.reading() != Reading::Body {
@@ -234,7 +240,7 @@ fn read_behind(clients: &mut Clients, index: ClientKey, to: &mut Requests<'_>, c
 }
 
 impl Found {
-    /// Whom its route asks for.
+    /// The users that its route requires.
     fn users(&self) -> Option<&BasicAuth> {
         self.rules.as_ref()?.users.as_ref()
     }

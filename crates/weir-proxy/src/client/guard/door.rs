@@ -1,8 +1,11 @@
-//! Who may connect: bans, and the limits that are looked at when a client connects, behind the header of the PROXY protocol.
+//! Admission of connections: bans, and the limits that are checked when a client connects, after
+//! the header of the PROXY protocol.
 //!
-//! [`judge`] is for all connections. A client who speaks TLS comes to a [`Door`] in front of his handshake, which belongs to whoever knows of
-//! that; `Clients::accepted` then judges him no more. What a handshake costs is charged in front of the step that does the work, and taken back at
-//! once if there was none: so of those who were let in at the same time no more shake hands than may. docs/semantics.md §21.
+//! [`judge`] is for all connections. A client that speaks TLS meets a [`Door`] before its
+//! handshake; the code that runs the handshake owns the door, and `Clients::accepted` then does not
+//! judge the client again. The cost of a handshake is charged before the step that does the work,
+//! and taken back at once if the step did none: so of the clients admitted at the same time no more
+//! than the limit complete handshakes. docs/semantics.md §21.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,22 +19,23 @@ use crate::shield::bans::{BanSet, Offence};
 use crate::shield::table::{Place, TableSeed};
 use crate::shield::tally::Outcome;
 
-/// A client whom a [`Door`] has let in: where he counts as open, which is given back when this is dropped.
+/// A client that a [`Door`] has admitted: its place among the open ones, which is given back when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Visit {
     seed: Arc<TableSeed>,
     open: Option<Place>,
-    /// That his handshake is one too many for a limit that observes was counted.
+    /// A limit that only observes has counted the handshake as over the limit.
     is_observed: bool,
 }
 
 impl Visit {
-    /// Of one who counts as open there.
+    /// For a client that counts as open there.
     pub(super) fn of(seed: Arc<TableSeed>, open: Place) -> Visit {
         Visit { seed, open: Some(open), is_observed: false }
     }
 
-    /// The place is somebody else's to give back: that of a guard of the same accounts.
+    /// Leaves it to a guard of the same accounts to give the place back.
     pub(super) fn hand_over(mut self, guard: Option<&Guard>) -> Option<Place> {
         if guard.is_some_and(|guard| Arc::ptr_eq(&guard.seed, &self.seed)) { self.open.take() } else { None }
     }
@@ -51,36 +55,36 @@ pub struct Door {
     worker: u16,
     counters: Arc<Counters>,
     offences: Offences,
-    /// What the limits said in front of the step that is being made, by their places.
+    /// The outcomes of the limits before the present step, by position.
     charged: Vec<(usize, Outcome)>,
 }
 
 impl Door {
-    /// The door of this worker: nobody is banned.
+    /// Creates the door of this worker, without banned clients.
     pub fn new(plan: Arc<Plan>, worker: u16, counters: Arc<Counters>) -> Door {
         let (bans, offences) = (Arc::default(), Offences::default());
         Door { plan, bans, worker, counters, offences, charged: Vec::new() }
     }
 
-    /// Another plan is in force.
+    /// Adopts a new plan.
     pub fn adopt(&mut self, plan: Arc<Plan>) {
         self.plan = plan;
     }
 
-    /// From now on these clients are banned.
+    /// Sets the banned clients.
     pub fn set_bans(&mut self, bans: Arc<BanSet>) {
         self.bans = bans;
     }
 
-    /// Who is to be banned, if anybody is.
+    /// Returns a client that is to be banned, if any.
     pub fn take_offence(&mut self) -> Option<Offence> {
         self.offences.take()
     }
 
-    /// Whether a client may shake hands. None: he may, and no limit is for him.
+    /// Decides whether a client may begin a handshake. None: it may, and no limit applies to it.
     ///
     /// # Errors
-    /// He may not.
+    /// It may not.
     pub fn admit(&mut self, client: IpAddr, now_us: u64) -> Result<Option<Visit>, Unwanted> {
         if self.bans.bans(client, now_us) {
             self.counters.connections_banned.increment();
@@ -92,10 +96,11 @@ impl Door {
         Ok(Some(Visit { seed: Arc::clone(&shield.seed), open, is_observed: false }))
     }
 
-    /// A step of a handshake may do the asymmetric work, which it has not done yet. [`Door::settle`] is called next, unless he may not.
+    /// A step of a handshake may do the asymmetric work, which has not happened yet.
+    /// [`Door::settle`] is called next, except after an error.
     ///
     /// # Errors
-    /// He may not go on.
+    /// The handshake must not continue.
     pub fn charge(&mut self, client: IpAddr, visit: &mut Visit, now_us: u64) -> Result<(), Unwanted> {
         self.charged.clear();
         let Some(shield) = &self.plan.shield else { return Ok(()) };
@@ -121,7 +126,7 @@ impl Door {
         Ok(())
     }
 
-    /// That step is over. `worked`: it has done the work; else what was charged for it is taken back.
+    /// The step is over. `worked`: it has done the work; otherwise its charges are taken back.
     pub fn settle(&mut self, client: IpAddr, worked: bool, now_us: u64) {
         let charged = std::mem::take(&mut self.charged);
         if let Some(shield) = &self.plan.shield {
@@ -139,7 +144,7 @@ impl Door {
         self.charged.clear();
     }
 
-    /// A handshake of a client has come to nothing.
+    /// A client's handshake has failed.
     pub fn failed(&mut self, client: IpAddr, now_us: u64) {
         let Some(shield) = &self.plan.shield else { return };
         let mut suspect = self.suspect(shield, client, now_us);
@@ -155,15 +160,17 @@ impl Door {
     }
 }
 
-/// The limits that are for a client who connects. Of those behind a trusted proxy nobody knows yet who they are.
+/// The limits that apply to a client that connects. The clients behind a trusted proxy are not
+/// known yet.
 pub(super) fn applying(plan: &Plan, client: IpAddr) -> Option<&ShieldPlan> {
     plan.shield.as_ref().filter(|shield| !plan.client.trusts(client) && !shield.allows(client))
 }
 
-/// Whether a client who has just connected may stay: where he counts as open, if he does. `is_sealed`: he speaks TLS.
+/// Decides whether a client that has just connected may stay; returns where it counts as open, if
+/// it does. `is_sealed`: it speaks TLS.
 ///
 /// # Errors
-/// He may not; what becomes of the connection.
+/// The client may not stay; what to do with the connection.
 pub(super) fn judge(
     shield: &ShieldPlan,
     client: IpAddr,
@@ -184,9 +191,9 @@ pub(super) fn judge(
                 said
             }
             Terms::Handshakes(_) | Terms::HandshakesFailed(_) if !is_sealed => continue,
-            // Counted when it shakes hands.
+            // Counted when the handshake runs.
             Terms::Handshakes(_) if observes => continue,
-            // What was, and not this.
+            // These count the past, not this connection.
             Terms::Glitches(_) | Terms::Timeouts(_) | Terms::Handshakes(_) | Terms::HandshakesFailed(_) => {
                 match suspect.look(limit, None) {
                     Said::Passed => continue,

@@ -1,4 +1,5 @@
-//! One client before the limits of `shield`: finds his accounts, charges them, and says what follows.
+//! One client before the limits of `shield`: finds its accounts, charges them, and decides the
+//! consequences.
 //!
 //! Called by `guard.rs` for each connection and request that is judged.
 
@@ -11,11 +12,11 @@ use crate::shield::limit::{Rate, Verdict, retry_after_s};
 use crate::shield::table::{Charged, Entered, Name, Place, Table};
 use crate::shield::tally::Outcome;
 
-/// One client before his limits.
+/// One client and its accounts.
 pub(super) struct Suspect<'a> {
     pub(super) table: &'a Table,
     pub(super) key: Key,
-    /// The account among [`CONNECTIONS`], and the other one that was looked at last.
+    /// The account among [`CONNECTIONS`], and the other account that was used last.
     pub(super) first: Option<(Name, Option<Place>)>,
     other: Option<(u32, Name, Option<Place>)>,
     /// Where the account is that was charged last.
@@ -23,7 +24,7 @@ pub(super) struct Suspect<'a> {
     now: Moment,
 }
 
-/// When something happens, and on which worker.
+/// A time, and the worker where it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) worker: u16,
@@ -32,16 +33,16 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// This turn.
+    /// The present turn.
     pub(super) fn of(cx: &Context) -> Moment {
         Moment { worker: cx.worker, us: cx.now_us }
     }
 }
 
-/// What one limit says.
+/// The result of one limit.
 pub(super) enum Said {
     Passed,
-    /// One too many; when the next one would pass, parts.
+    /// Over the limit; when the next one would pass, parts.
     Over(u64),
     Untracked,
 }
@@ -56,13 +57,14 @@ impl From<Verdict> for Said {
 }
 
 impl<'a> Suspect<'a> {
-    /// Somebody of whom nothing is known but perhaps where his account is among [`CONNECTIONS`].
+    /// A client of which nothing is known, except perhaps where its account is among
+    /// [`CONNECTIONS`].
     pub(super) fn new(table: &'a Table, key: Key, first: Option<(Name, Place)>, now: Moment) -> Suspect<'a> {
         let first = first.map(|(name, place)| (name, Some(place)));
         Suspect { table, key, first, other: None, last: None, now }
     }
 
-    /// The account of a group: `of` one who is not the client, or the client's.
+    /// Returns the account of a group: that of `of`, or the client's.
     fn account(&self, group: u32, of: Option<Name>) -> (Name, Option<Place>) {
         match (of, self.first, self.other) {
             (Some(name), ..) => (name, None),
@@ -105,21 +107,22 @@ impl<'a> Suspect<'a> {
         said
     }
 
-    /// The table had no room for what a request says, and it is counted together with others.
+    /// Notes that the table had no room for a value of a request, which is counted together with
+    /// others.
     fn note_shared(&self, limit: &LimitPlan, is_shared: bool) {
         if is_shared {
             limit.tally.count(self.now.worker, Outcome::Shared);
         }
     }
 
-    /// Takes back what a limit was just charged, and has passed.
+    /// Takes back a charge that a limit has just passed.
     pub(super) fn take_back(&mut self, limit: &LimitPlan) {
         let Some(rate) = limit.terms.rate() else { return };
         let (name, _) = self.account(limit.seat.group, None);
         self.table.take_back(&name, limit.seat.slot.into(), rate);
     }
 
-    /// Charges a limit for something that has happened. False: it has no room for more.
+    /// Charges a limit for something that has happened. False: the limit is exhausted.
     pub(super) fn note_one(&mut self, limit: &LimitPlan, of: Option<Name>) -> bool {
         let said = self.charge(limit, of);
         let outcome = if matches!(said, Said::Untracked) { Outcome::Untracked } else { Outcome::Passed };
@@ -127,7 +130,7 @@ impl<'a> Suspect<'a> {
         matches!(said, Said::Passed)
     }
 
-    /// Whether a limit that is a rate has room for one, without charging it.
+    /// Checks whether a limit that is a rate has room for one more, without charging it.
     pub(super) fn look(&mut self, limit: &LimitPlan, of: Option<Name>) -> Said {
         let Some(rate) = limit.terms.rate() else { return Said::Passed };
         if let Some(name) = of {
@@ -143,7 +146,7 @@ impl<'a> Suspect<'a> {
         }
     }
 
-    /// Counts one in among those of a limit that are open. `observes`: however many there are.
+    /// Adds one to those that a limit counts as open. `observes`: however many they are.
     pub(super) fn enter(
         &mut self,
         limit: &LimitPlan,
@@ -169,7 +172,8 @@ impl<'a> Suspect<'a> {
         (said, place.filter(|_| is_in))
     }
 
-    /// What follows from what a limit says: when to come again, if that is a refusal, and whether he is to be banned for it.
+    /// Applies the result of a limit. Returns for a refusal the seconds for Retry-After, and the
+    /// offence if the client is to be banned for it.
     pub(super) fn judge(
         &mut self,
         limit: &LimitPlan,
@@ -195,9 +199,9 @@ impl<'a> Suspect<'a> {
         }
     }
 
-    /// Charges a refusal as an offence: the client, if he is to be banned for it.
+    /// Charges a refusal as an offence. Returns the client if it is to be banned.
     fn offend(&self, limit: &LimitPlan, plan: &ShieldPlan) -> Option<Offence> {
-        // Of what others may have done nobody is accused.
+        // A limit that may count other clients is no reason for a ban.
         let ban = plan.ban.as_ref().filter(|_| limit.by.has_client())?;
         let name = self.table.name(OFFENCES, self.key);
         let is_over = |slot, rate: &Rate| {

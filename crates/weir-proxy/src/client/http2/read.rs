@@ -1,4 +1,5 @@
-//! Frames of HTTP/2 from clients: what they mean for requests (stages accept and parse). RFC 9113 §5, §8.
+//! Frames of HTTP/2 from clients: their effect on requests (stages accept and parse). RFC 9113 §5,
+//! §8.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::cross::router::Requests;
 use crate::ending::ClientEnd;
 use crate::observe::glitch::ClientGlitch;
 
-/// So many bytes of the preface are enough to know it: no method of HTTP/1 begins like this and is in use.
+/// This many bytes of the preface identify it: no HTTP/1 method in use begins like this.
 const TELLING_BYTES: usize = 3;
 
 /// Whether a client that begins like this speaks HTTP/2; None: that is not clear yet.
@@ -27,7 +28,7 @@ fn begins_http2(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// The same thing in the words of the counters.
+/// Names a glitch as the counters do.
 fn glitch_of(glitch: Glitch) -> ClientGlitch {
     match glitch {
         Glitch::ResetEarly => ClientGlitch::ResetEarly,
@@ -44,7 +45,7 @@ fn glitch_of(glitch: Glitch) -> ClientGlitch {
     }
 }
 
-/// Counts what was strange on a connection of HTTP/2 since this was last called.
+/// Counts the glitches of an HTTP/2 connection since the last call.
 fn count_glitches(conns: &mut Connections, index: ClientKey, cx: &Context) {
     let Some(streams) = conns.carriers.get_mut(index) else { return };
     let glitches = streams.mux.take_glitches();
@@ -57,7 +58,8 @@ fn is_reading_frames(conns: &Connections, index: ClientKey) -> bool {
 }
 
 impl Clients {
-    /// The first bytes of a client that may begin with the preface of HTTP/2. True: they are taken care of.
+    /// Handles the first bytes of a client that may begin with the preface of HTTP/2. True: they
+    /// are consumed.
     pub(in crate::client) fn is_http2(
         &mut self,
         index: ClientKey,
@@ -77,7 +79,7 @@ impl Clients {
         is_http2
     }
 
-    /// Bytes of frames came, behind those that wait to be read.
+    /// Takes bytes of frames, behind those that wait to be read.
     pub(in crate::client) fn frames_received(
         &mut self,
         index: ClientKey,
@@ -99,7 +101,7 @@ impl Clients {
         }
     }
 
-    /// Reads on where frames had to wait.
+    /// Continues reading where frames had to wait.
     pub(in crate::client) fn read_kept_frames(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(lent) = self.conn_mut(index).lend_input() else { return };
         let used = self.read_frames(index, lent.rest(), to, cx);
@@ -108,7 +110,7 @@ impl Clients {
         }
     }
 
-    /// Reads frames. Returns the bytes used: fewer than there are when reading is blocked, or over.
+    /// Reads frames. Returns the bytes used: fewer than all when reading is blocked, or over.
     fn read_frames(&mut self, index: ClientKey, bytes: &[u8], to: &mut Requests<'_>, cx: &mut Context) -> usize {
         let Some(streams) = self.answers.conns.carriers.get(index) else { return 0 };
         let limits = Arc::clone(&streams.limits);
@@ -137,7 +139,7 @@ impl Clients {
         turn.consumed()
     }
 
-    /// All frames that there were are read.
+    /// All received frames are read.
     fn frames_were_read(&mut self, index: ClientKey, cx: &mut Context) {
         let Some(streams) = self.answers.conns.carriers.get_mut(index) else { return };
         streams.note_read(cx.now_us);
@@ -177,14 +179,15 @@ impl Clients {
                 cx.counters.http2_streams_reset.add(u64::from(by_client));
                 self.answers.stream_reset(ClientKey::new(tag as u32), cx);
             }
-            // What is under way goes on, and then nothing comes (RFC 9113 §6.8).
+            // Requests under way continue, and then nothing comes (RFC 9113 §6.8).
             Event::Leaving { code: Code::NoError } => {}
-            // An error of the connection, which its client is about to close.
+            // A connection error: its client is about to close.
             Event::Leaving { .. } => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
         }
     }
 
-    /// The body of a request is not what its head has said: that is the answer where one can be made, else the stream ends.
+    /// The body of a request contradicts its head: the request gets an error where one can still be
+    /// sent, otherwise the stream ends.
     fn body_broken(&mut self, carrier: ClientKey, id: u32, index: ClientKey, cause: Cause, cx: &mut Context) {
         if self.answers.conns.upload(index).is_some() {
             return self.answers.upload_failed(index, cause, cx);
@@ -195,7 +198,7 @@ impl Clients {
         self.answers.stream_reset(index, cx);
     }
 
-    /// A piece of a request's body. `end`: there is no more.
+    /// Takes a piece of a request's body. `end`: it is the last.
     fn stream_data(
         &mut self,
         carrier: ClientKey,
@@ -208,7 +211,7 @@ impl Clients {
     ) {
         let conn = self.conn_mut(index);
         if conn.flags.unverified {
-            // Who its client is has to be known first. The window bounds what there may be.
+            // The client has to be identified first. The window bounds the size.
             conn.flags.ended |= end;
             return conn.stash.get_or_insert_default().push(bytes);
         }
@@ -221,7 +224,7 @@ impl Clients {
         }
         conn.flags.ended |= end;
         if let Some(stash) = conn.stash.as_mut() {
-            // Behind what the servers' side can't take yet. The window bounds it.
+            // Behind bytes that the servers' side can't take yet. The window bounds the size.
             stash.push(bytes);
             return;
         }

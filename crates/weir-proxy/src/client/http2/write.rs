@@ -1,4 +1,5 @@
-//! Connections of HTTP/2 towards their clients: streams open and end, frames leave, timers come (stage reply).
+//! Connections of HTTP/2 towards their clients: streams open and end, frames leave, timers are due
+//! (stage reply).
 
 use std::sync::Arc;
 
@@ -19,13 +20,14 @@ use crate::context::Context;
 use crate::cross::answer::AnswerHead;
 use crate::ending::{ClientEnd, Timeout};
 
-/// Bytes of frames that are made for one send: an urgent answer waits for no more.
+/// Bytes of frames that are made for one send: an urgent response never waits for more.
 const SEND_BYTES: usize = 64 * 1024;
 
 /// Bytes of a stream that are in frames now.
 type Moved = (ClientKey, usize);
 
-/// Where frames go: control bytes and heads by copy, bodies out of the streams.
+/// The destination of frames: control bytes and heads are copied, bodies are moved out of the
+/// streams.
 struct Frames<'a> {
     conns: &'a mut Slab<ClientKey, ClientConn>,
     output: Output,
@@ -53,7 +55,8 @@ impl Outgoing for Frames<'_> {
     }
 }
 
-/// Makes frames for a connection. Which streams had bytes in them, and which have left completely.
+/// Makes frames for a connection. Returns the streams with bytes in them, and those that have left
+/// completely.
 fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) -> (Vec<Moved>, Vec<ClientKey>) {
     let Some(mut streams) = conns.carriers.take(index) else { return Default::default() };
     let output = std::mem::take(conns.at_mut(index).codec.output());
@@ -66,7 +69,8 @@ fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) ->
     let conn = conns.at_mut(index);
     *conn.codec.output() = output;
     if streams.mux.is_finished() {
-        // What is on its way from the client would have the end of the last answer thrown away.
+        // Without this, bytes on their way from the client would cause the end of the last response
+        // to be discarded.
         (conn.flags.close, conn.flags.unread) = (true, true);
     }
     conns.carriers.put(index, streams);
@@ -74,7 +78,7 @@ fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) ->
 }
 
 impl Answers {
-    /// A connection speaks HTTP/2 from here on.
+    /// Switches a connection to HTTP/2.
     pub(in crate::client) fn begin_http2(&mut self, index: ClientKey, cx: &mut Context) {
         let mut streams = Box::new(Streams::new(Arc::clone(&cx.http2), cx.now_us));
         if self.conns.at(index).flags.leaves {
@@ -89,7 +93,7 @@ impl Answers {
         self.conns.arm(index, cx);
     }
 
-    /// A request came on a new stream, which has a connection of its own: that.
+    /// Opens a new stream for a request, and returns the connection of the stream.
     pub(in crate::client) fn open_stream(&mut self, carrier: ClientKey, id: u32, cx: &mut Context) -> ClientKey {
         let parent = self.conns.at(carrier);
         let state = StreamState { carrier, id, is_given_up: false, taken: 0 };
@@ -107,7 +111,8 @@ impl Answers {
         index
     }
 
-    /// The connection of a stream was taken out of the table. `why` says what its client is told if it does not know yet.
+    /// The connection of a stream was taken out of the table. `why` decides what its client learns,
+    /// if it does not know yet.
     pub(in crate::client) fn end_stream(
         &mut self,
         index: ClientKey,
@@ -139,13 +144,13 @@ impl Answers {
             carrier.since_us = cx.now_us;
         }
         if carrier.has_waiting_input() {
-            // What was too much may be read now.
+            // Input that exceeded a limit may be read now.
             self.conns.look_again(stream.carrier);
         }
         self.conns.mark(stream.carrier);
     }
 
-    /// So many bytes of a request's body are kept no longer in front of the machines.
+    /// The machines no longer wait for this many bytes of a request's body.
     pub(in crate::client) fn consumed(&mut self, index: ClientKey, bytes: usize) {
         let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
         let (carrier, id) = (stream.carrier, stream.id);
@@ -157,7 +162,7 @@ impl Answers {
         }
     }
 
-    /// Nothing of a request's body is wanted, of which so many bytes came.
+    /// The rest of a request's body is not wanted; this many bytes of it arrived.
     pub(in crate::client) fn ignore_body(&mut self, index: ClientKey, bytes: usize) {
         self.consumed(index, bytes);
         let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
@@ -167,7 +172,8 @@ impl Answers {
         }
     }
 
-    /// A request's body is passed on as it comes from now on: of a stream, its window may grow.
+    /// A request's body is passed on as it comes from now on: if it is a stream, its window may
+    /// grow.
     pub(in crate::client) fn passes_body_on(&mut self, index: ClientKey) {
         let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
         let (carrier, id) = (stream.carrier, stream.id);
@@ -176,7 +182,8 @@ impl Answers {
         }
     }
 
-    /// The body of an answer waits in the output of a stream: from now on its client has to take it.
+    /// The body of a response waits in the output of a stream: from now on its client has to take
+    /// it.
     #[inline]
     pub(in crate::client) fn await_client(&mut self, index: ClientKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);
@@ -187,7 +194,7 @@ impl Answers {
         }
     }
 
-    /// Whether nothing keeps a stream any more: all of its answer has left, or nobody wants it.
+    /// Whether a stream may be removed: all of its response has left, or is no longer wanted.
     fn is_over(&self, index: ClientKey, carrier: ClientKey) -> bool {
         if !self.conns.is_there(index) {
             return false;
@@ -198,7 +205,8 @@ impl Answers {
         conn.flags.close && conn.codec.is_empty() && (stream.is_given_up || !is_open)
     }
 
-    /// Nothing more is read: the client is at fault, or has ended. What it asked is cancelled; what is said to it still leaves.
+    /// Stops reading: the client is at fault, or has closed. Its requests are cancelled; output for
+    /// it still leaves.
     pub(in crate::client) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.close_streams(index, why, cx);
         if let Some(streams) = self.conns.carriers.get_mut(index) {
@@ -214,14 +222,15 @@ impl Answers {
 
     /// Ends all streams of a connection.
     pub(in crate::client) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
-        // Each takes itself out of the list.
+        // Each removes itself from the list.
         let first = |conns: &Connections| conns.carriers.get(carrier)?.all.first().copied();
         while let Some(index) = first(&self.conns) {
             self.close_conn(index, why, cx);
         }
     }
 
-    /// The client has reset a stream, or made it so by an error. What a server may be at work on goes on to count.
+    /// The client has reset a stream, or has caused that by an error. A request that a server may
+    /// be working on continues to count.
     pub(in crate::client) fn stream_reset(&mut self, index: ClientKey, cx: &mut Context) {
         let exchange = self.conns.current(self.conns.at(index));
         if exchange.is_some_and(|exchange| exchange.phase() == Phase::Waiting && !exchange.want.body_open) {
@@ -231,8 +240,8 @@ impl Answers {
         }
     }
 
-    /// An upstream of connections that are a client's own can't be shared by streams: the client is to come with HTTP/1.1
-    /// (RFC 9113 §7, HTTP_1_1_REQUIRED). Whether it was told so.
+    /// Resets a stream for an upstream with private connections, which streams can't share: the
+    /// client has to retry with HTTP/1.1 (RFC 9113 §7, HTTP_1_1_REQUIRED). Returns whether it did.
     pub(in crate::client) fn needs_http1(
         &mut self,
         index: ClientKey,
@@ -254,12 +263,13 @@ impl Answers {
         true
     }
 
-    /// The client of a stream has given it up while a server has its request: that goes on to count as one of its streams until the answer
-    /// is there or the server was told, so that resets don't get anybody more requests at a time (CVE-2023-44487, CVE-2025-8671). What was
-    /// not sent yet is taken back.
+    /// The client of a stream has given it up while a server has its request. The request continues
+    /// to count as a stream of the client until its response arrives or the server knows, so that
+    /// resets don't allow more concurrent requests (CVE-2023-44487, CVE-2025-8671). A request that
+    /// was not sent yet is taken back.
     fn give_up(&mut self, index: ClientKey, cx: &mut Context) {
         if let Some(slot) = self.conns.at(index).codec.current() {
-            // Nobody asks for it again.
+            // The request will not be retried.
             self.release(slot);
             self.conns.withdraw(slot, cx);
         }
@@ -273,7 +283,7 @@ impl Answers {
         }
     }
 
-    /// What may leave of the streams of a connection becomes frames, to be sent.
+    /// Makes frames, to be sent, from the bytes of a connection's streams that may leave.
     pub(in crate::client) fn fill(&mut self, carrier: ClientKey, cx: &mut Context) {
         let (mut moved, mut done) = write_frames(&mut self.conns, carrier, &mut cx.spare);
         for (index, bytes) in moved.drain(..) {
@@ -296,7 +306,7 @@ impl Answers {
         }
     }
 
-    /// The patience with a client that speaks HTTP/2 has come to its end.
+    /// A client that speaks HTTP/2 has timed out.
     pub(in crate::client) fn http2_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let conn = self.conns.at(index);
@@ -316,7 +326,7 @@ impl Answers {
     }
 }
 
-/// A client that speaks HTTP/2 goes in order: it has nothing under way.
+/// Closes an idle HTTP/2 client in order.
 pub(in crate::client) fn end_idle_http2(answers: &mut Answers, index: ClientKey, why: ClientEnd, cx: &mut Context) {
     if let Some(streams) = answers.conns.carriers.get_mut(index) {
         streams.mux.fail(Code::NoError, why.word());
@@ -325,7 +335,7 @@ pub(in crate::client) fn end_idle_http2(answers: &mut Answers, index: ClientKey,
 }
 
 impl Streams {
-    /// The head of a final answer as HEADERS: how many bytes.
+    /// Writes the head of a final response as HEADERS. Returns the number of bytes.
     pub(in crate::client) fn begin(&mut self, id: u32, head: &AnswerHead<'_>, additions: &Additions) -> usize {
         let length = match head.body {
             ReplyBody::None if head.parts.status == 204 => None,
