@@ -1,19 +1,21 @@
-//! How connections end, and which deadlines there are: the words of the counters, and what follows from an end.
+//! How connections end, and which deadlines exist: the words of the counters, and the consequences
+//! of an end.
 
 use crate::cross::doubt::Doubt;
 use crate::observe::access::{Blame, Party};
 use crate::observe::kinds::worded;
 
-/// Who of the clients is to go, and how.
+/// Which clients have to leave, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Farewell {
-    /// All, for weir ends: after their answers; idle ones soon.
+    /// All, because weir ends: after their responses; idle ones soon.
     All,
-    /// Those that came in by this listener, which is about to go: in the same way, and idle ones have time for another request.
+    /// Those that came in by this listener, which is about to close: in the same way, but idle ones
+    /// have time for another request.
     Listener(u32),
-    /// All in the same way as those, for a successor takes who is new.
+    /// All in the same way as those, because a successor accepts new clients.
     Successor,
-    /// All but those whose connection is a tunnel, at once. What one has of an answer does not look whole.
+    /// All except tunnels, at once. A truncated response does not look complete.
     AllButTunnels,
 }
 
@@ -22,33 +24,33 @@ worded! {
     enum ClientEnd;
     /// In order.
     Done: "done";
-    /// In order, because its client was strange too often.
+    /// In order, because the client had too many glitches.
     Glitches: "glitches";
-    /// The client passed a limit of `shield`.
+    /// The client exceeded a limit of `shield`.
     OverLimit: "over-limit";
     /// The client was banned.
     Banned: "banned";
-    /// Behind an answer that ends it, or cuts off those that wait.
+    /// After a response that ends it, or cuts off those that wait.
     Closed: "connection-closed";
-    /// The client closed it while something was unanswered.
+    /// The client closed it before all responses were complete.
     ClientClosed: "client-closed";
     /// The client reset it.
     ClientReset: "client-reset";
-    /// The client did not take what was sent for `send-timeout`.
+    /// The client did not take its output for `send-timeout`.
     SendTimeout: "send-timeout";
-    /// The client did not take its answers while others needed the connections that they came on.
+    /// The client did not take its responses while others needed the connections that they came on.
     Stalled: "stalled";
-    /// The client broke the rules of HTTP/2, or passed a limit of it.
+    /// The client violated HTTP/2, or exceeded a limit of it.
     Http2Failed: "http2-failed";
     /// More of the client's input waits than weir keeps.
     Overrun: "overrun";
     /// weir took too long to handle what the client sent at a time.
     TooCostly: "too-costly";
-    /// Nothing was asked for `idle-timeout`.
+    /// No request came for `idle-timeout`.
     IdleTimeout: "idle-timeout";
-    /// It had asked nothing for longest when there were no descriptors for others.
+    /// It had been idle longest when there were no descriptors for others.
     MadeRoom: "made-room";
-    /// weir ends.
+    /// weir shuts down.
     Drained: "drained";
     /// One side of a tunnel ended it.
     TunnelEnded: "tunnel-ended";
@@ -57,7 +59,7 @@ worded! {
 }
 
 impl From<ClientEnd> for Blame {
-    /// Whose doing it is that what was under way is not complete.
+    /// Which side is responsible that something under way is not complete.
     fn from(end: ClientEnd) -> Blame {
         let party = match end {
             ClientEnd::Done | ClientEnd::TunnelEnded => Party::None,
@@ -71,59 +73,61 @@ impl From<ClientEnd> for Blame {
 worded! {
     /// Why a connection of `tcp` ended.
     enum FlowEnd;
-    /// In order: both sides ended their direction.
+    /// In order: both sides closed their direction.
     Done: "done";
     /// The client reset it, or can't be reached any more.
     ClientReset: "client-reset";
     /// The server reset it, or can't be reached any more.
     ServerReset: "server-reset";
-    /// No server may have it: all are suspended, out of use or full.
+    /// No server may have it: all are suspended, disabled or full.
     NoServer: "no-server";
-    /// There were no descriptors for a connection to a server.
+    /// No descriptors were left for a connection to a server.
     NoDescriptors: "no-descriptors";
-    /// No server took it.
+    /// No server accepted it.
     ConnectFailed: "connect-failed";
-    /// No server took it, and the last one was silent.
+    /// No server accepted it, and the last attempt timed out.
     ConnectTimeout: "connect-timeout";
-    /// The client did not say within `hello-timeout` which name it asks for.
+    /// The client did not send the name that it wants within `hello-timeout`.
     HelloTimeout: "hello-timeout";
-    /// The client ended its direction before it had said that.
+    /// The client closed its direction before it had sent that name.
     HelloTruncated: "hello-truncated";
-    /// The client asks for no name that leads anywhere, or speaks no TLS, and nothing is said of others.
+    /// The client's name leads nowhere, or it speaks no TLS, and no rule covers other clients.
     UnknownName: "unknown-name";
-    /// The client has connected to this machine itself, where it was to be passed on to where it has connected to.
+    /// The client has connected to this machine itself, although its connections are to be passed
+    /// on to the address that they were made to.
     OwnDestination: "own-destination";
     /// Nothing moved for `idle-timeout`.
     IdleTimeout: "idle-timeout";
-    /// Nothing moved for `half-close-timeout` after one side had ended.
+    /// Nothing moved for `half-close-timeout` after one side had closed.
     HalfCloseTimeout: "half-close-timeout";
     /// The client was banned.
     Banned: "banned";
-    /// weir has ended, and it was still under way.
+    /// weir ended while it was still under way.
     Stopped: "stopped";
 }
 
 worded! {
-    /// What came of the first packet of a client, with which its server is asked before the client is accepted (docs/semantics.md §24).
+    /// What became of a client's first packet: weir connects to its server before it accepts the
+    /// client (docs/semantics.md §24).
     enum Held;
-    /// The server took the connection, and the client was told so.
+    /// The server accepted the connection, and so did weir the client's.
     Connected: "connected";
-    /// The server refused, and so the client was.
+    /// The server refused, and so did weir.
     Refused: "refused";
-    /// The server can't be reached, as the client was told.
+    /// The server can't be reached, and the client was informed.
     Unreachable: "unreachable";
-    /// Nothing came back for too long.
+    /// No reply came for too long.
     Silent: "silent";
-    /// The client was accepted meanwhile, and has the connection that was begun for it.
+    /// The client was accepted meanwhile, and got the connection that was begun for it.
     Early: "early";
     /// The client did not come for the connection that was made for it.
     Abandoned: "abandoned";
-    /// The server was not asked before, for too many were: the client was accepted first.
+    /// Too many servers were being tried, so the client was accepted first.
     LetThrough: "let-through";
 }
 
 impl From<FlowEnd> for Blame {
-    /// Whose doing it is that it did not end in order.
+    /// Which side is responsible that it did not end in order.
     fn from(end: FlowEnd) -> Blame {
         let party = match end {
             FlowEnd::Done => Party::None,
@@ -136,27 +140,28 @@ impl From<FlowEnd> for Blame {
 }
 
 worded! {
-    /// Why a client and weir did not come to speak TLS, or could not go on.
+    /// Why TLS with a client failed.
     enum TlsFailure;
     /// The client did not begin with TLS.
     NotTls: "not-tls";
-    /// The client has no version, cipher suite, group or protocol that weir has, too.
+    /// The client supports no version, cipher suite, group or protocol that weir supports.
     NothingInCommon: "nothing-in-common";
-    /// No certificate has the name that the client asked for, and `strict-sni` is on.
+    /// No certificate has the name that the client wants, and `strict-sni` is on.
     UnknownName: "unknown-name";
-    /// The client sent an alert: it does not like the certificate, most likely.
+    /// The client sent an alert: most likely it rejects the certificate.
     Alert: "alert";
-    /// The client broke the rules of TLS, or bytes were changed on the way.
+    /// The client violated TLS, or bytes were changed on the way.
     Misbehaved: "misbehaved";
     /// The client left before the handshake was complete.
     Left: "left";
     /// The handshake took longer than `handshake-timeout`.
     Timeout: "timeout";
-    /// There were too many unfinished handshakes.
+    /// Too many handshakes were unfinished.
     TooMany: "too-many";
     /// The client showed no certificate, and `client-auth` requires one.
     CertificateMissing: "client-certificate-missing";
-    /// No CA of `client-ca` has signed the client's certificate, or the client does not send one that is between.
+    /// No CA of `client-ca` has signed the client's certificate, or the client does not send an
+    /// intermediate certificate.
     CertificateUnknownCa: "client-certificate-unknown-ca";
     /// The client's certificate, or one above it, has expired.
     CertificateExpired: "client-certificate-expired";
@@ -164,20 +169,21 @@ worded! {
     CertificateNotYetValid: "client-certificate-not-yet-valid";
     /// The client's certificate, or one above it, is in a list of `client-crl`.
     CertificateRevoked: "client-certificate-revoked";
-    /// `client-crl` has no list of the CA of the client's certificate, or of one above it, or none that is in time.
+    /// `client-crl` has no list of the CA of the client's certificate, or of one above it, or no
+    /// current one.
     CertificateUnlisted: "client-certificate-unlisted";
     /// The client's certificate can't be used for another reason.
     CertificateBad: "client-certificate-bad";
-    /// A bug in weir, or keys that are used up.
+    /// A bug in weir, or exhausted keys.
     Internal: "internal";
 }
 
 worded! {
-    /// Why weir and a server did not come to speak TLS, or could not go on.
+    /// Why TLS with a server failed.
     enum ServerTlsFailure;
     /// The server does not speak TLS on this port.
     NotTls: "tls-not-spoken";
-    /// The server has no version, cipher suite or group that weir has, too.
+    /// The server supports no version, cipher suite or group that weir supports.
     NothingInCommon: "tls-nothing-in-common";
     /// Its certificate is for other names.
     Name: "tls-name";
@@ -185,28 +191,29 @@ worded! {
     Expired: "tls-expired";
     /// Its certificate, or one above it, is not valid yet.
     NotYetValid: "tls-not-yet-valid";
-    /// No CA of `ca` has signed its certificate, or the server does not send one that is between.
+    /// No CA of `ca` has signed its certificate, or the server does not send an intermediate
+    /// certificate.
     UnknownCa: "tls-unknown-ca";
     /// Its certificate has no name in subjectAltName.
     NoNames: "tls-no-names";
-    /// Its certificate is that of a CA, and `ca` does not have exactly this one.
+    /// Its certificate is that of a CA, and `ca` does not contain exactly this certificate.
     CaCertificate: "tls-ca-certificate";
-    /// The key of its certificate, or of one above it, is of a kind or a size that weir does not take.
+    /// The key of its certificate, or of one above it, has a type or a size that weir rejects.
     UnusableKey: "tls-unusable-key";
     /// Its certificate can't be used for another reason.
     Certificate: "tls-certificate";
-    /// The server sent an alert: it wants another name, or a certificate of weir that it knows.
+    /// The server sent an alert: it expects another name, or a client certificate that it knows.
     Alert: "tls-alert";
-    /// The server broke the rules of TLS, or bytes were changed on the way.
+    /// The server violated TLS, or bytes were changed on the way.
     Misbehaved: "tls-misbehaved";
     /// The server closed the connection before the handshake was complete.
     Left: "tls-left";
-    /// A bug in weir, or keys that are used up.
+    /// A bug in weir, or exhausted keys.
     Internal: "tls-internal";
 }
 
 impl ServerTlsFailure {
-    /// For people: what is the matter, and where to look.
+    /// The problem for people, and where to look.
     pub fn text(self) -> &'static str {
         match self {
             ServerTlsFailure::NotTls => "it does not speak TLS on this port",
@@ -242,14 +249,14 @@ worded! {
     /// Why an upstream connection ended, or was not made.
     enum UpstreamEnd;
     with
-    /// What the server sent can't be.
+    /// The server sent something impossible.
     Doubt(Doubt);
     with
-    /// It does not speak TLS as it must.
+    /// It does not speak TLS as required.
     Tls(ServerTlsFailure);
-    /// An answer that nobody asked for.
+    /// A response without a request.
     Surplus: "surplus";
-    /// The server was strange too often.
+    /// The server had too many glitches.
     Glitches: "glitches";
     /// It could not be made.
     ConnectFailed: "connect-failed";
@@ -259,23 +266,24 @@ worded! {
     Reset: "reset";
     /// The server had announced it.
     ServerSaidClose: "server-said-close";
-    /// The answer can't be followed by another one.
+    /// The response can't be followed by another one.
     NotReusable: "not-reusable";
-    /// The server ended it to end its answer.
+    /// The server ended it to end its response.
     AnswerEndedByClose: "answer-ended-by-close";
-    /// The server ended it within an answer that ends with it, and TLS does not say that this was all of it (RFC 9112 §9.8).
+    /// The server ended it within a response that ends with it, and TLS does not confirm that this
+    /// was all of it (RFC 9112 §9.8).
     Cut: "cut";
-    /// The server said that it had rested for too long.
+    /// The server said that it had been idle for too long.
     IdleClose: "idle-close";
-    /// What was sent was never acknowledged, or may not be.
+    /// The bytes sent were never acknowledged, or may not be.
     Unacknowledged: "unacknowledged";
-    /// It had rested for long enough.
+    /// It had been idle for long enough.
     Idle: "idle";
-    /// It had rested for too long for a request that can't be repeated.
+    /// It had been idle for too long for a request that can't be retried.
     Rested: "rested";
-    /// It made room for what waits.
+    /// It made room for waiting requests.
     Crowded: "crowded";
-    /// It was not needed any more: when it was there, or as one more than there may be.
+    /// It was not needed any more: when it was ready, or because it exceeded the limit.
     Unneeded: "unneeded";
     /// Another address of the same destination was faster.
     LostRace: "lost-race";
@@ -283,23 +291,25 @@ worded! {
     Far: "far";
     /// Another client comes next (`share="client"`).
     ShareClient: "share-client";
-    /// Its server may take what it was sent with the last request for another request.
+    /// Its server may mistake the body of the last request for another request.
     BodyLeft: "body-left";
     /// `pool "per-request"`.
     PerRequest: "per-request";
-    /// The client has another one now.
+    /// The client has another connection now.
     Replaced: "replaced";
-    /// The client has as many as it may.
+    /// The client has as many connections as it may.
     LeastRecentlyUsed: "least-recently-used";
-    /// Its server seemed to have overlooked what was sent on it, so that it was sent there once more.
+    /// Its server seemed to have overlooked what was sent on it, so that it was sent there once
+    /// more.
     Overlooked: "overlooked";
-    /// Nobody waits for the answer any more, or for a long one that has another connection as well.
+    /// Its response is no longer wanted, or only a long response that has another connection as
+    /// well is.
     Cancelled: "cancelled";
-    /// The client left before its answer was complete.
+    /// The client left before its response was complete.
     ClientGone: "client-gone";
-    /// A request that makes servers die had it for itself.
+    /// A request that kills servers had it for itself.
     Quarantine: "quarantine";
-    /// An operator took the server out of use.
+    /// An operator disabled the server.
     Disabled: "disabled";
     /// It became a tunnel.
     Upgraded: "upgraded";
@@ -308,7 +318,8 @@ worded! {
 }
 
 impl UpstreamEnd {
-    /// Whether it says something about the server: weir's own housekeeping and what clients do say nothing.
+    /// Whether it says something about the server: weir's own housekeeping and the actions of
+    /// clients say nothing.
     pub fn tells(self) -> bool {
         matches!(
             self,
@@ -328,7 +339,7 @@ impl UpstreamEnd {
 }
 
 worded! {
-    /// Deadlines that can pass.
+    /// Deadlines.
     enum Timeout;
     /// A request's head.
     Head: "head";
@@ -336,16 +347,16 @@ worded! {
     Body: "body";
     /// Between requests.
     Idle: "idle";
-    /// The client takes an answer.
+    /// The client takes a response.
     Send: "send";
-    /// A tunnel moves.
+    /// A tunnel moves bytes.
     Tunnel: "tunnel";
-    /// Something is looked up.
+    /// A lookup.
     Errand: "errand";
     /// A connection to a server.
     Connect: "connect";
-    /// The beginning of an answer.
+    /// The beginning of a response.
     Forward: "forward";
-    /// The next piece of an answer.
+    /// The next piece of a response.
     Answer: "answer";
 }

@@ -1,18 +1,24 @@
-//! All machines of one worker, and who is called when: [`Clients`], [`Upstreams`], and mail to other workers.
+//! All machines of one worker, and the order in which they are called: [`Clients`], [`Upstreams`],
+//! and mail to other workers.
 //!
-//! Called by the worker's loop, which knows sockets; nothing here does. One turn is, in this order:
+//! Called by the worker's loop, which knows sockets; no code here does. One turn is, in this order:
 //!
-//! 1. [`Engine::begin_turn`] with the time, and [`Engine::set_wall`] when the clock on the wall has changed,
-//! 2. any number of `client_*`, `upstream_*`, `relay_*`, [`on_flow`], [`Engine::accepted`], [`Engine::deliver`], [`Engine::order`] and [`Engine::on_news`]
-//!    calls with what happened,
-//! 3. [`Engine::settle`]: timers, and what was put off to the end of the turn,
-//! 4. [`Engine::poll_action`] until None: what is to be done outside,
-//! 5. [`Engine::take_lines`], [`Engine::take_errand`], [`Engine::take_event`] and [`Engine::take_offence`] until None,
-//! 6. [`Engine::take_post`] for each other worker; [`Engine::return_post`] with what can't be delivered yet,
+//! 1. [`Engine::begin_turn`] with the time, and [`Engine::set_wall`] when the wall clock has
+//!    changed,
+//! 2. any number of `client_*`, `upstream_*`, `relay_*`, [`on_flow`], [`Engine::accepted`],
+//!    [`Engine::deliver`], [`Engine::order`] and [`Engine::on_news`] calls with what happened,
+//! 3. [`Engine::settle`]: timers, and work that was put off to the end of the turn,
+//! 4. [`Engine::poll_action`] until None: work to be done outside,
+//! 5. [`Engine::take_lines`], [`Engine::take_errand`], [`Engine::take_event`] and
+//!    [`Engine::take_offence`] until None,
+//! 6. [`Engine::take_post`] for each other worker; [`Engine::return_post`] with mail that can't be
+//!    delivered yet,
 //! 7. wait until [`Engine::next_deadline`] or the next event.
 //!
-//! A machine is called with the way to the other one that is open then ([`crate::cross::router`]). What it has to say against that way is
-//! mail of the worker to itself, which is delivered as soon as it returns (`Engine::pass_on`): no machine is called while it is at work.
+//! A machine is called with the path to the other side that is open then
+//! ([`crate::cross::router`]). Messages against that path are mail of the worker to itself, which
+//! is delivered as soon as the machine returns (`Engine::pass_on`): no machine is called while it
+//! is at work.
 
 mod audit;
 mod flows;
@@ -58,7 +64,7 @@ use crate::upstream::Upstreams;
 use crate::upstream::doubts::restore;
 use crate::upstream::server_state::ServerState;
 
-/// What an engine is made of from outside.
+/// The parts from outside that make an engine.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The configuration.
@@ -75,34 +81,39 @@ pub struct Parts {
     pub hints: Arc<Hints>,
     /// Written by this worker only.
     pub counters: Arc<Counters>,
-    /// Time from the receipt of a request to the end of its answer, microseconds; written by this worker only.
+    /// Time from the receipt of a request to the end of its response, microseconds; written by this
+    /// worker only.
     pub latency: Arc<Histogram>,
-    /// The same for answers from the store, which are not in `latency`.
+    /// The same for responses from the store, which are not in `latency`.
     pub hits: Arc<Histogram>,
-    /// One for each server, upstream after upstream; written by this worker only. What is missing is counted for nobody.
+    /// One for each server, upstream after upstream; written by this worker only. For missing
+    /// entries nothing is counted.
     pub servers: Vec<Arc<ServerStats>>,
-    /// The driver moves the bytes of tunnels by itself ([`Action::Relay`]).
+    /// Whether the driver can move the bytes of tunnels ([`Action::Relay`]).
     pub relays: bool,
 }
 
-/// Requests of a turn after which no more input that waits is looked at: that is done in the next turn. What one client asks at a time is bounded by
-/// what it has unanswered; how many clients ask is not.
+/// Requests of a turn after which waiting input is left for the next turn. The requests of one
+/// client at a time are bounded by its unanswered ones; the number of clients is not.
 const REQUESTS_PER_TURN: u64 = 4096;
 
-/// weir took too long to handle what a client sent at a time, as somebody outside has found: its connection ends.
+/// Ends a connection because weir took too long, as measured outside, to handle what its client
+/// sent at a time.
 pub fn end_costly(engine: &mut Engine, token: u64) {
     input::end_costly(&mut engine.clients, token, &mut engine.cx);
     engine.pass_on();
 }
 
-/// A turn is over at this time, and what it has to send is with the driver. Only how long hits take is counted by it.
+/// A turn is over at this time, and the driver has all its output. Only the latency of hits is
+/// measured by it.
 pub fn end_turn(engine: &mut Engine, now_us: u64) {
     let turn_us = now_us.saturating_sub(engine.cx.now_us);
     engine.clients.answers().hits.turn_ended(turn_us);
 }
 
-/// These verdicts on servers (named by their places among those of all upstreams) were kept since before weir was started, or since a server
-/// was last in the plan. Tell every worker before it serves anybody. Unknown servers are ignored.
+/// Restores verdicts on servers (named by their positions among those of all upstreams) from before
+/// weir was started, or before a server left the plan. Call it on every worker before it serves any
+/// client. Unknown servers are ignored.
 pub fn restore_verdicts(engine: &mut Engine, verdicts: &[(u32, Verdict)]) {
     for (server, verdict) in verdicts {
         restore(ServerIndex::new(*server), *verdict, &mut engine.upstreams, &mut engine.cx);
@@ -110,16 +121,17 @@ pub fn restore_verdicts(engine: &mut Engine, verdicts: &[(u32, Verdict)]) {
     engine.pass_on();
 }
 
-/// How a client is seen ([`Action::SeeClient`]).
+/// Takes the result of a check of a client ([`Action::SeeClient`]).
 pub fn client_seen(engine: &mut Engine, token: u64, sight: Sight) {
     client::client_seen(&mut engine.clients, token, sight, &mut engine.cx);
     engine.pass_on();
 }
 
-/// As [`Engine::accepted`], of a client who speaks TLS and was let in by a [`Door`] in front of his handshake, which gave this.
+/// As [`Engine::accepted`], for a client that speaks TLS: a [`Door`] admitted it before the
+/// handshake, and returned this visit.
 ///
 /// # Errors
-/// It is not wanted: what becomes of its connection.
+/// It is not wanted: what to do with its connection.
 pub fn accepted_by_door(
     engine: &mut Engine,
     socket: u64,
@@ -142,16 +154,17 @@ pub struct Engine {
     own_post: Post,
     /// Timers that are due; kept for its memory.
     expired: Vec<u64>,
-    /// Requests so far with which this turn looks at no more input that waits.
+    /// The number of requests from which on this turn looks at no more waiting input.
     requests_max: u64,
-    /// How often this worker has begun anew.
+    /// How often this worker has restarted.
     life: u32,
-    /// By worker: does not know yet of this life.
+    /// By worker: it does not know of this life yet.
     strangers: Vec<bool>,
 }
 
 impl Engine {
-    /// An engine with the upstream connections that it keeps due to be made. `now_us` is the time of the first turn.
+    /// Creates an engine; its permanent upstream connections are due to be made. `now_us` is the
+    /// time of the first turn.
     pub fn new(parts: Parts, now_us: u64) -> Engine {
         let mut cx = Context::new(parts.plan, parts.counters, parts.worker, parts.workers, now_us);
         cx.relays = parts.relays;
@@ -179,8 +192,9 @@ impl Engine {
         self.cx.counters.turns.add(1);
     }
 
-    /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone
-    /// is east of Greenwich. For Date, the access log and rules that hold at times; call it when it changes.
+    /// Sets the wall clock: its microseconds since 1970 minus the engine's time, and how many
+    /// seconds the zone is east of Greenwich. For Date, the access log and rules with times; call
+    /// it when it changes.
     pub fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
         self.cx.set_wall(offset_us);
         self.clients.records().set_wall(offset_us, zone_s);
@@ -201,7 +215,8 @@ impl Engine {
         }
         self.upstreams.settle(&mut self.cx);
         self.pass_on();
-        // Behind those that receives have just brought: however many these are, input that waits has its share of each turn.
+        // On top of the requests that receives have just brought: however many these are, waiting
+        // input has its share of each turn.
         self.requests_max = self.cx.counters.requests.get() + REQUESTS_PER_TURN;
     }
 
@@ -225,7 +240,7 @@ impl Engine {
         self.expired = expired;
     }
 
-    /// When the engine wants to be called again at the latest.
+    /// The latest time for the next call.
     pub fn next_deadline(&self) -> Option<u64> {
         if crowd::has_crowds(self.clients.conns())
             || self.clients.conns().has_to_parse()
@@ -237,7 +252,7 @@ impl Engine {
         self.cx.wheel.next_due().into_iter().chain(self.upstreams.next_deadline(&self.cx)).min()
     }
 
-    /// The next thing to do outside, or None when all is done for now.
+    /// The next action to do outside, or None when all is done for now.
     pub fn poll_action(&mut self) -> Option<Action> {
         loop {
             if let Some(action) = self.cx.actions.pop_front() {
@@ -265,17 +280,18 @@ impl Engine {
         }
     }
 
-    /// What is worth a line in the log, oldest first. Call until None after each turn.
+    /// The next event for the log, oldest first. Call until None after each turn.
     pub fn take_event(&mut self) -> Option<Event> {
         self.upstreams.pool_mut().take_event()
     }
 
-    /// Who is to be banned. Call until None after each turn.
+    /// The next client to be banned. Call until None after each turn.
     pub fn take_offence(&mut self) -> Option<Offence> {
         banned::take_offence(&mut self.clients)
     }
 
-    /// Gives out the lines of the access log since the last call and how many they are, if there are any.
+    /// Gives out the lines of the access log since the last call and their number, if there are
+    /// any.
     pub fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
         self.clients.records().take_lines(to);
     }
@@ -291,7 +307,7 @@ impl Engine {
         if post.is_empty() { None } else { Some(std::mem::take(post)) }
     }
 
-    /// Gives mail back that could not be delivered; it is kept in front of newer mail.
+    /// Takes back mail that could not be delivered; it is kept before newer mail.
     pub fn return_post(&mut self, worker: u16, mut post: Post) {
         self.cx.counters.mail_delayed.add(1);
         let newer = std::mem::take(&mut self.cx.posts[usize::from(worker)]);
@@ -299,12 +315,13 @@ impl Engine {
         self.cx.posts[usize::from(worker)] = post;
     }
 
-    /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.
+    /// The next errand for the side thread, if any: call it until None at the end of a turn.
     pub fn take_errand(&mut self) -> Option<Errand> {
         self.clients.take_errand()
     }
 
-    /// What has become of an errand, or of an [`Action::Encode`]. News that nobody waits for any more are ignored.
+    /// Takes the result of an errand, or of an [`Action::Encode`]. Results that are no longer
+    /// awaited are ignored.
     pub fn on_news(&mut self, news: News) {
         self.clients.on_news(news, &mut self.cx);
         self.pass_on();
@@ -317,26 +334,28 @@ impl Engine {
         self.clients.conns().len() + self.flows.len()
     }
 
-    /// Requests without a complete answer.
+    /// Requests without a complete response.
     pub fn exchanges(&self) -> usize {
         self.clients.conns().exchanges()
     }
 
-    /// Lets clients go. When all are to, so are those that are accepted from now on, who had connected before.
+    /// Drains clients. If all have to leave, clients that are accepted from now on, and had
+    /// connected before, have to leave as well.
     pub fn drain(&mut self, who: Farewell) {
         self.clients.drain(who, &mut self.cx);
         self.pass_on();
     }
 
-    /// Whether draining has come to its end.
+    /// Whether draining is complete.
     pub fn is_drained(&self) -> bool {
         self.clients.conns().is_draining() && self.clients.conns().len() + self.flows.len() == 0
     }
 
-    /// A client connected. It speaks HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the token that names it.
+    /// A client connected. It speaks HTTP/1 alone, HTTP/2 alone, or either, depending on its first
+    /// bytes. Returns the token that names it.
     ///
     /// # Errors
-    /// It is not wanted: what becomes of its connection.
+    /// It is not wanted: what to do with its connection.
     pub fn accepted(&mut self, socket: u64, peer: SocketAddr, entrance: Entrance) -> Result<u64, Unwanted> {
         if matches!(entrance.serves, Serves::Tcp(_)) {
             return flows::accepted(self, socket, peer, entrance);
@@ -344,13 +363,14 @@ impl Engine {
         self.clients.accepted(socket, peer, entrance, &mut self.cx)
     }
 
-    /// A client that was just accepted speaks TLS: servers are told `https`, and its tunnels stay here, because the driver can't
-    /// move what has to be opened.
+    /// A client that was just accepted speaks TLS: servers see `https`, and its tunnels remain
+    /// here, because the driver can't move bytes that have to be decrypted.
     pub fn client_sealed(&mut self, token: u64, secured: Secured) {
         self.clients.client_sealed(token, secured);
     }
 
-    /// A client could not be accepted (descriptors or memory ran out, or what clients may have of them): those who are idle make room.
+    /// A client could not be accepted (descriptors or memory ran out, or the share of clients in
+    /// them): idle clients make room.
     pub fn accept_failed(&mut self) {
         self.cx.counters.accept_failures.add(1);
         make_room(&mut self.clients, &mut self.cx);
@@ -363,7 +383,8 @@ impl Engine {
         self.pass_on();
     }
 
-    /// A client closed its sending direction. What it sent before that and waits is still served while answers come, or until the end
+    /// A client closed its sending direction. Its earlier input that waits is still served while
+    /// responses come, or until the end
     /// ([`ClientPlan::serves_half_closed`](crate::plan::ClientPlan::serves_half_closed)).
     pub fn client_ended(&mut self, token: u64) {
         self.clients.client_ended(token, &mut Requests::new(&mut self.upstreams), &mut self.cx);
@@ -376,14 +397,14 @@ impl Engine {
         self.pass_on();
     }
 
-    /// What was sent to a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
+    /// The output of a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
     pub fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool) {
         self.clients.answers().client_sent(token, spare, ok, &mut self.cx);
         self.pass_on();
     }
 
-    /// So much a tunnel has moved, from its client and to it, since it is the driver's, and whether one of both sides has ended. One that
-    /// has moved nothing for too long ends.
+    /// A tunnel has moved this many bytes, from its client and to it, since the driver has it;
+    /// `half_closed`: one side has closed. A tunnel that has moved nothing for too long ends.
     pub fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, half_closed: bool) {
         if Token::is_flow(token) {
             let (flows, mut sides) = flows::parts(self);
@@ -394,7 +415,8 @@ impl Engine {
         self.pass_on();
     }
 
-    /// A tunnel is over. `by_client`: its client broke off, rather than both sides having ended or the server having broken off.
+    /// A tunnel is over. `by_client`: its client broke off; otherwise both sides have closed or the
+    /// server broke off.
     pub fn relay_ended(&mut self, token: u64, from_client: u64, to_client: u64, by_client: bool) {
         self.clients.relay_ended(token, from_client, to_client, by_client, &mut self.cx);
         self.pass_on();
@@ -402,7 +424,8 @@ impl Engine {
 
     // ---- servers ----
 
-    /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
+    /// A connect has begun; `socket` is the driver's name for it. False: it is no longer wanted,
+    /// close it.
     pub fn upstream_started(&mut self, token: u64, socket: u64) -> bool {
         if Token::is_flow(token) {
             self.flows.started(token, socket)
@@ -422,7 +445,7 @@ impl Engine {
         self.pass_on();
     }
 
-    /// A connect has failed within its TLS handshake. Nothing was asked.
+    /// A connect has failed within its TLS handshake. No request was sent.
     pub fn upstream_tls_refused(&mut self, token: u64, why: ServerTlsFailure) {
         self.upstreams.upstream_connected(token, Err(Some(why)), &mut self.cx);
         self.pass_on();
@@ -434,7 +457,7 @@ impl Engine {
         self.pass_on();
     }
 
-    /// What was sent to a server was taken (`ok`) or not.
+    /// The output to a server was taken (`ok`) or not.
     pub fn upstream_sent(&mut self, token: u64, ok: bool) {
         let tunnel = self.upstreams.upstream_sent(token, ok, &mut self.cx);
         if let Some(id) = tunnel {
@@ -449,7 +472,8 @@ impl Engine {
         self.pass_on();
     }
 
-    /// The network says that a server closed its sending direction, but TLS does not: what it sent may have been cut (RFC 9112 §9.8).
+    /// A server closed its sending direction without saying so in TLS: its data may have been cut
+    /// (RFC 9112 §9.8).
     pub fn upstream_cut(&mut self, token: u64) {
         self.upstreams.upstream_ended(token, true, &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
@@ -472,13 +496,13 @@ impl Engine {
         self.pass_on();
     }
 
-    /// Which core receives a connection's packets: this worker's (near) or another; None: nobody knows.
+    /// Which core receives a connection's packets: this worker's (near) or another; None: unknown.
     pub fn upstream_located(&mut self, token: u64, near: Option<bool>) {
         self.upstreams.upstream_located(token, near, &mut self.cx);
         self.pass_on();
     }
 
-    /// What has become of what was sent on a connection.
+    /// The fate of the bytes sent on a connection.
     pub fn upstream_examined(&mut self, token: u64, delivery: Delivery) {
         self.upstreams.upstream_examined(token, delivery, &mut self.cx);
         self.pass_on();
@@ -486,23 +510,25 @@ impl Engine {
 
     // ---- operators ----
 
-    /// Carries out an order for a server, named by its index over all upstreams of the plan; an unknown one is ignored.
-    /// Idempotent. A worker that begins anew later finds the order in its [`Hints`].
+    /// Carries out an order for a server, named by its index over all upstreams of the plan; an
+    /// unknown server is ignored. Idempotent. A worker that restarts later finds the order in its
+    /// [`Hints`].
     pub fn order(&mut self, server: u32, order: Order) {
         self.upstreams.order(server, order, &mut self.cx);
         self.pass_on();
     }
 
-    /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and that it did not bear pipelining:
-    /// it may earn trust again.
+    /// Forgets the surplus responses of a server (by its position among those of all upstreams),
+    /// and that it could not handle pipelining: it may earn trust again.
     pub fn clear_surplus(&mut self, server: u32) {
         self.upstreams.clear_surplus(server, &mut self.cx);
         self.pass_on();
     }
 
-    /// From now on this plan is in force: a successor of the one that is ([`Plan::merged`], or the step before it, [`Plan::widened`]),
-    /// whose access log goes to the same place. `servers` has one for each of its slots, those of before included. Tell every worker of
-    /// the step before any of the successor.
+    /// Adopts a plan: a successor of the present one ([`Plan::merged`], or the step before it,
+    /// [`Plan::widened`]) that has its access log in the same place. `servers` has one for each of
+    /// its slots, including those of before. Call it on every worker with the step before, and then
+    /// on any with the successor.
     pub fn adopt(&mut self, plan: Arc<Plan>, servers: &[Arc<ServerStats>]) {
         let old = std::mem::replace(&mut self.cx.plan, plan);
         self.cx.plan_changed();
@@ -511,7 +537,8 @@ impl Engine {
         self.pass_on();
     }
 
-    /// From now on these clients are banned: none of them is accepted, and connections of theirs end within some turns.
+    /// Sets the banned clients: none of them is accepted from now on, and their connections end
+    /// within some turns.
     pub fn set_bans(&mut self, bans: Arc<BanSet>) {
         self.cx.bans = bans;
         banned::look_for_banned(&mut self.clients);
@@ -523,30 +550,31 @@ impl Engine {
         self.upstreams.pool().standing(server)
     }
 
-    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
-    /// server that is draining is empty.
+    /// Requests that wait for a server or are in flight to it on this worker's connections: a
+    /// server that drains is empty when this is 0 on all workers.
     pub fn load(&self, server: u32) -> usize {
         self.upstreams.pool().load(server)
     }
 
-    /// Requests that were in flight when servers died, by what this worker knows.
+    /// Requests that were in flight when servers died, as far as this worker knows.
     pub fn suspects(&self) -> Vec<Suspect> {
         self.upstreams.isolation().suspects(&self.cx)
     }
 
-    /// Forgets all accusations of requests. An operator's command; tell every worker.
+    /// Forgets all accusations of requests. An operator's command; call it on every worker.
     pub fn forgive_suspects(&mut self) {
         self.upstreams.isolation_mut().forgive();
     }
 }
 
-/// How a client takes what was sent to it. `over`: as in [`Action::LookClient`].
+/// Takes how a client takes its output. `over`: as in [`Action::LookClient`].
 pub fn client_looked(engine: &mut Engine, token: u64, taken: Taken, over: bool) {
     pace::client_looked(&mut engine.clients, token, taken, over, &mut engine.cx);
     engine.pass_on();
 }
 
-/// Lets the driver move the bytes of a tunnel, if there is one all of whose other bytes it has. False: there is none.
+/// Lets the driver move the bytes of a tunnel, if it has all other bytes of one. False: no tunnel
+/// is ready.
 fn begin_relay(clients: &mut Clients, upstreams: &mut Upstreams, cx: &mut Context) -> bool {
     let Some((client, conn)) = clients.next_to_relay(cx) else { return false };
     if let Some(relay) = upstreams.release_tunnel(client, conn, cx) {

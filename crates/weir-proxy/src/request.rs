@@ -1,5 +1,6 @@
-//! A request by itself: what travels with it, which route it takes, whether it may be repeated or followed. Functions of the plan and of
-//! bytes; connections have names here (`ConnId`), and no state.
+//! A single request: the data that travels with it, its route, whether it may be retried or
+//! followed. Functions of the plan and of bytes; connections have names here (`ConnId`), and no
+//! state.
 
 pub(crate) mod client_address;
 pub(crate) mod destination;

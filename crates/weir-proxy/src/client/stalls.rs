@@ -118,7 +118,7 @@ pub(super) fn stop_source(conns: &mut Connections, slot: ExchangeKey, server_con
     Stop { conn: server_conn, client }
 }
 
-/// Takes out the connections that have stopped for a client and that `goes` selects.
+/// Takes out the selected connections among those that have stopped for a client.
 fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool) -> Vec<Stopped> {
     if !conns.at(index).stops_sources() {
         return Vec::new();
@@ -133,7 +133,7 @@ fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId)
     taken
 }
 
-/// Resumes the connections that have stopped for a client and that `goes` selects.
+/// Resumes the selected connections among those that have stopped for a client.
 fn resume(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
     for Stopped { conn, client, .. } in take_stopped(conns, index, goes) {
         cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });

@@ -1,15 +1,16 @@
 //! What must hold between any two turns, whatever happened: one pass over all machines of a worker.
 //!
-//! Called by simulations and tests after each turn; nothing else pays for it. A broken promise is found at the turn that broke
-//! it, not when a client notices. Bounds are those of docs/buffers.md.
+//! Called by simulations and tests after each turn; no other code pays for it. A broken invariant
+//! is found at the turn that broke it, not when a client notices. Bounds are those of
+//! docs/buffers.md.
 
 use super::Engine;
 
 impl Engine {
-    /// Looks for states that can't be. Call when all actions of a turn were taken.
+    /// Looks for impossible states. Call when all actions of a turn were taken.
     ///
     /// # Errors
-    /// A bug of weir's: the first promise that is broken, in words.
+    /// A bug of weir: the first broken invariant, in words.
     pub fn audit(&self) -> Result<(), String> {
         let Engine { cx, clients, upstreams, .. } = self;
         if !cx.posts[usize::from(cx.worker)].is_empty() {
@@ -30,11 +31,12 @@ impl Engine {
         }
     }
 
-    /// Looks for queues that hold more bytes than docs/buffers.md allows, with receives of at most 64 KiB of a server and 1 MiB of
-    /// a client in a turn. Call when all actions of a turn were taken.
+    /// Looks for queues that hold more bytes than docs/buffers.md allows, with receives of at most
+    /// 64 KiB of a server and 1 MiB of a client in a turn. Call when all actions of a turn were
+    /// taken.
     ///
     /// # Errors
-    /// A bug of weir's: the first bound that is passed, in words.
+    /// A bug of weir: the first exceeded bound, in words.
     pub fn audit_bytes(&self) -> Result<(), String> {
         self.upstreams.pool().audit_bytes()?;
         self.clients.conns().audit_bytes(&self.cx)

@@ -1,4 +1,5 @@
-//! Plain TCP: who of the machines is called when something happens to a connection of `tcp` ([`Flows`]).
+//! Plain TCP: which machines are called when something happens to a connection of `tcp`
+//! ([`Flows`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,19 +13,21 @@ pub use crate::tcp::Over;
 use crate::tcp::{Flows, Sides};
 use crate::upstream::port_taken;
 
-/// What has happened to a connection of `tcp`, besides what servers' connections have in common ([`Engine::upstream_started`],
-/// [`Engine::upstream_connected`]) and tunnels ([`Engine::relay_looked`]).
+/// An event of a connection of `tcp`, besides those that it shares with servers' connections
+/// ([`Engine::upstream_started`], [`Engine::upstream_connected`]) and tunnels
+/// ([`Engine::relay_looked`]).
 #[derive(Debug, Clone, Copy)]
 pub enum FlowEvent<'a> {
     /// Its client sent bytes.
     Received(&'a [u8]),
-    /// Its client ended its direction, as a receive has found.
+    /// Its client closed its direction, as a receive has found.
     Ended,
     /// Its client's connection broke, as a receive has found.
     Failed,
-    /// Its connect could not be begun, for want of descriptors or memory: that says nothing of the server.
+    /// Its connect could not be begun, because descriptors or memory ran out: that says nothing of
+    /// the server.
     Unstarted,
-    /// The driver moves its bytes no more. Both sockets are still open.
+    /// The driver no longer moves its bytes. Both sockets are still open.
     RelayEnded {
         /// Bytes from the client and to it.
         moved: (u64, u64),
@@ -33,7 +36,7 @@ pub enum FlowEvent<'a> {
     },
 }
 
-/// Something has happened to a connection of `tcp`.
+/// Handles an event of a connection of `tcp`.
 pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
     let (flows, mut sides) = parts(engine);
     match event {
@@ -46,17 +49,19 @@ pub fn on_flow(engine: &mut Engine, token: u64, event: FlowEvent<'_>) {
     engine.pass_on();
 }
 
-/// A client of `tcp` has this congestion control, one of several of its listener. Whom the token names may be gone.
+/// A client of `tcp` has this congestion control, one of several of its listener. The client that
+/// the token names may be gone.
 pub fn divided(engine: &mut Engine, token: u64, name: &Arc<str>) {
     engine.flows.has_arm(token, Side::Client, name);
 }
 
-/// So a connection has fared that was one of several congestion controls.
+/// The results of a connection with one of several congestion controls.
 pub fn measured(engine: &mut Engine, arm: &MeasuredArm, figures: PathFigures) {
     engine.flows.arms.count(arm.side, &arm.name, arm.lasted_us, figures);
 }
 
-/// A connect to a server can't be made from the port that was asked for: that one leads there already, or is somebody else's.
+/// A connect to a server can't be made from the requested port: the port already has a connection
+/// there, or belongs to another program.
 pub fn on_port_taken(engine: &mut Engine, token: u64) {
     if Token::is_flow(token) {
         let (flows, mut sides) = parts(engine);
@@ -67,14 +72,15 @@ pub fn on_port_taken(engine: &mut Engine, token: u64) {
     engine.pass_on();
 }
 
-/// weir ends now: connections of `tcp` that are under way are reset, and counted as ended for that.
+/// weir ends now: resets the connections of `tcp` that are under way, and counts them as ended for
+/// that reason.
 pub fn stop_flows(engine: &mut Engine) {
     let (flows, mut sides) = parts(engine);
     flows.stop(&mut sides);
     engine.pass_on();
 }
 
-/// The flows, and what they ask.
+/// The flows, and the sides that they need.
 pub(super) fn parts(engine: &mut Engine) -> (&mut Flows, Sides<'_>) {
     let Engine { flows, clients, upstreams, cx, .. } = engine;
     (flows, Sides { clients, upstreams, cx })
@@ -102,10 +108,10 @@ pub(super) fn settle(engine: &mut Engine) {
     flows.join(&mut sides);
 }
 
-/// Looks for states that can't be.
+/// Looks for impossible states.
 ///
 /// # Errors
-/// The first promise that is broken, in words.
+/// The first broken invariant, in words.
 pub(super) fn audit(engine: &Engine) -> Result<(), String> {
     engine.flows.audit(&engine.upstreams, &engine.cx)
 }

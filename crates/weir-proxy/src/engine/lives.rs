@@ -1,11 +1,14 @@
-//! Beginning anew: after a bug a worker gives up all that it has, and the others give up what they had with it.
+//! Restarting a worker: after a bug it gives up everything that it has, and the other workers give
+//! up everything that they had with it.
 //!
-//! The machines of a worker that panicked are in an unknown state, so nothing of them is used again. Other workers hold
-//! names of its requests and connections, and mail that speaks of them may be under way both ways; the new machines will
-//! give the same names to others. So the first thing that each of them hears is [`Mail::Reborn`], upon which they forget
-//! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. What their clients had asked
-//! there goes again if it may be repeated, from the copies of [`crate::cross::retry_copy`]. One that is reborn itself meanwhile may have
-//! lost the welcome with everything else; its own [`Mail::Reborn`] says as much. docs/hostile.md K3.
+//! The machines of a worker that panicked are in an unknown state, so no part of them is used
+//! again. Other workers hold names of its requests and connections, and mail about them may be
+//! under way both ways; the new machines will give the same names to others. So the first mail that
+//! each other worker gets is [`Mail::Reborn`], upon which it forgets the old names; its mail from
+//! before its [`Mail::Welcome`] is ignored. Requests of its clients to the lost worker are retried
+//! if they may be, from the copies of [`crate::cross::retry_copy`]. A worker that is reborn itself
+//! meanwhile may have lost the welcome with everything else; its own [`Mail::Reborn`] says as much.
+//! docs/hostile.md K3.
 
 use super::{Engine, Parts};
 use crate::cause::Cause;
@@ -22,7 +25,8 @@ impl Engine {
         engine.life = life;
         let me = engine.cx.worker;
         if let Some(store) = &engine.cx.cache {
-            // Those who wait for what it fetched look for themselves when they hear of it.
+            // Requests that wait for its fetches are looked up again when their workers hear of the
+            // loss.
             store.forget_worker(usize::from(me));
         }
         for worker in (0..engine.cx.workers).filter(|worker| *worker != me) {
@@ -45,7 +49,7 @@ impl Engine {
 
     /// Another worker lost everything. Its clients are gone, and so are its connections.
     pub(super) fn on_reborn(&mut self, worker: u16, life: u32) {
-        // Its new life has heard of no name of this worker's former one, and will not before the welcome.
+        // Its new life knows no name of this worker's former life, and will not before the welcome.
         self.strangers[usize::from(worker)] = false;
         on_worker_lost(self.clients.answers());
         self.upstreams.forget_clients(worker, &mut self.cx);
@@ -59,7 +63,8 @@ impl Engine {
     }
 }
 
-/// Requests that another worker was going to be asked for. Nothing of them was sent.
+/// Takes the requests that were about to be sent to another worker. Nothing of them was sent to a
+/// server.
 fn take_unheard(engine: &mut Engine, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
     let post = &mut engine.cx.posts[usize::from(worker)];
     let mut unheard = Vec::new();
@@ -77,8 +82,9 @@ fn take_unheard(engine: &mut Engine, worker: u16) -> Vec<(PendingRequest, Vec<u8
     unheard
 }
 
-/// What clients here asked there, and may ask again as after the loss of a connection. The rest has no answer. Once, because a
-/// request may be what the other worker has died of: it must not go from one to the next.
+/// Takes the requests of clients here that the worker had, as far as they may be retried as after
+/// the loss of a connection; the others fail. A request is retried once, because it may be the
+/// cause of the other worker's death: it must not move from worker to worker.
 fn take_lost(engine: &mut Engine, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
     let mut again = Vec::new();
     for id in engine.clients.conns().asked_of(worker, &engine.cx) {

@@ -1,4 +1,4 @@
-//! Mail is delivered: what another worker says, or one side of this worker to the other.
+//! Delivery of mail: from other workers, or from one side of this worker to the other.
 
 use weir_http::{Field, Trailers};
 
@@ -16,7 +16,7 @@ use crate::upstream::doubts::restore;
 const OWN_POST_BYTES_MAX: usize = 64 * 1024;
 
 impl Engine {
-    /// Handles everything that the worker `from` says.
+    /// Handles all mail of the worker `from`.
     pub fn deliver(&mut self, from: u16, post: Post) {
         for mail in post.mail {
             self.cx.counters.mail_received.add(1);
@@ -25,7 +25,7 @@ impl Engine {
         }
     }
 
-    /// Delivers what this worker has told itself, until there is no more.
+    /// Delivers this worker's mail to itself, until none is left.
     #[inline]
     pub(super) fn pass_on(&mut self) {
         while self.cx.has_own_mail {
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// A piece of an answer that comes from another worker.
+    /// Takes a piece of a response from another worker.
     fn deliver_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
         if let Some(Stop { conn, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
             self.cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Stop });
@@ -62,7 +62,7 @@ impl Engine {
         match mail {
             Mail::Reborn { life } => self.on_reborn(from, life),
             Mail::Welcome { life } => self.on_welcome(from, life),
-            // It is about somebody of the life before, who may have a namesake now.
+            // It is about the life before; its names may have new owners now.
             _ if is_stranger => {}
             Mail::Ask { ask, bytes: range } => upstreams.accept_mailed(ask, &bytes[range], cx),
             Mail::Again { ask, fate, bytes: range } => {
@@ -100,14 +100,15 @@ impl Engine {
             Mail::Joined { id, conn } => clients.answers().on_joined(id, conn, cx),
             Mail::Placed { id, placed } => clients.answers().on_placed(id, placed),
             Mail::BodyFlow { id, pause } => clients.answers().on_body_flow(id, pause, cx),
-            // When the asker is gone, its cancellation is on the way.
+            // When the client is gone, its cancellation is on the way.
             Mail::Head { id, conn, head } => {
                 clients.answers().on_answer_head(id, conn, &head.head(bytes, fields), cx);
             }
             Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),
             Mail::Metered { id, conn, client, data } => {
-                // It has stopped, and goes on if there is room or nobody wants it any more.
+                // The source has stopped, and continues if there is room or the response is no
+                // longer wanted.
                 if clients.answers().on_answer_piece(id, Piece::Kept(data), cx).is_none() {
                     cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
                 }

@@ -1,29 +1,31 @@
-//! Idle client connections go from one worker to another, with all that is known of them.
+//! Idle client connections move from one worker to another, with all facts about them.
 //!
-//! Who has too much to do lets some go ([`part`]), and whoever has their sockets takes them in ([`arrive`]): another worker, or this one
-//! if that other has no room. Between the two nothing of them is in any engine.
+//! A worker with too much to do gives some away ([`part`]), and the worker that gets their sockets
+//! takes them in ([`arrive`]): another worker, or the same one if the other has no room. In between
+//! no engine knows of them.
 
 use super::Engine;
 use crate::client::{MovedClient, Unwanted, moving};
 use crate::ending::ClientEnd;
 
-/// Lets idle client connections go, at most so many, those first that asked something last: the driver's name of each, and what is known
-/// of it. Its token names nothing from now on.
+/// Gives up to `most` idle client connections away, those with the latest requests first: returns
+/// the driver's name of each, and the facts about it. Its token names nothing from now on.
 pub fn part(engine: &mut Engine, most: usize) -> Vec<(u64, MovedClient)> {
     moving::part(&mut engine.clients, most, &engine.cx)
 }
 
-/// A connection that was let go comes to this engine, and `socket` is the driver's name for it. What its client has sent meanwhile is told
-/// next, by [`Engine::client_received`]; it is to be received from. `is_leaving`: the listener that it came in by goes. Returns the token
-/// that names it.
+/// Takes a connection that was given away; `socket` is the driver's name for it.
+/// [`Engine::client_received`] comes next, with the bytes that its client has sent meanwhile; start
+/// receiving from it. `is_leaving`: the listener that it came in by closes. Returns the token that
+/// names it.
 ///
 /// # Errors
-/// It is not wanted: what becomes of its connection.
+/// It is not wanted: what to do with its connection.
 pub fn arrive(engine: &mut Engine, socket: u64, client: MovedClient, is_leaving: bool) -> Result<u64, Unwanted> {
     moving::arrive(&mut engine.clients, socket, client, is_leaving, &mut engine.cx)
 }
 
-/// A connection that was let go can't be taken in by anybody, and is closed.
+/// Closes a connection that was given away and that no worker can take.
 pub fn lost(engine: &mut Engine, client: MovedClient) {
     moving::lost(client, ClientEnd::ClientReset, &engine.cx);
 }

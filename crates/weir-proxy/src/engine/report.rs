@@ -1,4 +1,4 @@
-//! The machines describe themselves for status and metrics. Called when somebody asks, between two turns.
+//! The machines describe themselves for status and metrics. Called on demand, between two turns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::observe::report::{Report, UsageReport, UsedReport, UsedRow};
 use crate::plan::UpstreamPlan;
 
 impl Engine {
-    /// What there is now. Visits every client and every upstream connection.
+    /// Reports the present state. Visits every client and every upstream connection.
     pub fn report(&self) -> Report {
         let mut relays = vec![0; self.upstreams.pool().server_count()];
         self.clients.conns().relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
@@ -26,7 +26,8 @@ impl Engine {
         }
     }
 
-    /// What clients do who choose where they go; None: none do, for there is neither a forward proxy nor `original-destination`.
+    /// Reports the traffic of clients that choose their destinations; None: no clients do, because
+    /// neither a forward proxy nor `original-destination` is configured.
     fn report_usage(&self) -> Option<UsageReport> {
         let plan = &self.cx.plan;
         if plan.forward.is_none() && !plan.upstreams.iter().any(UpstreamPlan::is_destination) {
@@ -49,7 +50,7 @@ impl Engine {
     }
 }
 
-/// All rows with their connections; those whose rows are gone are the others'.
+/// All rows with their connections; connections without a row count for the others.
 fn rows<'a, K: Ord>(
     table: &'a Table,
     mut connections: BTreeMap<K, u32>,

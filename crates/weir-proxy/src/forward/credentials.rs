@@ -1,5 +1,5 @@
-//! Credentials of the scheme Basic, as clients show them to the forward proxy or to a route with `users`, and how they are asked for
-//! them. Pure. RFC 9110 §11, RFC 7617.
+//! Credentials of the scheme Basic, as clients send them to the forward proxy or to a route with
+//! `users`, and the challenges that request them. Pure. RFC 9110 §11, RFC 7617.
 //!
 //! Bound: [`CREDENTIALS_BYTES_MAX`] of the field.
 
@@ -11,19 +11,19 @@ use weir_http::{FieldName, Fields};
 
 use super::lookup::Credentials;
 
-/// Longest value that is looked at.
+/// Longest value that is parsed.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
 
-/// Why a request shows nothing that could be verified.
+/// Why a request has no credentials that could be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// There is no such field.
+    /// It has no such field.
     Missing,
-    /// There are two, or it is too long.
+    /// It has two such fields, or one that is too long.
     Invalid,
 }
 
-/// What a request says in Authorization or Proxy-Authorization.
+/// Returns the value of Authorization or Proxy-Authorization.
 ///
 /// # Errors
 /// The client's: [`Unreadable`].
@@ -34,7 +34,7 @@ pub(crate) fn shown<'a>(fields: &Fields, name: FieldName, bytes: &'a [u8]) -> Re
     is_one.then_some(value).ok_or(Unreadable::Invalid)
 }
 
-/// Credentials of the scheme Basic (RFC 7617 §2); None: these are none.
+/// Parses credentials of the scheme Basic (RFC 7617 §2); None: they are invalid.
 pub(crate) fn read_basic(value: &[u8]) -> Option<Credentials> {
     let (scheme, rest) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"basic ") {
@@ -47,13 +47,15 @@ pub(crate) fn read_basic(value: &[u8]) -> Option<Credentials> {
     clean.then(|| Credentials { name: name.into(), password: pair[colon + 1..].into() })
 }
 
-/// Whether these are the credentials that were good before. How long that takes does not tell where they differ.
+/// Whether these are the credentials that were correct before. The time it takes does not reveal
+/// where they differ.
 pub(crate) fn is_same(shown: &[u8], good: &[u8]) -> bool {
     let differences = shown.iter().zip(good).fold(0, |all, (shown, good)| all | (shown ^ good));
     shown.len() == good.len() && black_box(differences) == 0
 }
 
-/// What Proxy-Authenticate or WWW-Authenticate says: that name and password are wanted, and for what (RFC 7617 §2, §2.1).
+/// Returns the value of Proxy-Authenticate or WWW-Authenticate: name and password are wanted, and
+/// for what (RFC 7617 §2, §2.1).
 pub(crate) fn challenge(realm: &str) -> String {
     let realm: String = realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
     format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
@@ -61,13 +63,14 @@ pub(crate) fn challenge(realm: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: credentials are read as the RFC has them, and a realm can't end its quotes. How: tables.
+    //! Proves: credentials are parsed as the RFC says, and a realm can't end its quotes. How:
+    //! tables.
 
     use super::*;
 
     #[test]
     fn credentials() {
-        // The example of RFC 7617 §2, and one whose password has a colon and is no UTF-8.
+        // The example of RFC 7617 §2, and a password with a colon that is not UTF-8.
         let aladdin = read_basic(b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
         assert_eq!((&*aladdin.name, &*aladdin.password), ("Aladdin", &b"open sesame"[..]));
         let odd = read_basic(b"BASIC   YTo6/w==").unwrap();

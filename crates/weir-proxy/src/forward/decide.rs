@@ -1,9 +1,11 @@
-//! What becomes of a request of a client of the forward proxy: who asks, where to, and whether that may be (stage route).
+//! Decisions about requests of forward proxy clients: the user, the destination, and whether it is
+//! allowed (stage route).
 //!
-//! Called by the clients' side, which has the client's [`ForwardState`]. Everything that has to be known first is asked for while the
-//! request waits unparsed: credentials and names are looked at on the side thread ([`Errand`]). Then the state says where it goes; each
-//! request is decided anew. The address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6,
-//! §11.7.
+//! Called by the clients' side, which has the client's [`ForwardState`]. Facts that have to be
+//! known first are requested while the request waits unparsed: the side thread verifies credentials
+//! and resolves names ([`Errand`]). Then the state has the destination; each request is decided
+//! separately. The address that was checked is the one that is connected to. docs/semantics.md §9,
+//! RFC 9110 §7.3.2, §9.3.6, §11.7.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -24,14 +26,14 @@ use crate::context::Context;
 use crate::plan::{ForwardPlan, Plan};
 use crate::request::destination::Destination;
 
-/// Where the proxy says how to be used.
+/// The path of the file that tells clients how to use the proxy.
 const PAC_PATH: &[u8] = b"/proxy.pac";
 
 /// What a request still waits for.
 enum Pending {
     /// The side thread.
     News,
-    /// Nothing: it goes nowhere.
+    /// Nothing: it is not forwarded.
     Local(Local),
 }
 
@@ -41,7 +43,7 @@ impl From<Cause> for Pending {
     }
 }
 
-/// A client that asks.
+/// A client with a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asking {
     /// Its connection, by slot and occupant.
@@ -55,22 +57,22 @@ pub(crate) struct Asking {
 /// The forward proxy of a worker, for all its clients.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardProxy {
-    /// Of destinations.
+    /// The names of destinations.
     names: Names,
     /// For the side thread.
     errands: VecDeque<Errand>,
-    /// Verifications so far.
+    /// The number of verifications so far.
     asked: u64,
 }
 
 impl ForwardProxy {
-    /// The next thing to be asked of the side thread, if any.
+    /// Takes the next errand for the side thread, if any.
     pub(crate) fn take_errand(&mut self) -> Option<Errand> {
         self.errands.pop_front()
     }
 
-    /// Has credentials of a connection compared, also for others of this worker. Returns the serial number of the question, which the
-    /// verdict has too.
+    /// Has credentials of a connection compared, also for other parts of this worker. Returns the
+    /// serial number of the question, which the verdict repeats.
     pub(crate) fn verify(&mut self, token: u64, client: Lane, users: Arc<Path>, credentials: Credentials) -> u64 {
         self.asked += 1;
         let question = Question { token, serial: self.asked };
@@ -78,7 +80,8 @@ impl ForwardProxy {
         self.asked
     }
 
-    /// A name was resolved, or can't be: who has to look again, those first for whom there was no room.
+    /// A name was resolved, or can't be. Returns the clients that have to look again, first those
+    /// that got no room.
     pub(crate) fn on_resolved(
         &mut self,
         name: &str,
@@ -92,7 +95,8 @@ impl ForwardProxy {
         }
     }
 
-    /// Decides where a request of a client goes, and notes it in its state. False: that has to wait for the side thread.
+    /// Decides the destination of a client's request, and notes it in the client's state. False:
+    /// the decision has to wait for the side thread.
     pub(crate) fn decide(
         &mut self,
         by: Asking,
@@ -113,7 +117,7 @@ impl ForwardProxy {
         true
     }
 
-    /// Whether such a request may go where it wants to, and which addresses that has.
+    /// Decides whether such a request may reach its destination, and returns the addresses.
     fn judge(
         &mut self,
         forward: &ForwardPlan,
@@ -167,7 +171,7 @@ impl ForwardProxy {
         Ok(Destination { name: name.into(), addresses })
     }
 
-    /// Who asks, by what stands in Proxy-Authorization; None: nobody is asked who he is.
+    /// Returns the user in Proxy-Authorization; None: the proxy requires no user.
     fn identify(
         &mut self,
         forward: &ForwardPlan,
@@ -188,7 +192,7 @@ impl ForwardProxy {
                 return Ok(Some(Arc::clone(seat.user())));
             }
             match state.verdict.take() {
-                // The users have changed since: they are asked anew.
+                // The users have changed since: the credentials are verified again.
                 Some(Ok(user)) if user.is_revoked() => {}
                 Some(Ok(user)) => {
                     state.seat = UserConnectionGuard::take(&user, forward.user_connections_max);
@@ -207,7 +211,7 @@ impl ForwardProxy {
                         Unverified::NoRoom => Cause::CredentialsBusy.into(),
                     });
                 }
-                // Asked already, and something else woke the client.
+                // The question is under way, and something else woke the client.
                 None => return Err(Pending::News),
             }
         }
@@ -246,7 +250,8 @@ impl ForwardProxy {
     }
 }
 
-/// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
+/// Fields of a response of the forward proxy itself: the reason (RFC 9209), and how to authenticate
+/// (RFC 9110 §11.7.1).
 pub(crate) fn proxy_fields(cause: Cause, plan: &Plan) -> Vec<(&'static str, String)> {
     let mut fields = Vec::new();
     let Some(forward) = &plan.forward else { return fields };
@@ -260,7 +265,7 @@ pub(crate) fn proxy_fields(cause: Cause, plan: &Plan) -> Vec<(&'static str, Stri
     fields
 }
 
-/// A request to the proxy itself rather than through it.
+/// Answers a request to the proxy itself rather than through it.
 fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Local {
     let is_read = matches!(head.method, Method::Get | Method::Head);
     match head.path.of(bytes) == PAC_PATH && is_read {
@@ -270,12 +275,12 @@ fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Loca
     }
 }
 
-/// Host and port that a request names, for a tunnel or for plain HTTP.
+/// Parses the host and port that a request names, for a tunnel or for plain HTTP.
 fn destination<'a>(head: &RequestHead, bytes: &'a [u8]) -> Result<(Host<'a>, u16), Cause> {
     let is_tunnel = head.method == Method::Connect;
     let (host, port) = split_port(head.authority.of(bytes));
     if !is_tunnel && !head.target.of(bytes)[..5].eq_ignore_ascii_case(b"http:") {
-        // Whoever wants TLS to the destination tunnels it.
+        // Clients that want TLS to the destination tunnel it.
         return Err(Cause::Scheme);
     }
     let port = port.unwrap_or(80);
@@ -285,7 +290,8 @@ fn destination<'a>(head: &RequestHead, bytes: &'a [u8]) -> Result<(Host<'a>, u16
     Ok((parse_host(host)?, port))
 }
 
-/// Those of a destination's addresses to which such a request may go; a refusal if there are some and none of them is good.
+/// Returns the addresses of a destination that such a request may use; a refusal if the destination
+/// has addresses and none of them is allowed.
 fn permitted(forward: &ForwardPlan, wanted: &Wanted<'_>, list: &[IpAddr]) -> Result<Vec<SocketAddr>, Cause> {
     let mut refused = None;
     let allowed = |address: &&IpAddr| match forward.policy.check_address(wanted, **address) {
@@ -303,7 +309,7 @@ fn permitted(forward: &ForwardPlan, wanted: &Wanted<'_>, list: &[IpAddr]) -> Res
     }
 }
 
-/// An authority in two: RFC 3986 §3.2.
+/// Splits an authority in two: RFC 3986 §3.2.
 fn split_port(authority: &[u8]) -> (&[u8], Option<u16>) {
     let digits = authority.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let colon = authority.len() - digits;
@@ -328,7 +334,7 @@ impl std::fmt::Display for SocketName<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: authorities are read as the RFCs have them.
+    //! Proves: authorities are parsed as the RFCs say.
 
     use super::*;
 

@@ -1,10 +1,12 @@
-//! Addresses of names, as one worker knows them, and which clients wait for them. Called by the engine when a client of the forward
-//! proxy names a destination.
+//! Addresses of names, as one worker knows them, and which clients wait for them. Called by the
+//! engine when a client of the forward proxy names a destination.
 //!
-//! A name is resolved once, however many clients want it, and holds for its TTL, at least [`HOLD_US`], so that those who waited can
-//! use it. While it is asked for, each client or user that wants it has its own errand, [`ASKERS_MAX`] at most, of which the side thread
-//! makes one question: so a name that has to wait in the line of one goes in that of another, and lack of room for one is no answer
-//! to others. Bound: [`NAMES_MAX`] names. docs/semantics.md §9.
+//! A name is resolved once, however many clients want it, and is valid for its TTL, at least
+//! [`HOLD_US`], so that the clients that waited can use it. While the lookup is under way, each
+//! client or user that wants it has a separate errand, [`ASKERS_MAX`] at most, which the side
+//! thread combines into one query. So a name that has to wait in the queue of one client advances
+//! in that of another, and lack of room for one client says nothing to others. Bound: [`NAMES_MAX`]
+//! names. docs/semantics.md §9.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,17 +16,19 @@ use crate::base::keys::ClientKey;
 use crate::forward::lookup::{Addresses, Unresolved};
 use crate::forward::shares::Asker;
 
-/// Names that are known or asked for; beyond that what is not asked for is forgotten.
+/// Names that are known or being resolved; beyond that, names that are not being resolved are
+/// forgotten.
 pub(crate) const NAMES_MAX: usize = 10_000;
-/// Who has an errand of his own for a name; others wait for theirs, and have one when there was no room for any of those.
+/// Clients or users with a separate errand for a name; others wait for those errands, and get one
+/// when none of those had room.
 const ASKERS_MAX: usize = 8;
-/// How long any answer holds at least.
+/// How long any result is valid at least.
 const HOLD_US: u64 = 1_000_000;
 
 /// A client of the engine by slot and occupant.
 pub(crate) type Client = (ClientKey, u32);
 
-/// What is known of names.
+/// The known names.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     names: BTreeMap<Box<str>, Name>,
@@ -39,13 +43,13 @@ enum Name {
 /// A name for which errands are under way.
 #[derive(Debug, Default)]
 struct Asked {
-    /// For whom: each one once, at most [`ASKERS_MAX`].
+    /// The clients or users with an errand: each once, at most [`ASKERS_MAX`].
     askers: Vec<Asker>,
     waiting: Vec<(Client, Asker)>,
 }
 
 impl Asked {
-    /// One more wants it.
+    /// Adds a client that wants it.
     fn join(&mut self, client: Client, asker: Asker) -> Lookup {
         let lookup = match self.askers.len() < ASKERS_MAX && !self.askers.contains(&asker) {
             true => Lookup::Ask,
@@ -62,23 +66,23 @@ impl Asked {
     }
 }
 
-/// What is known of one name.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// It has these addresses, or none.
     Known(Result<Arc<[IpAddr]>, Unresolved>),
-    /// It is asked for already; the client waits.
+    /// An errand is under way; the client waits.
     Waits,
-    /// It has to be asked for; the client waits.
+    /// An errand is needed; the client waits.
     Ask,
 }
 
-/// Who waited for a name that was not resolved for lack of room.
+/// Clients that waited for a name that was not resolved for lack of room.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unasked {
-    /// Clients of whom there was no room for.
+    /// Clients without room.
     pub refused: Vec<Client>,
-    /// Others, who wait for nothing any more and have to look again.
+    /// Other clients: their wait has ended, and they have to look again.
     pub others: Vec<Client>,
 }
 
@@ -99,8 +103,8 @@ impl Names {
         lookup
     }
 
-    /// Notes that there was no room for the errand of somebody, and gives out who has to know: his clients, and all others when no
-    /// errand is left that they could wait for.
+    /// Notes that there was no room for an errand. Returns the clients that have to know: those of
+    /// the errand, and all others when no errand is left that they could wait for.
     pub(crate) fn refuse(&mut self, name: &str, asker: &Asker) -> Unasked {
         let Some(Name::Asked(asked)) = self.names.get_mut(name) else { return Unasked::default() };
         asked.askers.retain(|other| other != asker);
@@ -115,7 +119,7 @@ impl Names {
         Unasked { refused: clients(refused), others: clients(others) }
     }
 
-    /// Forgets what has expired; if that is not enough, all that nobody waits for.
+    /// Forgets expired names; if that is not enough, all for which no client waits.
     fn make_room(&mut self, now_us: u64) {
         self.names.retain(|_, name| !matches!(name, Name::Known { until_us, .. } if *until_us <= now_us));
         if self.names.len() >= NAMES_MAX {
@@ -123,7 +127,7 @@ impl Names {
         }
     }
 
-    /// Notes an answer and gives out who waits for it. What nobody asked is not noted.
+    /// Notes a result and returns the clients that wait for it. An unrequested result is not noted.
     pub(crate) fn learn(&mut self, name: &str, answer: Result<Addresses, Unresolved>, now_us: u64) -> Vec<Client> {
         let ttl_us = match &answer {
             Ok(addresses) => addresses.ttl_us,
@@ -143,7 +147,8 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a name is asked for once by each who wants it and holds as long as its TTL says; the table is bounded.
+    //! Proves: a name is resolved once for each client that wants it and is valid as long as its
+    //! TTL says; the table is bounded.
 
     use super::*;
     use crate::base::keys::Key;

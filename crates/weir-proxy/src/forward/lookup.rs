@@ -1,5 +1,6 @@
-//! What a worker asks of the side thread, and what it is told: addresses of names, and whether credentials are good. No worker
-//! waits for either; requests that need them do. docs/semantics.md §9. What was encoded for a worker is told it in the same way.
+//! Errands of a worker for the side thread, and their results: addresses of names, and whether
+//! credentials are correct. No worker waits for either; requests that need them do.
+//! docs/semantics.md §9. Encoded bytes come back to a worker in the same way.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,39 +11,40 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::forward::shares::{Asker, Lane};
 use crate::request::encoding::Encoded;
 
-/// A question. Each is answered by one [`News`] to the worker that asked, within [`ERRAND_US`].
+/// An errand. Each yields one [`News`] to its worker, within [`ERRAND_US`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Errand {
     /// The addresses of a name (lower case, without a dot at its end).
     Resolve {
         /// The name.
         name: Box<str>,
-        /// Who asks: resolving has shares for each.
+        /// The client or user: each has a share of the lookups.
         asker: Asker,
     },
     /// Whether a user may pass.
     Verify {
-        /// Which question this is.
+        /// Identifies the question.
         question: Question,
-        /// Who asks: comparing has shares for each client.
+        /// The client: each has a share of the comparisons.
         client: Lane,
-        /// The file that he has to stand in.
+        /// The file with the user.
         users: Arc<Path>,
-        /// Who says so.
+        /// The credentials of the request.
         credentials: Credentials,
     },
 }
 
-/// Names a verification in its answer: a connection asks more than once, and who gets a verdict on other credentials than his is let in.
+/// Identifies a verification in its result: a connection asks more than once, and a verdict on
+/// other credentials would admit the wrong user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
     /// The connection that asks.
     pub token: u64,
-    /// Another one for each question of a worker.
+    /// Different for each question of a worker.
     pub serial: u64,
 }
 
-/// Within what time an errand is answered, microseconds, also when nobody could be asked.
+/// Time within which an errand has a result, microseconds, even if the side thread could not try.
 pub const ERRAND_US: u64 = 10_000_000;
 
 /// A name and a password in clear (RFC 7617).
@@ -60,37 +62,38 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What has become of something that a worker does not do itself.
+/// The result of work that a worker does not do itself.
 #[derive(Debug)]
 pub enum News {
     /// Of an [`Action::Encode`](crate::engine::Action::Encode).
     Encoded(Box<Encoded>),
     /// To [`Errand::Resolve`].
     Resolved {
-        /// The name that was asked for.
+        /// The name that was resolved.
         name: Box<str>,
-        /// For whom it was.
+        /// The client or user of the errand.
         asker: Asker,
-        /// What it has.
+        /// Its addresses.
         answer: Result<Addresses, Unresolved>,
     },
     /// To [`Errand::Verify`].
     Verified {
-        /// Which question that was.
+        /// The question of the errand.
         question: Question,
-        /// For whom it was.
+        /// The client of the errand.
         client: Lane,
-        /// Who it is.
+        /// The user.
         user: Result<Arc<User>, Unverified>,
     },
 }
 
-/// Why credentials are not taken.
+/// Why credentials are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unverified {
     /// Name or password are wrong.
     Wrong,
-    /// They were not compared: too many comparisons are under way for this client, or for all. That says nothing of them.
+    /// They were not compared: too many comparisons are under way for this client, or for all. That
+    /// says nothing of them.
     NoRoom,
 }
 
@@ -99,31 +102,33 @@ pub enum Unverified {
 pub struct Addresses {
     /// In the order in which they are to be tried, not empty: IPv6 and IPv4 in turn (RFC 8305 §4).
     pub list: Arc<[IpAddr]>,
-    /// For how long they hold, microseconds; the shortest TTL on the way.
+    /// How long they are valid, microseconds; the shortest TTL on the way.
     pub ttl_us: u64,
 }
 
 /// Why a name has no addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
-    /// There is no such name, or it has no addresses.
+    /// The name does not exist, or has no addresses.
     NoSuchName {
-        /// For how long that holds, microseconds.
+        /// How long that is valid, microseconds.
         ttl_us: u64,
     },
     /// Name servers could not answer.
     Failed,
     /// Name servers did not answer in time.
     TimedOut,
-    /// They were not asked: too many names are being resolved for this client or user, or for all. That says nothing of the name,
-    /// nor to others who want it.
+    /// They were not asked: too many names are being resolved for this client or user, or for all.
+    /// That says nothing of the name, nor to others that want it.
     NoRoom,
 }
 
-/// Somebody in a file of users with one password, and what he is using of the forward proxy now. Shared by all workers.
+/// A user in a file of users with one password, and its present use of the forward proxy. Shared by
+/// all workers.
 ///
-/// When he is deleted, or has another password, this one is revoked for ever; whoever has shown to be him has to show it again.
-/// With another password he is [another object](User::renewed), which goes on with the same limits.
+/// When the user is deleted, or gets another password, this object is revoked for ever; connections
+/// that have proved to be the user have to prove it again. With another password the user is
+/// [another object](User::renewed), which continues with the same limits.
 #[derive(Debug)]
 pub struct User {
     /// As in the file.
@@ -132,36 +137,38 @@ pub struct User {
     using: Arc<Using>,
 }
 
-/// What somebody is using, with whatever password.
+/// The present use by a user, with whatever password.
 #[derive(Debug, Default)]
 struct Using {
     connections: AtomicU32,
-    /// When the next request is due if they came evenly (the theoretical arrival time of GCRA), microseconds.
+    /// The arrival time of the next request if requests came evenly (the theoretical arrival time
+    /// of GCRA), microseconds.
     due_us: AtomicU64,
 }
 
 impl User {
-    /// Somebody without connections.
+    /// Creates a user without connections.
     pub fn new(name: &str) -> User {
         User { name: name.into(), is_revoked: AtomicBool::new(false), using: Arc::default() }
     }
 
-    /// The same person with another password, or back again: his connections and his rate are counted on.
+    /// Creates the same user with another password, or back again: its connections and its rate
+    /// continue to count.
     pub fn renewed(&self) -> User {
         User { name: self.name.clone(), is_revoked: AtomicBool::new(false), using: Arc::clone(&self.using) }
     }
 
-    /// He is deleted, or his password is another one now.
+    /// Revokes the user: it is deleted or has another password now.
     pub fn revoke(&self) {
         self.is_revoked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether whoever has shown to be him has to show it again.
+    /// Whether connections that have proved to be this user have to prove it again.
     pub fn is_revoked(&self) -> bool {
         self.is_revoked.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection, unless there are `max` already.
+    /// Counts a connection, unless `max` are open already.
     pub fn enter(&self, max: Option<u32>) -> bool {
         let room = |count: u32| (max.is_none_or(|max| count < max)).then(|| count + 1);
         self.using.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
@@ -172,7 +179,7 @@ impl User {
         self.using.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Connections now.
+    /// The number of connections now.
     pub fn connections(&self) -> u32 {
         self.using.connections.load(Ordering::Relaxed)
     }

@@ -1,12 +1,15 @@
-//! Which destinations clients of the forward proxy may use: rules in order, compiled so that many names cost no time, and what is
-//! refused where no rule says otherwise. docs/semantics.md §9, docs/hostile.md F6-F7.
+//! Which destinations clients of the forward proxy may use: rules in order, compiled so that many
+//! names cost no time, and what is refused where no rule says otherwise. docs/semantics.md §9,
+//! docs/hostile.md F6-F7.
 //!
-//! The engine asks twice. [`Policy::check`], for each request, before the name is looked up: names that are denied are never asked
-//! for. [`Policy::check_address`], for each address before it is connected to: whatever a name resolves to, now or later (DNS
-//! rebinding), the address that was judged is the one that is used. Both walk the rules; the first that matches decides.
+//! The engine asks twice. [`Policy::check`] runs for each request, before the name is resolved:
+//! denied names are never resolved. [`Policy::check_address`] runs for each address before it is
+//! connected to: whatever a name resolves to, now or later (DNS rebinding), the address that was
+//! judged is the one that is used. Both walk the rules; the first match decides.
 //!
-//! Where no rule decides, or one allows without a criterion for it: tunnels go to ports 443 and 8443, requests to 80 and 8080, and
-//! addresses are public ([`is_public`]). A host is read by [`host::parse`] first.
+//! Where no rule decides, or an allowing rule has no criterion for it: tunnels may use ports 443
+//! and 8443, requests 80 and 8080, and addresses must be public ([`is_public`]). A host is parsed
+//! by [`host::parse`] first.
 
 mod addresses;
 pub mod host;
@@ -27,27 +30,27 @@ pub use rule::{Hours, LISTED_ABOVE, Rule};
 
 use rule::Compiled;
 
-/// What a client wants to reach.
+/// The destination of a request, and its client.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The host, in lower case, without a dot at its end or brackets.
     pub host: &'a [u8],
-    /// The same when it is an address.
+    /// The host as an address, if it is one.
     pub literal: Option<IpAddr>,
     /// The port, as given or by default.
     pub port: u16,
     /// The method; `CONNECT` for a tunnel.
     pub method: &'a [u8],
-    /// Who asks.
+    /// The client.
     pub client: IpAddr,
-    /// As whom; None: nobody was asked who he is.
+    /// Its user; None: no user is required.
     pub user: Option<&'a str>,
     /// Now, in seconds since 1970 (UTC).
     pub wall_s: i64,
 }
 
 impl Wanted<'_> {
-    /// Whether a tunnel is wanted.
+    /// Whether a tunnel is requested.
     pub fn is_tunnel(&self) -> bool {
         self.method == b"CONNECT"
     }
@@ -66,7 +69,7 @@ worded! {
     Own: "own-address";
 }
 
-/// Says whether what is sent to an address comes to this machine, as things are when it is asked.
+/// Says whether an address leads to this machine at the time of the call.
 pub type IsLocal = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// The compiled rules. The default has none.
@@ -77,7 +80,7 @@ pub struct Policy {
     local: Local,
 }
 
-/// Who knows addresses of this machine; None: nobody.
+/// Knows the addresses of this machine; None: they are unknown.
 #[derive(Clone, Default)]
 struct Local(Option<IsLocal>);
 
@@ -94,13 +97,14 @@ impl Policy {
         Policy { rules, own, local: Local::default() }
     }
 
-    /// Has this one asked for addresses of this machine: a listener on all addresses is reached by each of them, also by one that the
-    /// machine has got since the start. It is asked only of a port of such a listener.
+    /// Sets the function that knows addresses of this machine: a listener on all addresses is
+    /// reached by each of them, even by an address that the machine has got since the start. It is
+    /// only called for a port of such a listener.
     pub fn set_local(&mut self, is_local: IsLocal) {
         self.local = Local(Some(is_local));
     }
 
-    /// Whether who connects to an address at a port may come out at a listener of this proxy.
+    /// Whether a connection to an address and port may end at a listener of this proxy.
     fn is_own(&self, address: SocketAddr) -> bool {
         let is_everywhere = |own: &SocketAddr| own.ip().is_unspecified() && own.port() == address.port();
         let is_local = |local: &IsLocal| local(address.ip().to_canonical());
@@ -108,18 +112,19 @@ impl Policy {
             || self.own.iter().any(is_everywhere) && self.local.0.as_ref().is_some_and(is_local)
     }
 
-    /// Judges a request before the name is looked up, and completely when there is none. `Ok` for a name says that one of its
-    /// addresses may be allowed.
+    /// Judges a request before the name is resolved, and completely if it names an address. `Ok`
+    /// for a name says that some address of it may be allowed.
     ///
     /// # Errors
-    /// The client's fault, 403: why no address of the name could be.
+    /// The client's fault, 403: why no address of the name could be allowed.
     pub fn check(&self, wanted: &Wanted<'_>) -> Result<(), Refusal> {
         if let Some(address) = wanted.literal {
             return self.check_address(wanted, address);
         }
         for rule in self.rules.iter().filter(|rule| rule.matches(wanted)) {
             let decision = rule.decision(wanted);
-            // A rule for some addresses decides nothing yet, but what it would allow has to be looked up.
+            // A rule for some addresses decides nothing yet, but a name that it may allow has to be
+            // resolved.
             if decision.is_ok() || !rule.has_addresses() {
                 return decision;
             }
@@ -130,7 +135,7 @@ impl Policy {
     /// Judges an address that is about to be connected to.
     ///
     /// # Errors
-    /// The client's fault, 403: why it must not be.
+    /// The client's fault, 403: why the address is not allowed.
     pub fn check_address(&self, wanted: &Wanted<'_>, address: IpAddr) -> Result<(), Refusal> {
         if self.is_own(SocketAddr::new(address, wanted.port)) {
             return Err(Refusal::Own);
@@ -142,7 +147,8 @@ impl Policy {
     }
 }
 
-/// Whether who connects to an address may come out at a listener. 0.0.0.0 and :: lead to loopback, on Linux.
+/// Whether a connection to an address may end at a listener. 0.0.0.0 and :: lead to loopback, on
+/// Linux.
 fn reaches(address: SocketAddr, listener: SocketAddr) -> bool {
     let (target, own) = (address.ip().to_canonical(), listener.ip().to_canonical());
     let is_here = |one: IpAddr| one.is_loopback() || one.is_unspecified();
@@ -154,7 +160,7 @@ fn usual_port(wanted: &Wanted<'_>) -> Result<(), Refusal> {
     if is_usual_port(wanted) { Ok(()) } else { Err(Refusal::Port) }
 }
 
-/// Whether the port is one that needs no rule.
+/// Whether the port needs no rule.
 fn is_usual_port(wanted: &Wanted<'_>) -> bool {
     if wanted.is_tunnel() { matches!(wanted.port, 443 | 8443) } else { matches!(wanted.port, 80 | 8080) }
 }

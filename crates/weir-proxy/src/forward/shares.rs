@@ -1,26 +1,29 @@
-//! Who takes a part of something that all clients share, and how large his part may be, so that nobody can take all of it. Used for
-//! names that are being resolved (`dns_cache`, the errands of `weir-worker`, the side thread) and for passwords that are being compared
-//! (the errands).
+//! Fair shares of something that all clients use: who has some of it, and how much each may have,
+//! so that no client can take everything. Used for names that are being resolved (`dns_cache`, the
+//! errands of `weir-worker`, the side thread) and for passwords that are being compared (the
+//! errands).
 //!
-//! Bound: one may have as many as are free ([`Shares::enter`]). Alone he has half of all, beside `n` others that want much a share of
-//! `1 / (n + 2)`, and there is always something left for whoever comes next.
+//! Bound: each may have as many as are free ([`Shares::enter`]). A client alone gets half of all,
+//! beside `n` others that want much a share of `1 / (n + 2)`, and something is always left for the
+//! next client.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Bits of an IPv6 address that the host chooses by itself.
+/// Bits of an IPv6 address that the host chooses.
 const HOST_BITS: u32 = 64;
-/// Bits of addresses that whoever owns a usual network chooses: a /24, a /48.
+/// Bits of addresses that the owner of a usual network chooses: a /24, a /48.
 const OWNER_BITS_V4: u32 = 8;
 const OWNER_BITS_V6: u32 = 80;
 
-/// The address of a client, as far as it is not up to the client: an IPv4 address, or an IPv6 network.
+/// The address of a client, as far as the client can't choose it: an IPv4 address, or an IPv6
+/// network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(IpAddr);
 
 impl Lane {
-    /// Of a client: by its IPv4 address, or its IPv6 network.
+    /// The lane of a client: its IPv4 address, or its IPv6 network.
     pub fn of(client: IpAddr) -> Lane {
         match client.to_canonical() {
             IpAddr::V6(six) => Lane(Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into()),
@@ -30,7 +33,7 @@ impl Lane {
 }
 
 impl Lane {
-    /// The network in which it lies: those who own one have many addresses of it.
+    /// Its network: the owner of a network has many addresses in it.
     pub fn network(self) -> Lane {
         Lane(match self.0 {
             IpAddr::V4(four) => Ipv4Addr::from_bits(four.to_bits() >> OWNER_BITS_V4 << OWNER_BITS_V4).into(),
@@ -39,48 +42,48 @@ impl Lane {
     }
 }
 
-/// Who has a share.
+/// The holder of a share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asker {
-    /// Somebody of whom only the address is known.
+    /// A client known only by its address.
     Client(Lane),
-    /// A user, by name, wherever he is.
+    /// A user, by name, wherever it connects from.
     User(Arc<str>),
 }
 
 impl Asker {
-    /// A user, or else whoever has this address.
+    /// The user, or else the client with this address.
     pub fn of(user: Option<&str>, client: IpAddr) -> Asker {
         user.map_or_else(|| Asker::Client(Lane::of(client)), |name| Asker::User(name.into()))
     }
 }
 
-/// How much of something that all share each has.
+/// The shares of something.
 #[derive(Debug)]
 pub struct Shares {
     max: usize,
     all: usize,
-    /// Who has none is not in it.
+    /// Holders of none are not in it.
     counts: BTreeMap<Asker, usize>,
 }
 
 impl Shares {
-    /// Of `max`, all of which are free.
+    /// Creates shares of `max`, all of which are free.
     pub fn new(max: usize) -> Shares {
         Shares { max, all: 0, counts: BTreeMap::new() }
     }
 
-    /// How many somebody has.
+    /// How many a holder has.
     pub fn count(&self, asker: &Asker) -> usize {
         self.counts.get(asker).copied().unwrap_or_default()
     }
 
-    /// Whether somebody may have one more: he has fewer than are free.
+    /// Whether a holder may have one more: it has fewer than are free.
     pub fn has_room(&self, asker: &Asker) -> bool {
         self.count(asker) < self.max.saturating_sub(self.all)
     }
 
-    /// Gives somebody one more, if he may have it.
+    /// Gives a holder one more, if it may have one.
     pub fn enter(&mut self, asker: &Asker) -> bool {
         let has_room = self.has_room(asker);
         if has_room {
@@ -90,7 +93,7 @@ impl Shares {
         has_room
     }
 
-    /// Takes back one that was given.
+    /// Takes one back.
     pub fn leave(&mut self, asker: &Asker) {
         let Some(count) = self.counts.get_mut(asker) else { return };
         *count -= 1;
@@ -103,7 +106,8 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: whoever takes all that he may leaves something for others; nothing is lost. How: counting.
+    //! Proves: a client that takes as many as it may leaves some for others; nothing is lost. How:
+    //! counting.
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! What a client connection is as a client of the forward proxy: who asks, and what was decided of its present request.
+//! The state of a client connection as a client of the forward proxy: its user, and the decision
+//! about its present request.
 //!
 //! A client of a reverse proxy has none of this memory. docs/semantics.md §9.
 
@@ -12,41 +13,43 @@ use crate::request::destination::Destination;
 /// A client of the forward proxy.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardState {
-    /// Who it has shown to be, and is counted as.
+    /// The user that it has proved to be, and that it counts for.
     pub seat: Option<UserConnectionGuard>,
-    /// Who made the last request, as verified.
+    /// The user of the last request, as verified.
     pub asker: Option<Arc<User>>,
-    /// The credentials of the last request that had to be verified, as they came; None: there was none, or they were refused.
+    /// The credentials of the last request that had to be verified, as they arrived; None: it had
+    /// none, or they were refused.
     pub credentials: Option<Box<[u8]>>,
     /// The serial number of that question.
     pub asked: u64,
-    /// What came of that; None: it is not known yet, or there was none.
+    /// The verdict on that question; None: it is not known yet, or none was asked.
     pub verdict: Option<Result<Arc<User>, Unverified>>,
-    /// The name for which there was no room when the request that is being decided wanted it resolved.
+    /// The name that got no room when the present request wanted it resolved.
     pub no_room: Option<Box<str>>,
-    /// The request that is being decided has been counted against the user's rate.
+    /// The present request has been counted against the user's rate.
     pub is_counted: bool,
-    /// To whom the last request is charged, as far as that is known.
+    /// The account of the last request, as far as it is known.
     pub account: Account,
-    /// To whom one before was.
+    /// The account of an earlier request.
     pub near: Account,
-    /// What was decided of the last request.
+    /// The decision about the last request.
     pub decision: Option<Result<Arc<Destination>, Local>>,
 }
 
 impl ForwardState {
-    /// This was decided of the request.
+    /// Notes the decision about the request.
     pub(super) fn decide(&mut self, decision: Result<Arc<Destination>, Local>) {
         (self.verdict, self.no_room, self.is_counted) = (None, None, false);
         self.decision = Some(decision);
     }
 
-    /// Where the request goes, as was decided.
+    /// The destination of the request, as decided.
     pub(crate) fn destination(&self) -> Option<Arc<Destination>> {
         self.decision.as_ref()?.as_ref().ok().cloned()
     }
 
-    /// A request is new: nobody is charged yet. What its destination and user were stays known, for they are often the same.
+    /// A request begins without an account. Its predecessor's destination and user remain known,
+    /// because they are often the same.
     pub(super) fn begin_account(&mut self) {
         self.near = Account {
             destination: known(self.account.destination, self.near.destination),
@@ -55,17 +58,17 @@ impl ForwardState {
         self.account = Account::default();
     }
 
-    /// The request goes there.
+    /// Charges the request to this destination.
     pub(super) fn charge_destination(&mut self, name: &str, usage: &mut Usage) {
         self.account.destination = usage.destinations.find(self.near.destination, name);
     }
 
-    /// This user makes the request.
+    /// Charges the request to this user.
     pub(super) fn charge_user(&mut self, name: &str, usage: &mut Usage) {
         self.account.user = usage.users.find(self.near.user, name);
     }
 
-    /// The last request is done with, and no other one will come: only who the client is remains.
+    /// The last request is done, and no other one will come: only the client's user remains.
     pub(crate) fn forget_request(&mut self) {
         *self = ForwardState { seat: self.seat.take(), ..ForwardState::default() };
     }
@@ -80,12 +83,12 @@ fn known(now: Place, before: Place) -> Place {
 pub(crate) struct UserConnectionGuard(Arc<User>);
 
 impl UserConnectionGuard {
-    /// One of at most `max` connections; None: there are as many.
+    /// Takes one of at most `max` connections; None: all are taken.
     pub(crate) fn take(user: &Arc<User>, max: Option<u32>) -> Option<UserConnectionGuard> {
         user.enter(max).then(|| UserConnectionGuard(Arc::clone(user)))
     }
 
-    /// Whose it is.
+    /// Its user.
     pub(crate) fn user(&self) -> &Arc<User> {
         &self.0
     }

@@ -1,9 +1,12 @@
-//! Who a request comes from, and what he speaks: the client of the connection, or the one for whom a trusted proxy has passed it on.
+//! The client of a request, and the scheme it uses: the client of the connection, or the client for
+//! which a trusted proxy has forwarded the request.
 //!
-//! The field that is configured is read from right to left. Each address in it was written by the proxy to the right of it, so it is
-//! believed as long as that one is trusted; the first that is not trusted is the client, whatever stands to the left of it. Called where
-//! the address is needed (rules, the access log, `hash`), each time anew: without `trusted-proxies` it is one comparison. Bound: linear in
-//! the head, and never further than the first address that is not trusted. RFC 7239 §4, docs/semantics.md §17.
+//! The configured field is read from right to left. Each address in it was written by the proxy to
+//! the right of it, so it is believed as long as that proxy is trusted. The first untrusted address
+//! is the client, whatever is to the left of it. Called where the address is needed (rules, the
+//! access log, `hash`), each time from scratch: without `trusted-proxies` it is one comparison.
+//! Bound: linear in the head, and never further than the first untrusted address. RFC 7239 §4,
+//! docs/semantics.md §17.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,22 +20,23 @@ pub(crate) fn client_address(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: 
     if plan.trusts(peer) { believed(fields, bytes, plan).0.map_or(peer, |client| client.ip()) } else { peer }
 }
 
-/// The same with its port; 0: a proxy has passed the request on, and does not say it.
+/// The same with its port; 0: a proxy has forwarded the request, and does not say the port.
 pub(crate) fn client_socket_address(peer: SocketAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> SocketAddr {
     let told = if plan.trusts(peer.ip()) { believed(fields, bytes, plan).0 } else { None };
     told.unwrap_or(peer)
 }
 
-/// What the client of a request speaks.
+/// The scheme of a request's client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spoken {
     /// TLS.
     pub(crate) sealed: bool,
-    /// A trusted proxy has said something that is no scheme: what the connection speaks counts.
+    /// A trusted proxy has sent an invalid scheme: the connection's own scheme counts.
     pub(crate) is_doubtful: bool,
 }
 
-/// What the client of a request on a connection of `peer` speaks. `sealed`: that connection speaks TLS.
+/// The scheme of the client of a request on a connection of `peer`. `sealed`: that connection uses
+/// TLS.
 #[inline]
 pub(crate) fn client_scheme(peer: IpAddr, sealed: bool, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> Spoken {
     let told = if plan.trusts(peer) { told_scheme(fields, bytes, plan) } else { None };
@@ -44,8 +48,8 @@ pub(crate) fn client_scheme(peer: IpAddr, sealed: bool, fields: &Fields, bytes: 
     Spoken { sealed: scheme.flatten().unwrap_or(sealed), is_doubtful: scheme == Some(None) }
 }
 
-/// What a peer that is trusted says of the scheme; None: nothing. Several lines, and lists, are no scheme: who has written which of them
-/// can't be known, unlike in Forwarded.
+/// The scheme that a trusted peer reports; None: nothing. Several lines, and lists, are not a
+/// scheme: unlike in Forwarded, it is unknown which proxy has written which of them.
 fn told_scheme<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> Option<&'a [u8]> {
     match plan.address_field {
         AddressField::XForwardedFor => {
@@ -57,8 +61,8 @@ fn told_scheme<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> Optio
     }
 }
 
-/// The client for whom a peer that is trusted speaks (None: for itself), and the element of the field that was looked at last: it was
-/// written by a trusted proxy.
+/// The client for which a trusted peer speaks (None: for itself), and the element of the field that
+/// was read last: a trusted proxy wrote it.
 fn believed<'a>(fields: &Fields, bytes: &'a [u8], plan: &ClientPlan) -> (Option<SocketAddr>, Option<&'a [u8]>) {
     let name = match plan.address_field {
         AddressField::XForwardedFor => FieldName::XForwardedFor,
@@ -91,9 +95,10 @@ fn parameter<'a>(element: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
 }
 
-/// The parts between separators outside of quotes, the last one first. Quotes are paired from behind, too: what strangers have begun and
-/// not ended, to the left of what a proxy has written, does not reach into that; and what a proxy has quoted, such as a host with
-/// commas that a client has asked for, stays one value.
+/// The parts between separators outside of quotes, last to first. Quotes are paired from the end as
+/// well. So a quote that an untrusted client has left open, to the left of a proxy's text, does not
+/// reach into that text; and text that a proxy has quoted, such as a requested host with commas,
+/// remains one value.
 fn split_backwards(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -104,7 +109,7 @@ fn split_backwards(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the last of these separators is that does not stand in quotes.
+/// The position of the last separator outside of quotes.
 fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
     let mut at = text.len();
     while at > 0 {
@@ -118,7 +123,7 @@ fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
     None
 }
 
-/// Where the quotes open that end behind this text (RFC 9110 §5.6.4).
+/// The position where the quotes open that end behind this text (RFC 9110 §5.6.4).
 fn opening_quote(text: &[u8]) -> Option<usize> {
     let mut end = text.len();
     loop {
@@ -131,21 +136,21 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// An address, which may have a port (else it is 0), and then brackets if it is of IPv6 (RFC 7239 §6).
+/// An address, possibly with a port (otherwise 0), and then with brackets for IPv6 (RFC 7239 §6).
 fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address =
         bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0)).or_else(|_| text.parse::<SocketAddr>());
     let address = address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
-    // What stands for those who have none can't be said.
+    // The value that represents clients without an address is not accepted.
     address.ok().filter(|address| address.ip() != NO_ADDRESS)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which address counts, whatever a client has written in front of what trusted proxies wrote. How: tables, and chains of
-    //! proxies behind hostile text.
+    //! Proves: which address counts, whatever a client has written in front of the text of trusted
+    //! proxies. How: tables, and chains of proxies behind hostile text.
 
     use proptest::prelude::*;
     use weir_http::Limits;
@@ -189,7 +194,7 @@ mod tests {
             ("10.0.0.1", &["X-Forwarded-For: [2001:db8::1]:4711"], "2001:db8::1"),
             ("10.0.0.1", &["X-Forwarded-For: 2001:db8::1"], "2001:db8::1"),
             ("10.0.0.1", &["Forwarded: for=198.51.100.1"], "10.0.0.1"),
-            // Over a unix socket, which is trusted; nobody else can say that he came over one.
+            // Over a unix socket, which is trusted; no other client can claim to use one.
             ("::", &["X-Forwarded-For: 198.51.100.1"], "198.51.100.1"),
             ("::", &["X-Forwarded-For: 198.51.100.1, 10.0.0.2"], "198.51.100.1"),
             ("::", &["X-Forwarded-For: 198.51.100.1, unknown"], "::"),
@@ -202,7 +207,7 @@ mod tests {
         assert_eq!(found(&plan, "10.0.0.1", &[&many[..], &["X-Forwarded-For: 198.51.100.1"]].concat()), "198.51.100.1");
     }
 
-    /// The port is the one of whom the address is of.
+    /// The port belongs to the same client as the address.
     #[test]
     fn ports() {
         let plans = [AddressField::XForwardedFor, AddressField::Forwarded].map(plan);
@@ -234,7 +239,7 @@ mod tests {
             (&["Forwarded: for=203.0.113.9, for=_hidden"], "10.0.0.1"),
             (&["Forwarded: for=203.0.113.9, proto=https"], "10.0.0.1"),
             (&["X-Forwarded-For: 198.51.100.1"], "10.0.0.1"),
-            // A host that the client has asked for, quoted by the proxy.
+            // A requested host, quoted by the proxy.
             (&["Forwarded: for=198.51.100.1;host=\"a,for=203.0.113.9;b\""], "198.51.100.1"),
             (&["Forwarded: for=198.51.100.1;host=\"\\\",for=203.0.113.9;b\""], "198.51.100.1"),
             (&["Forwarded: host=\"a;for=203.0.113.9;b\";for=198.51.100.1"], "198.51.100.1"),
@@ -245,7 +250,7 @@ mod tests {
         }
     }
 
-    /// "https", "http", and "-" in front where something was said that is none.
+    /// "https", "http", and "-" in front if an invalid scheme was sent.
     fn scheme(plan: &ClientPlan, peer: &str, sealed: bool, lines: &[&str]) -> &'static str {
         let (text, fields) = parsed(lines);
         let spoken = client_scheme(peer.parse().unwrap(), sealed, &fields, text.as_bytes(), plan);
@@ -287,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each trusted proxy appends whom it was asked by.
+        /// Each trusted proxy appends the address of its client.
         #[test]
         fn c7_nobody_is_believed_who_is_not_trusted(
             hostile in prop::collection::vec("[ -~]{0,30}", 0..4),

@@ -1,9 +1,11 @@
-//! Work on an answer that is compressed and large, for another thread than its worker's: an encoder goes along with bytes, and comes back with
-//! what has become of them. docs/semantics.md §18.
+//! Compression of large responses on another thread than their worker's: an encoder leaves with its
+//! input, and comes back with the output. docs/semantics.md §18.
 //!
-//! Made by `client/compressing/away.rs`, which says which answers are large; run by whoever carries out [`Action::Encode`](crate::action::Action::Encode),
-//! back as [`News::Encoded`](crate::forward::lookup::News::Encoded). Of an answer one is away at a time, so that order needs no care. Bounds: what goes
-//! along counts as unsent bytes of its client, the encoder as its worker's memory for compression, until both are back or gone.
+//! Made by `client/compressing/away.rs`, which decides which responses are large; run by the code
+//! that carries out [`Action::Encode`](crate::action::Action::Encode), returned as
+//! [`News::Encoded`](crate::forward::lookup::News::Encoded). Each response has one job at a time,
+//! so order needs no care. Bounds: the input counts as unsent bytes of its client, the encoder as
+//! its worker's memory for compression, until both are back or gone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,35 +16,37 @@ use bytes::Bytes;
 use crate::base::encoder::Encoder;
 use crate::request::pending_request::ExchangeId;
 
-/// What an encoder has of its worker's memory; it gives it back whatever becomes of its exchange, on whatever thread.
+/// An encoder's share of its worker's memory, which it gives back whatever happens to its exchange,
+/// on whatever thread.
 #[derive(Debug)]
 pub(crate) struct Share {
     bytes: u64,
     of: Arc<AtomicU64>,
-    /// What its client has of that.
+    /// The total of its client.
     client: Option<Arc<AtomicU64>>,
 }
 
 impl Share {
-    /// So many bytes of what is held in `of`.
+    /// Takes this many bytes of the memory counted in `of`.
     pub(crate) fn new(bytes: u64, of: &Arc<AtomicU64>) -> Share {
         of.fetch_add(bytes, Ordering::Relaxed);
         Share { bytes, of: Arc::clone(of), client: None }
     }
 
-    /// The same, as this client's, whose share counts there.
+    /// The same, counted for this client as well.
     pub(crate) fn of_client(mut self, client: Option<Arc<AtomicU64>>) -> Share {
         client.iter().for_each(|client| _ = client.fetch_add(self.bytes, Ordering::Relaxed));
         self.client = client;
         self
     }
 
-    /// Nothing of the same: all of it is given back.
+    /// An empty share of the same memory: all of this share is given back.
     pub(crate) fn given_back(self) -> Share {
         Share::new(0, &self.of)
     }
 
-    /// Whether it was taken from this. Machines that took the place of others have another one.
+    /// Whether it was taken from this memory. Machines that have replaced others count in another
+    /// place.
     pub(crate) fn is_of(&self, of: &Arc<AtomicU64>) -> bool {
         Arc::ptr_eq(&self.of, of)
     }
@@ -55,11 +59,12 @@ impl Drop for Share {
     }
 }
 
-/// Which answer it is.
+/// Identifies a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
     pub id: ExchangeId,
-    /// Of its worker's answers that were compressed: an exchange may have more than one, when the first was taken back.
+    /// Among its worker's compressed responses: an exchange may have more than one, when the first
+    /// was taken back.
     pub number: u64,
 }
 
@@ -70,11 +75,11 @@ pub struct Job {
     pub(crate) encoder: Encoder,
     pub(crate) share: Share,
     pub(crate) input: Vec<Bytes>,
-    /// The answer ends with these bytes.
+    /// The response ends with these bytes.
     pub(crate) is_last: bool,
 }
 
-/// What has become of a [`Job`].
+/// The result of a [`Job`].
 #[derive(Debug)]
 pub struct Encoded {
     pub(crate) label: Label,
@@ -82,18 +87,20 @@ pub struct Encoded {
     pub(crate) outcome: Outcome,
 }
 
-/// The encoder, unless the answer has ended, and what it gave out. None: there was no memory, or it is broken; so is the answer.
+/// The encoder, unless the response has ended, and its output. None: memory ran out, or the encoder
+/// is broken; so is the response.
 pub(crate) type Outcome = Option<(Option<Encoder>, Vec<u8>)>;
 
 impl Job {
-    /// Does the work: all that goes in comes out, decodable by itself. A panic in the encoder breaks this answer and nothing else.
+    /// Does the work: all input comes out, decodable without what follows. A panic in the encoder
+    /// breaks this response and nothing else.
     pub fn run(self) -> Box<Encoded> {
         let Job { label, encoder, share, input, is_last } = self;
         let outcome = survive(move || encode(encoder, input, is_last));
         Box::new(Encoded { label, share, outcome })
     }
 
-    /// Bytes that go in.
+    /// The number of input bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.input.iter().map(Bytes::len).sum()
     }
@@ -110,15 +117,16 @@ fn encode(mut encoder: Encoder, input: Vec<Bytes>, is_last: bool) -> Outcome {
     Some((Some(encoder), out))
 }
 
-/// What comes of it; None: a panic, which nothing outlives that it could have left half-done.
+/// Runs the work; None: it panicked, and nothing remains that the panic could have left half-done.
 fn survive<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(None)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a job gives out what the encoder would have given out here, to its end; the share of the memory goes with it and comes back, or is
-    //! given back with it; a panic is no more than a broken answer. How: a message in two jobs, the second on another thread.
+    //! Proves: a job gives the same output as the encoder would give here, to its end; the share of
+    //! the memory moves with it and comes back, or is given back with it; a panic only breaks the
+    //! response. How: a message in two jobs, the second on another thread.
 
     use std::io::Read;
 

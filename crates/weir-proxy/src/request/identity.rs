@@ -1,9 +1,11 @@
-//! What a request is called on its whole way: an identifier of its own, and the trace that it belongs to.
+//! The identity of a request on its whole path: its identifier, and the trace that it belongs to.
 //!
-//! Only where `request-id` or `trace-context` of `client` asks for it; without them nothing of this is looked at. Made when a head was read
-//! (`client/receive.rs`), carried by [`Ruled`](crate::request::rules::Ruled), from where it goes to servers like the lines of rules; told
-//! to the access log. Identifiers are UUIDs of version 7 (RFC 9562 §5.7), traces are those of W3C Trace Context. Randomness is an argument:
-//! SipHash of a counter and the time under a secret key. Bound: [`ID_BYTES_MAX`]. docs/semantics.md §17.
+//! Only where `request-id` or `trace-context` of `client` asks for it; without them none of this
+//! runs. Made when a head was parsed (`client/receive.rs`), carried by
+//! [`Ruled`](crate::request::rules::Ruled), which sends it to servers like the lines of rules;
+//! written to the access log. Identifiers are UUIDs of version 7 (RFC 9562 §5.7), traces are those
+//! of W3C Trace Context. Randomness is an argument: SipHash of a counter and the time under a
+//! secret key. Bound: [`ID_BYTES_MAX`]. docs/semantics.md §17.
 
 use std::net::IpAddr;
 
@@ -12,29 +14,29 @@ use weir_http::Fields;
 use crate::base::stamp::{hex, siphash};
 use crate::plan::ClientPlan;
 
-/// Longest identifier that is taken from a trusted proxy.
+/// Longest identifier that is accepted from a trusted proxy.
 pub const ID_BYTES_MAX: usize = 128;
 
-/// Where a trace is told.
+/// The field with the trace.
 pub const TRACE_PARENT: &str = "traceparent";
-/// What tracing systems say besides; it means nothing without the other.
+/// The field with further data of tracing systems; meaningless without the other.
 pub const TRACE_STATE: &str = "tracestate";
 
 /// Bytes of a trace parent of version 00.
 const PARENT_BYTES: usize = 55;
 
-/// What one request is called.
+/// The identity of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its identifier; empty: it has none.
     id: Vec<u8>,
     /// Its trace parent; empty: it has none.
     parent: Vec<u8>,
-    /// The trace was begun here: what the client said of one does not pass.
+    /// The trace begins here: a trace from the client is not forwarded.
     begins_trace: bool,
 }
 
-/// Makes identities. One a worker, with a key of its own.
+/// Makes identities. Each worker has one, with a separate key.
 #[derive(Debug)]
 pub(crate) struct Identities {
     key: [u64; 2],
@@ -42,13 +44,14 @@ pub(crate) struct Identities {
 }
 
 impl Identities {
-    /// `secret` is for other identifiers as well: the key is another one.
+    /// `secret` also serves other identifiers, so the key is derived from it.
     pub(crate) fn new(secret: [u64; 2]) -> Identities {
         let key = [0u8, 1].map(|half| siphash(secret, &[b"identities".as_slice(), &[half]].concat()));
         Identities { key, counter: 0 }
     }
 
-    /// What a request from a connection of `peer` is called. The times are that of the engine, and microseconds since 1970.
+    /// Makes the identity of a request from a connection of `peer`. The times are that of the
+    /// engine, and microseconds since 1970.
     pub(crate) fn identify(
         &mut self,
         fields: &Fields,
@@ -73,7 +76,7 @@ impl Identities {
     /// The next unpredictable number.
     fn number(&mut self, now_us: u64) -> u64 {
         self.counter = self.counter.wrapping_add(1);
-        // A worker that begins anew counts from the start.
+        // A worker that restarts counts from the beginning.
         let message = u128::from(now_us) << 64 | u128::from(self.counter);
         siphash(self.key, &message.to_le_bytes())
     }
@@ -86,7 +89,7 @@ impl Identities {
         [&high[..8], &high[8..12], &high[12..], &low[..4], &low[4..]].join(&b'-')
     }
 
-    /// A new trace, recorded by servers that leave the choice to whoever begins it.
+    /// A new trace, recorded by servers that leave that choice to the trace's origin.
     fn parent(&mut self, now_us: u64) -> Vec<u8> {
         // None of them may be zero.
         let [high, low, span] = [0; 3].map(|_| hex(self.number(now_us) | 1));
@@ -105,7 +108,7 @@ impl Identity {
         self.parent.get(3..35).unwrap_or_default()
     }
 
-    /// Names of fields of the client that don't pass.
+    /// Names of client fields that are not forwarded.
     pub(crate) fn removed<'a>(&self, plan: &'a ClientPlan) -> impl Iterator<Item = &'a [u8]> {
         let of_trace = [TRACE_PARENT, TRACE_STATE].into_iter().filter(|_| self.begins_trace);
         plan.request_id.as_deref().into_iter().chain(of_trace).map(str::as_bytes)
@@ -119,7 +122,7 @@ impl Identity {
     }
 }
 
-/// The value of the only field of this name; None: there is none, or more than one.
+/// The value of the only field of this name; None: the request has no such field, or several.
 fn only<'a>(fields: &Fields, bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let is_named = |field: &&weir_http::Field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes());
     let mut found = fields.as_slice().iter().filter(is_named);
@@ -127,13 +130,14 @@ fn only<'a>(fields: &Fields, bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     found.next().is_none().then(|| first.value.of(bytes))
 }
 
-/// Whether this may be an identifier: visible, and not the end of one in a list or in quotes.
+/// Whether this may be an identifier: visible characters, without those that end a value in a list
+/// or in quotes.
 fn is_id(text: &[u8]) -> bool {
     let fine = |byte: &u8| byte.is_ascii_graphic() && !b"\"\\,;".contains(byte);
     (1..=ID_BYTES_MAX).contains(&text.len()) && text.iter().all(fine)
 }
 
-/// Whether this is a trace parent of W3C Trace Context, also of a later version.
+/// Whether this is a trace parent of W3C Trace Context, possibly of a later version.
 fn is_parent(text: &[u8]) -> bool {
     let digits = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_something = |text: &[u8]| digits(text) && text.iter().any(|byte| *byte != b'0');
@@ -152,7 +156,8 @@ fn is_parent(text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is taken from whom, and that what is made is what the standards say and never the same. How: tables, and many of them.
+    //! Proves: which values are accepted from whom, and that generated values conform to the
+    //! standards and never repeat. How: tables, and many of them.
 
     use std::collections::BTreeSet;
 
@@ -236,7 +241,7 @@ mod tests {
         let fields = Fields::default();
         let mut all = BTreeSet::new();
         for secret in [[1, 2], [1, 3]] {
-            // The second is a worker that has begun anew.
+            // The second is a worker that has restarted.
             for now_us in [0, 1_000] {
                 let mut identities = Identities::new(secret);
                 for _ in 0..1000 {

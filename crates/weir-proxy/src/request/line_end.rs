@@ -1,22 +1,26 @@
-//! Whether a text carries a line end in an encoding that some server undoes: what response splitting begins with.
+//! Whether a text carries a line end in an encoding that some server undoes: the beginning of
+//! response splitting.
 //!
-//! A server that copies a decoded part of a request into a head ends its own answer with it and begins another one. What looks
-//! like that is asked last on its connection ([`crate::request::pending_request::RequestFlags::LAST`]), so that the second answer is found before anybody
-//! gets it. Called by the engine for each request head: one vectorised search where nothing is encoded. Bound: linear, at most
-//! [`ROUNDS_MAX`] passes. RFC 9112 §11.1, docs/hostile.md E21.
+//! A server that copies a decoded part of a request into a head ends its own response with it and
+//! begins another one. A suspicious request is sent last on its connection
+//! ([`crate::request::pending_request::RequestFlags::LAST`]), so that the second response is found
+//! before any client gets it. Called by the engine for each request head: one vectorised search if
+//! nothing is encoded. Bound: linear, at most [`ROUNDS_MAX`] passes. RFC 9112 §11.1,
+//! docs/hostile.md E21.
 
 use memchr::{memchr, memchr_iter};
 
-/// How often a text is decoded. What is still encoded then is no honest text.
+/// How often a text is decoded. A text that is still encoded after that is not honest.
 const ROUNDS_MAX: usize = 4;
 
-/// Whether `text` has a CR or LF that is percent-encoded, once or several times, as `%u` of two bytes, in an overlong form of
-/// UTF-8 (`%c0%8a`), or as a character whose low byte it is (`%c4%8a`, U+010A): some servers cut characters to bytes.
+/// Whether `text` has a CR or LF that is percent-encoded, once or several times, as `%u` of two
+/// bytes, in an overlong form of UTF-8 (`%c0%8a`), or as a character whose low byte it is
+/// (`%c4%8a`, U+010A): some servers truncate characters to bytes.
 pub(crate) fn carries_line_end(text: &[u8]) -> bool {
     memchr_iter(b'%', text).any(|at| is_notable(&text[at + 1..])) && decodes_to_line_end(text)
 }
 
-/// Whether what follows a percent sign may be, or hide, a line end.
+/// Whether the bytes after a percent sign may be, or hide, a line end.
 fn is_notable(rest: &[u8]) -> bool {
     match escaped(rest) {
         Some(byte) => matches!(byte, b'\r' | b'\n' | b'%' | 0x8a | 0x8d),
@@ -36,7 +40,7 @@ fn decodes_to_line_end(text: &[u8]) -> bool {
     true
 }
 
-/// The text with its escapes undone once; None: one of them is a line end.
+/// The text with its escapes decoded once; None: one of them is a line end.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -58,13 +62,14 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
         rest = &rest[len..];
     }
     out.extend_from_slice(rest);
-    // The last two bytes of a character in UTF-8 have its low byte: 0x0a and 0x0d are these. Whether another one follows is not
-    // asked, because not every decoder does: few characters are suspected for nothing.
+    // The low byte of a character is in the last two bytes of its UTF-8 form: for 0x0a and 0x0d
+    // these. Whether another byte follows is not checked, because not every decoder checks it: few
+    // characters are suspected without reason.
     let cut = |pair: &[u8]| pair[0] >= 0x80 && pair[0] & 3 == 0 && matches!(pair[1], 0x8a | 0x8d);
     (!out.windows(2).any(cut)).then_some(out)
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// The byte for two hexadecimal digits.
 fn escaped(rest: &[u8]) -> Option<u8> {
     let [high, low, ..] = rest else { return None };
     Some(digit(*high)? << 4 | digit(*low)?)
@@ -83,8 +88,8 @@ fn digit(byte: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each way to encode a line end is found, wherever it stands and however often it is encoded again; other text is
-    //! not. How: examples, and properties with an encoder of their own.
+    //! Proves: each way to encode a line end is found, at any position and however often it is
+    //! encoded again; other text is not. How: examples, and properties with a separate encoder.
 
     use proptest::prelude::*;
 
@@ -162,7 +167,7 @@ mod tests {
         assert!(carries_line_end(format!("%{}41", "25".repeat(9)).as_bytes()));
     }
 
-    /// Percent-encodes all bytes of a text, so many times.
+    /// Percent-encodes all bytes of a text, `times` times.
     fn encode(text: &[u8], times: usize) -> Vec<u8> {
         (0..times)
             .fold(text.to_vec(), |text, _| text.iter().flat_map(|byte| format!("%{byte:02x}").into_bytes()).collect())
@@ -183,7 +188,7 @@ mod tests {
 
         #[test]
         fn its_place_makes_no_difference(before in ".{0,40}", behind in ".{0,40}", form in 0..LINE_ENDS.len()) {
-            // An escape that is cut short in front of it would take its first digits.
+            // An incomplete escape in front of it would take its first digits.
             let before = before.replace('%', "");
             let text = format!("{before}{}{behind}", LINE_ENDS[form]);
             prop_assert!(carries_line_end(text.as_bytes()));

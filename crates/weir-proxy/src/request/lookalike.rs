@@ -1,19 +1,22 @@
-//! Whether the body of a request reads like a request, or like the beginning of one: what request smuggling by an ignored length (CL.0) begins with.
+//! Whether the body of a request reads like a request, or like the beginning of one: the start of
+//! request smuggling by an ignored length (CL.0).
 //!
-//! A server that ignores the length of a request, as some do for redirects, errors and static files, takes its body for the next request and
-//! answers that, too. The second answer would go to the next client of the connection, however long it takes to come. So a connection that
-//! has carried such a body takes no further request. Fed by the upstream connection with the bytes of a body as they are sent, in any pieces; one vectorised search
-//! for slashes. Memory: [`TAIL_BYTES`]. RFC 9112 §3, docs/hostile.md A4.
+//! A server that ignores the length of a request, as some do for redirects, errors and static
+//! files, takes its body for the next request and answers that as well. The second response would
+//! reach the next client of the connection, however late it comes. So a connection that has carried
+//! such a body takes no further request. The upstream connection feeds it the bytes of a body as
+//! they are sent, in any pieces; one vectorised search for slashes. Memory: [`TAIL_BYTES`]. RFC
+//! 9112 §3, docs/hostile.md A4.
 
 use memchr::memchr_iter;
 use weir_http::is_token;
 
-/// Bytes of the body so far that may belong to what comes next.
+/// Latest bytes of the body that may be part of a pattern with the next ones.
 const TAIL_BYTES: usize = 64;
-/// Longest method that is looked for.
+/// Longest method that is recognised.
 const METHOD_BYTES_MAX: usize = 32;
 
-/// The bodies that were sent on a connection since this was made anew.
+/// The body of the latest request on a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Lookalike {
     /// The last bytes of the body; empty at its beginning.
@@ -27,14 +30,14 @@ impl Lookalike {
         self.is_found
     }
 
-    /// Another request begins: `sent` is what is sent of it, its head and perhaps a part of its body.
+    /// Begins another request: `sent` is its head and perhaps a part of its body.
     pub(crate) fn begin(&mut self, sent: &[u8]) {
         (self.is_found, self.tail) = (false, Vec::new());
         let body = memchr::memmem::find(sent, b"\r\n\r\n").map_or(&[][..], |end| &sent[end + 4..]);
         self.feed(body);
     }
 
-    /// More of its body is sent.
+    /// Adds more of its body.
     pub(crate) fn feed(&mut self, piece: &[u8]) {
         if self.is_found || piece.is_empty() {
             return;
@@ -44,7 +47,7 @@ impl Lookalike {
             self.keep(piece);
             return;
         }
-        // What lies across the cut, then what lies behind it.
+        // The text across the cut, then the text behind it.
         let across = [&self.tail, &piece[..piece.len().min(TAIL_BYTES)]].concat();
         let is_whole = self.tail.len() < TAIL_BYTES;
         self.is_found = reads_like_request(&across, is_whole) || reads_like_request(piece, false);
@@ -58,8 +61,9 @@ impl Lookalike {
     }
 }
 
-/// Whether `text` names a version of HTTP, or has a line that begins with a method and a path: all that servers take for a request has one of
-/// them. `is_start`: it is the beginning of a body.
+/// Whether `text` names a version of HTTP, or has a line that begins with a method and a path:
+/// everything that servers take for a request has one of them. `is_start`: it is the beginning of a
+/// body.
 fn reads_like_request(text: &[u8], is_start: bool) -> bool {
     memchr_iter(b'/', text).any(|slash| {
         let before = &text[..slash];
@@ -67,13 +71,13 @@ fn reads_like_request(text: &[u8], is_start: bool) -> bool {
     })
 }
 
-/// Whether a slash behind `before` is that of `HTTP/1`. What can't be seen yet may be a digit.
+/// Whether a slash behind `before` is that of `HTTP/1`. A byte that has not arrived may be a digit.
 fn names_version(before: &[u8], next: Option<&u8>) -> bool {
     let is_http = before.len().checked_sub(4).is_some_and(|from| before[from..].eq_ignore_ascii_case(b"http"));
     is_http && next.is_none_or(u8::is_ascii_digit)
 }
 
-/// Whether `before` ends with a method and blanks, behind the beginning of a line.
+/// Whether `before` ends with a method and blanks at the beginning of a line.
 fn begins_line(before: &[u8], is_start: bool) -> bool {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let word = &before[..before.iter().rposition(|byte| !is_blank(byte)).map_or(0, |at| at + 1)];
@@ -90,8 +94,9 @@ fn begins_line(before: &[u8], is_start: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: bodies that a server may take for a request are found wherever they are cut, and those that applications send are not. How: a
-    //! table, each row in every two pieces and byte by byte.
+    //! Proves: bodies that a server may take for a request are found wherever they are cut, and
+    //! those that applications send are not. How: a table, each row in every two pieces and byte by
+    //! byte.
 
     use super::*;
 

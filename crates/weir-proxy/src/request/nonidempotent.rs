@@ -1,7 +1,8 @@
-//! Which requests must not be pipelined although their method is safe: `nonidempotent METHOD MATCH`.
+//! Which requests must not be pipelined although their method is safe:
+//! `nonidempotent METHOD MATCH`.
 //!
-//! Built by weir-config, asked by the engine once for each safe request. Regular expressions run in time linear in the
-//! target, which is at most a request line long. docs/semantics.md §3.
+//! Built by weir-config, called by the engine once for each safe request. Regular expressions run
+//! in time linear in the target, which is at most a request line long. docs/semantics.md §3.
 
 use regex::bytes::Regex;
 
@@ -10,14 +11,14 @@ use super::rules::path::undo_escapes;
 /// One line of the configuration.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Compared with case (RFC 9110 §9.1).
+    /// Case-sensitive (RFC 9110 §9.1).
     pub method: String,
-    /// Which targets.
+    /// The targets.
     pub target: TargetMatch,
 }
 
-/// How a rule looks at the request target: path and query as they are forwarded, and without escapes of letters, digits and
-/// `-._~`, which mean the same (RFC 3986 §6.2.2.2).
+/// How a rule matches the request target: path and query as they are forwarded, and without escapes
+/// of letters, digits and `-._~`, which mean the same (RFC 3986 §6.2.2.2).
 #[derive(Debug, Clone)]
 pub enum TargetMatch {
     /// All targets.
@@ -32,19 +33,19 @@ pub enum TargetMatch {
     Regex(Regex),
 }
 
-/// All rules of an upstream. The default is none, which costs nothing.
+/// All rules of an upstream. The default has none, which costs nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
 }
 
 impl Rules {
-    /// Rules in any order: one that matches is enough.
+    /// Rules in any order: one match is enough.
     pub fn new(rules: Vec<Rule>) -> Rules {
         Rules { rules }
     }
 
-    /// Whether there are none.
+    /// Whether no rule exists.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -57,14 +58,14 @@ impl Rules {
 
     fn matches_one(&self, method: &[u8], target: &[u8]) -> bool {
         let mut mine = self.rules.iter().filter(|rule| rule.method.as_bytes() == method);
-        // An escape that need not be there hides nothing.
+        // An unnecessary escape hides nothing.
         let plain = target.contains(&b'%').then(|| undo_escapes(target));
         mine.any(|rule| rule.target.matches(target) || plain.as_ref().is_some_and(|plain| rule.target.matches(plain)))
     }
 }
 
 impl TargetMatch {
-    /// Whether the target is one of those meant.
+    /// Whether the target matches.
     pub fn matches(&self, target: &[u8]) -> bool {
         match self {
             TargetMatch::Any => true,

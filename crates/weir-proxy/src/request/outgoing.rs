@@ -1,7 +1,9 @@
-//! A request on its way to a server: what stands in its request line and its Host, what may be done with it, and its bytes.
+//! A request on its way to a server: its request line and Host, how it may be handled, and its
+//! bytes.
 //!
-//! Made by `Asks::forward` (`client/ask.rs`) of what the client sent and what is configured; knows no machine. Its bytes
-//! are written once, to where they are sent from. Bound: none of its own, the head limit has been applied. RFC 9112 §3.2.
+//! Made by `Asks::forward` (`client/ask.rs`) from the client's request and the configuration; knows
+//! no machine. Its bytes are written once, to the place that they are sent from. Bound: the head
+//! limit, which has been applied already. RFC 9112 §3.2.
 
 use std::net::IpAddr;
 
@@ -15,30 +17,30 @@ use crate::request::pending_request::RequestFlags;
 use crate::request::rules::Ruled;
 use crate::upstream::class::ClassName;
 
-/// A head that is longer, as its server gets it, goes alone. The limits of strict servers begin at
-/// 8 KiB, and some count more than the bytes that they get.
+/// A longer head, as its server gets it, is sent alone. The limits of strict servers begin at 8
+/// KiB, and some count more than the bytes that they get.
 const LONG_HEAD_BYTES: usize = 4096;
 /// More than weir adds to a head, besides what [`Outgoing::most_bytes`] counts.
 const ADDED_BYTES_MAX: usize = 512;
 
-/// Whom a request comes from.
+/// The client of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct From<'a> {
     pub(crate) peer: IpAddr,
     /// It speaks TLS.
     pub(crate) sealed: bool,
-    /// The certificate that it has shown, where servers are told.
+    /// Its certificate, if servers get it.
     pub(crate) shown: Option<&'a Shown>,
 }
 
 /// How the body of a request leaves, and how much of it is here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upload {
-    /// What its head says of its length.
+    /// Its framing as in the head.
     pub(crate) framing: Framing,
     /// More of it follows.
     pub(crate) streaming: bool,
-    /// Nothing of it is here, because its client waits until the server wants it (RFC 9110 §10.1.1).
+    /// None of it is here, because its client waits until the server wants it (RFC 9110 §10.1.1).
     pub(crate) expects: bool,
 }
 
@@ -49,7 +51,8 @@ impl Upload {
     }
 }
 
-/// The host that a client has asked for; one that did not say any (HTTP/1.0) means where it goes: anywhere, or the first server.
+/// Returns the host that a client has requested; without a Host (HTTP/1.0) that of the destination:
+/// anywhere, or the first server.
 #[inline]
 fn asked_host<'a>(
     upstream: &'a UpstreamPlan,
@@ -66,16 +69,17 @@ fn asked_host<'a>(
 pub(crate) struct Outgoing<'a> {
     client: &'a ClientPlan,
     upstream: &'a UpstreamPlan,
-    /// To a destination that is nobody's server of the configuration, and what that is called where the client doesn't say.
+    /// For a destination that is not a server of the configuration: its name, used if the client
+    /// sends none.
     anywhere: Option<&'a str>,
     head: &'a RequestHead,
     fields: &'a Fields,
-    /// What the spans of `head` and `fields` point into.
+    /// The bytes that the spans of `head` and `fields` point into.
     bytes: &'a [u8],
-    /// What is here of its body.
+    /// The part of its body that is here.
     body: &'a [u8],
     upload: Upload,
-    /// What the rules of its route make of it.
+    /// The result of its route's rules.
     ruled: Option<&'a Ruled>,
     /// The target, origin-form or `*`.
     pub(crate) path: &'a [u8],
@@ -84,7 +88,7 @@ pub(crate) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// `upload`: how its body leaves, where that is not as in its head.
+    /// `upload`: how its body leaves, if not as in its head.
     #[inline]
     pub(crate) fn new(
         client: &'a ClientPlan,
@@ -117,13 +121,14 @@ impl<'a> Outgoing<'a> {
         (self.head.method_span.of(self.bytes), self.path, self.host)
     }
 
-    /// What may be done with it.
+    /// How it may be handled.
     #[inline]
     pub(crate) fn traits(&self) -> RequestFlags {
         let (head, upstream) = (self.head, self.upstream);
         let method = head.method_span.of(self.bytes);
         let plain = !upstream.nonidempotent.matches(method, self.path);
-        // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
+        // Servers that overlook the body of a GET would take it for the next request: nothing may
+        // follow it.
         let bodyless = matches!(self.upload.framing, Framing::None | Framing::Length(0));
         let is_head = head.method == Method::Head;
         let conditional = self.ruled.and_then(Ruled::is_conditional).unwrap_or(head.conditional);
@@ -147,15 +152,16 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::PIECEMEAL, self.upload.streaming || self.upload.expects)
     }
 
-    /// Whether a strict server may refuse it: its head is long, or its target has bytes that a URI may not have (RFC 3986 §2). Some
-    /// servers (node, bun, cowboy, aiohttp, Undertow) answer what they refuse at once, before the requests in front of it, and close.
+    /// Whether a strict server may refuse it: its head is long, or its target has bytes that a URI
+    /// may not have (RFC 3986 §2). Some servers (node, bun, cowboy, aiohttp, Undertow) send a
+    /// refusal at once, before the responses to earlier requests, and close.
     #[inline]
     pub(crate) fn may_be_refused(&self, from: From<'_>, stamp: &Stamp) -> bool {
         self.path.iter().any(|byte| is_strange(*byte))
             || self.most_bytes(from) > LONG_HEAD_BYTES && self.is_long(from, stamp)
     }
 
-    /// Whether its head is long. Exactly, and so what most requests never need.
+    /// Whether its head is long. Exact, so most requests never need it.
     #[cold]
     fn is_long(&self, from: From<'_>, stamp: &Stamp) -> bool {
         let mut out = Vec::new();
@@ -163,7 +169,7 @@ impl<'a> Outgoing<'a> {
         out.len() > LONG_HEAD_BYTES
     }
 
-    /// Its head has no more bytes than these.
+    /// An upper bound for the bytes of its head.
     #[inline]
     fn most_bytes(&self, from: From<'_>) -> usize {
         let ruled = self.ruled.map_or(0, |ruled| ruled.added_bytes(self.client));
@@ -172,7 +178,7 @@ impl<'a> Outgoing<'a> {
         self.head.bytes + self.path.len() + told + ruled + echo + ADDED_BYTES_MAX
     }
 
-    /// What it has in common with others, where that decides which of them share a connection.
+    /// Its class, where that decides which requests share a connection.
     #[inline]
     pub(crate) fn class(&self) -> ClassName {
         match self.upstream.pipeline {
@@ -183,7 +189,8 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// Writes it as its server gets it. `stamp` is the identifier that the answer has to carry back, where one is configured.
+    /// Writes it as its server gets it. `stamp` is the identifier that the response has to repeat,
+    /// where one is configured.
     pub(crate) fn write(&self, out: &mut Vec<u8>, from: From<'_>, stamp: &Stamp) {
         self.write_head(out, from, stamp);
         self.write_body(out);
@@ -221,14 +228,14 @@ impl<'a> Outgoing<'a> {
             cdn_loop,
             underscores: self.client.underscores,
             judges_clients: self.client.judged,
-            // Who the clients are is not the affair of servers that are strangers.
+            // Servers that are strangers learn nothing about the clients.
             forwarded: self.anywhere.is_none().then(|| Forwarded {
                 client: peer,
                 proto: if sealed { b"https" } else { b"http" },
                 host: asked_host(self.upstream, None, self.head, self.bytes),
                 trusted: self.client.trusts(peer),
             }),
-            // As on the way that its client has meant it to go.
+            // As on the path that its client intended.
             keeps_forwarding: self.upstream.is_destination(),
             extra: &extra[..extras],
             removed: &removed,
@@ -237,7 +244,7 @@ impl<'a> Outgoing<'a> {
         weir_http::encode_request(out, self.bytes, self.head, self.fields, &edits);
     }
 
-    /// Writes what is here of its body.
+    /// Writes the part of its body that is here.
     #[inline]
     fn write_body(&self, out: &mut Vec<u8>) {
         if self.upload.streaming && self.upload.framing == Framing::Chunked && !self.body.is_empty() {
@@ -250,7 +257,8 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Whether strict servers refuse a target with this byte: what is no URI (RFC 3986 §2), as far as weir passes it on.
+/// Whether strict servers refuse a target with this byte: not allowed in a URI (RFC 3986 §2), as
+/// far as weir forwards it.
 #[inline]
 fn is_strange(byte: u8) -> bool {
     !byte.is_ascii() || matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
@@ -258,8 +266,9 @@ fn is_strange(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what a strict server may refuse is told exactly, by what is really sent. How: generated heads around the limit, with and
-    //! without what weir adds.
+    //! Proves: whether a strict server may refuse a request is predicted exactly, by the bytes that
+    //! are really sent. How: generated heads around the limit, with and without the bytes that weir
+    //! adds.
 
     use std::net::Ipv4Addr;
 
@@ -268,7 +277,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether a request of this text may be refused; the length of what is sent, and of what was taken for the most.
+    /// Whether a request of this text may be refused; the length of the sent bytes, and the upper
+    /// bound.
     fn sent(text: &str, upstream: &UpstreamPlan, peer: IpAddr) -> (bool, usize, usize) {
         let (client, mut fields) = (ClientPlan::default(), Fields::default());
         let head = weir_http::parse_request(text.as_bytes(), &Limits::default(), &mut fields).unwrap().unwrap();

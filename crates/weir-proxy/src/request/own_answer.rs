@@ -1,7 +1,10 @@
-//! What a route has instead of an upstream, a redirect, or a text or file that stands in the configuration; and pages for errors.
+//! Responses that a route has instead of an upstream: a redirect, or a text or file from the
+//! configuration; and pages for errors.
 //!
-//! Compiled by weir-config, held by the route; `Clients::request_parsed` (`client/receive.rs`) asks for it, and it goes the way of
-//! all that weir answers by itself (`Answers::answer_local`); pages are rules of a route, looked for when it fails (`Answers::fail_exchange`). Bound: [`CONTENT_BYTES_MAX`], which all clients share. docs/semantics.md §14.
+//! Compiled by weir-config, held by the route. `Clients::request_parsed` (`client/receive.rs`)
+//! takes the response, which leaves like all responses that weir makes (`Answers::answer_local`);
+//! pages are rules of a route, looked up when it fails (`Answers::fail_exchange`). Bound:
+//! [`CONTENT_BYTES_MAX`], which all clients share. docs/semantics.md §14.
 
 use std::sync::Arc;
 
@@ -15,38 +18,38 @@ use crate::upstream::health::Codes;
 /// Longest content.
 pub const CONTENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Statuses of redirects: RFC 9110 §15.4, without those that mean something else.
+/// Statuses of redirects: RFC 9110 §15.4, without those that have another meaning.
 pub const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// An answer of a route.
+/// A response of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnAnswer {
-    /// The client is to ask elsewhere.
+    /// Sends the client elsewhere.
     Redirect {
         /// One of [`REDIRECTS`].
         status: u16,
-        /// Where.
+        /// The target.
         to: Location,
     },
-    /// The same for everybody.
+    /// The same response for all clients.
     Fixed(Arc<Fixed>),
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fixed {
     /// 200 to 599, without 206.
     pub status: u16,
-    /// Content-Type of the content; None: it is not told.
+    /// Content-Type of the content; None: the field is not sent.
     pub media_type: Option<Box<[u8]>>,
     /// Empty where [`has_content`] says no; at most [`CONTENT_BYTES_MAX`].
     pub content: Bytes,
 }
 
-/// What clients see of errors that weir answers with, in place of its own line of text.
+/// The page for errors of weir, in place of its own line of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorPage {
-    /// For which statuses.
+    /// The statuses that it is for.
     pub statuses: Vec<Codes>,
     /// Content-Type.
     pub media_type: Box<[u8]>,
@@ -54,13 +57,14 @@ pub struct ErrorPage {
     pub content: Bytes,
 }
 
-/// Whether an answer with this status has content (RFC 9110 §6.4.1, §15.3.6).
+/// Whether a response with this status has content (RFC 9110 §6.4.1, §15.3.6).
 pub fn has_content(status: u16) -> bool {
     !matches!(status, 204 | 205 | 304)
 }
 
 impl OwnAnswer {
-    /// What a request gets. `path` is path and query as rules of paths have made them; None: as they came.
+    /// Makes the response to a request. `path` is path and query after the path rules; None: as
+    /// they arrived.
     pub(crate) fn local(&self, known: &Known<'_>, path: Option<&[u8]>) -> Local {
         match self {
             OwnAnswer::Redirect { status, to } => match to.render(known, path) {

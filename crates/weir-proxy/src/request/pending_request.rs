@@ -1,11 +1,13 @@
-//! What travels with a request from its client's session to an upstream connection, perhaps on another core.
+//! The data that travels with a request from its client's session to an upstream connection,
+//! perhaps on another core.
 
 use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::base::stamp::Stamp;
 use crate::base::token::ShortGeneration;
 use crate::upstream::class::ClassName;
 
-/// Names one exchange (a request and its answer) by the worker that owns the client, its slot and generation.
+/// Names one exchange (a request and its response) by the worker that owns the client, its slot and
+/// generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExchangeId {
     /// Worker of the client.
@@ -27,11 +29,12 @@ pub struct ConnId {
     pub generation: u32,
 }
 
-/// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
+/// Names a client connection among those of all workers. The next connection in the same slot has
+/// another name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClientName(u64);
 
-/// Where the worker begins in it, and the generation.
+/// Bit position of the worker, and that of the generation.
 const WORKER_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;
 
@@ -59,11 +62,12 @@ pub(crate) const NOBODY: u16 = u16::MAX;
 /// A request on its way, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingRequest {
-    /// Who asked.
+    /// The exchange of the request.
     pub id: ExchangeId,
     /// The same for all requests of one client connection, different between connections.
     pub client: ClientName,
-    /// The connection that it came on: of a stream of HTTP/2 the one that carries it, else `client`.
+    /// The connection that it came on: for a stream of HTTP/2 the connection that carries it,
+    /// otherwise `client`.
     pub carrier: ClientName,
     /// Grows from request to request of one client connection.
     pub serial: u64,
@@ -71,28 +75,30 @@ pub struct PendingRequest {
     pub upstream: u16,
     /// Server within the upstream, as chosen by balancing.
     pub server: u16,
-    /// What the balancing method hashes, hashed; 0: nothing.
+    /// Hash of the key that the balancing method uses; 0: none.
     pub key: u64,
-    /// Server to which the client's session is bound by a cookie, or [`NOBODY`].
+    /// Server that a cookie binds the client's session to, or [`NOBODY`].
     pub bound: u16,
-    /// Times that it was sent again after a loss.
+    /// Number of retries after a loss.
     pub tries: u8,
-    /// Times that a connection ended in order when it was the next one to be answered.
+    /// How often a connection ended in order when its response was next.
     pub passed: u8,
-    /// Times that it was lost with a connection that had brought nothing, to a server that was not in use.
+    /// How often it was lost with a connection that had brought nothing, to a server that was not
+    /// in use.
     pub barren: u8,
-    /// What it is.
+    /// Its flags.
     pub traits: RequestFlags,
-    /// What it has in common with others, where that is looked at.
+    /// Its class, where classes are used.
     pub class: ClassName,
     /// When its head was complete.
     pub received_us: u64,
-    /// What the answer must carry back, when the upstream has `echo`.
+    /// The identifier that the response must repeat, when the upstream has `echo`.
     pub echo: Stamp,
 }
 
 impl PendingRequest {
-    /// Whether the same client asked this before `other`, so that it has to have this answer first.
+    /// Whether it is an earlier request of the same client than `other`, so that its response has
+    /// to come first.
     pub fn precedes(&self, other: &PendingRequest) -> bool {
         self.client == other.client && self.serial < other.serial
     }
@@ -103,51 +109,57 @@ impl PendingRequest {
 pub struct RequestFlags(u32);
 
 impl RequestFlags {
-    /// HEAD: its answer has no body.
+    /// HEAD: its response has no body.
     pub const HEAD: RequestFlags = RequestFlags(1);
-    /// The last of its batch: nothing behind it on its connection until it is answered and everything that had arrived by then was
-    /// read. Its answer may be followed by bytes that nobody asked for, and they must not be taken for the next one: HEAD and
-    /// conditional requests (a careless server sends a body where none may be), an encoded line end
+    /// The last of its batch: nothing follows it on its connection until its response is complete
+    /// and all bytes that had arrived by then were read. Surplus bytes may follow its response, and
+    /// must not be taken for the next one: HEAD and conditional requests (a careless server sends a
+    /// body where none is allowed), an encoded line end
     /// ([`crate::request::line_end::carries_line_end`]).
     pub const LAST: RequestFlags = RequestFlags(2);
-    /// Others may follow it before it is answered.
+    /// Others may follow it before its response is complete.
     pub const PIPELINABLE: RequestFlags = RequestFlags(4);
-    /// May be sent again although it may have reached the server. Of one whose body follows in pieces: as long as all that was sent of it is
-    /// kept ([`conn_body`](crate::upstream::Upstreams::conn_body)).
+    /// May be retried although it may have reached the server. If its body follows in pieces: as
+    /// long as everything sent of it is kept
+    /// ([`conn_body`](crate::upstream::Upstreams::conn_body)).
     pub const RETRIABLE: RequestFlags = RequestFlags(8);
-    /// Asks for another protocol.
+    /// Requests an upgrade to another protocol.
     pub const UPGRADE: RequestFlags = RequestFlags(16);
-    /// Its body follows in pieces; what does not fit is not kept.
+    /// Its body follows in pieces; pieces that do not fit are not kept.
     pub const STREAMING: RequestFlags = RequestFlags(32);
-    /// Sent again after a loss, or what a strict server may refuse ([`crate::request::outgoing::Outgoing::may_be_refused`]): nothing before
-    /// it or behind it on its connection until it is answered.
+    /// A retry after a loss, or a request that a strict server may refuse
+    /// ([`crate::request::outgoing::Outgoing::may_be_refused`]): nothing before it or behind it on
+    /// its connection until its response is complete.
     pub const ALONE: RequestFlags = RequestFlags(64);
-    /// Came from another worker and goes no further.
+    /// Came from another worker and is not passed on again.
     pub const MAILED: RequestFlags = RequestFlags(128);
-    /// Goes to a suspended server to show whether that works again.
+    /// Sent to a suspended server to test whether that works again.
     pub const TRIAL: RequestFlags = RequestFlags(512);
-    /// Asks for what a probe would ask: a good answer stands for one.
+    /// Requests the same as a probe: a good response replaces one.
     pub const LIKE_PROBE: RequestFlags = RequestFlags(1024);
 
-    /// Goes to the server to which it is bound, or nowhere.
+    /// Sent to the server that it is bound to, or not at all.
     pub const BOUND: RequestFlags = RequestFlags(2048);
-    /// Moved away from behind a late answer: that happens once more at most, and then it goes alone.
+    /// Moved away from behind a late response: that happens once more at most, and then it is sent
+    /// alone.
     pub const MOVED: RequestFlags = RequestFlags(256);
-    /// It was given back by a worker that had just lost its connections; once is enough.
+    /// Given back by a worker that had just lost its connections; once is enough.
     pub const RETURNED: RequestFlags = RequestFlags(8192);
 
-    /// Lost twice, or suspect: goes alone, and no other such request of its upstream beside it.
+    /// Lost twice, or suspect: sent alone, and no other such request of its upstream beside it.
     pub const QUARANTINED: RequestFlags = RequestFlags(4096);
-    /// CONNECT: nothing is sent; the connection becomes a tunnel as soon as it is there.
+    /// CONNECT: nothing is sent; the connection becomes a tunnel as soon as it is ready.
     pub const TUNNEL: RequestFlags = RequestFlags(32768);
-    /// Was with a worker when that lost everything, perhaps because of it: that happens once.
+    /// A worker had it when that lost everything, perhaps because of it: that happens once.
     pub const WRECKED: RequestFlags = RequestFlags(16384);
-    /// The connection that was to be made for it alone (`pool "fresh"`) failed: it goes on one that others use.
+    /// The connection that was to be made for it alone (`pool "fresh"`) failed: it uses a shared
+    /// connection.
     pub const DETOURED: RequestFlags = RequestFlags(65536);
     /// It has a body.
     pub const BODY: RequestFlags = RequestFlags(131_072);
-    /// Nothing before it or behind it on its connection until it is answered, because nobody knows that it is as quick as what it would
-    /// share that with, or because sharing costs time at its server ([`crate::upstream::class`]).
+    /// Nothing before it or behind it on its connection until its response is complete, because it
+    /// is not known to be as quick as its neighbours would be, or because sharing costs time at its
+    /// server ([`crate::upstream::class`]).
     pub const APART: RequestFlags = RequestFlags(1_048_576);
     /// Asks its server whether the body is wanted before that is sent (RFC 9110 §10.1.1).
     pub const EXPECTS: RequestFlags = RequestFlags(262_144);
@@ -169,17 +181,18 @@ impl RequestFlags {
         RequestFlags(self.0 & !other.0)
     }
 
-    /// Whether nothing may be put behind it on its connection until it is answered and everything that had arrived by then was read.
+    /// Whether nothing may follow it on its connection until its response is complete and all bytes
+    /// that had arrived by then were read.
     pub fn is_unfollowed(self) -> bool {
         self.goes_alone() || self.has(RequestFlags::LAST)
     }
 
-    /// Whether nothing may be unanswered in front of it on its connection, nor anything behind it.
+    /// Whether no request before it on its connection may be unanswered, and none may follow it.
     pub fn goes_alone(self) -> bool {
         !self.has(RequestFlags::PIPELINABLE) || self.has(RequestFlags::ALONE)
     }
 
-    /// The same, or it is better so for those that would share its connection.
+    /// The same, or that is better for the requests that would share its connection.
     pub fn rides_apart(self) -> bool {
         self.goes_alone() || self.has(RequestFlags::APART)
     }
@@ -189,7 +202,7 @@ impl RequestFlags {
 mod tests {
     use super::*;
 
-    /// Two traits with one bit would be one trait.
+    /// Two flags with the same bit would be one flag.
     #[test]
     fn each_trait_has_its_own_bit() {
         let all = [

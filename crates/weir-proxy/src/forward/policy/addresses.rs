@@ -1,13 +1,15 @@
-//! Sets of addresses in rules: ranges, sorted and joined, found by halving. Compiled by [`super::Policy::new`].
+//! Sets of addresses in rules: ranges, sorted and joined, found by binary search. Compiled by
+//! [`super::Policy::new`].
 
 use std::net::IpAddr;
 
 use crate::plan::Network;
 
-/// Many ranges. An IPv4-mapped IPv6 address counts as IPv4, in ranges as in what is looked for: that is where a connection goes.
+/// Many ranges. An IPv4-mapped IPv6 address counts as IPv4, in ranges and in lookups: a connection
+/// to it uses IPv4.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressSet {
-    /// First and last; each first is above the last before it.
+    /// First and last address; each first is above the last before it.
     v4: Box<[(u32, u32)]>,
     v6: Box<[(u128, u128)]>,
 }

@@ -1,42 +1,45 @@
-//! The host that a client names: a name or an address, and nothing that resolvers may read as an address although it does not
-//! look like one. The engine calls [`parse`] before the policy is asked and before a name is looked up.
+//! The host that a client names: a name or an address, and nothing that resolvers may parse as an
+//! address although it does not look like one. The engine calls [`parse`] before the policy is
+//! asked and before a name is resolved.
 //!
-//! `getaddrinfo` takes `2130706433`, `0x7f.1`, `0177.0.0.1` and `127.1` for 127.0.0.1 (`inet_aton`), so a host whose last label is
-//! a number is an IPv4 address in four decimal parts or refused: the "ends in a number" rule of the URL standard
-//! (<https://url.spec.whatwg.org/#ends-in-a-number-checker>), with no other spelling of addresses allowed. Lengths are those of
-//! RFC 1035 §2.3.4.
+//! `getaddrinfo` takes `2130706433`, `0x7f.1`, `0177.0.0.1` and `127.1` for 127.0.0.1
+//! (`inet_aton`), so a host whose last label is a number is an IPv4 address in four decimal parts
+//! or refused: the "ends in a number" rule of the URL standard
+//! (<https://url.spec.whatwg.org/#ends-in-a-number-checker>), with no other spelling of addresses
+//! allowed. Lengths are those of RFC 1035 §2.3.4.
 
 use crate::observe::kinds::worded;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Longest name without a dot at its end: 255 bytes on the wire, RFC 1035 §2.3.4.
+/// Longest name without a trailing dot: 255 bytes on the wire, RFC 1035 §2.3.4.
 pub const NAME_BYTES_MAX: usize = 253;
 /// Longest label, RFC 1035 §2.3.4.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// What a client named.
+/// The host of a client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host<'a> {
-    /// A name in lower case, without a dot at its end, whose last label is no number.
+    /// A name in lower case, without a trailing dot; its last label is not a number.
     Name(Cow<'a, str>),
     /// An address.
     Address(IpAddr),
 }
 
 worded! {
-    /// Why a text is no host. The client's fault, 400.
+    /// Why a text is not a host. The client's fault, 400.
     enum HostError;
-    /// There is none.
+    /// It is empty.
     Empty: "host-empty";
-    /// The name or a label of it is longer than names may be.
+    /// The name or a label of it exceeds the limit of names.
     TooLong: "host-too-long";
-    /// Nothing between two dots, or in front of the first.
+    /// Nothing between two dots, or before the first.
     EmptyLabel: "host-label-empty";
-    /// Something else than letters, digits, `-`, `_` and `.`; a name in other letters has its A-label form (`xn--`, RFC 5890).
+    /// Another character than letters, digits, `-`, `_` and `.`; a name in other letters has its
+    /// A-label form (`xn--`, RFC 5890).
     Character: "host-character";
-    /// The last label is a number, and the whole is no IPv4 address in four decimal parts.
+    /// The last label is a number, and the whole is not an IPv4 address in four decimal parts.
     Numeric: "host-numeric";
     /// No IPv6 address in the brackets, or one with a zone.
     Bracket: "host-bracket";
@@ -57,10 +60,10 @@ impl fmt::Display for HostError {
     }
 }
 
-/// Reads the host of an authority, without port; an IPv6 address stands in brackets (RFC 3986 §3.2.2).
+/// Parses the host of an authority, without port; an IPv6 address is in brackets (RFC 3986 §3.2.2).
 ///
 /// # Errors
-/// The client's fault: what is wrong with it.
+/// The client's fault: the problem with the host.
 pub fn parse(host: &[u8]) -> Result<Host<'_>, HostError> {
     if let [b'[', inside @ ..] = host {
         return bracketed(inside).map(Host::Address).ok_or(HostError::Bracket);
@@ -69,20 +72,20 @@ pub fn parse(host: &[u8]) -> Result<Host<'_>, HostError> {
     let has_capitals = check_name(name)?;
     let Ok(text) = std::str::from_utf8(name) else { return Err(HostError::Character) };
     if ends_in_number(name) {
-        // Four decimal parts without leading zeros; with a dot at its end it would be a name.
+        // Four decimal parts without leading zeros; with a trailing dot it would be a name.
         let address = text.parse::<Ipv4Addr>().ok().filter(|_| name.len() == host.len());
         return address.map(|address| Host::Address(address.into())).ok_or(HostError::Numeric);
     }
     Ok(Host::Name(if has_capitals { text.to_ascii_lowercase().into() } else { text.into() }))
 }
 
-/// What stands behind the opening bracket.
+/// The text behind the opening bracket.
 fn bracketed(inside: &[u8]) -> Option<IpAddr> {
     let address = inside.strip_suffix(b"]")?;
     std::str::from_utf8(address).ok()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
 }
 
-/// What a byte is in a name.
+/// The class of a byte in a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Wrong,
@@ -108,7 +111,7 @@ const fn classes() -> [Class; 256] {
     table
 }
 
-/// Whether a name, without the dot at its end, has capitals.
+/// Checks a name, without the trailing dot. Returns whether it has capitals.
 fn check_name(name: &[u8]) -> Result<bool, HostError> {
     if name.is_empty() {
         return Err(HostError::Empty);
@@ -140,7 +143,7 @@ fn check_label(bytes: usize) -> Result<(), HostError> {
     }
 }
 
-/// Whether the last label is made of digits, or is `0x` with any number of hexadecimal digits.
+/// Whether the last label consists of digits, or is `0x` with any number of hexadecimal digits.
 pub(crate) fn ends_in_number(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'.').next().unwrap_or(name);
     match last {
@@ -151,8 +154,9 @@ pub(crate) fn ends_in_number(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what resolvers take for an address is an address or refused, names are canonical. How: tables (docs/hostile.md F7), and
-    //! `inet_aton` written anew as a judge over generated texts.
+    //! Proves: a text that resolvers take for an address is an address or refused; names are
+    //! canonical. How: tables (docs/hostile.md F7), and a separate `inet_aton` as a judge over
+    //! generated texts.
 
     use super::*;
     use proptest::prelude::*;
@@ -251,7 +255,7 @@ mod tests {
         assert_eq!(parse(b"a\xff"), Err(HostError::Character));
     }
 
-    /// What `inet_aton` takes for an address: one to four numbers in C's notation.
+    /// Whether `inet_aton` takes the text for an address: one to four numbers in C's notation.
     fn is_for_inet_aton(text: &str) -> bool {
         let number = |part: &str| match part.strip_prefix("0x").or_else(|| part.strip_prefix("0X")) {
             Some(digits) => u64::from_str_radix(digits, 16).is_ok_and(|number| number <= u64::from(u32::MAX)),

@@ -1,42 +1,44 @@
-//! Sets of names in rules: what one is written like, and whether a host is in a set of 100,000 of them.
+//! Sets of names in rules: how a pattern is written, and whether a host is in a set of 100,000 of
+//! them.
 //!
-//! Compiled by [`super::Policy::new`]. A look-up goes once over the host, from its end, and asks a hash table at each dot; no further
-//! than the longest name of the set has labels. So the number of names doesn't count. (`HashMap` with SipHash of each suffix took
-//! 200 to 300 ns for a host of four labels, this takes 50 to 80.)
+//! Compiled by [`super::Policy::new`]. A lookup scans the host once, from its end, and probes a
+//! hash table at each dot, for at most as many labels as the longest name of the set has. So the
+//! number of names doesn't count. (`HashMap` with SipHash of each suffix took 200 to 300 ns for a
+//! host of four labels, this takes 50 to 80.)
 
 use super::host::{self, Host, HostError};
 
-/// A name as rules have it: `example.com` means it and all names below it (so does `.example.com`, as Squid's lists have it),
-/// `*.example.com` only those below, `=example.com` only itself.
+/// A name in a rule: `example.com` means it and all names below it (so does `.example.com`, as in
+/// Squid's lists), `*.example.com` only those below, `=example.com` only itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     name: Box<str>,
     reach: Reach,
 }
 
-/// Which names a pattern means: at least one of both.
+/// The names that a pattern means: at least one of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reach {
     itself: bool,
     below: bool,
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternError {
     /// An address; names of hosts don't match it.
     Address,
-    /// A `*` somewhere else than in front.
+    /// A `*` elsewhere than at the start.
     Star,
     /// Not a name.
     Host(HostError),
 }
 
 impl Pattern {
-    /// Reads a pattern in ASCII, in any case, with or without a dot at its end.
+    /// Parses a pattern in ASCII, in any case, with or without a trailing dot.
     ///
     /// # Errors
-    /// Whoever wrote it: what is wrong with it.
+    /// The operator's: what is wrong with the pattern.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         let (name, itself, below) = match text.as_bytes() {
             [b'=', ..] => (&text[1..], true, false),
@@ -52,7 +54,7 @@ impl Pattern {
         }
     }
 
-    /// As one writes it.
+    /// The text of the pattern.
     pub fn text(&self) -> String {
         match self.reach {
             Reach { itself: true, below: true } => self.name.to_string(),
@@ -65,12 +67,12 @@ impl Pattern {
 /// Many patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NameSet {
-    /// All names, one behind the other.
+    /// All names, concatenated.
     bytes: Vec<u8>,
     names: Vec<Name>,
-    /// A power of two, at least twice as many as names; empty without names.
+    /// A power of two, at least twice the number of names; empty without names.
     slots: Box<[Slot]>,
-    /// Of the name with the most.
+    /// The labels of the name with the most.
     labels_max: usize,
 }
 
@@ -81,16 +83,17 @@ struct Name {
     reach: Reach,
 }
 
-/// Of the table; a name stands in the first free one from where its hash says.
+/// A slot of the table; a name is in the first free slot from its hash on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Slot {
-    /// High half of the hash, so that other names need not be looked at.
+    /// High half of the hash, so that other names need not be compared.
     tag: u32,
     /// One more than the index of the name; zero: free.
     number: u32,
 }
 
-/// FNV-1a. Its key is no secret: what is in the table is chosen by whoever writes rules, and clients can only look for it.
+/// FNV-1a. Its key is no secret: the operator chooses the names in the table, and clients can only
+/// look them up.
 #[derive(Clone, Copy)]
 struct Hash(u64);
 
@@ -101,7 +104,7 @@ impl Hash {
         Hash((self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// From its end, as hosts are read.
+    /// From its end, as hosts are scanned.
     fn of(name: &[u8]) -> Hash {
         name.iter().rev().fold(Hash::START, |hash, &byte| hash.with(byte))
     }
@@ -110,7 +113,7 @@ impl Hash {
         (self.0 >> 32) as u32
     }
 
-    /// The multiplication moves bits up only, so the high ones are brought down.
+    /// The multiplication only moves bits up, so this brings the high ones down.
     fn slot(self, slots: usize) -> usize {
         (self.0 ^ self.0 >> 32) as usize & (slots - 1)
     }
@@ -142,7 +145,8 @@ impl NameSet {
         self.slots[at] = Slot { tag: hash.tag(), number: self.names.len() as u32 };
     }
 
-    /// The slot of the name, or the free one where it would stand. There must be slots; half of them are free.
+    /// The slot of the name, or the free slot where it would be. The table must not be empty; half
+    /// of its slots are free.
     fn find(&self, name: &[u8], hash: Hash) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = hash.slot(self.slots.len());
@@ -165,7 +169,7 @@ impl NameSet {
         Some(self.names[number as usize].reach)
     }
 
-    /// Whether the host (lower case, without a dot at its end) is in the set.
+    /// Whether the host (lower case, without a trailing dot) is in the set.
     pub(super) fn contains(&self, host: &[u8]) -> bool {
         let mut labels_left = self.labels_max;
         let mut hash = Hash::START;
@@ -187,8 +191,8 @@ impl NameSet {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each kind of pattern, and that sets find what a plain comparison finds. How: examples, and generated names of few
-    //! letters against a loop over all patterns.
+    //! Proves: each kind of pattern, and that sets find the same as a plain comparison. How:
+    //! examples, and generated names of few letters against a loop over all patterns.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,16 +1,18 @@
-//! Which addresses are public: those that a datagram may have as its destination beyond one organisation, "globally reachable" in
-//! the registries of special-purpose addresses (RFC 6890, RFC 8190;
-//! <https://www.iana.org/assignments/iana-ipv4-special-registry>, <https://www.iana.org/assignments/iana-ipv6-special-registry>).
-//! [`super::Policy`] asks for each address that is about to be connected to.
+//! Which addresses are public: those that a datagram may have as its destination beyond one
+//! organisation, "globally reachable" in the registries of special-purpose addresses (RFC 6890, RFC
+//! 8190; <https://www.iana.org/assignments/iana-ipv4-special-registry>,
+//! <https://www.iana.org/assignments/iana-ipv6-special-registry>). [`super::Policy`] asks for each
+//! address that is about to be connected to.
 //!
-//! Two deviations, both stricter: anycast services inside of IETF blocks (192.0.0.9 and the like) are not told apart from their
-//! block, and of IPv6 only 2000::/3 counts, which is all that is assigned for global unicast.
+//! Two deviations, both stricter: anycast services inside IETF blocks (192.0.0.9 and the like)
+//! count as their block, and of IPv6 only 2000::/3 counts, which is all that is assigned for global
+//! unicast.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Blocks of IPv4 that are not public: first address, leading bits.
 const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 17] = [
-    // This network (RFC 791); Linux takes 0.0.0.0 for loopback.
+    // This network (RFC 791); Linux treats 0.0.0.0 as loopback.
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     // Private (RFC 1918).
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -22,7 +24,7 @@ const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(127, 0, 0, 0), 8),
     // Link-local (RFC 3927), with the metadata services of clouds.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
-    // The platform of Azure, inside of each of its machines.
+    // The platform of Azure, inside each of its machines.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
     // IETF protocols (RFC 6890).
     (Ipv4Addr::new(192, 0, 0, 0), 24),
@@ -30,7 +32,7 @@ const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(192, 0, 2, 0), 24),
     (Ipv4Addr::new(198, 51, 100, 0), 24),
     (Ipv4Addr::new(203, 0, 113, 0), 24),
-    // Relays of 6to4, given up (RFC 7526).
+    // Relays of 6to4, deprecated (RFC 7526).
     (Ipv4Addr::new(192, 88, 99, 0), 24),
     // Benchmarks (RFC 2544).
     (Ipv4Addr::new(198, 18, 0, 0), 15),
@@ -41,13 +43,14 @@ const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::BROADCAST, 32),
 ];
 
-/// Global unicast (RFC 4291 §2.4). All else is loopback, link-local, site-local, unique local (RFC 4193), multicast, discarded
-/// (RFC 6666), for local translation (RFC 8215), segment routing (RFC 9602) or not assigned.
+/// Global unicast (RFC 4291 §2.4). All other addresses are loopback, link-local, site-local, unique
+/// local (RFC 4193), multicast, discard-only (RFC 6666), for local translation (RFC 8215), segment
+/// routing (RFC 9602) or not assigned.
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 /// Blocks of global unicast that are not public.
 const NOT_PUBLIC_V6: [(Ipv6Addr, u32); 3] = [
-    // IETF protocols (RFC 2928): benchmarks, ORCHID and others; Teredo is looked at before.
+    // IETF protocols (RFC 2928): benchmarks, ORCHID and others; Teredo is checked before.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     // Documentation (RFC 3849, RFC 9637).
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
@@ -61,7 +64,7 @@ const SIX_TO_FOUR: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0)
 /// IPv6 in UDP (RFC 4380).
 const TEREDO: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32);
 
-/// Whether the address is public. One that carries an IPv4 address is if that is.
+/// Whether the address is public. An address that carries an IPv4 address is public if that is.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -80,7 +83,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
     let bits = address.to_bits();
     if is_inside(address, TEREDO) {
-        // The server, and the client with all bits turned over (RFC 4380 §4).
+        // The server, and the client with all bits inverted (RFC 4380 §4).
         return is_public_v4(low_v4(bits >> 64)) && is_public_v4(low_v4(!bits));
     }
     is_inside(address, GLOBAL_V6) && !NOT_PUBLIC_V6.iter().any(|&block| is_inside(address, block))
@@ -107,8 +110,9 @@ fn low_v4(bits: u128) -> Ipv4Addr {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: no block of the registries that is not globally reachable counts as public, at its first, last and a middle
-    //! address, and the neighbours do. How: the registries as text, an oracle of `std` where it has one.
+    //! Proves: no block of the registries that is not globally reachable counts as public, at its
+    //! first, last and a middle address, and the neighbours do. How: the registries as text, an
+    //! oracle of `std` where it has one.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,5 +1,6 @@
-//! One rule of the policy: as it is configured, and compiled for questions. Rules that differ only in their names or addresses are
-//! one, so that a list of 100,000 rules with a name each costs what one rule with 100,000 names does. Called by [`super::Policy`].
+//! One rule of the policy: as configured, and compiled for lookups. Rules that differ only in their
+//! names or addresses are merged, so that a list of 100,000 rules with a name each costs the same
+//! as one rule with 100,000 names. Called by [`super::Policy`].
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -10,20 +11,23 @@ use super::public::carried;
 use super::{Refusal, Wanted, is_usual_port};
 use crate::plan::Network;
 
-/// `allow` or `deny`, with criteria. All that are there must match; an empty list is no criterion.
+/// `allow` or `deny`, with criteria. All present criteria must match; an empty list is no
+/// criterion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Whether it allows.
     pub allow: bool,
-    /// Names of destinations; None: any, also an address. An empty list matches nothing: it may come from an empty file.
+    /// Names of destinations; None: any, even an address. An empty list matches nothing: it may
+    /// come from an empty file.
     pub names: Option<Vec<Pattern>>,
-    /// Addresses of destinations. An `allow` rule opens those that are not public only if it names them here.
+    /// Addresses of destinations. An `allow` rule allows non-public addresses only if it lists them
+    /// here.
     pub addresses: Vec<Network>,
-    /// Ports of destinations. An `allow` rule opens unusual ones only if it names them here.
+    /// Ports of destinations. An `allow` rule allows unusual ports only if it lists them here.
     pub ports: Vec<RangeInclusive<u16>>,
     /// Methods, with case; `CONNECT` for tunnels.
     pub methods: Vec<String>,
-    /// Names of users. Somebody who was not asked who he is matches none.
+    /// Names of users. A request without a verified user matches none.
     pub users: Vec<String>,
     /// Addresses of clients.
     pub clients: Vec<Network>,
@@ -35,12 +39,13 @@ pub struct Rule {
     pub hours: Vec<Hours>,
 }
 
-/// Minutes of each day (UTC), 0-1440. A range whose end is not behind its begin goes over midnight.
+/// Minutes of each day (UTC), 0-1440. A range whose end is not after its start wraps around
+/// midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
     /// The first minute.
     pub from_min: u16,
-    /// The first minute behind it.
+    /// The first minute behind the range.
     pub to_min: u16,
 }
 
@@ -55,7 +60,8 @@ impl Hours {
 }
 
 impl Rule {
-    /// Takes the names or the addresses of another rule over, if that makes no difference; otherwise gives it back.
+    /// Takes the names or the addresses of another rule over, if that makes no difference;
+    /// otherwise gives it back.
     fn absorb(&mut self, other: Rule) -> Option<Rule> {
         let same = self.allow == other.allow
             && (&self.methods, &self.users, &self.clients) == (&other.methods, &other.users, &other.clients)
@@ -75,7 +81,7 @@ impl Rule {
     }
 }
 
-/// Joins rules that follow each other where one says the same.
+/// Merges consecutive rules where the result is the same.
 pub(super) fn merged(rules: Vec<Rule>) -> Vec<Rule> {
     let mut merged: Vec<Rule> = Vec::new();
     for rule in rules {
@@ -88,7 +94,7 @@ pub(super) fn merged(rules: Vec<Rule>) -> Vec<Rule> {
     merged
 }
 
-/// A rule that can be asked.
+/// A compiled rule.
 #[derive(Debug, Clone)]
 pub(super) struct Compiled {
     allow: bool,
@@ -128,8 +134,9 @@ impl Compiled {
         self.addresses.is_some()
     }
 
-    /// Whether the destination's address is no reason that it doesn't match. What denies an IPv4 address denies it also inside of an
-    /// IPv6 address that a translator or tunnel takes there.
+    /// Whether the rule may match as far as the destination's address is concerned. A rule that
+    /// denies an IPv4 address also denies it inside an IPv6 address that a translator or tunnel
+    /// takes there.
     pub(super) fn matches_address(&self, address: IpAddr) -> bool {
         let Some(addresses) = &self.addresses else { return true };
         let carried = match address {
@@ -139,7 +146,8 @@ impl Compiled {
         addresses.contains(address) || carried.is_some_and(|inside| addresses.contains(inside.into()))
     }
 
-    /// Whether all criteria match that are not about the destination's address. The cheap ones first.
+    /// Whether all criteria match that do not concern the destination's address. The cheap ones
+    /// first.
     pub(super) fn matches(&self, wanted: &Wanted<'_>) -> bool {
         (self.since_s..self.until_s).contains(&wanted.wall_s)
             && is_any(&self.ports, |ports| ports.contains(&wanted.port))
@@ -155,21 +163,24 @@ impl Compiled {
             || user.is_some_and(|user| self.users.binary_search_by(|known| (**known).cmp(user)).is_ok())
     }
 
-    /// What the rule decides when it matches, as far as it is not about the destination's address.
+    /// The decision of the rule when it matches, as far as that does not concern the destination's
+    /// address.
     ///
     /// # Errors
-    /// The client's fault: it denies, or doesn't open the port.
+    /// The client's fault: the rule denies, or doesn't allow the port.
     pub(super) fn decision(&self, wanted: &Wanted<'_>) -> Result<(), Refusal> {
         if !self.allow {
             return Err(Refusal::Rule);
         }
-        // Protocols of low ports may take a request for something of their own (mail, for one): a tunnel must be meant.
+        // Protocols of low ports may take a request for a command (mail, for example): there it
+        // must be a tunnel.
         let is_opened = !self.ports.is_empty() && (wanted.is_tunnel() || wanted.port > LISTED_ABOVE);
         if is_opened || is_usual_port(wanted) { Ok(()) } else { Err(Refusal::Port) }
     }
 }
 
-/// Plain requests go to ports above this only when a rule lists them, to lower ones never but to port 80.
+/// Plain requests may use ports above this only when a rule lists them, and of lower ports only
+/// port 80.
 pub const LISTED_ABOVE: u16 = 1024;
 
 fn is_any<T>(list: &[T], matches: impl Fn(&T) -> bool) -> bool {

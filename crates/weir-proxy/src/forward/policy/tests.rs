@@ -1,6 +1,7 @@
-//! Proves: what is refused without any rule, what rules open and deny and in which order, that nothing is looked up that could only
-//! be refused, and nothing refused before its look-up that could be allowed. How: tables (docs/hostile.md F6-F7), and generated rules
-//! against a judge that does without compiling, merging and sets.
+//! Proves: what is refused without any rule, what rules allow and deny and in which order, that no
+//! name is resolved that could only be refused, and none is refused before its lookup that could be
+//! allowed. How: tables (docs/hostile.md F6-F7), and generated rules against a judge without
+//! compiling, merging and sets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -61,7 +62,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The verdict for a name that resolves to this address: before the look-up and behind it.
+/// The verdict for a name that resolves to this address: before the lookup and after it.
 fn verdict(policy: &Policy, wanted: &Wanted<'_>, resolved: &str) -> Result<(), Refusal> {
     policy.check(wanted).and_then(|()| policy.check_address(wanted, address(resolved)))
 }
@@ -123,7 +124,7 @@ fn f7_addresses_of_the_own_network_are_refused() {
         let literal = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
         assert_eq!(policy.check(&wanted(b"GET", &literal, 80)), Err(Refusal::Address), "{text}");
         assert_eq!(policy.check(&wanted(TUNNEL, &literal, 443)), Err(Refusal::Address), "{text}");
-        // The same behind a name: refused when it has been looked up.
+        // The same behind a name: refused after the lookup.
         let named = wanted(b"GET", "rebind.example", 80);
         assert_eq!(policy.check(&named), Ok(()));
         assert_eq!(policy.check_address(&named, address(text)), Err(Refusal::Address), "{text}");
@@ -160,7 +161,8 @@ fn a_listener_on_all_addresses_is_reached_by_those_of_the_machine() {
     let judge =
         |policy: &Policy, port| policy.check_address(&wanted(TUNNEL, "name.example", port), address("10.0.0.5"));
     assert_eq!(judge(&policy, 3128), Ok(()));
-    // What the machine has is asked each time, and only where a listener is on all addresses.
+    // The machine's addresses are looked up each time, and only where a listener is on all
+    // addresses.
     let has = std::sync::Arc::new(std::sync::Mutex::new((Vec::new(), 0)));
     let asked = std::sync::Arc::clone(&has);
     policy.set_local(std::sync::Arc::new(move |address| {
@@ -198,7 +200,7 @@ fn ports_are_opened_by_rules_that_list_them() {
         (&listed, b"GET", 3002, Err(Refusal::Port)),
         (&listed, TUNNEL, 3001, Ok(())),
         (&listed, TUNNEL, 22, Ok(())),
-        // What listens there is never HTTP.
+        // These ports never serve HTTP.
         (&listed, b"POST", 25, Err(Refusal::Port)),
         (&[allow()], b"GET", 3000, Err(Refusal::Port)),
         (&[allow().names(&["example.com"])], TUNNEL, 22, Err(Refusal::Port)),
@@ -207,7 +209,7 @@ fn ports_are_opened_by_rules_that_list_them() {
     ] {
         assert_eq!(verdict(&policy(rules), &wanted(method, "example.com", port), "8.8.8.8"), expected, "{port}");
     }
-    // A port that is open on some addresses only.
+    // A port that is allowed on some addresses only.
     let rules = [allow().addresses(&["10.0.0.0/8"]).ports(5000..=5000)];
     let named = wanted(b"GET", "example.com", 5000);
     assert_eq!(policy(&rules).check(&named), Ok(()));
@@ -241,13 +243,13 @@ fn denied_names_are_never_looked_up() {
     let check = |rules: &[Rule], host| policy(rules).check(&wanted(b"GET", host, 80));
     let denied = deny().names(&["ads.example"]);
     assert_eq!(check(std::slice::from_ref(&denied), "www.ads.example"), Err(Refusal::Rule));
-    // What a rule with addresses may still allow must be.
+    // A name that a rule with addresses may still allow has to be resolved.
     let private = allow().addresses(&["10.0.0.0/8"]);
     assert_eq!(check(&[private.clone(), denied.clone()], "www.ads.example"), Ok(()));
     assert_eq!(check(&[denied.clone(), private.clone()], "www.ads.example"), Err(Refusal::Rule));
     // A rule with addresses that could only deny is no reason.
     assert_eq!(check(&[deny().addresses(&["10.0.0.0/8"]), denied], "www.ads.example"), Err(Refusal::Rule));
-    // Nor is one that another name is needed for.
+    // Nor is a rule for another name.
     let elsewhere = private.names(&["intranet.example"]);
     assert_eq!(check(&[elsewhere, deny()], "www.example"), Err(Refusal::Rule));
 }
