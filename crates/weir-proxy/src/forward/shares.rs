@@ -1,4 +1,4 @@
-//! Fair shares of something that all clients use: who has some of it, and how much each may have,
+//! Fair shares of something that all clients use: the present holders, and how much each may have,
 //! so that no client can take everything. Used for names that are being resolved (`dns_cache`, the
 //! errands of `weir-worker`, the side thread) and for passwords that are being compared (the
 //! errands).

@@ -46,7 +46,7 @@ pub struct Fixed {
     pub content: Bytes,
 }
 
-/// The page for errors of weir, in place of its own line of text.
+/// The page for errors of weir, in place of weir's line of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorPage {
     /// The statuses that it is for.

@@ -1,9 +1,11 @@
-//! Which upstream serves a request, or that weir answers it itself: scheme, host, path and method against a compiled table.
+//! Which upstream serves a request, or that weir answers it itself: scheme, host, path and method
+//! against a compiled table.
 //!
-//! Built by weir-config, read by the engine for each request (never remembered between two requests of a connection,
-//! docs/hostile.md C5). Calls [`path`] for the normalised form of unusual paths. Bound: one pass over the path, then one
-//! search in a sorted list for each segment of it, and no more segments than the longest configured path has bytes.
-//! RFC 9110 §4.2.3 (equivalent URIs), RFC 3986 §6.2.2.
+//! Built by weir-config, read by the engine for each request (never remembered between two requests
+//! of a connection, docs/hostile.md C5). Calls [`path`] for the normalised form of unusual paths.
+//! Bound: one pass over the path, then one search in a sorted list for each segment of it, and no
+//! more segments than the longest configured path has bytes. RFC 9110 §4.2.3 (equivalent URIs), RFC
+//! 3986 §6.2.2.
 
 pub mod path;
 
@@ -26,10 +28,10 @@ use crate::request::rules::split::Split;
 /// Longest host name that can match; DNS allows 255 bytes (RFC 1035 §2.3.4).
 pub(crate) const HOST_BYTES_MAX: usize = 255;
 
-/// Which hosts a route is for.
+/// The hosts that a route is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostMatch {
-    /// All, also a request without a host (HTTP/1.0).
+    /// All, including a request without a host (HTTP/1.0).
     Any,
     /// This name, without port.
     Exact(String),
@@ -37,7 +39,7 @@ pub enum HostMatch {
     Suffix(String),
 }
 
-/// What clients speak.
+/// The scheme of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP without TLS.
@@ -79,25 +81,25 @@ impl Target {
 /// One line of the configuration.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// Which clients, by what they speak to weir; None: all.
+    /// The scheme of clients towards weir; None: any.
     pub scheme: Option<Scheme>,
-    /// Which hosts. Compared without case and without a final dot.
+    /// The hosts. Compared without case and without a final dot.
     pub host: HostMatch,
     /// A prefix on a segment boundary: `/a` matches `/a`, `/a/x`, `/a?x`, not `/ab`; `/` matches all. Written decoded
     /// (`/café`, not `/caf%C3%A9`) and compared with case.
     pub path: String,
     /// Methods, compared with case (RFC 9110 §9.1); None: all.
     pub methods: Option<Vec<String>>,
-    /// What else a request has to have: all of it.
+    /// Further conditions that a request has to meet: all of them.
     pub conditions: Vec<Condition>,
-    /// What answers.
+    /// What answers its requests.
     pub target: Target,
-    /// What is changed in its requests and their answers; None: nothing.
+    /// Changes to its requests and their responses; None: none.
     pub rules: Option<Arc<RouteRules>>,
 }
 
 impl Default for Route {
-    /// Everything goes to the first upstream.
+    /// Routes everything to the first upstream.
     fn default() -> Route {
         let (host, path) = (HostMatch::Any, "/".to_owned());
         let target = Target::Upstream(0);
@@ -105,12 +107,12 @@ impl Default for Route {
     }
 }
 
-/// What a request is routed by.
+/// The properties of a request that decide its route.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// Its client speaks TLS.
     pub sealed: bool,
-    /// The authority: any case, maybe with a port.
+    /// The authority: any case, possibly with a port.
     pub host: &'a [u8],
     /// Path and query as received; an asterisk or nothing counts as `/`.
     pub path: &'a [u8],
@@ -118,37 +120,39 @@ pub struct Asked<'a> {
     pub method: &'a [u8],
     /// Its fields.
     pub fields: &'a Fields,
-    /// What the spans of `fields` point into.
+    /// The bytes that the spans of `fields` point into.
     pub bytes: &'a [u8],
 }
 
-/// Where a request goes.
+/// The result of routing a request.
 #[derive(Debug, Clone)]
 pub struct Routed {
     /// What answers.
     pub target: Target,
-    /// What is changed in it and in its answer; None: nothing.
+    /// Changes to it and its response; None: none.
     pub rules: Option<Arc<RouteRules>>,
 }
 
 /// All routes, compiled for lookup.
 ///
-/// The most specific route wins: one for the client's scheme before those for any; then exact host before longest suffix before any; then
-/// the longest path; then one with methods before one without; then the one with more conditions; then the first in order. A route of
-/// a more specific host that doesn't match otherwise leaves the request to less specific hosts, and one of its scheme to those of any.
+/// The most specific route wins: one for the client's scheme before those for any; then exact host
+/// before longest suffix before any; then the longest path; then one with methods before one
+/// without; then the one with more conditions; then the first in order. A route of a more specific
+/// host that doesn't match otherwise leaves the request to less specific hosts, and one of its
+/// scheme to those of any.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
     /// For all clients.
     all: Hosts,
-    /// Only for those without TLS, and for those with.
+    /// Only for clients without TLS, and only for those with.
     of_scheme: [Hosts; 2],
-    /// Where it leads, when the table is a single route for everything.
+    /// The result, when the table is a single route for everything.
     only: Option<Routed>,
-    /// A route has a path, or rules that change paths.
+    /// Whether any route has a path, or rules that change paths.
     reads_paths: bool,
 }
 
-/// Where the group of each host is among those of its scheme; true: of a suffix.
+/// The position of each host's group among those of its scheme; true: of a suffix.
 type Places = BTreeMap<(bool, Vec<u8>), usize>;
 
 /// The routes of one scheme.
@@ -212,12 +216,12 @@ impl RouteTable {
         self.all.is_empty() && self.of_scheme.iter().all(Hosts::is_empty)
     }
 
-    /// What is done with the requests of each route, in no order.
+    /// The rules of each route, in no order.
     pub fn rules(&self) -> impl Iterator<Item = &RouteRules> {
         self.entries().filter_map(|entry| entry.to.rules.as_deref())
     }
 
-    /// Whether what becomes of a request depends on its path.
+    /// Whether the handling of a request depends on its path.
     #[inline]
     pub fn reads_paths(&self) -> bool {
         self.reads_paths
@@ -228,7 +232,7 @@ impl RouteTable {
         hosts.flat_map(Hosts::groups).flat_map(|group| &group.entries)
     }
 
-    /// Replaces each upstream by what stands in its place in this list.
+    /// Replaces each upstream by the entry at its index in this list.
     pub fn retarget(&mut self, upstreams: &[usize]) {
         let renumber = |to: &mut Routed| match &mut to.target {
             Target::Upstream(upstream) => *upstream = upstreams[*upstream],
@@ -244,10 +248,12 @@ impl RouteTable {
         std::iter::once(&mut self.all).chain(&mut self.of_scheme)
     }
 
-    /// Where the most specific route leads, or None. `scratch` is reused between calls for paths that need normalising.
+    /// Returns the target of the most specific route, or None. `scratch` is reused between calls
+    /// for paths that need normalising.
     ///
     /// # Errors
-    /// [`PathError`] (the client's fault, 400) when the path can be read in two ways. It doesn't depend on the routes.
+    /// [`PathError`] (the client's fault, 400) when the path is ambiguous. It doesn't depend on the
+    /// routes.
     pub fn find(&self, asked: &Asked<'_>, scratch: &mut Vec<u8>) -> Result<Option<&Routed>, PathError> {
         if self.only.is_some() {
             path::check(asked.path, scratch)?;
@@ -278,7 +284,7 @@ impl Hosts {
         self.any.entries.is_empty() && !self.has_hosts()
     }
 
-    /// Where the most specific route leads. The path is normalised.
+    /// Returns the target of the most specific route. The path is normalised.
     fn find(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         if self.has_hosts() {
             let mut buffer = [0; HOST_BYTES_MAX];
@@ -295,7 +301,7 @@ impl Hosts {
         !self.exact.is_empty() || !self.suffixes.is_empty()
     }
 
-    /// Among the routes that name hosts.
+    /// Looks among the routes that name hosts.
     fn find_by_host(&self, host: &[u8], path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         if let Ok(at) = self.exact.binary_search_by(|(name, _)| (**name).cmp(host))
             && let Some(to) = self.exact[at].1.find(path, asked)
@@ -307,7 +313,8 @@ impl Hosts {
         groups.find_map(|(_, group)| group.find(path, asked))
     }
 
-    /// The group of a host, made when missing. Only while compiling: `places` is where each group is.
+    /// Returns the group of a host, created when missing. Only while compiling: `places` has the
+    /// position of each group.
     fn group_mut(&mut self, host: &HostMatch, places: &mut Places) -> &mut Group {
         let (list, name) = match host {
             HostMatch::Any => return &mut self.any,
@@ -326,7 +333,7 @@ impl Hosts {
 
 impl Group {
     fn compile(&mut self) {
-        // A stable sort: equal ones stay as configured.
+        // A stable sort: equal ones remain as configured.
         let rank = |entry: &Entry| (entry.methods.is_some(), entry.conditions.len());
         self.entries.sort_by(|a, b| a.path.cmp(&b.path).then(rank(b).cmp(&rank(a))));
         self.path_bytes_max = self.entries.iter().map(|entry| entry.path.len()).max().unwrap_or(0);
@@ -351,7 +358,7 @@ impl Group {
         None
     }
 
-    /// The first entry with exactly this path that takes the request.
+    /// The first entry with exactly this path that accepts the request.
     fn at(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         let first = self.entries.partition_point(|entry| *entry.path < *path);
         let mut same = self.entries[first..].iter().take_while(|entry| *entry.path == *path);
@@ -375,7 +382,8 @@ impl Entry {
     }
 }
 
-/// The host of an authority in lower case, without port and final dot. None when it is too long to be any name.
+/// The host of an authority in lower case, without port and final dot. None when it is too long to
+/// be any name.
 pub(crate) fn bare_host<'a>(authority: &[u8], buffer: &'a mut [u8; HOST_BYTES_MAX]) -> Option<&'a [u8]> {
     // In `[::1]:80` only what follows the bracket can be a port.
     let from = authority.iter().position(|&byte| byte == b']').unwrap_or(0);

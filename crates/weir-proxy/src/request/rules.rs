@@ -1,9 +1,12 @@
-//! Rules of a route: whose requests it takes, and what is changed in them and in their answers.
+//! Rules of a route: the clients that may use it, and the changes to their requests and the
+//! responses.
 //!
-//! Compiled by weir-config; held by the route, and by each request ([`Ruled`]) from when it was routed until it is answered, so that it is
-//! finished by the rules that it began with. All texts are made when it is routed; [`Outgoing`](crate::request::outgoing::Outgoing) writes
-//! those of requests, `Answers::answer_begin` (`client/answer.rs`) those of answers. Pure: functions of the rules and of the bytes of a head. The order in which they are applied is
-//! fixed: docs/semantics.md §14. Bound: [`RENDERED_BYTES_MAX`] of text a request.
+//! Compiled by weir-config; held by the route, and by each request ([`Ruled`]) from routing until
+//! its response is complete, so that it finishes with the rules that it began with. All texts are
+//! made when it is routed; [`Outgoing`](crate::request::outgoing::Outgoing) writes those of
+//! requests, `Answers::answer_begin` (`client/answer.rs`) those of responses. Pure: functions of
+//! the rules and of the bytes of a head. The order in which they are applied is fixed:
+//! docs/semantics.md §14. Bound: [`RENDERED_BYTES_MAX`] of text a request.
 
 pub mod access;
 pub mod basic_auth;
@@ -36,40 +39,42 @@ use edits::{FieldEdits, Rendered};
 use path::PathRules;
 use requirements::Requirements;
 
-/// Bytes of all that rules write for one request, and for its answer; with more the request is refused.
+/// Bytes of everything that rules write for one request, and for its response; with more the
+/// request is refused.
 pub const RENDERED_BYTES_MAX: usize = 64 * 1024;
 
-/// What is for weir itself where a route has `users` (RFC 9110 §11.6.2).
+/// The field that is for weir itself where a route has `users` (RFC 9110 §11.6.2).
 const AUTHORIZATION: &[u8] = b"authorization";
 
-/// Whom a route refuses, and what it changes. The default is nobody and nothing.
+/// The refusals and changes of a route. The default has none.
 #[derive(Debug, Clone, Default)]
 pub struct RouteRules {
-    /// Whose requests it takes.
+    /// The clients that may use it.
     pub access: Access,
-    /// What it requires of them.
+    /// Its requirements for their requests.
     pub requirements: Requirements,
-    /// Who may use it, by name and password; None: everybody.
+    /// The users that may use it, by name and password; None: no user is required.
     pub users: Option<BasicAuth>,
-    /// The path that its server sees.
+    /// The path that its server gets.
     pub path: PathRules,
-    /// The Host that its server sees; None: the client's.
+    /// The Host that its server gets; None: the client's.
     pub host: Option<Box<[u8]>>,
     /// Fields of requests.
     pub request: FieldEdits,
-    /// Fields of final answers.
+    /// Fields of final responses.
     pub answer: FieldEdits,
-    /// Pages for errors; the first counts that has the status.
+    /// Pages for errors; the first with the status counts.
     pub pages: Vec<Arc<ErrorPage>>,
-    /// How its answers are compressed; None: they are not.
+    /// How its responses are compressed; None: they are not.
     pub compress: Option<Compress>,
-    /// How its answers are stored and served; None: they are not.
+    /// How its responses are stored and served; None: they are not.
     pub cache: Option<Arc<CacheRules>>,
-    /// When requests go to servers whose bodies are not complete.
+    /// When requests with incomplete bodies are forwarded.
     pub buffering: Buffering,
 }
 
-/// What is known of a request when rules are applied. Spans of `head` and `fields` point into `bytes`.
+/// The facts about a request when rules are applied. Spans of `head` and `fields` point into
+/// `bytes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
     /// Its head.
@@ -78,38 +83,40 @@ pub struct Known<'a> {
     pub fields: &'a Fields,
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// The client, as trusted proxies have told it.
+    /// The client, as trusted proxies name it.
     pub client: IpAddr,
     /// The other end of its connection.
     pub peer: IpAddr,
     /// It speaks TLS.
     pub sealed: bool,
-    /// What it is called; None: nothing.
+    /// Its identity; None: it has none.
     pub identity: Option<&'a Identity>,
-    /// Name of the upstream that it goes to; empty: weir answers it.
+    /// Name of its upstream; empty: weir answers it.
     pub upstream: &'a str,
-    /// Who has shown to be the client; None: nobody was asked for.
+    /// The verified user; None: no user was required.
     pub user: Option<&'a Arc<User>>,
 }
 
-/// Why rules can't be applied to a request. It is refused: what they would make of it is not what anybody has asked for.
+/// Why rules can't be applied to a request. The request is refused, because the result would not be
+/// what the rules intend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleFault {
-    /// Its path can't be changed without doubt about what it would mean.
+    /// The changed path would be ambiguous.
     Path,
     /// More than [`RENDERED_BYTES_MAX`].
     TooLarge,
-    /// The host that it asks for can't stand in a redirect, or it asks for none.
+    /// Its Host is not valid in a redirect, or it has none.
     Host,
 }
 
 impl RouteRules {
-    /// Whether nobody is refused, and nothing is changed.
+    /// Whether it refuses and changes nothing.
     pub fn is_empty(&self) -> bool {
         self.access.is_empty() && self.requirements.is_empty() && self.changes_nothing()
     }
 
-    /// Why a request of this client is refused before anybody is asked who he is. Spans of `head` and `fields` point into `bytes`.
+    /// The reason to refuse a request of this client before credentials are checked. Spans of
+    /// `head` and `fields` point into `bytes`.
     pub(crate) fn refusal(&self, client: IpAddr, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> Option<Cause> {
         if !self.access.admits(client) {
             return Some(Cause::AddressDenied);
@@ -117,7 +124,7 @@ impl RouteRules {
         self.requirements.unmet(head, fields, bytes)
     }
 
-    /// Whether nothing is changed.
+    /// Whether it changes nothing.
     pub(crate) fn changes_nothing(&self) -> bool {
         self.users.is_none()
             && self.path.is_empty()
@@ -141,41 +148,43 @@ impl From<RuleFault> for Cause {
     }
 }
 
-/// The rules of a request's route, and what they make of it, and what it is called: from when it is routed until it is answered.
+/// The rules of a request's route, their results, and the request's identity: from routing until
+/// the response is complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ruled {
     rules: Arc<RouteRules>,
-    /// What it is called; None: nothing.
+    /// Its identity; None: it has none.
     identity: Option<Identity>,
-    /// Who has shown to be its client; None: nobody.
+    /// The verified user; None: none.
     user: Option<Arc<User>>,
     /// Path and query for the server; None: as they came.
     path: Option<Vec<u8>>,
     /// Values of fields of the request.
     request: Rendered,
-    /// Values of fields of its answer.
+    /// Values of fields of its response.
     answer: Rendered,
-    /// Which coding its client takes, where its route has some.
+    /// The coding that its client accepts, if its route has any.
     accepted: Option<Accepted>,
-    /// What is asked for is for the store: how that differs from what a client has asked.
+    /// For a fetch for the store: how it differs from the client's request.
     fetch: Option<Box<Fetching>>,
 }
 
-/// How a request that fetches something for the store differs from the one it is made of (RFC 9111 §4.3.1).
+/// How a request that fetches something for the store differs from the client's request (RFC 9111
+/// §4.3.1).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fetching {
-    /// Names of fields by which one client would shape what all get.
+    /// Names of fields by which one client would shape the response for all.
     pub removed: Vec<Vec<u8>>,
-    /// Fields in place of those.
+    /// Replacements for those fields.
     pub added: Vec<(&'static [u8], Vec<u8>)>,
-    /// It asks whether what is stored is still the same.
+    /// It validates a stored response.
     pub is_conditional: bool,
-    /// Path and query, if they are others than the route makes of them.
+    /// Path and query, if they differ from those that the route makes.
     pub path: Option<Vec<u8>>,
 }
 
 impl Ruled {
-    /// What rules make of a request.
+    /// Applies rules to a request.
     ///
     /// # Errors
     /// The client's fault: [`RuleFault`].
@@ -190,33 +199,33 @@ impl Ruled {
         Ok(Box::new(Ruled { rules, identity: None, user, path, request, answer, accepted, fetch: None }))
     }
 
-    /// No rules, but a name.
+    /// Without rules, but with an identity.
     pub(crate) fn only_named(identity: Identity) -> Box<Ruled> {
         Box::new(Ruled { identity: Some(identity), ..Ruled::default() })
     }
 
-    /// The same request, called so.
+    /// The same request, with this identity.
     pub(crate) fn named(mut self: Box<Self>, identity: Option<Identity>) -> Box<Ruled> {
         self.identity = identity;
         self
     }
 
-    /// What it is called.
+    /// Its identity.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// Who has shown to be its client.
+    /// The verified user.
     pub(crate) fn user(&self) -> Option<&User> {
         self.user.as_deref()
     }
 
-    /// How its client is asked for name and password.
+    /// The challenge that asks its client for name and password.
     pub(crate) fn challenge(&self) -> Option<String> {
         self.rules.users.as_ref().map(BasicAuth::challenge)
     }
 
-    /// Path and query for the server, if they are not those that came.
+    /// Path and query for the server, if they differ from those received.
     pub(crate) fn path(&self) -> Option<&[u8]> {
         self.path.as_deref()
     }
@@ -226,12 +235,13 @@ impl Ruled {
         self.rules.host.as_deref()
     }
 
-    /// Whether a line end is encoded in what was written (docs/hostile.md E21): it may have been put together here.
+    /// Whether the written text encodes a line end (docs/hostile.md E21), which may have been put
+    /// together here.
     pub(crate) fn carries_line_end(&self) -> bool {
         self.path.as_deref().is_some_and(carries_line_end) || carries_line_end(self.request.as_bytes())
     }
 
-    /// Names of the request's fields that don't pass, and fields that come on top.
+    /// Names of the request's fields that are not forwarded, and fields that are added.
     pub(crate) fn request_fields<'a>(&'a self, plan: &'a ClientPlan) -> Changes<'a> {
         let (mut removed, mut lines) = self.route_edits();
         removed.extend(self.rules.users.as_ref().filter(|users| !users.passes_on).map(|_| AUTHORIZATION));
@@ -245,7 +255,7 @@ impl Ruled {
         (removed, identity.lines(plan).chain(lines).collect())
     }
 
-    /// Bytes of the lines that come on top, at most.
+    /// Most bytes of the added lines.
     pub(crate) fn added_bytes(&self, plan: &ClientPlan) -> usize {
         let bytes = |(name, value): (&[u8], &[u8])| name.len() + value.len() + b": \r\n".len();
         let lines = self.rules.request.lines(&self.request).chain(self.identity.iter().flat_map(|it| it.lines(plan)));
@@ -253,28 +263,29 @@ impl Ruled {
         lines.chain(fetched).map(bytes).sum()
     }
 
-    /// The same, as far as its route edits them. Credentials that stay here are not among those that don't pass: the server may be told whose
-    /// they are.
+    /// The same, as far as its route edits them. Credentials that remain here do not count as
+    /// removed: the server may learn the user.
     pub(crate) fn route_edits(&self) -> Changes<'_> {
         (self.rules.request.removed(), self.rules.request.lines(&self.request).collect())
     }
 
-    /// Names of fields that its route takes away from the client's.
+    /// Names of fields that its route removes from the client's.
     pub(crate) fn removed_fields(&self) -> impl Iterator<Item = &[u8]> {
         self.rules.request.removed().into_iter()
     }
 
-    /// Fields that its route adds, as a key of the cache has them: servers may answer clients differently by them.
+    /// Fields that its route adds, as they appear in a cache key: servers may answer clients
+    /// differently by them.
     pub(crate) fn told_fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.rules.request.key_lines(&self.request)
     }
 
-    /// When it goes to its server if its body is not complete.
+    /// When it is forwarded if its body is not complete.
     pub(crate) fn buffering(&self) -> Buffering {
         self.rules.buffering
     }
 
-    /// How its answer is stored and served; None: it is not.
+    /// How its response is stored and served; None: it is not.
     #[inline]
     pub(crate) fn cache(&self) -> Option<&Arc<CacheRules>> {
         self.rules.cache.as_ref()
@@ -286,27 +297,29 @@ impl Ruled {
         Box::new(Ruled { fetch: Some(Box::new(fetch)), path, ..self.clone() })
     }
 
-    /// Whether it asks on conditions; None: as its client has asked.
+    /// Whether it is conditional; None: as its client has sent it.
     pub(crate) fn is_conditional(&self) -> Option<bool> {
         self.fetch.as_ref().map(|fetch| fetch.is_conditional)
     }
 
-    /// What its client sees of an error with this status; None: weir's own text.
+    /// The page that its client gets for an error with this status; None: weir's own text.
     pub(crate) fn page(&self, status: u16) -> Option<&Arc<ErrorPage>> {
         self.rules.pages.iter().find(|page| page.statuses.iter().any(|codes| codes.contain(status)))
     }
 
-    /// How its answer may be compressed, and what its client takes; None: it stays as it is.
+    /// How its response may be compressed, and the coding that its client accepts; None: it is not
+    /// compressed.
     pub(crate) fn compress(&self) -> Option<(&Compress, Accepted)> {
         self.rules.compress.as_ref().zip(self.accepted)
     }
 
-    /// The request was written: only its answer needs rules now.
+    /// The request was written: only its response needs rules now.
     pub(crate) fn forget_request(&mut self) {
         (self.path, self.request) = Default::default();
     }
 
-    /// Gives out an answer's head with its fields as they are for the client. What weir has added counts as received.
+    /// Passes on a response head with its fields as they are for the client. Fields that weir has
+    /// added count as received.
     pub(crate) fn with_answer<R>(&self, parts: &ReplyParts<'_>, then: impl FnOnce(ReplyParts<'_>) -> R) -> R {
         if self.rules.answer.is_empty() {
             return then(*parts);
@@ -315,11 +328,12 @@ impl Ruled {
         let stays = |name: &[u8]| !removed.iter().any(|removed| removed.eq_ignore_ascii_case(name));
         let added = parts.added.iter().copied().filter(|(name, _)| stays(name));
         let added: Vec<_> = added.chain(self.rules.answer.lines(&self.answer)).collect();
-        // Of these names what was received is gone, and not what weir has put in its place.
+        // Of these names, the received lines are gone, but not those that weir has put in their
+        // place.
         removed.extend(parts.removed);
         then(parts.without(&removed).with(&added))
     }
 }
 
-/// Names of fields that don't pass, and fields that come on top.
+/// Names of fields that are not forwarded, and fields that are added.
 pub(crate) type Changes<'a> = (Vec<&'a [u8]>, Vec<(&'a [u8], &'a [u8])>);

@@ -38,7 +38,7 @@ impl Pattern {
     /// Parses a pattern in ASCII, in any case, with or without a trailing dot.
     ///
     /// # Errors
-    /// The operator's: what is wrong with the pattern.
+    /// The operator's: the problem with the pattern.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         let (name, itself, below) = match text.as_bytes() {
             [b'=', ..] => (&text[1..], true, false),

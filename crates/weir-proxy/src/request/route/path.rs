@@ -1,12 +1,13 @@
 //! The path that rules are compared with, and the path that servers get.
 //!
-//! [`normalised`] gives the form in which routes, limits and bans compare a path; [`settled`] gives the bytes that weir
-//! forwards. Servers differ in how they read a path: some resolve dot segments and some don't, some merge slashes, decode
-//! `%2f` or cut off parameters (`;x`). So weir resolves dot segments and leading slashes itself, once, before anything
-//! looks at a request, and forwards the result: no reading of it leads into a prefix that weir has not seen
-//! (docs/hostile.md C4). Where a dot segment stands behind something that servers read in different ways, it is not clear
-//! what it takes away, and the request is refused. All else is forwarded as it came. Bound: a result is never longer than the input. RFC 3986 §2.1, §5.2.4,
-//! §6.2.2.
+//! [`normalised`] gives the form in which routes, limits and bans compare a path; [`settled`] gives
+//! the bytes that weir forwards. Servers differ in how they read a path: some resolve dot segments
+//! and some don't, some merge slashes, decode `%2f` or cut off parameters (`;x`). So weir resolves
+//! dot segments and leading slashes itself, once, before anything looks at a request, and forwards
+//! the result: no reading of it leads into a prefix that weir has not seen (docs/hostile.md C4).
+//! Where a dot segment follows something that servers read in different ways, its effect is
+//! ambiguous, and the request is refused. All else is forwarded as it came. Bound: a result is
+//! never longer than the input. RFC 3986 §2.1, §5.2.4, §6.2.2.
 
 use std::fmt;
 
@@ -58,8 +59,8 @@ impl std::error::Error for PathError {}
 
 /// The path of `path?query` without escapes, dot segments, empty segments and parameters (`;x`).
 ///
-/// Without any copy when there is nothing to simplify. An asterisk or nothing gives `/`. Escapes need not be UTF-8: bytes
-/// are compared.
+/// Without any copy when nothing needs simplifying. An asterisk or nothing gives `/`. Escapes need
+/// not be UTF-8: bytes are compared.
 ///
 /// # Errors
 /// [`PathError`]: the client sent something that two programs would read differently.
@@ -67,7 +68,8 @@ pub fn normalised<'a>(received: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'
     if received.first() != Some(&b'/') {
         return Ok(b"/");
     }
-    // The query is looked at together with the path first: one vector scan is cheaper than finding the `?`.
+    // The query is checked together with the path first: one vector scan is cheaper than finding
+    // the `?`.
     let plain = is_plain(received);
     let path = without_query(received);
     if plain || is_plain(path) {
@@ -87,10 +89,11 @@ pub fn check(received: &[u8], scratch: &mut Vec<u8>) -> Result<(), PathError> {
     if is_plain(received) { Ok(()) } else { normalised(received, scratch).map(|_| ()) }
 }
 
-/// Path and query that are forwarded in place of those received: without dot segments, and with one slash at the
-/// beginning. Every other byte stays. None: as they came.
+/// Path and query that are forwarded in place of those received: without dot segments, and with one
+/// slash at the beginning. Every other byte is unchanged. None: as they came.
 ///
-/// Its [`normalised`] form is that of the path received. A path that [`normalised`] refuses stays as it came.
+/// Its [`normalised`] form is that of the path received. A path that [`normalised`] refuses is not
+/// changed.
 #[inline]
 pub fn settled(received: &[u8], scratch: &mut Vec<u8>) -> Option<Vec<u8>> {
     if is_plain(received) { None } else { resolved(received, scratch) }
@@ -111,7 +114,7 @@ fn resolved(received: &[u8], scratch: &mut Vec<u8>) -> Option<Vec<u8>> {
     out.push(b'/');
     for segment in rest.split_inclusive(|byte| *byte == b'/') {
         match dots(segment.strip_suffix(b"/").unwrap_or(segment)) {
-            // An empty one behind what was taken away would be a second slash in front.
+            // An empty segment behind a removed one would be a second slash in front.
             0 if segment == b"/" && out.len() == 1 => {}
             0 => out.extend_from_slice(segment),
             1 => {}
@@ -127,12 +130,12 @@ fn without_query(received: &[u8]) -> &[u8] {
     &received[..received.iter().position(|&byte| byte == b'?').unwrap_or(received.len())]
 }
 
-/// What stands behind the slashes that a path begins with.
+/// The part behind the leading slashes of a path.
 fn behind_slashes(path: &[u8]) -> &[u8] {
     &path[path.iter().take_while(|byte| **byte == b'/').count()..]
 }
 
-/// The dots of a segment that is `.` or `..`, each as it is or escaped; 0: it is another.
+/// The number of dots of a segment that is `.` or `..`, each plain or escaped; 0: it is neither.
 fn dots(segment: &[u8]) -> usize {
     let (mut rest, mut count) = (segment, 0);
     while let Some(behind) =
@@ -149,10 +152,10 @@ fn parent(path: &[u8]) -> usize {
     above.iter().rposition(|&byte| byte == b'/').map_or(1, |slash| slash + 1)
 }
 
-/// Bytes looked at together.
+/// Bytes compared at a time.
 const LANES: usize = 16;
 
-/// Whether the path surely equals its normalised form.
+/// Whether the path certainly equals its normalised form.
 fn is_plain(path: &[u8]) -> bool {
     let Some(last) = path.len().checked_sub(1) else { return true };
     let (first, second) = (&path[..last], &path[1..]);
@@ -184,7 +187,7 @@ fn is_special(byte: u8) -> bool {
 enum Unit {
     /// `/`, or one that is hidden in an escape.
     Separator { escaped: bool },
-    /// `;`. Servers that decode first cut off what stands behind an escaped one as well.
+    /// `;`. Servers that decode first cut off the part behind an escaped one as well.
     Parameters,
     /// Anything else.
     Byte(u8),
@@ -203,14 +206,14 @@ fn next_unit(rest: &mut &[u8]) -> Result<Unit, PathError> {
     Ok(unit)
 }
 
-/// An escape, or a byte above ASCII, and how many bytes of the path it is.
+/// An escape, or a byte above ASCII, and how many bytes of the path it has.
 fn decoded(rest: &[u8]) -> Result<(Unit, usize), PathError> {
     if let Some((byte, used)) = weir_http::overlong_ascii(rest) {
         return match byte {
             0 => Err(PathError::Nul),
             b'.' | b'/' | b'\\' => Err(PathError::Overlong),
             b';' => Ok((Unit::Parameters, used)),
-            // Compared as what careless decoders make of it.
+            // Compared in the form that careless decoders produce.
             _ => Ok((Unit::Byte(byte), used)),
         };
     }
@@ -227,17 +230,18 @@ fn decoded(rest: &[u8]) -> Result<(Unit, usize), PathError> {
     }
 }
 
-/// A path while it is simplified.
+/// A path that is being simplified.
 struct Simplifying<'a> {
-    /// What is done of it: begins with a slash.
+    /// The finished part: begins with a slash.
     out: &'a mut Vec<u8>,
     /// Where the segment being written starts in `out`; the byte before is a slash.
     start: usize,
     /// The segment has had its first `;`.
     in_parameters: bool,
-    /// An escaped separator is beside the segment.
+    /// An escaped separator is next to the segment.
     beside_escaped: bool,
-    /// Parameters, an escaped separator or an empty segment were there: servers differ in what `..` takes away.
+    /// Parameters, an escaped separator or an empty segment came before: servers differ in what
+    /// `..` removes.
     has_doubt: bool,
 }
 
@@ -264,7 +268,7 @@ fn simplify(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
 }
 
 impl Simplifying<'_> {
-    /// Applies dot segments and begins the next segment. `slash`: one follows.
+    /// Applies dot segments and begins the next segment. `slash`: another one follows.
     fn end_segment(&mut self, slash: bool) -> Result<(), PathError> {
         let is_cut = self.in_parameters || self.beside_escaped;
         match &self.out[self.start..] {

@@ -1,6 +1,7 @@
-//! Proves: whichever server reads what weir forwards, it finds a path of no prefix that weir has not seen
-//! (docs/hostile.md C4). How: models of how servers read the target of a request, each a few lines after its source or
-//! documentation, against paths made of the parts that they read in different ways.
+//! Proves: whichever server reads what weir forwards, it finds a path of no prefix that weir has
+//! not seen (docs/hostile.md C4). How: models of how servers read the target of a request, each a
+//! few lines after its source or documentation, against paths made of the parts that they read in
+//! different ways.
 
 use proptest::prelude::*;
 
@@ -9,7 +10,7 @@ use super::path::{normalised, settled};
 /// A slash within a segment, of a server that decodes segments one by one.
 const INNER_SLASH: u8 = 1;
 
-/// What a server makes of the path of a target.
+/// How a server reads the path of a target.
 type Reading = fn(&[u8]) -> Vec<u8>;
 
 const READINGS: &[(&str, Reading)] = &[
@@ -25,7 +26,7 @@ const READINGS: &[(&str, Reading)] = &[
     ("Python, normpath", |path| resolved(&merged(&decoded(path)))),
     ("Python, urlsplit", |path| decoded(behind_authority(path))),
     ("Python, urlparse", |path| decoded(without_last_parameters(behind_authority(path)))),
-    // werkzeug and Django: PATH_INFO is decoded, and nothing else.
+    // werkzeug and Django: PATH_INFO is decoded; no other change.
     ("WSGI", decoded),
     ("werkzeug, merge_slashes", |path| merged(&decoded(path))),
     // The URL Standard: `new URL(request.url, base)`. Escaped dots count as dots, a backslash as a slash.
@@ -45,7 +46,7 @@ const READINGS: &[(&str, Reading)] = &[
     ("takes overlong UTF-8, resolves no dots", shortened),
 ];
 
-/// With all escapes undone.
+/// With all escapes decoded.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), path);
     while let Some((&byte, behind)) = rest.split_first() {
@@ -64,7 +65,7 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Each segment decoded: a slash that comes out of it separates nothing.
+/// Each segment decoded: a slash that results separates nothing.
 fn by_segment(path: &[u8]) -> Vec<u8> {
     let segments = path.split(|byte| *byte == b'/').map(|segment| {
         let is_slash = |byte: u8| if byte == b'/' { INNER_SLASH } else { byte };
@@ -73,7 +74,7 @@ fn by_segment(path: &[u8]) -> Vec<u8> {
     segments.collect::<Vec<_>>().join(&b'/')
 }
 
-/// Backslashes are slashes.
+/// With backslashes as slashes.
 fn slashed(path: &[u8]) -> Vec<u8> {
     path.iter().map(|&byte| if byte == b'\\' { b'/' } else { byte }).collect()
 }
@@ -111,7 +112,7 @@ fn remove_dots(path: &[u8], dots: impl Fn(&[u8]) -> usize) -> Vec<u8> {
     out.iter().flat_map(|segment| [b"/", *segment]).collect::<Vec<_>>().concat()
 }
 
-/// What stands behind a host that two slashes begin.
+/// The part behind a host that two slashes begin.
 fn behind_authority(path: &[u8]) -> &[u8] {
     let Some(rest) = path.strip_prefix(b"//") else { return path };
     &rest[rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len())..]
@@ -128,7 +129,7 @@ fn resolved_url(path: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Without what stands behind `;` in each segment.
+/// Without the part behind `;` in each segment.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
     let name = |segment: &[u8]| segment.split(|byte| *byte == b';').next().unwrap_or_default().to_vec();
     path.split(|byte| *byte == b'/').map(name).collect::<Vec<_>>().join(&b'/')
@@ -140,7 +141,7 @@ fn without_last_parameters(path: &[u8]) -> &[u8] {
     &path[..path[last..].iter().position(|byte| *byte == b';').map_or(path.len(), |at| last + at)]
 }
 
-/// Decoded, with overlong sequences as the characters that they stand for.
+/// Decoded, with overlong sequences as the characters that they encode.
 fn shortened(path: &[u8]) -> Vec<u8> {
     let (bytes, mut out) = (decoded(path), Vec::new());
     let mut rest = &bytes[..];
@@ -175,7 +176,7 @@ fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
-/// What is forwarded of a target, and what it is compared as; None: it is refused.
+/// The forwarded form of a target, and its form for comparison; None: it is refused.
 fn taken(target: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let seen = normalised(target, &mut Vec::new()).ok()?.to_vec();
     Some((settled(target, &mut Vec::new()).unwrap_or_else(|| target.to_vec()), seen))
@@ -223,7 +224,7 @@ fn known_ways_past_a_prefix_are_closed() {
     }
 }
 
-/// The models are what they are named after: each finds something that another does not.
+/// The models deserve their names: each finds something that another does not.
 #[test]
 fn servers_differ() {
     let read = |server: &str, path: &str| {
@@ -306,7 +307,8 @@ proptest! {
         prop_assert_eq!(passes_by(target.as_bytes()), None);
     }
 
-    /// What is sent is compared as what came, and settled once is settled for ever.
+    /// The forwarded target has the same normalised form as the received one, and settling it again
+    /// changes nothing.
     #[test]
     fn what_is_decided_by_is_what_is_sent(target in targets()) {
         if let Some((sent, seen)) = taken(target.as_bytes()) {

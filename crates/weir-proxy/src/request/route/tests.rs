@@ -1,5 +1,6 @@
-//! Proves: which route wins, that no way of writing a path reaches another route than its plain form (docs/hostile.md C4),
-//! and that what can be read in two ways is refused. How: tables of examples, and properties over random paths.
+//! Proves: which route wins, that no way of writing a path reaches another route than its plain
+//! form (docs/hostile.md C4), and that ambiguous paths are refused. How: tables of examples, and
+//! properties over random paths.
 
 use proptest::prelude::*;
 
@@ -11,7 +12,8 @@ fn route(host: HostMatch, path: &str, methods: Option<&[&str]>, target: usize) -
     Route { host, path: path.to_owned(), methods, target, ..Route::default() }
 }
 
-/// One more condition is more specific, but no more than a method; what no condition fits is left to others.
+/// One more condition is more specific, but no more than a method; requests that meet no condition
+/// are left to other routes.
 #[test]
 fn conditions_choose_among_the_same_paths() {
     use crate::request::nonidempotent::TargetMatch;
@@ -43,7 +45,8 @@ fn conditions_choose_among_the_same_paths() {
     }
 }
 
-/// A route for one scheme comes before all others, whatever their hosts; what it does not take is left to them.
+/// A route for one scheme comes before all others, whatever their hosts; requests that it does not
+/// match are left to them.
 #[test]
 fn schemes_come_first() {
     let of = |scheme, route: Route| Route { scheme: Some(scheme), ..route };
@@ -92,7 +95,7 @@ fn look_by(
     Ok(table.find(&asked, &mut Vec::new())?.and_then(|to| to.target.upstream()))
 }
 
-/// Which upstream a request without fields goes to.
+/// The upstream of a request without fields.
 fn look(table: &RouteTable, host: &str, path: &str, method: &str) -> Result<Option<usize>, PathError> {
     let [host, path, method] = [host, path, method].map(str::as_bytes);
     look_by(table, false, host, path, method)
@@ -102,7 +105,7 @@ fn find(table: &RouteTable, host: &str, path: &str) -> Option<usize> {
     look(table, host, path, "GET").unwrap()
 }
 
-/// What a path is compared as. One that is no UTF-8 is shown as ISO 8859-1.
+/// The normalised form of a path. A path that is not UTF-8 is shown as ISO 8859-1.
 fn normal(path: &str) -> Result<String, PathError> {
     let mut scratch = Vec::new();
     let latin1 = |path: &[u8]| path.iter().map(|&byte| char::from(byte)).collect();
@@ -110,7 +113,7 @@ fn normal(path: &str) -> Result<String, PathError> {
     path::normalised(path.as_bytes(), &mut scratch).map(shown)
 }
 
-/// What is forwarded.
+/// The forwarded path.
 fn sent(path: &str) -> String {
     let settled = path::settled(path.as_bytes(), &mut Vec::new());
     settled.map_or_else(|| path.to_owned(), |path| String::from_utf8(path).unwrap())
@@ -349,7 +352,8 @@ fn pieces() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The result starts with a slash, has no dot segment or doubled slash, and is never longer than the input.
+    /// The result starts with a slash, has no dot segment or doubled slash, and is never longer
+    /// than the input.
     #[test]
     fn normalised_paths_are_normal(path in pieces()) {
         if let Ok(result) = normal(&path) {
@@ -371,7 +375,7 @@ proptest! {
         prop_assert_eq!(normal(&escaped), normal(&plain));
     }
 
-    /// A compiled table gives the same as looking at all routes one by one.
+    /// A compiled table gives the same result as a scan of all routes.
     #[test]
     fn the_table_equals_a_search_of_all_routes(
         paths in prop::collection::vec(prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/b/a/b"]), 0..8),

@@ -1,7 +1,7 @@
-//! Whose requests a route takes, by the client's address: `allow` and `deny`.
+//! The clients that may use a route, by address: `allow` and `deny`.
 //!
-//! Asked before all other rules (`client/receive.rs`). The first line decides that has the address; whom none has may come. Bound:
-//! [`NETWORKS_MAX`] comparisons.
+//! Checked before all other rules (`client/receive.rs`). The first line with the address decides; a
+//! client in no line is admitted. Bound: [`NETWORKS_MAX`] comparisons.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::plan::Network;
 /// Addresses and ranges of one route.
 pub const NETWORKS_MAX: usize = 1000;
 
-/// The lines of a route in their order. The default lets everybody in.
+/// The lines of a route in their order. The default admits every client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     lines: Vec<Line>,
@@ -19,27 +19,27 @@ pub struct Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     allows: bool,
-    /// Whom; None: everybody.
+    /// The clients; None: all.
     whom: Option<Network>,
 }
 
 impl Access {
-    /// One more line, behind all others. `whom`: None is everybody.
+    /// Appends a line. `whom`: None is every client.
     pub fn push(&mut self, allows: bool, whom: Option<Network>) {
         self.lines.push(Line { allows, whom });
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether everybody may come.
+    /// Whether every client is admitted.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Whether this client may come.
+    /// Whether this client is admitted.
     pub fn admits(&self, client: IpAddr) -> bool {
         let has = |line: &&Line| line.whom.is_none_or(|network| network.has_client(client));
         self.lines.iter().find(has).is_none_or(|line| line.allows)
@@ -48,7 +48,8 @@ impl Access {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: the first line decides that has the address. How: a table, and random lists beside a reading of them from behind.
+    //! Proves: the first line with the address decides. How: a table, and random lists against a
+    //! scan from the end.
 
     use proptest::prelude::*;
 

@@ -1,18 +1,20 @@
-//! `compress` of a route: which coding a client takes, and which answers get one. docs/semantics.md §18.
+//! `compress` of a route: which coding a client accepts, and which responses get one.
+//! docs/semantics.md §18.
 //!
-//! What a client takes is found out when its request is routed ([`Compress::accepted`]), and what becomes of an answer when its head is there
-//! ([`Accepted::judge`]). Pure: functions of the rule and of heads; the encoders are in [`crate::base::encoder`], at work for
-//! `client/compressing.rs`. Bound: linear in a head. RFC 9110 §8.4, §8.8.3, §12.5.3, §12.5.5; RFC 9111 §5.2.2.6; RFC 9530.
+//! The client's coding is determined when its request is routed ([`Compress::accepted`]), the
+//! coding of the response when its head arrives ([`Accepted::judge`]). Pure: functions of the rule
+//! and of heads; the encoders are in [`crate::base::encoder`], used by `client/compressing.rs`.
+//! Bound: linear in a head. RFC 9110 §8.4, §8.8.3, §12.5.3, §12.5.5; RFC 9111 §5.2.2.6; RFC 9530.
 
 use weir_http::{Fields, ReplyParts};
 
 use crate::base::encoder::Coding;
 use crate::observe::kinds::{Kinds, worded};
 
-/// Fields of an answer that say something of its bytes, which are others when they are coded.
+/// Fields of a response that describe its bytes, which change when they are coded.
 const OF_BYTES: [&[u8]; 5] = [b"Accept-Ranges", b"Content-MD5", b"Content-Digest", b"Digest", b"Repr-Digest"];
 
-/// Media types that are worth it, when nothing else is said.
+/// Media types that are worth compressing, by default.
 pub const TYPES: &[&str] = &[
     "text/*",
     "application/json",
@@ -36,18 +38,18 @@ pub const TYPES: &[&str] = &[
 /// The rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compress {
-    /// Codings, the best first, with how hard each works.
+    /// Codings, the best first, with the effort of each.
     pub codings: Vec<(Coding, u32)>,
-    /// Media types in small letters; `*` stands for any text.
+    /// Media types in lower case; `*` matches any text.
     pub types: Vec<String>,
-    /// An answer whose length is known to be less stays as it is.
+    /// A response with a known smaller length is not compressed.
     pub length_min: u64,
 }
 
 worded! {
-    /// Why an answer of a route with `compress` was passed over.
+    /// Why a response of a route with `compress` was not compressed.
     enum Passed;
-    /// Its client takes no coding that the route has, or none as gladly as none at all.
+    /// Its client accepts no coding of the route, or prefers none.
     Unwanted: "unwanted";
     /// It has no Content-Type, or one that is not among `types`.
     Type: "type";
@@ -55,34 +57,34 @@ worded! {
     Small: "small";
     /// It has a Content-Encoding already.
     Encoded: "encoded";
-    /// It, or its request, says `no-transform`.
+    /// It, or its request, has `no-transform`.
     NoTransform: "no-transform";
-    /// It is part of something (206, Content-Range).
+    /// It is a partial response (206, Content-Range).
     Partial: "partial";
-    /// Those that are being compressed have all of `compress-memory`, or there was no memory.
+    /// Other responses use all of `compress-memory`, or memory ran out.
     Busy: "busy";
 }
 
-/// What the client of one request takes.
+/// The codings that the client of one request accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// The best for it, and how hard it works; None: none, for this reason.
+    /// The best coding for it, with its effort; or why it gets none.
     coding: Result<(Coding, u32), Passed>,
-    /// It does not take an answer as it is.
+    /// It does not accept an uncompressed response.
     must: bool,
 }
 
-/// What becomes of an answer.
+/// The decision about a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// It is compressed so, or stays as it is.
+    /// Its coding with the effort, or why it is not compressed.
     pub(crate) coding: Result<(Coding, u32), Passed>,
-    /// Another client might have got something else.
+    /// Another client might have got a different response.
     pub(crate) varies: bool,
 }
 
 impl Compress {
-    /// What the client of this request takes. Spans of `fields` point into `bytes`.
+    /// Determines what the client of this request accepts. Spans of `fields` point into `bytes`.
     pub(crate) fn accepted(&self, fields: &Fields, bytes: &[u8]) -> Accepted {
         let lines = |name: &'static [u8]| {
             let lines = fields.as_slice().iter().filter(|field| !field.listed);
@@ -115,12 +117,12 @@ impl Kinds for Coding {
 }
 
 impl Accepted {
-    /// Whether it takes any coding of its route.
+    /// Whether it accepts any coding of its route.
     pub(crate) fn takes_any(self) -> bool {
         self.coding.is_ok()
     }
 
-    /// What becomes of an answer with this head, whose body has so many bytes as far as that is known.
+    /// Decides about a response with this head and, as far as known, this body length.
     pub(crate) fn judge(self, rule: &Compress, parts: &ReplyParts<'_>, length: Option<u64>) -> Verdict {
         let stays = |why| Verdict { coding: Err(why), varies: false };
         let (mut is_typed, mut is_encoded, mut is_fixed, mut is_part) = (false, false, false, parts.status == 206);
@@ -155,8 +157,9 @@ impl Accepted {
     }
 }
 
-/// Gives out an answer's head as it is when it varies by what clients take: with Vary, and with a weak validator, for a strong one is for one
-/// sequence of bytes alone (RFC 9110 §8.8.1). With a coding it has its Content-Encoding, and nothing of what says something of other bytes.
+/// Passes on a response head as it is when it varies by what clients accept: with Vary, and with a
+/// weak validator, because a strong validator is for one sequence of bytes only (RFC 9110 §8.8.1).
+/// With a coding it has its Content-Encoding, and no field that describes other bytes.
 pub(crate) fn with_coding<R>(
     parts: &ReplyParts<'_>,
     coding: Option<Coding>,
@@ -175,7 +178,7 @@ pub(crate) fn with_coding<R>(
     let mut removed = parts.removed.to_vec();
     removed.extend(tag.iter().map(|_| &b"ETag"[..]));
     removed.extend(coding.iter().flat_map(|_| OF_BYTES));
-    // What rules have removed before may be among those on top: they have set it.
+    // Names that rules have removed may be among the added lines: the rules have set those.
     let gone = &removed[parts.removed.len()..];
     let stays = |name: &[u8]| !gone.iter().any(|gone| gone.eq_ignore_ascii_case(name));
     let mut added: Vec<_> = parts.added.iter().copied().filter(|(name, _)| stays(name)).collect();
@@ -185,12 +188,12 @@ pub(crate) fn with_coding<R>(
     then(parts.without(&removed).with(&added))
 }
 
-/// Whether a trailer says something of bytes that were coded.
+/// Whether a trailer describes bytes that were coded.
 pub(crate) fn is_of_bytes(name: &[u8]) -> bool {
     OF_BYTES.iter().any(|other| other.eq_ignore_ascii_case(name))
 }
 
-/// What Accept-Encoding says (RFC 9110 §12.5.3), in thousandths; None: nothing of it.
+/// The weights in Accept-Encoding (RFC 9110 §12.5.3), in thousandths; None: not mentioned.
 #[derive(Debug, Default)]
 struct Wishes {
     of: [Option<u16>; Coding::ALL.len()],
@@ -199,7 +202,7 @@ struct Wishes {
 }
 
 impl Wishes {
-    /// What is no coding with a weight is not looked at. Of one that stands twice the last counts.
+    /// Members that are not a coding with a weight are ignored. Of duplicates the last counts.
     fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Wishes {
         let mut wishes = Wishes::default();
         for member in lines.flat_map(|line| line.split(|byte| *byte == b',')) {
@@ -219,10 +222,10 @@ impl Wishes {
         wishes
     }
 
-    /// The coding that the client likes best, at least as much as none; among equals the first.
+    /// The coding that the client prefers, at least as much as none; among equals the first.
     fn best(&self, codings: &[(Coding, u32)]) -> Option<(Coding, u32)> {
         let weight = |coding: Coding| self.of[coding as usize].or(self.others).unwrap_or(0);
-        // The last of several is what `max_by_key` gives.
+        // `max_by_key` returns the last of several.
         let best = codings.iter().rev().max_by_key(|(coding, _)| weight(*coding)).copied()?;
         let weight = weight(best.0);
         (weight > 0 && self.identity.is_none_or(|identity| identity <= weight)).then_some(best)
@@ -259,13 +262,14 @@ fn forbids_change(value: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|member| member.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Whether a value of Vary says that an answer depends on Accept-Encoding.
+/// Whether a value of Vary says that a response depends on Accept-Encoding.
 fn names_encoding(value: &[u8]) -> bool {
     let mut members = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     members.any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))
 }
 
-/// Whether a media type is one of a pattern in small letters, of which each side of the `/` has one `*` at most.
+/// Whether a media type matches a pattern in lower case with at most one `*` on each side of the
+/// `/`.
 pub(super) fn fits(pattern: &[u8], media_type: &[u8]) -> bool {
     let sides = |text| <[u8]>::iter(text).position(|byte| *byte == b'/').map(|at| text.split_at(at));
     let (Some(pattern), Some(media_type)) = (sides(pattern), sides(media_type)) else { return false };

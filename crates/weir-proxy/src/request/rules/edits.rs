@@ -1,7 +1,8 @@
-//! Fields that a route sets, adds and removes, in requests or in answers.
+//! Fields that a route sets, adds and removes, in requests or in responses.
 //!
-//! What is written one after the other is put together when it is compiled: for each name whether the lines that came stay, and which come
-//! on top. So it is one look at a line whatever was written, and what weir writes itself can't be named at all ([`refusal`]).
+//! Consecutive edits are combined when they are compiled: for each name, whether the received lines
+//! remain, and which lines are added. So each line needs one lookup, whatever was configured; and
+//! fields that weir writes itself can't be named at all ([`refusal`]).
 
 use std::ops::Range;
 
@@ -10,51 +11,52 @@ use weir_http::FieldName;
 use super::text::{Text, Whose};
 use super::{Known, RENDERED_BYTES_MAX, RuleFault};
 
-/// Names that one block may change.
+/// Most names in a block of edits.
 pub const EDITS_MAX: usize = 64;
 
-/// Which heads a rule changes.
+/// The heads that a rule changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Those of requests.
     Request,
-    /// Those of answers.
+    /// Those of responses.
     Answer,
 }
 
-/// What is done with a name.
+/// An edit of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// This line in place of all that came.
+    /// This line in place of all received ones.
     Set(Text),
-    /// This line besides those that came.
+    /// This line besides the received ones.
     Add(Text),
     /// No line.
     Remove,
 }
 
-/// All that is done, by name.
+/// All edits, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldEdits {
     list: Vec<FieldEdit>,
 }
 
-/// What is done with one name.
+/// The combined edits of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FieldEdit {
-    /// As it is written.
+    /// As configured.
     name: Box<[u8]>,
-    /// The lines that came don't stay.
+    /// Whether the received lines are removed.
     removes: bool,
-    /// Lines that come on top.
+    /// Added lines.
     lines: Vec<FieldLine>,
 }
 
-/// A line that comes on top.
+/// An added line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FieldLine {
     text: Text,
-    /// What a key of the cache has in place of its value: the same for all requests. None: its value.
+    /// The text that a cache key has in place of its value: the same for all requests. None: its
+    /// value.
     in_key: Option<Box<[u8]>>,
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct Rendered {
     values: Vec<Range<usize>>,
 }
 
-/// Why a field is not for rules, for the user; None: it is.
+/// Why rules can't change a field, for the operator; None: they can.
 pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
     let known = FieldName::of(name.as_bytes());
     let conditions = [
@@ -103,17 +105,17 @@ pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
 }
 
 impl FieldEdits {
-    /// Whether nothing is done.
+    /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// One more, done behind all others. The name is a token that [`refusal`] has nothing against.
+    /// Appends an edit. The name is a token that [`refusal`] permits.
     pub fn push(&mut self, name: &str, edit: Edit) {
         let at = self.list.iter().position(|other| other.name.eq_ignore_ascii_case(name.as_bytes()));
         let at = at.unwrap_or_else(|| {
@@ -133,13 +135,13 @@ impl FieldEdits {
         self.list.iter().any(|edit| edit.name.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Whether no line of this name is left.
+    /// Whether no line of this name remains.
     pub fn takes_away(&self, name: &str) -> bool {
         let is_it = |edit: &&FieldEdit| edit.name.eq_ignore_ascii_case(name.as_bytes());
         self.list.iter().find(is_it).is_some_and(|edit| edit.removes && edit.lines.is_empty())
     }
 
-    /// The values for a request.
+    /// Makes the values for a request.
     ///
     /// # Errors
     /// [`RuleFault::TooLarge`].
@@ -156,18 +158,20 @@ impl FieldEdits {
         Ok(rendered)
     }
 
-    /// Names of which no line that came stays.
+    /// Names whose received lines are all removed.
     pub(crate) fn removed(&self) -> Vec<&[u8]> {
         self.list.iter().filter(|edit| edit.removes).map(|edit| &*edit.name).collect()
     }
 
-    /// Lines that come on top, name and value: those that [`FieldEdits::render`] gave. One without a value is none.
+    /// Added lines, name and value: those that [`FieldEdits::render`] gave. A line without a value
+    /// is left out.
     pub(crate) fn lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let lines = self.names_and_lines().zip(&rendered.values);
         lines.map(|((name, _), value)| (name, &rendered.text[value.clone()])).filter(|(_, value)| !value.is_empty())
     }
 
-    /// The same for a key of the cache: without the values that all servers are told of each request and its client.
+    /// The same for a cache key: without the values that all servers get with each request and its
+    /// client.
     pub(crate) fn key_lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let lines = self.names_and_lines().zip(&rendered.values);
         let lines =
@@ -175,7 +179,8 @@ impl FieldEdits {
         lines.filter(|(_, value)| !value.is_empty())
     }
 
-    /// Names of fields that say who a client is, so that each client has answers of its own in a cache; with each what they name.
+    /// Names of fields that identify a client, so that each client has separate responses in a
+    /// cache; and for each what it identifies.
     pub fn of_clients(&self) -> impl Iterator<Item = (&str, Whose)> {
         let lines = self.names_and_lines().filter(|(_, line)| line.in_key.is_none());
         lines.filter_map(|(name, line)| Some((std::str::from_utf8(name).ok()?, line.text.whose()?)))
@@ -187,8 +192,9 @@ impl FieldEdits {
 }
 
 impl FieldLine {
-    /// Every server is told the address of a client in the fields that are for it, and what each request is called.
-    /// A key with such a value would never be found again, so it has only the text around it.
+    /// Every server gets the address of a client in the forwarding fields, and the identifiers of
+    /// each request. A key with such a value would never be found again, so it has only the text
+    /// around it.
     fn new(name: &str, text: Text) -> FieldLine {
         let is_told_anyway = match text.whose() {
             Some(Whose::Request) => true,
@@ -201,7 +207,7 @@ impl FieldLine {
 }
 
 impl Rendered {
-    /// All values, one behind the other.
+    /// All values, concatenated.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.text
     }
@@ -209,8 +215,8 @@ impl Rendered {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is written one after the other comes to what it says, whatever the case of names; what weir writes itself is refused.
-    //! How: tables.
+    //! Proves: consecutive edits combine to their meaning, whatever the case of names; fields that
+    //! weir writes itself are refused. How: tables.
 
     use super::*;
 
@@ -290,7 +296,8 @@ mod tests {
         }
     }
 
-    /// What is told of each client, so that each has answers of its own in a cache: not what every server hears anyway.
+    /// Fields that identify each client, so that each has separate responses in a cache: not those
+    /// that every server gets anyway.
     #[test]
     fn what_names_clients() {
         for (name, text, whose) in [
@@ -312,8 +319,8 @@ mod tests {
         }
     }
 
-    /// A key has the whole line, or the text around values that all servers are told. No client can write what
-    /// stands for such a value.
+    /// A key has the whole line, or the text around values that all servers get. No client can
+    /// write the placeholder for such a value.
     #[test]
     fn what_keys_have_of_lines() {
         let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Said: role=staff;rid=\t;\r\n\r\n";

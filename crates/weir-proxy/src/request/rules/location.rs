@@ -1,8 +1,10 @@
-//! Where a `redirect` leads: a text with `$names`, in which it is known what stands in which part of a URL.
+//! The target of a `redirect`: a text with `$names`; for each position the part of the URL is
+//! known.
 //!
-//! Compiled once, and refused where a value could come to stand where it would lead elsewhere: in a scheme, or beside the host. What a value
-//! may be follows from where it stands: of a host only [`Name::Host`], of a path the path and query of the request or one segment, behind `?`
-//! or `#` one word. Everything else in it is escaped, so that nothing that a client sends ends a part or a line. Bound:
+//! Compiled once, and refused where a value could change the destination: in a scheme, or beside
+//! the host. The position of a value decides what it may be: in the host only [`Name::Host`], in
+//! the path the path and query of the request or one segment, behind `?` or `#` one word.
+//! Everything else in it is escaped, so that nothing from a client ends a part or a line. Bound:
 //! [`RENDERED_BYTES_MAX`]. RFC 3986 §3, RFC 9110 §10.2.2.
 
 use std::fmt;
@@ -23,26 +25,26 @@ pub struct Location {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    /// As it stands.
+    /// Unchanged text.
     Literal(Box<[u8]>),
-    /// The host that was asked for, in the authority.
+    /// The requested host, in the authority.
     Host,
     /// Path and query of the request. Nothing follows.
     Target,
-    /// A value, all of whose bytes are escaped that mean something in a URL.
+    /// A value in which every byte with a meaning in a URL is escaped.
     Word(Item),
 }
 
-/// Why a text is no target. It is the user's.
+/// Why a text is not a target. The operator's fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocationError {
     /// As any text with names.
     Text(TextError),
     /// It begins neither with a scheme and a host nor with one slash.
     Form,
-    /// This can't stand in a URL.
+    /// This character is not allowed in a URL.
     Character(char),
-    /// What stands as the host is none.
+    /// The host is invalid.
     Host,
     /// The value of this name can't be part of a host.
     Authority(String),
@@ -75,7 +77,7 @@ impl fmt::Display for LocationError {
     }
 }
 
-/// In which part of a URL the next byte stands.
+/// The part of a URL that the next byte belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Authority,
@@ -119,7 +121,8 @@ impl Location {
         compiler.finish()
     }
 
-    /// Where this request is led. `path` is path and query as rules of paths have made them; None: as they came.
+    /// Makes the target for this request. `path` is path and query after the path rules; None: as
+    /// they came.
     ///
     /// # Errors
     /// The client's fault: [`RuleFault::Host`], [`RuleFault::TooLarge`].
@@ -148,7 +151,7 @@ impl Location {
             }
         }
         match authority(&out) {
-            // What stands beside the host of a request need not be a host together with it.
+            // The host of a request and the text beside it need not be a valid host together.
             Some(authority) if !weir_http::is_host(authority) => Err(RuleFault::Host),
             Some(_) => Ok(out),
             // Two slashes would begin a host.
@@ -167,7 +170,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Text that stands as it is.
+    /// Appends unchanged text.
     fn literal(&mut self, text: &[u8]) -> Result<(), LocationError> {
         if self.place == Place::End && !text.is_empty() {
             return Err(LocationError::Behind);
@@ -224,7 +227,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// The path of a request begins with a slash: one that stands in front of it is the same.
+    /// The path of a request begins with a slash: a slash before it is the same one.
     fn end_with_slash(&mut self) {
         if let Some(Part::Literal(text)) = self.parts.last_mut()
             && let Some(shorter) = text.strip_suffix(b"/")
@@ -261,17 +264,17 @@ fn authority(url: &[u8]) -> Option<&[u8]> {
     url[scheme.len()..].split(|byte| b"/?#".contains(byte)).next()
 }
 
-/// Whether a byte stands for itself and means nothing (RFC 3986 §2.3).
+/// Whether a byte is itself without any meaning (RFC 3986 §2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Whether a byte may stand in path and query.
+/// Whether a byte is allowed in path and query.
 fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@/?".contains(&byte)
 }
 
-/// Path and query of a request. Escapes in it stay.
+/// Appends path and query of a request. Escapes in it remain.
 fn put_target(out: &mut Vec<u8>, target: &[u8]) {
     // OPTIONS for everything has no path.
     let target = if target.first() == Some(&b'/') { target } else { b"/" };
@@ -282,12 +285,12 @@ fn put_target(out: &mut Vec<u8>, target: &[u8]) {
     }
 }
 
-/// A value as a word of its own.
+/// Appends a value as a single word.
 fn put_word(out: &mut Vec<u8>, value: &[u8]) {
     value.iter().for_each(|&byte| put(out, byte, is_unreserved(byte)));
 }
 
-/// A byte as itself, or escaped.
+/// Appends a byte as itself, or escaped.
 fn put(out: &mut Vec<u8>, byte: u8, as_itself: bool) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if as_itself {

@@ -1,6 +1,7 @@
-//! What a route demands of a request besides host, path and method: a field, a member of the query, a cookie.
+//! Conditions of a route besides host, path and method: a field, a member of the query, a cookie.
 //!
-//! Asked by [`RouteTable::find`](crate::request::route::RouteTable::find) where a route has such conditions. Bound: linear in the head.
+//! Checked by [`RouteTable::find`](crate::request::route::RouteTable::find) where a route has such
+//! conditions. Bound: linear in the head.
 
 use weir_http::Fields;
 
@@ -10,15 +11,15 @@ use crate::request::nonidempotent::TargetMatch;
 /// One condition.
 #[derive(Debug, Clone)]
 pub struct Condition {
-    /// What is looked at.
+    /// The part of the request that it examines.
     pub subject: Subject,
-    /// What one of its values has to be.
+    /// What one of its values has to match.
     pub value: TargetMatch,
-    /// It must not be so.
+    /// It must not match.
     pub not: bool,
 }
 
-/// What a condition looks at.
+/// The part of a request that a condition examines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// Lines of the field of this name, compared without case.
@@ -48,7 +49,7 @@ impl Condition {
     }
 }
 
-/// The members of a query, to be decoded: name and value, which is empty where there is no `=`.
+/// The members of a query, to be decoded: name and value; the value is empty without a `=`.
 pub(crate) fn query(target: &[u8]) -> impl Iterator<Item = (Decoded<'_>, Decoded<'_>)> {
     let query = target.iter().position(|byte| *byte == b'?').map_or(&b""[..], |at| &target[at + 1..]);
     query.split(|byte| *byte == b'&').filter(|member| !member.is_empty()).map(|member| {
@@ -57,7 +58,7 @@ pub(crate) fn query(target: &[u8]) -> impl Iterator<Item = (Decoded<'_>, Decoded
     })
 }
 
-/// Bytes with escapes undone; a `%` without two digits stands for itself.
+/// Bytes with escapes decoded; a `%` without two digits represents itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoded<'a>(&'a [u8]);
 
@@ -82,7 +83,8 @@ impl Decoded<'_> {
         self.eq(name.iter().copied())
     }
 
-    /// Whether some server takes this name for that one: PHP ends names at NUL, leaves spaces in front out, and reads `.` and spaces as `_`
+    /// Whether some server reads this name as `name`: PHP ends names at NUL, drops leading spaces,
+    /// and reads `.` and spaces as `_`
     /// (<https://www.php.net/manual/en/language.variables.external.php>).
     pub(crate) fn reads_as(self, name: &[u8]) -> bool {
         let read = |byte: u8| if byte == b'.' || byte == b' ' { b'_' } else { byte };
@@ -91,7 +93,7 @@ impl Decoded<'_> {
     }
 }
 
-/// Whether a name of a field may be read as this one: many applications read `_` as `-`.
+/// Whether a name of a field may be read as `other`: many applications read `_` as `-`.
 pub(crate) fn reads_as(name: &[u8], other: &[u8]) -> bool {
     let read = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == other.len() && name.iter().map(read).eq(other.iter().map(read))
@@ -99,7 +101,8 @@ pub(crate) fn reads_as(name: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which requests meet a condition, also when they write it in unusual ways. How: a table.
+    //! Proves: which requests meet a condition, including those that write it in unusual ways. How:
+    //! a table.
 
     use super::*;
 
@@ -123,7 +126,7 @@ mod tests {
         let is = |value: &str, lines: &[&str]| meets(&Subject::Header("x-a".to_owned()), value, "/", lines);
         assert!(is("*", &["X-A:"]) && is("1", &["x-a: 1 "]) && is("1", &["X-A: 2", "X-A: 1"]));
         assert!(!is("*", &["X-B: 1"]) && !is("1", &["X-A: 1, 2"]) && !is("*", &[]));
-        // What is between the client and us only is not for routes.
+        // Hop-by-hop fields between the client and weir are not for routes.
         assert!(!is("*", &["Connection: x-a", "X-A: 1"]));
     }
 

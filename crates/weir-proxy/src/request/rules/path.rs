@@ -1,34 +1,36 @@
-//! The path that a server sees: `strip-prefix`, then the first `rewrite` that matches.
+//! The path that a server gets: `strip-prefix`, then the first `rewrite` that matches.
 //!
-//! Both work on the path in its canonical form, which means the same (RFC 3986 §6.2.2): escapes of letters, digits and `-._~` undone, the
-//! digits of others in capitals, without dot segments and empty ones. So what a route was chosen by is what its rules see, and what they
-//! give is in that form again: nothing climbs out of a prefix by `..`, and none begins with `//`. The query stays as it came. Expressions
-//! take time linear in the path. docs/hostile.md C4.
+//! Both work on the path in its canonical form, which means the same (RFC 3986 §6.2.2): escapes of
+//! letters, digits and `-._~` decoded, the digits of others in capitals, without dot segments and
+//! empty ones. So rules see the same path that the route was chosen by, and their result is in that
+//! form again: nothing escapes from a prefix by `..`, and no result begins with `//`. The query is
+//! unchanged. Expressions take time linear in the path. docs/hostile.md C4.
 
 use regex::bytes::{Captures, Regex};
 
 use super::RuleFault;
 use crate::request::route::path::normalised;
 
-/// What is done with paths.
+/// The changes to paths.
 #[derive(Debug, Clone, Default)]
 pub struct PathRules {
-    /// Taken off, decoded, with its first slash; the path of the route begins with it. None: nothing.
+    /// The prefix to remove, decoded, with its first slash; the path of the route begins with it.
+    /// None: nothing.
     pub strip: Option<Box<[u8]>>,
-    /// The first that matches is done.
+    /// The first match is applied.
     pub rewrites: Vec<Rewrite>,
 }
 
-/// What is found becomes something else.
+/// A replacement of matching text.
 #[derive(Debug, Clone)]
 pub struct Rewrite {
-    /// What is looked for in the path.
+    /// The expression to find in the path.
     pub regex: Regex,
-    /// What becomes of the part that it matches.
+    /// The replacement for the matching part.
     pub to: Replacement,
 }
 
-/// A text with groups of an expression in it.
+/// A text with references to groups of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     /// A group each, with the literal text in front of it.
@@ -38,7 +40,7 @@ pub struct Replacement {
 }
 
 impl PathRules {
-    /// Whether paths stay as they come.
+    /// Whether paths are not changed.
     pub fn is_empty(&self) -> bool {
         self.strip.is_none() && self.rewrites.is_empty()
     }
@@ -69,10 +71,12 @@ impl PathRules {
 }
 
 impl Replacement {
-    /// Compiles a text: `$1` is what the first group has matched, `$0` all of it, `$$` a dollar sign.
+    /// Compiles a text: `$1` is the match of the first group, `$0` the whole match, `$$` a dollar
+    /// sign.
     ///
     /// # Errors
-    /// What is wrong with it, for the user. `groups`: how many the expression has, without `$0`.
+    /// What is wrong with it, for the operator. `groups`: how many the expression has, without
+    /// `$0`.
     pub fn compile(text: &str, groups: usize) -> Result<Replacement, String> {
         let fine = |byte: u8| byte.is_ascii_graphic() && !b"?#\\".contains(&byte);
         if !text.bytes().all(fine) {
@@ -104,7 +108,7 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// The path with this in place of what was found.
+    /// The path with this in place of the match.
     fn replaced(&self, path: &[u8], found: &Captures<'_>) -> Vec<u8> {
         let all = found.get(0).map_or(0..0, |all| all.range());
         let mut out = path[..all.start].to_vec();
@@ -121,7 +125,7 @@ impl Replacement {
 /// The path in its canonical form, which begins with one slash.
 ///
 /// # Errors
-/// [`RuleFault::Path`]: it is none, or can be read in two ways ([`normalised`]).
+/// [`RuleFault::Path`]: it is not a path, or is ambiguous ([`normalised`]).
 fn canonical(path: &[u8]) -> Result<Vec<u8>, RuleFault> {
     if path.first() != Some(&b'/') || !path.iter().all(u8::is_ascii_graphic) {
         return Err(RuleFault::Path);
@@ -169,14 +173,14 @@ pub(crate) fn undo_escapes(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// The byte for two hexadecimal digits.
 fn escaped(rest: &[u8]) -> Option<u8> {
     let digit = |at: usize| rest.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     Some((digit(0)? << 4 | digit(1)?) as u8)
 }
 
-/// The canonical path without a prefix that ends on a segment; None: it does not begin with it, or in a way that others read otherwise
-/// (parameters within it).
+/// The canonical path without a prefix that ends on a segment; None: it does not begin with that,
+/// or does so in a way that others read differently (parameters within it).
 fn stripped(path: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
     let mut rest = path;
     for wanted in prefix.strip_suffix(b"/").unwrap_or(prefix) {
@@ -198,8 +202,9 @@ fn stripped(path: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what becomes of paths, written in whatever way; what comes out is in canonical form, below what it was put to, and never
-    //! begins with two slashes. How: tables, and properties over paths made of the parts that matter.
+    //! Proves: how paths are changed, written in whatever way; the result is in canonical form,
+    //! below its new prefix, and never begins with two slashes. How: tables, and properties over
+    //! paths made of the parts that matter.
 
     use proptest::prelude::*;
 

@@ -1,7 +1,9 @@
-//! What a route requires of requests before anybody is asked: their Content-Type, a method that means what it says, a host with a name.
+//! Requirements of a route that are checked before credentials: the Content-Type, a method that is
+//! not overridden, a host with a name.
 //!
-//! Asked when a request is routed, behind `allow` and `deny` and in front of passwords, servers and the body (`client/ruling.rs`). Pure.
-//! Bound: linear in the head, times the patterns. RFC 9110 §8.3, §15.5.4, §15.5.16, §15.5.20; docs/semantics.md §14.
+//! Checked when a request is routed, after `allow` and `deny` and before passwords, servers and the
+//! body (`client/ruling.rs`). Pure. Bound: linear in the head, times the patterns. RFC 9110 §8.3,
+//! §15.5.4, §15.5.16, §15.5.20; docs/semantics.md §14.
 
 use weir_http::{Fields, RequestHead, is_token};
 
@@ -10,7 +12,7 @@ use super::matching::{query, reads_as};
 use crate::cause::Cause;
 use crate::forward::policy::host::ends_in_number;
 
-/// Fields that frameworks take the method from, in small letters.
+/// Fields that frameworks take the method from, in lower case.
 const OVERRIDES: [&[u8]; 3] = [b"x-http-method-override", b"x-http-method", b"x-method-override"];
 /// The member of the query that they take it from.
 const OVERRIDE_MEMBER: &[u8] = b"_method";
@@ -18,21 +20,23 @@ const OVERRIDE_MEMBER: &[u8] = b"_method";
 /// See the module. The default requires nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requirements {
-    /// What content of requests may be: media types in small letters, with one `*` at most. Empty: anything.
+    /// Permitted content of requests: media types in lower case, with one `*` at most. Empty:
+    /// anything.
     pub content_types: Vec<String>,
-    /// No request says in a field or in its query that another method is meant.
+    /// No request may override its method by a field or in its query.
     pub no_override: bool,
-    /// No request asks for an address in place of a name.
+    /// No request may have an address as its host in place of a name.
     pub no_address: bool,
 }
 
 impl Requirements {
-    /// Whether every request will do.
+    /// Whether every request meets them.
     pub fn is_empty(&self) -> bool {
         self.content_types.is_empty() && !self.no_override && !self.no_address
     }
 
-    /// What a request lacks. Spans of `head` and `fields` point into `bytes`.
+    /// The requirement that a request does not meet. Spans of `head` and `fields` point into
+    /// `bytes`.
     pub(crate) fn unmet(&self, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> Option<Cause> {
         if self.no_address && is_address(head.authority.of(bytes)) {
             return Some(Cause::HostAddress);
@@ -44,11 +48,12 @@ impl Requirements {
         (is_judged && !self.takes(fields, bytes)).then_some(Cause::ContentType)
     }
 
-    /// Whether content with these fields is of one of the types, for everybody who reads them.
+    /// Whether content with these fields has one of the types, whichever server reads them.
     fn takes(&self, fields: &Fields, bytes: &[u8]) -> bool {
         let passing = fields.as_slice().iter().filter(|field| !field.listed);
         let mut mine = passing.filter(|field| reads_as(field.name.of(bytes), b"content-type"));
-        // Of two, each server reads another one; `Content_Type` is dropped, or may be read as the other one.
+        // With two lines, servers differ in which they read; `Content_Type` is dropped, or may be
+        // read as Content-Type.
         let (Some(field), None) = (mine.next(), mine.next()) else { return false };
         let value = field.value.of(bytes);
         let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
@@ -59,7 +64,8 @@ impl Requirements {
     }
 }
 
-/// Whether a value is one media type (RFC 9110 §8.3.1). A list of two has a comma, and each server takes another one of them.
+/// Whether a value is one media type (RFC 9110 §8.3.1). A list of two has a comma, and servers
+/// differ in which they take.
 fn is_media_type(text: &[u8]) -> bool {
     let mut parts = text.split(|byte| *byte == b'/');
     matches!((parts.next(), parts.next(), parts.next()), (Some(kind), Some(part), None) if is_token(kind) && is_token(part))
@@ -72,8 +78,8 @@ fn overrides(target: &[u8], fields: &Fields, bytes: &[u8]) -> bool {
         || query(target).any(|(name, _)| name.reads_as(OVERRIDE_MEMBER))
 }
 
-/// Whether a host, perhaps with a port, is an address, in any spelling that resolvers know: names end in no number
-/// (<https://url.spec.whatwg.org/#ends-in-a-number-checker>).
+/// Whether a host, possibly with a port, is an address, in any spelling that resolvers know: names
+/// never end in a number (<https://url.spec.whatwg.org/#ends-in-a-number-checker>).
 pub fn is_address(authority: &[u8]) -> bool {
     if authority.first() == Some(&b'[') {
         return true;
@@ -86,7 +92,8 @@ pub fn is_address(authority: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which requests meet what a route requires, also when they say it in unusual ways. How: tables.
+    //! Proves: which requests meet the requirements of a route, including those with unusual
+    //! spellings. How: tables.
 
     use super::*;
 
@@ -182,7 +189,8 @@ mod tests {
             let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
             assert_eq!(unmet(&named, &text), (!is_met).then_some(Cause::HostAddress), "{text}");
         }
-        // The target's host counts where it has one (RFC 9112 §3.2.2); without any there is no address.
+        // The target's host counts where it has one (RFC 9112 §3.2.2); a request without a host has
+        // no address.
         assert_eq!(unmet(&named, "GET http://10.0.0.1/ HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n"), Some(Cause::HostAddress));
         assert_eq!(unmet(&named, "GET / HTTP/1.0\r\n\r\n"), None);
     }

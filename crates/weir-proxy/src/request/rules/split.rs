@@ -1,14 +1,17 @@
-//! `split` of a route: a part of its requests goes to another upstream, by share, as for a canary (stage route).
+//! `split` of a route: forwards a share of its requests to another upstream, as for a canary (stage
+//! route).
 //!
-//! Compiled by weir-config, held by the route. Without a key every request counts one further, in a sequence that comes as close to the shares
-//! as it can after any number of requests, over all workers (a golden-ratio sequence: Weyl, 1916). With a key the same key is always on the same side, in each weir and on each route
-//! with the same shares; a larger first share keeps those that it had. docs/semantics.md §14.
+//! Compiled by weir-config, held by the route. Without a key every request advances a sequence that
+//! is as close to the shares as possible after any number of requests, over all workers (a
+//! golden-ratio sequence: Weyl, 1916). With a key the same key is always on the same side, in each
+//! weir and on each route with the same shares; a larger first share keeps the keys that it had.
+//! docs/semantics.md §14.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::placement::balance::Key;
 
-/// What a whole has: hundredths of a percent.
+/// The whole: shares are hundredths of a percent.
 pub const WHOLE: u32 = 10_000;
 
 /// 2 to the 32nd and 64th, divided by the golden ratio.
@@ -20,11 +23,11 @@ const GOLDEN_64: u64 = 0x9E37_79B9_7F4A_7C15;
 pub struct Split {
     /// Where each share ends, in [`WHOLE`]ths, and the index of its upstream. Ascending, at most [`WHOLE`].
     parts: Vec<(u32, usize)>,
-    /// The index of the upstream that has what is left.
+    /// The index of the upstream for the rest.
     rest: usize,
-    /// What decides; None: the count alone.
+    /// The key that decides; None: the count alone.
     key: Option<Key>,
-    /// Requests so far.
+    /// The number of requests so far.
     count: AtomicU32,
 }
 
@@ -39,12 +42,13 @@ impl Split {
         Split { parts: ends.collect(), rest, key, count: AtomicU32::new(0) }
     }
 
-    /// What decides for requests that have it.
+    /// The key that decides for requests that have one.
     pub(crate) fn key(&self) -> Option<&Key> {
         self.key.as_ref()
     }
 
-    /// The upstream for a request, by the hash of its key, if it has that; and whether it is one of a share.
+    /// The upstream for a request, by the hash of its key, if it has one; and whether the upstream
+    /// is that of a share.
     pub(crate) fn choose(&self, hash: Option<u64>) -> (usize, bool) {
         let point = match hash {
             Some(hash) => (hash.wrapping_mul(GOLDEN_64) >> 32) as u32,
@@ -55,12 +59,12 @@ impl Split {
         part.map_or((self.rest, false), |(_, upstream)| (*upstream, true))
     }
 
-    /// All upstreams that it leads to.
+    /// All upstreams that it may lead to.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().map(|(_, upstream)| *upstream).chain([self.rest])
     }
 
-    /// The same with each upstream replaced by what stands in its place in this list.
+    /// The same with each upstream replaced by the entry at its index in this list.
     pub(crate) fn retargeted(&self, upstreams: &[usize]) -> Split {
         let parts = self.parts.iter().map(|(end, upstream)| (*end, upstreams[*upstream])).collect();
         let count = AtomicU32::new(self.count.load(Ordering::Relaxed));
@@ -70,7 +74,8 @@ impl Split {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: shares are what they say after any number of requests; a key decides alone, and a larger share takes nobody away. How: counting.
+    //! Proves: shares are exact after any number of requests; a key decides alone, and a larger
+    //! share loses no key. How: counting.
 
     use super::*;
     use crate::placement::balance::hash_key;

@@ -1,7 +1,9 @@
-//! A text with `$names`, as rules write it into fields: those of the access log that are known when a request is routed.
+//! A text with `$names`, as rules write it into fields: the names of the access log that are known
+//! when a request is routed.
 //!
-//! Compiled once, written out for each request. What a client sends can't end a line: its parser has refused control characters, and what is
-//! left of them (tabs) becomes spaces here. Bounds: [`TEMPLATE_BYTES_MAX`], [`TEXT_NAMES_MAX`]. RFC 9110 §5.5.
+//! Compiled once, rendered for each request. Input from a client can't end a line: the parser has
+//! refused control characters, and the remaining ones (tabs) become spaces here. Bounds:
+//! [`TEMPLATE_BYTES_MAX`], [`TEXT_NAMES_MAX`]. RFC 9110 §5.5.
 
 use std::fmt;
 use std::io::Write as _;
@@ -14,10 +16,11 @@ use crate::plan::Shown;
 use crate::request::identity::Identity;
 use crate::request::route::bare_host;
 
-/// Names in one text.
+/// Most names in one text.
 pub const TEXT_NAMES_MAX: usize = 32;
 
-/// What stands for a value that is left out. No text, and no value that is written into one, has a control character.
+/// The placeholder for a value that is left out. No text, and no value that is written into one,
+/// has a control character.
 const LEFT_OUT: u8 = 0x1a;
 
 /// The names of the access log that rules know, besides `$http_NAME`.
@@ -44,27 +47,27 @@ pub struct Text {
     tail: Box<[u8]>,
 }
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     /// One of [`KNOWN`].
     Named(Name),
-    /// A field of the request, in small letters.
+    /// A field of the request, in lower case.
     Field(Box<[u8]>),
 }
 
-/// Whose text it is, where it is made of nothing else.
+/// The subject of a text that identifies nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// The request's: what this one is called.
+    /// A single request, by its identifiers.
     Request,
-    /// The address of a client, perhaps with what the request is called.
+    /// The address of a client, perhaps with the identifiers of the request.
     Address,
-    /// A user's, with anything else.
+    /// A user, with anything else.
     User,
 }
 
-/// Why a text is none. It is the user's.
+/// Why a text is invalid. The operator's fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextError {
     /// As a format of the access log.
@@ -107,7 +110,7 @@ impl Text {
         Ok(Text { segments: segments.collect::<Result<_, TextError>>()?, tail: tail.into() })
     }
 
-    /// Whose text it is; None: another one's, or everybody's.
+    /// The subject of the text; None: another one, or it is the same for all.
     pub(crate) fn whose(&self) -> Option<Whose> {
         let has = |names: &[Name]| {
             let is_one = |item: &Item| matches!(item, Item::Named(name) if names.contains(name));
@@ -123,7 +126,7 @@ impl Text {
         }
     }
 
-    /// What is the same for all requests, with [`LEFT_OUT`] in place of each value.
+    /// The part that is the same for all requests, with [`LEFT_OUT`] in place of each value.
     pub(super) fn without_values(&self) -> Box<[u8]> {
         let mut out = Vec::new();
         for (literal, _) in &self.segments {
@@ -134,7 +137,8 @@ impl Text {
         out.into()
     }
 
-    /// Appends what it is for this request, without white space around it. Whether there is anything.
+    /// Appends the text for this request, without white space around it. Returns whether it is not
+    /// empty.
     pub(super) fn write(&self, out: &mut Vec<u8>, known: &Known<'_>) -> bool {
         let start = out.len();
         for (literal, item) in &self.segments {
@@ -153,10 +157,10 @@ impl Text {
 }
 
 impl Item {
-    /// What this name stands for.
+    /// The item of this name.
     ///
     /// # Errors
-    /// There is nothing of this name, or it is not known in time.
+    /// No such name exists, or its value is not known in time.
     pub(super) fn of(name: &str) -> Result<Item, TextError> {
         if let Some(known) = Name::of(name) {
             return if KNOWN.contains(&known) { Ok(Item::Named(known)) } else { Err(TextError::Late(known)) };
@@ -199,7 +203,7 @@ impl Item {
             Item::Named(Name::RemoteUser) => known.user.map_or(&b""[..], |user| user.name.as_bytes()),
             Item::Named(Name::TraceId) => known.identity.map(Identity::trace).unwrap_or_default(),
             Item::Named(_) => known.upstream.as_bytes(),
-            // In absolute-form what the Host field says does not count (RFC 9112 §3.2.2).
+            // With absolute-form the Host field does not count (RFC 9112 §3.2.2).
             Item::Field(name) if **name == *b"host" => head.authority.of(bytes),
             Item::Field(name) => fields.get(bytes, name).unwrap_or_default(),
         };
@@ -209,7 +213,7 @@ impl Item {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: which texts there are, and what they say of a request. How: tables.
+    //! Proves: which texts are valid, and their values for a request. How: tables.
 
     use std::sync::Arc;
 

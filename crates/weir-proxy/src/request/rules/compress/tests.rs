@@ -1,5 +1,5 @@
-//! Proves: which coding comes of which wishes, also of nonsense and of a great many; which answers are compressed, and what their heads say
-//! then. How: tables.
+//! Proves: which coding results from which preferences, including nonsense and very many; which
+//! responses are compressed, and their heads then. How: tables.
 
 use proptest::prelude::*;
 use weir_http::{Limits, ReplyContext};
@@ -14,7 +14,7 @@ fn rule() -> Compress {
     }
 }
 
-/// What a client takes that sends these lines.
+/// What a client accepts that sends these lines.
 fn accepted(rule: &Compress, lines: &str) -> Accepted {
     let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     let mut fields = Fields::default();
@@ -23,7 +23,7 @@ fn accepted(rule: &Compress, lines: &str) -> Accepted {
     rule.accepted(&fields, text.as_bytes())
 }
 
-/// Its word, or why there is none.
+/// The name of the coding, or the reason against one.
 fn coding(lines: &str) -> &'static str {
     accepted(&rule(), lines).coding.map_or_else(Passed::word, |(coding, _)| coding.word())
 }
@@ -54,7 +54,7 @@ fn wishes() {
         ("identity;q=0.5, gzip;q=0.5", "gzip"),
         ("identity;q=0, gzip", "gzip"),
         ("identity;q=0", "unwanted"),
-        // What is no weight says nothing of its coding.
+        // An invalid weight says nothing of its coding.
         ("gzip;q=2", "unwanted"),
         ("gzip;q=1.001", "unwanted"),
         ("gzip;q=0.1234", "unwanted"),
@@ -96,7 +96,7 @@ fn identity_that_is_refused() {
     assert!(!must("gzip") && !must("gzip, *;q=0, identity;q=0.1") && !must(""));
 }
 
-/// What becomes of an answer: coding or why not, and whether it varies.
+/// The decision about a response: coding or why not, and whether it varies.
 fn judged(status: u16, fields: &[(&str, &str)], length: Option<u64>, accept: &str) -> (&'static str, bool) {
     let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
     let rule = rule();
@@ -186,13 +186,13 @@ fn heads() {
     let vary = fields_of("Vary: Origin\r\nVary: Cookie, accept-ENCODING\r\n", &[], &[], None);
     assert_eq!(vary, "Vary: Cookie, accept-ENCODING\nVary: Origin");
     assert_eq!(fields_of("Vary: Origin\r\n", &[], &[], None), "Vary: Accept-Encoding\nVary: Origin");
-    // What rules have set counts like what has come.
+    // Fields set by rules count like received ones.
     let set = fields_of("ETag: \"a\"\r\n", &[b"etag"], &[(b"etag", b"\"b\""), (b"B", b"c")], gzip);
     assert_eq!(set, "B: c\nContent-Encoding: gzip\nETag: W/\"b\"\nVary: Accept-Encoding");
 }
 
 proptest! {
-    /// Whatever a client wishes: no coding that it has refused, none that the rule has not.
+    /// Whatever a client prefers: no coding that it has refused, and none that the rule lacks.
     #[test]
     fn nothing_that_is_refused(value in "[ -~]{0,60}|((gzip|br|zstd|identity|\\*)(;q=[01](\\.[0-9]{0,3})?)?, ?){0,8}") {
         let value = value.trim().to_owned();

@@ -1,12 +1,13 @@
-//! Proves: which texts are targets; what they lead to; and that no request leads to another host than the text says, or makes what is no URL.
-//! How: tables, and requests made at random of what means something in URLs, judged by a reader of URLs of its own.
+//! Proves: which texts are targets; where they lead; and that no request leads to another host than
+//! the text says, or to an invalid URL. How: tables, and requests generated from characters with a
+//! meaning in URLs, judged by a separate URL parser.
 
 use proptest::prelude::*;
 use weir_http::{Fields, Limits};
 
 use super::*;
 
-/// Where a request leads by a text; None: its head is refused before.
+/// The target of a request by a text; None: its head is refused before.
 fn led(text: &str, request: &[u8], path: Option<&str>) -> Option<Result<String, RuleFault>> {
     let mut fields = Fields::default();
     let head = weir_http::parse_request(request, &Limits::default(), &mut fields).ok()??;
@@ -121,7 +122,7 @@ fn what_is_no_target() {
     }
 }
 
-/// A URL, read by the grammar of RFC 3986 §3 alone: scheme and host with port, empty for a path.
+/// A URL, parsed by the grammar of RFC 3986 §3 alone: scheme and host with port, empty for a path.
 fn origin(url: &str) -> Result<(&str, &str), String> {
     let in_path = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/?#%".contains(c);
     let (scheme, rest) = match url.split_once("://") {
@@ -163,7 +164,7 @@ proptest! {
         let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX: {value}\r\n\r\n");
         let Some(Ok(to)) = led(text, request.as_bytes(), None) else { return Ok(()) };
         let (scheme, authority) = origin(&to).map_err(TestCaseError::fail)?;
-        // An absolute target says which host it is for (RFC 9112 §3.2.2).
+        // An absolute target names its host (RFC 9112 §3.2.2).
         let asked = target.strip_prefix("http://").map_or(host, |rest| rest.split(['/', '?']).next().unwrap_or(rest));
         if !text.starts_with("https") {
             prop_assert_eq!((scheme, authority), ("", ""));
