@@ -28,7 +28,7 @@ struct Row {
 }
 
 impl Row {
-    /// The client is at fault, or asks for something that does not exist: the status says
+    /// The client has made an error, or requests something that does not exist: the status says
     /// everything.
     const fn of_request(word: &'static str, status: u16) -> Row {
         Row { word, status, party: Party::Weir, stage: Stage::Queue, proxy_error: "" }
@@ -40,7 +40,7 @@ macro_rules! causes {
         /// Why a request gets no response from a server, or only part of one.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Cause {
-            /// Its head is at fault.
+            /// Its head is invalid.
             Request(RequestError),
             /// Its destination is not a valid host.
             Destination(HostError),
@@ -172,7 +172,7 @@ causes! {
     NoServer: "no-server", 502, Server, Connect, "destination_unavailable";
     /// None of the destination's addresses accepts a connection.
     ConnectFailed: "connect-failed", 502, Server, Queue, "connection_refused";
-    /// None of the destination's addresses has answered in time.
+    /// None of the destination's addresses has replied in time.
     ConnectTimeout: "connect-timeout", 504, Server, Queue, "connection_timeout";
     /// Every server is suspended or disabled by an operator.
     NoHealthyServer: "no-healthy-server", 503, Server, Connect, "destination_unavailable";

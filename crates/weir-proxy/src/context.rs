@@ -4,9 +4,8 @@
 //! The machines ([`Clients`](crate::client::Clients), [`Upstreams`](crate::upstream::Upstreams))
 //! get it with each call and keep nothing of it. Work outside the machines is appended to
 //! [`Context::actions`]. Messages to the other side or to another worker are sent with
-//! [`Context::post`]: mail of a worker to itself is delivered as soon as the machine that is at
-//! work returns ([`Engine`](crate::engine::Engine)), so that no machine is ever called from within
-//! itself.
+//! [`Context::post`]. Mail of a worker to itself is delivered as soon as the running machine
+//! returns ([`Engine`](crate::engine::Engine)), so no machine is ever called from within itself.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

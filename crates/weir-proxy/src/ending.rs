@@ -302,8 +302,7 @@ worded! {
     /// Its server seemed to have overlooked what was sent on it, so that it was sent there once
     /// more.
     Overlooked: "overlooked";
-    /// Its response is no longer wanted, or only a long response that has another connection as
-    /// well is.
+    /// Its response is no longer wanted, or is a long one that another connection brings as well.
     Cancelled: "cancelled";
     /// The client left before its response was complete.
     ClientGone: "client-gone";

@@ -99,7 +99,7 @@ impl Shape {
         Shape { coding, level, window_bits: needed.clamp(least, WINDOW_BITS) }
     }
 
-    /// Which coding it is.
+    /// Returns the coding.
     pub(crate) fn coding(self) -> Coding {
         self.coding
     }
@@ -110,8 +110,8 @@ impl Shape {
         (chain.min(self.window_bits), hash.min(self.window_bits + 1))
     }
 
-    /// The most memory in bytes that an encoder comes to hold, besides its output. The values for
-    /// gzip and br are measured with pieces of 64 KiB.
+    /// The most memory in bytes that an encoder grows to, besides its output. The values for gzip
+    /// and br are measured with pieces of 64 KiB.
     pub(crate) fn bytes(self) -> u64 {
         let kib = |bytes: u64| bytes * 1024;
         let window = 1 << self.window_bits;
@@ -224,7 +224,7 @@ impl Encoder {
         matches!(self.by, By::Stored(_))
     }
 
-    /// The message is complete: gives out its end. None as with [`Encoder::write`].
+    /// Completes the message and emits its end. None as with [`Encoder::write`].
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         match self.by {
             By::Zstd(encoder) => encoder.finish().ok(),

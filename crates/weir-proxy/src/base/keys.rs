@@ -48,7 +48,7 @@ macro_rules! keys {
 keys! {
     /// The slot of a client's connection, from 0.
     ClientKey;
-    /// The slot of an exchange (a request and its answer), from 0, or [`ExchangeKey::NONE`].
+    /// The slot of an exchange (a request and its response), from 0, or [`ExchangeKey::NONE`].
     ExchangeKey;
     /// The slot of a connection to a server, from 0.
     ConnKey;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Unsent bytes for one client above which the source of its answer is not read further.
+/// Unsent bytes for one client above which the source of its response is not read further.
 pub const HIGH_BYTES: usize = 128 * 1024;
 /// Unsent bytes below which it is read again.
 pub const LOW_BYTES: usize = 64 * 1024;
@@ -87,7 +87,7 @@ impl Output {
         &mut self.tail
     }
 
-    /// Appends bytes by reference when they are many, else by copy.
+    /// Appends bytes by reference when they are many, otherwise by copy.
     pub fn push(&mut self, bytes: Bytes, spare: &mut Spare) {
         if bytes.len() < KEEP_BYTES_MIN {
             self.tail(spare).extend_from_slice(&bytes);
@@ -119,7 +119,7 @@ impl Output {
         spare.give(other.tail);
     }
 
-    /// Appends a copy of all that waits.
+    /// Appends a copy of all waiting bytes.
     pub fn copy_to(&self, to: &mut Vec<u8>) {
         for bytes in self.chunks.iter().flat_map(|chunks| &chunks.list) {
             to.extend_from_slice(bytes);
@@ -181,20 +181,20 @@ impl Output {
         }
     }
 
-    /// All that waits, in order.
+    /// All waiting bytes, in order.
     pub(crate) fn into_list(self) -> Vec<Bytes> {
         let chunks = self.chunks.map(|chunks| chunks.list).unwrap_or_default();
         let tail = (!self.tail.is_empty()).then(|| Bytes::from(self.tail));
         chunks.into_iter().chain(tail).collect()
     }
 
-    /// Forgets everything.
+    /// Drops all waiting bytes.
     pub fn clear(&mut self) {
         *self = Output::default();
     }
 }
 
-/// Empty buffers kept for reuse, so that the usual answer allocates nothing.
+/// Empty buffers kept for reuse, so that the usual response allocates nothing.
 #[derive(Debug, Default)]
 pub struct Spare {
     list: Vec<Vec<u8>>,

@@ -1,9 +1,9 @@
 //! Unpredictable identifiers, and cheap pseudo-random numbers from a seed.
 //!
-//! The engine puts a [`Stamper`]'s identifiers into the `echo` field of requests: an upstream that
-//! can be made to send a response of an attacker's choice (docs/hostile.md E21) could otherwise
-//! forge the identifier of the next request, because the attacker has seen earlier ones. So each is
-//! SipHash-2-4 of a counter under a secret key. Seeds are arguments.
+//! The engine puts a [`Stamper`]'s identifiers into the `echo` field of requests. An attacker that
+//! can make an upstream send a response of its choice (docs/hostile.md E21) has seen earlier
+//! identifiers, and must not be able to forge that of the next request. So each is SipHash-2-4 of a
+//! counter under a secret key. Seeds are arguments.
 
 /// An identifier: 16 hexadecimal digits in lower case.
 pub(crate) type Stamp = [u8; 16];

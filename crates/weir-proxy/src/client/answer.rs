@@ -51,7 +51,7 @@ pub(crate) struct Answers {
     pub(super) encoders: Encoders,
     /// Copies of requests that other workers handle.
     copies: RetryCopies,
-    /// Time from the receipt of a request to the end of its answer, microseconds.
+    /// Time from the receipt of a request to the end of its response, microseconds.
     latency: Arc<Histogram>,
     /// The same for responses from the store.
     pub(crate) hits: Hits,

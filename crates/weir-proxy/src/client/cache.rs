@@ -68,7 +68,7 @@ pub(super) enum Caching {
     Fetches(Box<Fetch>),
     /// It waits for a fetch.
     Waits(Box<Waits>),
-    /// Its client is sent the body of a stored answer, or of one that is being fetched.
+    /// Its client gets the body of a stored response, or of a response that is being fetched.
     Sends(Box<Sends>),
     /// It gets a fetched response as that comes.
     Follows(Box<Follows>),

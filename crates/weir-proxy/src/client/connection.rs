@@ -142,7 +142,8 @@ pub(super) struct StreamState {
     /// Its client has given it up while its request was under way: it remains, without a way to the
     /// client, until the request has a response.
     pub is_given_up: bool,
-    /// Bytes that its client has taken since its patience began ([`ClientConn::send_us`]).
+    /// Bytes that its client has taken since the start of its send timeout
+    /// ([`ClientConn::send_us`]).
     pub taken: usize,
 }
 
@@ -222,8 +223,8 @@ pub(crate) struct Exchange {
     pub(super) spare: Option<Box<Spare>>,
     /// Its body, while that is being read.
     pub upload: Option<Box<RequestBodyReader>>,
-    /// The upstream connection asked to hold back the rest of the body, or the data of the tunnel's
-    /// client.
+    /// The upstream connection wants the rest of the body, or the data of the tunnel's client, to
+    /// be held back.
     pub held_back: bool,
     /// The result of the rules of its route for it and its response; None: no rule applies.
     pub ruled: Option<Box<Ruled>>,

@@ -213,7 +213,7 @@ impl Connections {
         self.holds(id) && self.exchanges.at(id.index).phase() == phase
     }
 
-    // ---- who is there ----
+    // ---- tables ----
 
     /// The number of connections; streams and fetches for the store do not count.
     pub(crate) fn len(&self) -> usize {
@@ -351,7 +351,7 @@ impl Connections {
         self.exchanges.keys().filter(owed).map(|slot| self.exchange_id(slot, cx)).collect()
     }
 
-    // ---- who is looked at next ----
+    // ---- what to look at next ----
 
     /// A connection may have something to send.
     #[inline]
@@ -458,7 +458,7 @@ impl Connections {
         self.all().filter_map(|(_, conn)| Some(&*conn.proxied.as_deref()?.seat.as_ref()?.user().name))
     }
 
-    // ---- who may go on ----
+    // ---- flow control ----
 
     /// Stops or resumes reading a client, as its queues demand.
     pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {

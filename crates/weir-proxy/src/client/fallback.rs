@@ -4,11 +4,11 @@
 //! A request is handed to the other upstream as if it had been routed there: the options of that
 //! upstream hold then, and the request is written again. This happens where weir would fail a
 //! request for want of a server ([`Cause::is_want_of_servers`]): at once, or when a waiting request
-//! is given up, for which a copy is kept ([`Spare`]) until the response begins. For a request that
-//! has been sent, this only happens where it may be retried, so no other request is sent twice. No
-//! fall-back exists for a session that may have no other server, for a suspect, and for a body that
-//! streams and has got a connection, or is too large. Bound: a copy for each unanswered request,
-//! with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
+//! is given up. For the latter a copy is kept ([`Spare`]) until the response begins. For a request
+//! that has been sent, this only happens where it may be retried, so no other request is sent
+//! twice. No fall-back exists for a session that may have no other server, and for a suspect. Nor
+//! does it for a body that streams and has got a connection, or is too large. Bound: a copy for
+//! each unanswered request, with at most `GATHER_BYTES_MAX` of body. docs/semantics.md §5.
 
 use weir_http::{Fields, RequestHead};
 

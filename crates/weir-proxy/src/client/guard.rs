@@ -1,8 +1,8 @@
 //! Limits of `shield`: whether a client may connect, and whether a request is accepted (stages
 //! accept and route).
 //!
-//! Called by `Clients::accepted` before memory is spent on the client (with TLS, a [`Door`] ran
-//! before the handshake), and by `Clients::request_parsed` before anything else is done for a
+//! Called by `Clients::accepted` before memory is spent on the client; with TLS, a [`Door`] ran
+//! before the handshake. Called by `Clients::request_parsed` before anything else is done for a
 //! request. Each request is charged when it is parsed, before passwords are compared, a server is
 //! chosen and the body is read. The accounts are those of [`crate::shield`], shared by all workers.
 //! This module notes what this worker's connections and requests have open in them, and gives it

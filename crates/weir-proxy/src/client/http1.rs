@@ -175,7 +175,7 @@ impl Http1 {
         })
     }
 
-    // ---- parts of an answer ----
+    // ---- parts of a response ----
 
     /// 100 Continue (RFC 9110 §10.1.1). Returns its bytes.
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {

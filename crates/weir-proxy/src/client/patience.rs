@@ -105,7 +105,7 @@ impl ClientConn {
     }
 
     /// Whether the first response waits for the server. It does not while the client has output to
-    /// take and sources were stopped for that, while part of the response is being encoded, or
+    /// take and sources were stopped for that; nor while part of the response is being encoded; nor
     /// while the client has to send the rest of its request.
     pub(super) fn awaits_server(&self, first: &Exchange) -> bool {
         let taken = self.outgoing() + first.reply.coding() == 0;

@@ -280,10 +280,9 @@ impl Clients {
         }
     }
 
-    /// Whether all earlier requests must have their responses first: because the response to this
-    /// request may turn the connection into a tunnel, because the upstream takes one request of a
-    /// client at a time, or because something has to be known first of a client of the forward
-    /// proxy.
+    /// Whether all earlier requests must have their responses first. The response to this request
+    /// may turn the connection into a tunnel; or the upstream takes one request of a client at a
+    /// time; or something has to be known first of a client of the forward proxy.
     fn must_wait(
         &mut self,
         index: ClientKey,

@@ -225,8 +225,8 @@ fn all_aside(conns: &Connections, owner: ClientKey) -> impl Iterator<Item = (u64
     all.filter_map(|index| Some((conns.at(index).stalls.as_ref()?.aside_since_us()?, index)))
 }
 
-/// The one with the oldest connection aside that waits for a slow client: while part of a response
-/// is being encoded, the client is not at fault.
+/// The client or stream with the oldest connection aside that waits for a slow client. While part
+/// of a response is being encoded, that is not the client's doing.
 fn slowest_aside(conns: &Connections, owner: ClientKey) -> Option<ClientKey> {
     let slow = all_aside(conns, owner).filter(|(_, index)| !is_encoding(conns, *index));
     slow.min().map(|(_, index)| index)

@@ -136,7 +136,7 @@ impl Clients {
             && conn.flags.sending
             && self.answers.conns.carriers.get(stream.carrier).is_some_and(|streams| streams.mux.may_send(stream.id))
         {
-            // Other streams come first: the client is not at fault, and is judged by what the
+            // Other streams come first: the client is not the cause, and is judged by what the
             // connection takes.
             self.conn_mut(index).send_us = now_us;
         }

@@ -118,8 +118,8 @@ pub enum Unresolved {
     Failed,
     /// Name servers did not answer in time.
     TimedOut,
-    /// They were not asked: too many names are being resolved for this client or user, or for all.
-    /// That says nothing of the name, nor to others that want it.
+    /// The name servers were not asked: too many names are being resolved for this client or user,
+    /// or for all. That says nothing of the name, nor to others that want it.
     NoRoom,
 }
 

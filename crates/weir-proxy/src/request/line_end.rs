@@ -13,9 +13,9 @@ use memchr::{memchr, memchr_iter};
 /// How often a text is decoded. A text that is still encoded after that is not honest.
 const ROUNDS_MAX: usize = 4;
 
-/// Whether `text` has a CR or LF that is percent-encoded, once or several times, as `%u` of two
-/// bytes, in an overlong form of UTF-8 (`%c0%8a`), or as a character whose low byte it is
-/// (`%c4%8a`, U+010A): some servers truncate characters to bytes.
+/// Whether `text` has a CR or LF in one of these encodings: percent-encoded, once or several times;
+/// as `%u` of two bytes; in an overlong form of UTF-8 (`%c0%8a`); or as a character whose low byte
+/// it is (`%c4%8a`, U+010A), because some servers truncate characters to bytes.
 pub(crate) fn carries_line_end(text: &[u8]) -> bool {
     memchr_iter(b'%', text).any(|at| is_notable(&text[at + 1..])) && decodes_to_line_end(text)
 }

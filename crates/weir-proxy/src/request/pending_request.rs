@@ -157,9 +157,9 @@ impl RequestFlags {
     pub const DETOURED: RequestFlags = RequestFlags(65536);
     /// It has a body.
     pub const BODY: RequestFlags = RequestFlags(131_072);
-    /// Nothing before it or behind it on its connection until its response is complete, because it
-    /// is not known to be as quick as its neighbours would be, or because sharing costs time at its
-    /// server ([`crate::upstream::class`]).
+    /// Nothing before it or behind it on its connection until its response is complete: it is not
+    /// known to be as quick as its neighbours would be, or sharing costs time at its server
+    /// ([`crate::upstream::class`]).
     pub const APART: RequestFlags = RequestFlags(1_048_576);
     /// Asks its server whether the body is wanted before that is sent (RFC 9110 §10.1.1).
     pub const EXPECTS: RequestFlags = RequestFlags(262_144);

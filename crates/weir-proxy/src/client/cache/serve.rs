@@ -37,7 +37,7 @@ fn ttl_s(terms: &Terms, now_us: u64) -> i64 {
     }
 }
 
-/// What is sent instead of the whole.
+/// A substitute for the complete response.
 enum Sent {
     Whole,
     NotModified,

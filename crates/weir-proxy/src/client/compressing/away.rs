@@ -111,7 +111,7 @@ impl Answers {
         }
         self.await_client(index, cx);
         self.conns.mark(index);
-        // Fewer bytes count than before the encoding, and nothing was at fault until here.
+        // Fewer bytes count than before the encoding, and neither side was late until here.
         self.conns.relieve(index, cx);
         self.conns.arm_awaited(index, cx);
         self.give_up_asides(carrier_of(&self.conns, index), ASIDE_CLIENT_MAX, cx);

@@ -2,8 +2,8 @@
 //! other responses from being compressed (stage reply). docs/semantics.md §18.
 //!
 //! An encoder whose client takes nothing, or whose server sends nothing, is idle. When memory for
-//! another encoder is short, the encoders that have been idle longest are freed, and their
-//! responses continue uncompressed in the same coding
+//! another encoder is short, the encoders that have been idle longest are freed. Their responses
+//! continue uncompressed in the same coding
 //! ([`Encoder::store`](crate::base::encoder::Encoder::store)). Bound: one scan of all requests in
 //! [`LOOK_US`].
 

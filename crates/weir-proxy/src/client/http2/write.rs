@@ -205,8 +205,8 @@ impl Answers {
         conn.flags.close && conn.codec.is_empty() && (stream.is_given_up || !is_open)
     }
 
-    /// Stops reading: the client is at fault, or has closed. Its requests are cancelled; output for
-    /// it still leaves.
+    /// Stops reading: the client has made an error, or has closed. Its requests are cancelled;
+    /// output for it still leaves.
     pub(in crate::client) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.close_streams(index, why, cx);
         if let Some(streams) = self.conns.carriers.get_mut(index) {

@@ -3,7 +3,7 @@
 //! asked and before a name is resolved.
 //!
 //! `getaddrinfo` takes `2130706433`, `0x7f.1`, `0177.0.0.1` and `127.1` for 127.0.0.1
-//! (`inet_aton`), so a host whose last label is a number is an IPv4 address in four decimal parts
+//! (`inet_aton`). So a host whose last label is a number is an IPv4 address in four decimal parts
 //! or refused: the "ends in a number" rule of the URL standard
 //! (<https://url.spec.whatwg.org/#ends-in-a-number-checker>), with no other spelling of addresses
 //! allowed. Lengths are those of RFC 1035 §2.3.4.

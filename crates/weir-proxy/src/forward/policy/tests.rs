@@ -1,5 +1,5 @@
-//! Proves which destinations are refused without any rule, what rules allow and deny and in which
-//! order, that no name is resolved that could only be refused, and none is refused before its
+//! Proves which destinations are refused without any rule, and what rules allow and deny and in
+//! which order. No name is resolved that could only be refused, and none is refused before its
 //! lookup that could be allowed. How: tables (docs/hostile.md F6-F7), and generated rules against a
 //! judge without compiling, merging and sets.
 
