@@ -527,8 +527,8 @@ impl Engine {
 
     /// Adopts a plan: a successor of the present one ([`Plan::merged`], or the step before it,
     /// [`Plan::widened`]) that has its access log in the same place. `servers` has one for each of
-    /// its slots, including those of before. Call it on every worker with the step before, and then
-    /// on any with the successor.
+    /// its slots, including those of before. Every worker has to adopt the step before any worker
+    /// adopts the successor.
     pub fn adopt(&mut self, plan: Arc<Plan>, servers: &[Arc<ServerStats>]) {
         let old = std::mem::replace(&mut self.cx.plan, plan);
         self.cx.plan_changed();

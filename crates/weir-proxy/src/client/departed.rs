@@ -27,7 +27,7 @@ pub(crate) fn client_seen(clients: &mut Clients, token: u64, sight: Sight, cx: &
     if sight.broken {
         return clients.answers.close_conn(index, ClientEnd::ClientReset, cx);
     }
-    // The end of a body belongs to its server.
+    // The bytes before the end of a body are still for its server.
     let conns = &mut clients.answers.conns;
     let conn = conns.at(index);
     let may_leave = !matches!(conn.reading(), Reading::Body | Reading::Tunnel) && !cx.plan.client.serves_half_closed;

@@ -150,7 +150,7 @@ impl Answers {
         self.conns.mark(stream.carrier);
     }
 
-    /// The machines no longer wait for this many bytes of a request's body.
+    /// This many bytes of a request's body no longer wait in front of the machines.
     pub(in crate::client) fn consumed(&mut self, index: ClientKey, bytes: usize) {
         let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
         let (carrier, id) = (stream.carrier, stream.id);

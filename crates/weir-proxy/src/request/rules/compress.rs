@@ -49,7 +49,7 @@ pub struct Compress {
 worded! {
     /// Why a response of a route with `compress` was not compressed.
     enum Passed;
-    /// Its client accepts no coding of the route, or prefers none.
+    /// Its client accepts no coding of the route, or prefers an uncompressed response.
     Unwanted: "unwanted";
     /// It has no Content-Type, or one that is not among `types`.
     Type: "type";

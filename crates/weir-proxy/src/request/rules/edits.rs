@@ -11,7 +11,7 @@ use weir_http::FieldName;
 use super::text::{Text, Whose};
 use super::{Known, RENDERED_BYTES_MAX, RuleFault};
 
-/// Most names in a block of edits.
+/// Most names that a block may change.
 pub const EDITS_MAX: usize = 64;
 
 /// The heads that a rule changes.
