@@ -4,9 +4,9 @@
 //! A body that is complete soon leaves in one send and can be retried. Its route decides when an
 //! incomplete request is forwarded ([`Buffering`](crate::request::rules::buffering::Buffering)),
 //! but never with more than [`GATHER_BYTES_MAX`] gathered. A client that waits for 100 (Continue)
-//! gets it from its server, or from weir when the server is silent for [`CONTINUE_US`] (RFC 9110
-//! §10.1.1). Small bodies of requests that weir itself answers are discarded here. Bound: that many
-//! bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
+//! gets it from its server, or from weir when the server is silent for [`CONTINUE_US`]
+//! (RFC 9110 §10.1.1). Small bodies of requests that weir itself answers are discarded here. Bound:
+//! that many bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Framing, RequestBody, RequestHead};
 

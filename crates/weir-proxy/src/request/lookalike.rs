@@ -5,8 +5,8 @@
 //! files, takes its body for the next request and answers that as well. The second response would
 //! reach the next client of the connection, however late it comes. So a connection that has carried
 //! such a body takes no further request. The upstream connection feeds it the bytes of a body as
-//! they are sent, in any pieces; one vectorised search for slashes. Memory: [`TAIL_BYTES`]. RFC
-//! 9112 §3, docs/hostile.md A4.
+//! they are sent, in any pieces; one vectorised search for slashes. Memory: [`TAIL_BYTES`].
+//! RFC 9112 §3, docs/hostile.md A4.
 
 use memchr::memchr_iter;
 use weir_http::is_token;

@@ -169,8 +169,8 @@ pub(crate) struct Ruled {
     fetch: Option<Box<Fetching>>,
 }
 
-/// How a request that fetches something for the store differs from the client's request (RFC 9111
-/// §4.3.1).
+/// How a request that fetches something for the store differs from the client's request
+/// (RFC 9111 §4.3.1).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fetching {
     /// Names of fields by which one client would shape the response for all.

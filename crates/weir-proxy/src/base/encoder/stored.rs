@@ -3,8 +3,9 @@
 //!
 //! So a message whose encoder is needed elsewhere continues and still decodes as one message. The
 //! takeover happens after a flush, where each coding is at a byte boundary: gzip in stored blocks
-//! (RFC 1951 §3.2.4), br in uncompressed meta-blocks (RFC 7932 §9.2), zstd in raw blocks (RFC 8878
-//! §3.1.1.2). Bound: it holds nothing; it adds a few bytes for each piece and [`PIECE_BYTES_MAX`].
+//! (RFC 1951 §3.2.4), br in uncompressed meta-blocks (RFC 7932 §9.2), zstd in raw blocks
+//! (RFC 8878 §3.1.1.2). Bound: it holds nothing; it adds a few bytes for each piece and
+//! [`PIECE_BYTES_MAX`].
 
 use flate2::Crc;
 

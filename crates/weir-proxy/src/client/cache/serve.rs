@@ -28,8 +28,8 @@ const AT_ONCE_BYTES: u64 = 16 << 10;
 /// Bytes of a body in a fetch that are copied in one piece.
 const COPY_BYTES: usize = 16 << 10;
 
-/// Seconds that a response remains fresh; negative: the seconds since it became stale (RFC 9211
-/// §2.4).
+/// Seconds that a response remains fresh; negative: the seconds since it became stale
+/// (RFC 9211 §2.4).
 fn ttl_s(terms: &Terms, now_us: u64) -> i64 {
     match staleness_us(terms, now_us) {
         Some(stale_us) => -i64::try_from(stale_us / 1_000_000).unwrap_or(i64::MAX),

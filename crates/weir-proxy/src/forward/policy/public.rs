@@ -1,6 +1,6 @@
 //! Which addresses are public: those that a datagram may have as its destination beyond one
-//! organisation, "globally reachable" in the registries of special-purpose addresses (RFC 6890, RFC
-//! 8190; <https://www.iana.org/assignments/iana-ipv4-special-registry>,
+//! organisation, "globally reachable" in the registries of special-purpose addresses (RFC 6890,
+//! RFC 8190; <https://www.iana.org/assignments/iana-ipv4-special-registry>,
 //! <https://www.iana.org/assignments/iana-ipv6-special-registry>). [`super::Policy`] asks for each
 //! address that is about to be connected to.
 //!
