@@ -11,7 +11,7 @@ use weir_proxy::plan::Entrance;
 
 use crate::messages;
 
-/// Connections that are kept, to all servers together.
+/// Number of kept connections, to all servers together.
 const CONNECTIONS: usize = 32;
 /// Time between two turns, microseconds.
 const TURN_US: u64 = 50;
@@ -27,10 +27,11 @@ struct Harness {
     connected: usize,
 }
 
-/// `count` requests from so many clients to so many servers, with an access log of this format, or `off`.
+/// Runs `count` requests from `clients` clients to `servers` servers, with an access log in format
+/// `log`, or `off`.
 pub(crate) fn run(clients: usize, servers: usize, request: &[u8], log: &str, count: u64) {
     let mut harness = Harness::new(clients, servers, log);
-    // What is forwarded is longer than what came; its exact length is learnt from a first request.
+    // A forwarded request is longer than the received one; a first request shows its exact length.
     let forwarded = harness.forwarded_bytes(request);
     let reply = messages::reply();
     while harness.answered < count {

@@ -1,4 +1,5 @@
-//! What is parsed and forwarded: the requests that wrk sends in the benchmark, and nginx's reply.
+//! The messages that are parsed and forwarded: the requests that wrk sends in the benchmark, and
+//! nginx's reply.
 
 /// wrk's smallest request.
 pub(crate) fn minimal() -> Vec<u8> {
@@ -45,7 +46,8 @@ pub(crate) fn reply() -> Vec<u8> {
     format!("{}ok\n", reply_head()).into_bytes()
 }
 
-/// A configuration with so many servers to which so many connections in all are kept, and an access log of this format, or `off`.
+/// Returns a configuration with `servers` servers, `connections` kept connections in total, and an
+/// access log in format `log`, or `off`.
 pub(crate) fn plan(servers: usize, connections: usize, log: &str) -> weir_proxy::plan::Plan {
     let log = if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
     let each = connections / servers;

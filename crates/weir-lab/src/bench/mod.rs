@@ -1,9 +1,10 @@
 //! The benchmark harness: experiments in which weir is compared with no proxy, nginx, HAProxy and others, in alternating
 //! rounds of one run.
 //!
-//! Called by `weir bench` (and so by `make bench`). `experiment` says what is asked, `run` does it, `record` is what a run
-//! leaves, `report` shows that. They are tied together here, where the files of an experiment are written: `run` and `report`
-//! know `experiment` and `record` but not each other, and nobody knows this file (a test watches over that).
+//! Called by `weir bench` (and so by `make bench`). `experiment` defines the questions, `run` does
+//! the work, `record` is what a run leaves, `report` shows that. They are tied together here, where
+//! the files of an experiment are written. `run` and `report` know `experiment` and `record` but
+//! not each other, and no other module knows this file (a test checks that).
 //!
 //! Method: only ratios inside one run count, and medians of them; where the generator was the limit, the row says so. Bounds: each
 //! run is limited in time and each process ends with the harness.
@@ -54,20 +55,21 @@ pub fn list() -> String {
     text
 }
 
-/// Experiments with more cells are listed by the first and the last.
+/// Of experiments with more cells, only the first and the last are listed.
 const CELLS_LISTED: usize = 13;
 
-/// What came of a bench.
+/// The result of a bench.
 #[derive(Debug)]
 pub struct Outcome {
     /// The table.
     pub table: String,
-    /// SIGINT or SIGTERM came: only rounds that were complete are in it.
+    /// SIGINT or SIGTERM came: the table has only rounds that were complete.
     pub is_partial: bool,
 }
 
-/// Measures everything that was selected. Progress goes to standard error; the table is returned and written beside the
-/// raw data, as is a page with charts. SIGINT and SIGTERM end it with what is complete.
+/// Measures everything that was selected. Progress goes to standard error; the table is returned
+/// and written beside the raw data, as is a page with charts. SIGINT and SIGTERM end it with what
+/// is complete.
 ///
 /// # Errors
 /// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that doesn't start, a file that can't be written,
@@ -131,11 +133,11 @@ enum Line<'a> {
     },
     /// Each run.
     Run(&'a Record),
-    /// How a program was started and set.
+    /// How a program was started and configured.
     Setting(&'a Setting),
     /// Which settings a rival was tried with, and which one it got.
     Sweep(&'a Sweep),
-    /// What came of all rounds; after an interrupt of those that were complete.
+    /// The medians of all rounds; after an interrupt, of those that were complete.
     Median(Median<'a>),
 }
 

@@ -1,19 +1,20 @@
-//! The experiment `block`: who attacks, who asks beside that, and what each contender is told to do about it.
+//! The experiment `block`: the attackers, the users beside them, and how each contender is set up
+//! against attacks.
 //!
 //! Read by `contenders.rs`, `block_cells.rs`, `run/block.rs` and `run/bans.rs`. All contenders have the same limit for a client: [`BURST`] attempts at once and
 //! [`RATE`] a second. Attackers come by the clock and far above it, users stay below.
 
-/// Attackers, each with an address of its own.
+/// Number of attackers, each with a separate address.
 pub(crate) const ATTACKERS: u32 = 20;
 /// How long an attacker waits for a connection that is not answered: less than the second after which the kernel sends its first packet again.
 pub(crate) const CONNECT_TIMEOUT_MS: u32 = 500;
-/// Users, each with an address and a connection of its own.
+/// Number of users, each with a separate address and connection.
 pub(crate) const USERS: u32 = 500;
 /// Attackers' attempts for each request of users.
 pub(crate) const AGAINST_ONE: u32 = 10;
 /// Attempts a second that a client may make ...
 pub(crate) const RATE: u32 = 2;
-/// ... beyond so many at once.
+/// ... beyond this many at once.
 pub(crate) const BURST: u32 = 20;
 
 /// Numbers of bans whose memory is compared: none, some, and as many as there may be (`bans-max`).
@@ -21,13 +22,13 @@ pub(crate) const BANS: [u32; 3] = [0, 10_000, 65_536];
 /// Length of bans whose end is awaited.
 pub(crate) const BAN_SECONDS: u32 = 2;
 
-/// Who is banned connects again so long after a refusal.
+/// How long after a refusal a banned client connects again, milliseconds.
 pub(crate) const RETRY_MS: u64 = 10;
 
 /// Connections of a client that may be open at a time, where that is limited.
 pub(crate) const OPEN: u32 = 10;
 
-/// What an attempt of an attacker is.
+/// What one attempt of an attacker consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attack {
     /// A request on a connection that is kept, if it is left open.
@@ -36,7 +37,7 @@ pub(crate) enum Attack {
     Connections,
     /// A connection that is closed at once.
     ConnectFlood,
-    /// A connection on which nothing comes.
+    /// A connection on which the client sends nothing.
     Hold,
     /// A connection with a head that comes a byte a second.
     SlowHead,
@@ -44,23 +45,24 @@ pub(crate) enum Attack {
     SlowBody,
     /// A connection with a request for 1 MiB, which is read 4 KiB a second.
     SlowReader,
-    /// What is no request.
+    /// Bytes that are not a valid request.
     Malformed,
     /// A connection with a head of 256 KiB.
     Oversized,
-    /// A valid request that hardly anybody sends.
+    /// A valid but very unusual request.
     Fuzz,
     /// A connection with one request, each from another address.
     Many,
 }
 
 impl Attack {
-    /// Whether attackers come so evenly, and are all served or refused so soon, that what each gets can be compared with his limit.
+    /// Whether attempts are evenly paced, and all served or refused soon enough, so that what each
+    /// attacker gets can be compared with its limit.
     pub(crate) const fn is_paced(self) -> bool {
         matches!(self, Attack::Requests | Attack::Connections)
     }
 
-    /// Attackers that are counted by themselves.
+    /// Number of attackers that are counted individually.
     pub(crate) const fn attackers(self) -> u32 {
         if matches!(self, Attack::Many) { 1 } else { ATTACKERS }
     }
@@ -77,8 +79,9 @@ impl Attack {
         }
     }
 
-    /// Connections that each attacker has at a time, at most. Who is refused pauses for 10 ms before he connects again; who is not answered waits for
-    /// [`CONNECT_TIMEOUT_MS`], and makes his next attempts meanwhile. Slow ones have room for some seconds.
+    /// Maximum number of connections that each attacker has at a time. A refused attacker pauses
+    /// for 10 ms before it connects again. An unanswered one waits for [`CONNECT_TIMEOUT_MS`], and
+    /// makes its next attempts meanwhile. Slow ones have room for some seconds.
     pub(crate) const fn connections(self) -> u32 {
         match self {
             Attack::Requests | Attack::Fuzz => 16,
@@ -93,14 +96,15 @@ impl Attack {
         if self.is_paced() { self.rate() * ATTACKERS / AGAINST_ONE } else { 200 }
     }
 
-    /// The number, from 0, of an attacker's first attempt that is one too many: a bucket of [`BURST`] that [`RATE`] fills is empty then.
+    /// The number, from 0, of the first attempt of an attacker that exceeds the limit: a bucket of
+    /// [`BURST`] that [`RATE`] fills is empty then.
     pub(crate) fn first_over(self) -> u32 {
         let filled = f64::from(RATE) / f64::from(self.rate());
         (f64::from(BURST - 1) / (1.0 - filled)).floor() as u32 + 1
     }
 }
 
-// Each user asks at most half as often as he may, each attacker forty times.
+// Each user sends at most half as many requests as allowed, each attacker forty times as many.
 const _: () = assert!(Attack::Requests.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Connections.users_rate() * 2 <= USERS * RATE);
 const _: () = assert!(Attack::Requests.rate() < Attack::Requests.connections() * 100);
@@ -119,7 +123,8 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// The contender that is the same program without a limit: what it serves is what a refusal is compared with.
+    /// Returns the contender that is the same program without a limit. A refusal is compared with
+    /// what that contender serves.
     pub(crate) fn without_limit(self) -> &'static str {
         match self {
             Program::Weir => "weir",
@@ -132,15 +137,17 @@ impl Program {
 /// A program with its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limiting {
-    /// Which.
+    /// The program.
     pub(crate) program: Program,
-    /// What is added to its configuration: the content of weir's `shield`, or lines of nginx's `location` or of HAProxy's `frontend`. `@rate`,
-    /// `@burst`, `@more`, `@period` and `@open` stand for [`RATE`], [`BURST`], what may come at once behind the first one, the seconds in which
-    /// [`RATE`] makes [`BURST`], and [`OPEN`].
+    /// What is added to its configuration: the content of weir's `shield`, or lines of nginx's
+    /// `location` or of HAProxy's `frontend`. `@rate`, `@burst` and `@open` stand for [`RATE`],
+    /// [`BURST`] and [`OPEN`]. `@more` stands for what may come at once after the first attempt,
+    /// `@period` for the seconds in which [`RATE`] makes [`BURST`].
     lines: &'static str,
-    /// Somebody is turned away, and not before he goes over the limit.
+    /// Some clients are refused, and none before it exceeds the limit.
     pub(crate) refuses: bool,
-    /// What nft(8) is told on the proxy's side before it is started; empty: nothing. `@addresses` stands for those of attackers.
+    /// Rules for nft(8) on the proxy's side, loaded before the proxy starts; empty: none.
+    /// `@addresses` stands for the addresses of attackers.
     pub(crate) packets: &'static str,
 }
 
@@ -157,7 +164,7 @@ const fn limiting(program: Program, lines: &'static str) -> Limiting {
     Limiting { program, lines, refuses: true, packets: "" }
 }
 
-/// Everything is counted, nobody is refused.
+/// Counts everything and refuses no client.
 pub(crate) const WEIR_OBSERVE: Limiting = Limiting {
     refuses: false,
     ..limiting(
@@ -168,17 +175,18 @@ pub(crate) const WEIR_OBSERVE: Limiting = Limiting {
 ",
     )
 };
-/// An answer.
+/// Refuses with a response.
 pub(crate) const WEIR_429: Limiting =
     limiting(Program::Weir, "    limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"429\"\n");
-/// No answer: of connections at once, of requests when the head is there.
+/// Refuses with a reset: connections at once, requests when the head is complete.
 pub(crate) const WEIR_RESET: Limiting = limiting(
     Program::Weir,
     "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"reset\"
     limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"reset\"
 ",
 );
-/// No answer, and from then on no connection; by weir alone.
+/// Refuses with a reset, and from then on refuses all connections of the client; done by weir
+/// alone.
 pub(crate) const WEIR_BAN: Limiting = limiting(
     Program::Weir,
     "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
@@ -186,7 +194,7 @@ pub(crate) const WEIR_BAN: Limiting = limiting(
     ban for=\"1h\" via=\"user\"
 ",
 );
-/// The same, and the kernel drops their packets.
+/// The same, and the kernel drops the client's packets.
 pub(crate) const WEIR_DROP: Limiting = limiting(
     Program::Weir,
     "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
@@ -202,21 +210,21 @@ pub(crate) const WEIR_XDP: Limiting = limiting(
     ban for=\"1h\" via=\"xdp\" interface=\"proxy\"
 ",
 );
-/// An answer.
+/// Refuses with a response.
 pub(crate) const NGINX_429: Limiting = limiting(
     Program::Nginx,
     "            limit_req zone=each burst=@more nodelay;
             limit_req_status 429;
 ",
 );
-/// No answer: the connection is closed when the head is there.
+/// Refuses without a response: closes the connection when the head is complete.
 pub(crate) const NGINX_444: Limiting = limiting(
     Program::Nginx,
     "            limit_req zone=each burst=@more nodelay;
             limit_req_status 444;
 ",
 );
-/// An answer.
+/// Refuses with a response.
 pub(crate) const HAPROXY_429: Limiting = limiting(
     Program::Haproxy,
     "    stick-table type ip size 100k expire 30s store http_req_rate(@periods)
@@ -224,7 +232,7 @@ pub(crate) const HAPROXY_429: Limiting = limiting(
     http-request deny deny_status 429 if { sc_http_req_rate(0) gt @burst }
 ",
 );
-/// No answer: of connections at once, of requests when the head is there.
+/// Refuses without a response: connections at once, requests when the head is complete.
 pub(crate) const HAPROXY_REJECT: Limiting = limiting(
     Program::Haproxy,
     "    stick-table type ip size 100k expire 30s store conn_rate(@periods),http_req_rate(@periods)
@@ -234,7 +242,8 @@ pub(crate) const HAPROXY_REJECT: Limiting = limiting(
 ",
 );
 
-/// No limit: a table of nftables that knows attackers from the beginning drops their packets where weir's does. What dropping costs at least.
+/// No limit: a table of nftables that knows the attackers from the start drops their packets where
+/// weir's table does. Shows the minimum cost of dropping.
 pub(crate) const HAPROXY_NFT: Limiting = Limiting {
     refuses: false,
     packets: "table ip known {
@@ -244,7 +253,7 @@ pub(crate) const HAPROXY_NFT: Limiting = Limiting {
 ",
     ..limiting(Program::Haproxy, "")
 };
-/// All that a client can be limited by at a time, each with the mildest refusal.
+/// All limits on what a client holds at a time, each with the mildest refusal.
 pub(crate) const WEIR_GUARD: Limiting = limiting(
     Program::Weir,
     "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"reset\"
@@ -252,7 +261,7 @@ pub(crate) const WEIR_GUARD: Limiting = limiting(
     limit \"requests\" count=\"requests\" rate=\"@rate/s\" burst=@burst over=\"429\"
 ",
 );
-/// The same limits; who goes over one is banned, and the kernel drops his packets.
+/// The same limits; a client that exceeds one is banned, and the kernel drops its packets.
 pub(crate) const WEIR_GUARD_BAN: Limiting = limiting(
     Program::Weir,
     "    limit \"connections\" count=\"connections\" rate=\"@rate/s\" burst=@burst over=\"ban\"
@@ -261,7 +270,7 @@ pub(crate) const WEIR_GUARD_BAN: Limiting = limiting(
     ban for=\"1h\"
 ",
 );
-/// What nginx has of that: it counts when it has a head.
+/// The nearest that nginx offers: it counts once it has a head.
 pub(crate) const NGINX_GUARD: Limiting = limiting(
     Program::Nginx,
     "            limit_req zone=each burst=@more nodelay;
@@ -270,7 +279,7 @@ pub(crate) const NGINX_GUARD: Limiting = limiting(
             limit_conn_status 429;
 ",
 );
-/// What HAProxy has of that.
+/// The nearest that HAProxy offers.
 pub(crate) const HAPROXY_GUARD: Limiting = limiting(
     Program::Haproxy,
     "    stick-table type ip size 100k expire 30s store conn_rate(@periods),conn_cur,http_req_rate(@periods)

@@ -1,12 +1,13 @@
 //! The cells of the experiment `block`. Named by `catalogue.rs`.
 //!
-//! A contender that drops packets by another way stands in [`DROPPING`] and in `contenders.rs`, and takes part wherever that can be compared.
+//! A contender that drops packets in another way is listed in [`DROPPING`] and in `contenders.rs`,
+//! and takes part wherever it can be compared.
 
 use super::block::Attack;
 use super::cells::{Axes, Cell, Load, Origin};
 
-/// Who is attacked: each program without a limit, then with each of its ways to turn clients away. Whose packets the kernel drops has no connection
-/// on which to ask.
+/// The attacked contenders: each program without a limit, then with each of its ways to refuse
+/// clients. A client whose packets the kernel drops has no connection on which to send requests.
 const LIMITING: &[&str] = &[
     "weir",
     "weir-observe",
@@ -23,11 +24,12 @@ const LIMITING: &[&str] = &[
 /// weir with bans that drop packets.
 const DROPPING: &[&str] = &["weir-drop", "weir-xdp"];
 
-/// What others have that drops packets.
+/// Other contenders that drop packets.
 const KNOWN: &[&str] = &["haproxy-nft"];
 
-/// Classes of attackers beside users, with the name of each cell and who takes part besides weir, with all limits that a contender has. nginx has
-/// none for who sends no whole head that is right, and against ever new addresses no limit of a client helps.
+/// Classes of attackers beside users, with the name of each cell and the contenders other than
+/// weir, with all limits that a contender has. nginx has no limit for clients that never send a
+/// complete valid head. No limit per client helps against ever new addresses.
 pub(crate) const CLASSES: &[(Attack, &str, &str, &[&str])] = &[
     (Attack::ConnectFlood, "connect-flood", "connections that are closed at once", &["haproxy-guard"]),
     (Attack::Hold, "hold", "connections on which nothing comes", &["haproxy-guard"]),
@@ -45,7 +47,7 @@ pub(crate) const CLASSES: &[(Attack, &str, &str, &[&str])] = &[
     (Attack::Many, "many", "connections with a request, each from another address", &[]),
 ];
 
-/// All of them.
+/// Returns all cells.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     let dropping = [LIMITING, DROPPING, KNOWN].concat();
     let banning = [&["weir-ban"], DROPPING].concat();

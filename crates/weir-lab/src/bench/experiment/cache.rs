@@ -1,8 +1,8 @@
-//! The experiment `cache`: who stores answers, and what is asked of them besides hits.
+//! The experiment `cache`: the caches that take part, and what is asked of them besides hits.
 //!
 //! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs`, `run/cache_events.rs` and `run/cache_restart.rs`.
 
-/// A program that stores answers.
+/// A cache program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cacher {
     /// nginx with `proxy_cache` on a file system in memory.
@@ -13,21 +13,21 @@ pub(crate) enum Cacher {
     Weir,
 }
 
-/// Bytes that a cache has for hits, MiB: more than all that is asked for.
+/// Room of a cache for hits, MiB: more than all requested responses take.
 pub(crate) const ROOM_MIB: u32 = 256;
 
-/// What is done to a cache, besides asking for one stored answer.
+/// What is done to a cache, besides requests for one stored response.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum CacheLoad {
-    /// Clients that want the same at once.
+    /// Clients that request the same response at once.
     Herd(Herd),
-    /// Clients that ask for more than it has room for.
+    /// Clients that request more than the cache has room for.
     Zipf(Zipf),
-    /// Hits by the clock, while much else is purged by its tag.
+    /// Hits by the clock, while many other responses are purged by their tag.
     Purge(Purge),
     /// By the clock, while the origin dies.
     Stale(Stale),
-    /// By the clock, beside clients that read the same large answer slowly.
+    /// By the clock, beside clients that read the same large response slowly.
     Slow(SlowReaders),
     /// Everything once more after a restart.
     Restart(Restart),
@@ -47,7 +47,7 @@ impl CacheLoad {
     }
 }
 
-/// Clients that want the same at once, which nobody has.
+/// Clients that request the same response at once, which no cache has yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Herd {
     /// How many, each with a connection.
@@ -58,28 +58,28 @@ pub(crate) struct Herd {
     pub(crate) is_private: bool,
 }
 
-/// Answers with the same tag that are purged while others are served.
+/// Responses with the same tag that are purged while others are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Purge {
-    /// Answers with that tag.
+    /// Responses with that tag.
     pub(crate) objects: u32,
     /// Room of the cache, MiB: enough for all of them.
     pub(crate) room_mib: u32,
 }
 
 impl Purge {
-    /// Client connections that ask for an answer with another tag.
+    /// Client connections that request a response with another tag.
     pub(crate) const CONNECTIONS: u32 = 64;
     /// Requests a second on these.
     pub(crate) const RATE: u32 = 5000;
-    /// Connections on which is looked whether answers are old ones.
+    /// Connections that check whether responses are old ones.
     pub(crate) const LOOKERS: u32 = 2;
 }
 
-/// Answers that become stale every second, and an origin that dies.
+/// Responses that become stale every second, and an origin that dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stale {
-    /// Different answers.
+    /// Different responses.
     pub(crate) keys: u32,
     /// How long they are fresh, seconds.
     pub(crate) lifetime_s: u32,
@@ -92,25 +92,25 @@ impl Stale {
     pub(crate) const RATE: u32 = 2000;
 }
 
-/// Clients that all read the same answer slowly, which nobody had.
+/// Clients that all read the same response slowly, which was not stored before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlowReaders {
     /// How many.
     pub(crate) readers: u32,
-    /// Length of the answer, bytes.
+    /// Length of the response, bytes.
     pub(crate) body: u32,
     /// How long the origin takes for it, milliseconds.
     pub(crate) answer_ms: u32,
 }
 
 impl SlowReaders {
-    /// Connections of the others, whose requests all reach the origin.
+    /// Connections of the other clients, whose requests all reach the origin.
     pub(crate) const CONNECTIONS: u32 = 64;
     /// Requests a second of these.
     pub(crate) const RATE: u32 = 1000;
 }
 
-/// Answers that are stored, and asked for once more after a restart.
+/// Responses that are stored, and requested once more after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restart {
     /// How many.
@@ -124,16 +124,17 @@ impl Restart {
     pub(crate) const CONNECTIONS: u32 = 64;
 }
 
-/// Clients that ask for more than there is room for, some of it often.
+/// Clients that request more than there is room for, some of it often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Zipf {
-    /// Different answers.
+    /// Different responses.
     pub(crate) keys: u32,
     /// Bytes of each.
     pub(crate) body: u32,
     /// Room of the cache, MiB.
     pub(crate) room_mib: u32,
-    /// The one of rank r is asked for r to the power of minus this times as often as the first.
+    /// The response of rank r is requested r to the power of minus this times as often as the
+    /// first.
     pub(crate) alpha: f64,
 }
 
@@ -141,7 +142,7 @@ impl Zipf {
     /// Client connections.
     pub(crate) const CONNECTIONS: u32 = 64;
 
-    /// How often each is asked for compared with the others, by rank from 1.
+    /// Returns how often each response is requested compared with the others, by rank from 1.
     pub(crate) fn weights(self) -> impl Iterator<Item = u32> {
         (1..=self.keys).map(move |rank| (f64::from(rank).powf(-self.alpha) * 1e7).round().max(1.0) as u32)
     }
@@ -151,8 +152,9 @@ impl Zipf {
         ((u64::from(self.room_mib) << 20) / u64::from(self.body)) as usize
     }
 
-    /// The share of requests that a cache would answer which always has the most wanted ones, as many as fit without a byte besides
-    /// bodies: nobody can do better in the long run. Percent.
+    /// Returns the share of requests that hit in a cache that always has the most wanted responses,
+    /// as many as fit without a byte besides bodies. No cache can do better in the long run.
+    /// Percent.
     pub(crate) fn best_percent(self) -> f64 {
         let all: f64 = self.weights().map(f64::from).sum();
         self.weights().take(self.fit()).map(f64::from).sum::<f64>() / all * 100.0

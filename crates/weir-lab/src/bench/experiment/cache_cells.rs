@@ -1,4 +1,4 @@
-//! The cells of the experiment `cache`, and the figures that have to be reached. Named by `catalogue.rs`.
+//! The cells of the experiment `cache`, and the targets. Named by `catalogue.rs`.
 
 use super::cache::{CacheLoad, Herd, Purge, Restart, SlowReaders, Stale, Zipf};
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind};
@@ -7,11 +7,11 @@ use super::metric::{Compared, Metric};
 use super::targets::{Bound, Target};
 use crate::units::grouped;
 
-/// Who answers from memory, and weir that asks the origin each time.
+/// Caches that respond from memory, and weir that forwards each request to the origin.
 pub(crate) const CACHES: &[&str] = &["nginx-cache", "varnish", "weir-cache", "weir"];
-/// Whoever stores.
+/// The contenders that store responses.
 const STORES: &[&str] = &["nginx-cache", "varnish", "weir-cache"];
-/// Whoever can purge by a tag: nginx can't without modules of others.
+/// The contenders that can purge by a tag: nginx can't without third-party modules.
 const PURGES: &[&str] = &["varnish", "weir-cache"];
 
 /// Ratios of tables.
@@ -33,7 +33,7 @@ const fn own(title: &'static str, cell: &'static str, metric: Metric, bound: Bou
 
 use Bound::{AtLeast, AtMost};
 
-/// The figures that have to be reached.
+/// The targets.
 pub(crate) const TARGETS: &[Target] = &[
     against("CPU a hit of 16 B, 64 connections, against nginx", "hit-16", "nginx-cache", 0.75),
     against("CPU a hit of 16 B, 64 connections, against Varnish", "hit-16", "varnish", 0.35),
@@ -79,7 +79,7 @@ pub(crate) const TARGETS: &[Target] = &[
 ];
 
 const HERD: Herd = Herd { clients: 1000, answer_ms: 500, is_private: false };
-/// A quarter of what is asked for has room.
+/// There is room for a quarter of what is requested.
 const ZIPF: Zipf = Zipf { keys: 64_000, body: 4096, room_mib: 64, alpha: 1.0 };
 const PURGE: Purge = Purge { objects: 1_000_000, room_mib: 2048 };
 /// Quickly stored.
@@ -89,7 +89,7 @@ const SLOW: SlowReaders = SlowReaders { readers: 1000, body: 1 << 20, answer_ms:
 
 const RESTART: Restart = Restart { objects: 10_000, body: 4096 };
 
-/// All of them.
+/// Returns all cells.
 pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     let hit = |name: &str, title: &str, connections, body| {
         let load = Load::Closed(Closed { connections, body, kind: RequestKind::Minimal });

@@ -1,4 +1,4 @@
-//! The experiments: what each asks, its cells, and the targets that it is judged by.
+//! The experiments: the question of each, its cells, and the targets that judge it.
 //!
 //! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
@@ -25,11 +25,11 @@ use crate::units::grouped;
 pub(crate) struct Experiment {
     /// Its name on the command line, and of its files.
     pub(crate) name: &'static str,
-    /// What it asks, for people.
+    /// The question that it asks, for people.
     pub(crate) title: &'static str,
     /// Its cells.
     pub(crate) cells: fn(&Axes) -> Vec<Cell>,
-    /// Rounds, unless something else is said.
+    /// Rounds, unless the user chooses otherwise.
     pub(crate) rounds: u32,
     /// Seconds of each run, likewise.
     pub(crate) seconds: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Experiment {
     pub(crate) axes: &'static [Axis],
     /// Ratios that its tables show.
     pub(crate) compared: &'static [Compared],
-    /// Figures that have to be reached.
+    /// Targets.
     pub(crate) targets: &'static [Target],
 }
 
@@ -354,7 +354,7 @@ fn targets(_: &Axes) -> Vec<Cell> {
     ]
 }
 
-/// Client connections of `proxying` when nothing is said.
+/// Client connections of `proxying` by default.
 const PROXYING: &[u32] = &[1, 8, 64, 512, 2048, 4096, 8192, 16_384, 32_768];
 const PROXYING_QUICK: &[u32] = &[1, 64, 4096];
 
@@ -369,7 +369,8 @@ fn proxying(axes: &Axes) -> Vec<Cell> {
     connections.into_iter().map(cell).collect()
 }
 
-/// Requests a second of `rates`, from what a busy site has to what two cores can hardly do.
+/// Requests a second of `rates`, from those of a busy site to those that two cores can hardly
+/// serve.
 const RATES_OF: &[u32] = &[200, 1000, 5000, 20_000, 50_000];
 const RATES_OF_QUICK: &[u32] = &[1000, 5000, 20_000];
 
@@ -384,10 +385,10 @@ fn rates(axes: &Axes) -> Vec<Cell> {
     rates.iter().map(cell).chain([full]).collect()
 }
 
-/// What `sweep` goes through when nothing is said.
+/// Connections and body lengths of `sweep` by default.
 const SWEEP: (&[u32], &[u64]) = (&[1, 64, 1024, 4096, 32_768], &[3, 3 << 10, 64 << 10]);
 const SWEEP_QUICK: (&[u32], &[u64]) = (&[64, 4096], &[3]);
-/// Bytes of answers under way at a time, at most: more would measure the machine's memory.
+/// Maximum bytes of responses under way at a time: more would measure the machine's memory.
 const UNDER_WAY_MAX: u64 = 320 << 20;
 
 fn sweep(axes: &Axes, contenders: &[&'static str]) -> Vec<Cell> {
@@ -424,7 +425,7 @@ fn late(_: &Axes) -> Vec<Cell> {
     vec![Cell::new("late", title, load, contenders).from(Origin::Weir)]
 }
 
-/// The ratios that a cell's table shows, of an experiment with these.
+/// Returns the ratios that the table of a cell shows, in an experiment that shows `usual`.
 pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Compared] {
     match load {
         Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,

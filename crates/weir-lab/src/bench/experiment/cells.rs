@@ -1,4 +1,4 @@
-//! A cell: one situation in which contenders are compared. Made by `catalogue.rs`; what is done in it is a
+//! A cell: one situation in which contenders are compared. Made by `catalogue.rs`; its load is a
 //! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
 use super::block::{self, Attack};
@@ -25,15 +25,15 @@ pub(crate) struct Cell {
     pub(crate) title: String,
     /// What is done to them.
     pub(crate) load: Load,
-    /// Who takes part.
+    /// The contenders that take part.
     pub(crate) contenders: Vec<&'static str>,
-    /// Who stands behind them.
+    /// The origin behind them.
     pub(crate) origin: Origin,
-    /// How clients speak TLS; None: they don't.
+    /// How clients use TLS; None: they don't.
     pub(crate) secure: Option<Secure>,
-    /// Clients speak HTTP/2, with so many streams at a time on each connection; None: HTTP/1.1.
+    /// Clients use HTTP/2, with this many streams at a time on each connection; None: HTTP/1.1.
     pub(crate) streams: Option<u32>,
-    /// The chart that it is a point of, and where on the axis across.
+    /// The chart that it is a point of, and its place on the horizontal axis.
     pub(crate) point: Option<(String, f64)>,
 }
 
@@ -56,13 +56,13 @@ impl Cell {
         self
     }
 
-    /// With clients that speak TLS.
+    /// With clients that use TLS.
     pub(crate) fn over(mut self, secure: Secure) -> Cell {
         self.secure = Some(secure);
         self
     }
 
-    /// With clients that speak HTTP/2, with so many streams at a time on each connection.
+    /// With clients that use HTTP/2, with this many streams at a time on each connection.
     pub(crate) fn by(mut self, streams: u32) -> Cell {
         self.streams = Some(streams);
         self
@@ -75,13 +75,13 @@ impl Cell {
     }
 }
 
-/// What `/` gives: a body of three bytes.
+/// The path whose response is a body of three bytes.
 pub(crate) const SMALL: &str = "/";
 
 /// What is done to a contender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Load {
-    /// Each connection asks again when it has its answer.
+    /// Each connection sends its next request when it has its response.
     Closed(Closed),
     /// Half of nginx's rate in the named cell, by the clock.
     HalfOfNginx {
@@ -90,7 +90,7 @@ pub(crate) enum Load {
         /// Client connections.
         connections: u32,
     },
-    /// So many requests a second by the clock.
+    /// This many requests a second by the clock.
     Fixed {
         /// Client connections.
         connections: u32,
@@ -99,7 +99,7 @@ pub(crate) enum Load {
         /// Target of each request.
         path: &'static str,
     },
-    /// So many requests a second by the clock, beside a flood of handshakes.
+    /// This many requests a second by the clock, beside a flood of handshakes.
     Flood {
         /// Client connections, without those of the flood.
         connections: u32,
@@ -108,35 +108,36 @@ pub(crate) enum Load {
     },
     /// Plain requests by the clock, beside clients that do nothing but handshakes.
     Handshakes,
-    /// So many requests a second by the clock, beside clients that let no answer come.
+    /// This many requests a second by the clock, beside clients that let no response come.
     Stalled(Stalling),
     /// Users by the clock, alone and then beside attackers.
     Block(Attack),
     /// Nothing: weir's memory with more and more bans.
     BanMemory,
-    /// Banned clients that try until they are answered.
+    /// Banned clients that retry until they get a response.
     Recovery,
-    /// Ten seconds against an origin that stands still for one of them.
+    /// Ten seconds against an origin that pauses for one of them.
     Stall,
     /// By the clock, while servers die.
     Failover(Fault),
     /// One request at a time to a server with busy workers.
     Probe(Probing),
-    /// Through tunnels whose other end is no HTTP server.
+    /// Through tunnels whose other end is not an HTTP server.
     Tunnel(Tunnels),
     /// Through a router.
     Pep(Pep),
     /// Over a slow link that loses packets.
     Wan(Wan),
-    /// Clients that come, stay, and ask now and then: which worker has how many of them.
+    /// Clients that connect, stay, and send requests now and then: which worker has how many of
+    /// them.
     Ladder(Ladder),
-    /// By the clock, while somebody else takes a core now and then.
+    /// By the clock, while another process takes a core now and then.
     Taken,
-    /// Clients that connect while a configuration is taken into force, again and again.
+    /// Clients that connect during configuration reloads, again and again.
     Reload,
     /// Fast and slow requests beside each other.
     Mixed(Mixed),
-    /// Of a cache, which starts anew in each run.
+    /// A cache, which starts fresh in each run.
     Cache(CacheLoad),
     /// Idle keep-alive connections.
     Idle(u32),
@@ -178,8 +179,8 @@ impl Load {
         }
     }
 
-    /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
-    /// still only once.
+    /// Whether each run begins with newly started programs: memory is counted from a fresh start,
+    /// and an origin pauses only once.
     pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(
             self,
@@ -200,28 +201,31 @@ impl Load {
             || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 
-    /// Whether one round shows it: what happens rather than what it costs, and what hardly varies.
+    /// Whether one round shows it: a load about what happens rather than what it costs, and that
+    /// hardly varies.
     pub(crate) fn is_once(self) -> bool {
         self.is_of_bans() || matches!(self, Load::Block(attack) if !attack.is_paced())
     }
 
-    /// Whether it is bans that are looked at, without an attack.
+    /// Whether it looks at bans, without an attack.
     pub(crate) fn is_of_bans(self) -> bool {
         matches!(self, Load::BanMemory | Load::Recovery)
     }
 
-    /// Whether it is memory that counts.
+    /// Whether it measures memory.
     pub(crate) fn is_memory(self) -> bool {
         matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Tunnel(Tunnels::Idle(_)))
     }
 }
 
-/// Of the load on the origin that stands still: requests a second, the time of an answer, and how long.
+/// Load on the origin that pauses: requests a second, the time of a response, and the length of the
+/// pause.
 pub(crate) const STALL_RATE: u32 = 1000;
 pub(crate) const STALL_ANSWER_MS: u32 = 10;
 pub(crate) const STALL_SECONDS: u32 = 10;
-/// Connections on which that is asked by the clock: busy for 40 % of the time. On ten, which would be busy all the time, requests
-/// wait for one although nothing stands still; with a hundred, so many wait for the origin itself that they are 1 % of all.
+/// Connections for that load: busy for 40 % of the time. On ten, which would be busy all the time,
+/// requests wait for a connection although the origin does not pause. With a hundred, the requests
+/// that wait for the origin itself are 1 % of all.
 pub(crate) const STALL_CONNECTIONS: u32 = 25;
 const _: () = assert!(STALL_RATE * STALL_ANSWER_MS / 1000 * 2 <= STALL_CONNECTIONS);
 const _: () = assert!(STALL_CONNECTIONS * 100 < STALL_RATE * STALL_SECONDS / 2);
@@ -233,11 +237,11 @@ pub(crate) struct Closed {
     pub(crate) connections: u32,
     /// Length of each answer's body, bytes.
     pub(crate) body: u64,
-    /// What is asked.
+    /// The kind of requests.
     pub(crate) kind: RequestKind,
 }
 
-/// How requests look.
+/// What requests look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// Only Host.
@@ -261,10 +265,10 @@ impl RequestKind {
     }
 }
 
-/// Who stands behind the contenders.
+/// The origin behind the contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// nginx with files, or weir's own if that was asked for.
+    /// nginx with files, or weir's own if the user chose that.
     Usual,
     /// weir's own, which can be late on request.
     Weir,
@@ -283,14 +287,14 @@ pub(crate) enum Axis {
     Bodies,
 }
 
-/// What users chose; what is empty is left to the experiment.
+/// What users chose; empty fields are left to the experiment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Axes {
     /// Few cells, in a few minutes.
     pub(crate) quick: bool,
     /// Client connections.
     pub(crate) connections: Vec<u32>,
-    /// How requests look.
+    /// What requests look like.
     pub(crate) kinds: Vec<RequestKind>,
     /// Lengths of bodies, bytes.
     pub(crate) bodies: Vec<u64>,
@@ -321,7 +325,7 @@ const BODY_MAX: u64 = 1 << 30;
 /// Reads a number of client connections.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn connections(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
     number.ok_or_else(|| format!("`{text}` is not a number of connections from 1 to {CONNECTIONS_MAX}"))
@@ -330,7 +334,7 @@ pub fn connections(text: &str) -> Result<u32, String> {
 /// Reads the length of a body, with `k` for KiB or `m` for MiB. Bytes.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn body(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
@@ -346,7 +350,7 @@ pub fn body(text: &str) -> Result<u64, String> {
 /// Reads the name of a kind of requests.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub(crate) fn kind(text: &str) -> Result<RequestKind, String> {
     let found = RequestKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| format!("`{text}` is not minimal, browser or close"))

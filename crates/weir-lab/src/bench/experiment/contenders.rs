@@ -1,4 +1,4 @@
-//! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
+//! The contenders: programs and their settings. Cells name them; `run/stage.rs` starts them.
 
 use super::block::{self, Limiting, Program};
 use super::cache::Cacher;
@@ -7,12 +7,12 @@ use super::handshakes::LOW_LATENCY;
 use super::pep::Middle;
 use super::wan::{self, Split, SplitProxy};
 
-/// Something that is measured.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contender {
     /// Its name in tables and on the command line.
     pub(crate) name: &'static str,
-    /// What it is and how it is set.
+    /// What it is and how it is configured.
     pub(crate) what: What,
 }
 
@@ -27,7 +27,8 @@ pub(crate) enum What {
     NginxForward,
     /// HAProxy.
     Haproxy,
-    /// HAProxy that sends its server at most so many requests at a time, and has the others wait.
+    /// HAProxy that sends its server at most this many requests at a time, and lets the others
+    /// wait.
     HaproxyCapped(u32),
     /// HAProxy in TCP mode.
     HaproxyTcp(TcpPipes),
@@ -39,20 +40,20 @@ pub(crate) enum What {
     Weir(WeirSettings),
     /// weir as forward proxy.
     WeirForward {
-        /// What stands behind `pool`.
+        /// The value of `pool`.
         pool: &'static str,
         /// Driver.
         io: &'static str,
     },
     /// weir, in front of servers that close each connection after 100 requests.
     WeirClosing,
-    /// nginx or HAProxy, set otherwise.
+    /// nginx or HAProxy, configured differently.
     Rival(Rival),
-    /// A program that stores answers.
+    /// A cache.
     Caching(Cacher),
     /// A program that limits its clients.
     Limiting(Limiting),
-    /// What stands behind a slow link: the origin, or a proxy in TCP mode.
+    /// The far end of a slow link: the origin, or a proxy in TCP mode.
     Split(Split),
     /// A router.
     Through(Middle),
@@ -65,7 +66,8 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The program that it needs, if it isn't weir itself, and where else than in the path it may be.
+    /// Returns the program that it needs, if it isn't weir itself, and where else than in the path
+    /// it may be.
     pub(crate) fn program(self) -> Option<&'static str> {
         match self {
             What::Nginx | What::NginxForward | What::Caching(Cacher::Nginx) => Some("nginx"),
@@ -89,12 +91,13 @@ impl What {
         }
     }
 
-    /// Whether it is asked for the origin's URL, as a forward proxy is.
+    /// Whether clients request the origin's URL from it, as from a forward proxy.
     pub(crate) fn is_forward(self) -> bool {
         matches!(self, What::NginxForward | What::WeirForward { .. })
     }
 
-    /// Descriptors that it needs for so many clients: those proxies need one more for each, to the server.
+    /// Returns the descriptors that it needs for this many clients: those proxies need one more for
+    /// each, to the server.
     pub(crate) fn descriptors(self, clients: u32) -> u64 {
         match self {
             What::Nginx
@@ -118,13 +121,14 @@ impl What {
 pub(crate) enum TcpPipes {
     /// It copies them.
     None,
-    /// Pipes of the size that the system gives, 64 KiB.
+    /// Pipes of the system's default size, 64 KiB.
     Usual,
-    /// Pipes as large as anybody may make them (`fs.pipe-max-size`), as weir's are: 1 MiB.
+    /// Pipes of the largest size that an unprivileged process may set (`fs.pipe-max-size`), like
+    /// weir's: 1 MiB.
     Large,
 }
 
-/// How weir is set where it differs from its defaults.
+/// Settings of weir that differ from its defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WeirSettings {
     /// Driver.
@@ -133,17 +137,17 @@ pub(crate) struct WeirSettings {
     pub(crate) connections: u32,
     /// Requests that may wait for one.
     pub(crate) queue: u32,
-    /// What stands behind `pipeline`.
+    /// The value of `pipeline`.
     pub(crate) pipeline: &'static str,
-    /// What stands behind `pool`.
+    /// The value of `pool`.
     pub(crate) pool: &'static str,
-    /// No TLS, also where the others speak it.
+    /// No TLS, even where the others use it.
     pub(crate) plain: bool,
-    /// HTTP/1.1, also where the others speak HTTP/2.
+    /// HTTP/1.1, even where the others use HTTP/2.
     pub(crate) http1: bool,
-    /// Nobody stalls, also where the others have to bear that.
+    /// No stalling clients, even where the others have to bear them.
     pub(crate) alone: bool,
-    /// Limits for each client, which none of them passes.
+    /// Limits for each client, which no client exceeds.
     pub(crate) limits: bool,
     /// Another weir than the one that measures: [`BEFORE`].
     pub(crate) is_before: bool,
@@ -181,9 +185,9 @@ pub(crate) const WEIR: WeirSettings = WeirSettings {
 /// An earlier weir, which users give by its path (`--program weir-before=PATH`).
 pub(crate) const BEFORE: &str = "weir-before";
 
-/// Connections go to workers as the kernel's hash has it, whatever these are doing.
+/// The kernel's hash assigns connections to workers, however busy these are.
 const HASH: &str = "accept-by \"hash\"\n";
-/// And workers stay on their cores, whoever else has these.
+/// And workers stay on their cores, whatever else runs there.
 const HASH_HARD: &str = "accept-by \"hash\"\npinning \"hard\"\n";
 
 const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
@@ -211,17 +215,17 @@ const fn through(name: &'static str, middle: Middle) -> Contender {
 }
 
 impl Contender {
-    /// No TLS, also where the others speak it.
+    /// No TLS, even where the others use it.
     pub(crate) fn is_plain(self) -> bool {
         matches!(self.what, What::Weir(WeirSettings { plain: true, .. }))
     }
 
-    /// HTTP/1.1, also where the others speak HTTP/2.
+    /// HTTP/1.1, even where the others use HTTP/2.
     pub(crate) fn is_http1(self) -> bool {
         matches!(self.what, What::Weir(WeirSettings { http1: true, .. }))
     }
 
-    /// Nobody stalls, also where the others have to bear that.
+    /// No stalling clients, even where the others have to bear them.
     pub(crate) fn is_alone(self) -> bool {
         matches!(self.what, What::Weir(WeirSettings { alone: true, .. }))
     }
@@ -310,7 +314,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "bomb-epoll", what: What::Bomb("epoll") },
 ];
 
-/// What is said where a program is not there.
+/// Returns the message for a program that is missing.
 pub(crate) fn absent(program: &str) -> String {
     match program {
         BEFORE => format!("no earlier weir is given: --program {BEFORE}=PATH"),

@@ -1,4 +1,5 @@
-//! The experiments `ladder` and `taken-core`: how clients arrive, what becomes of a core, and how rivals are set.
+//! The experiments `ladder` and `taken-core`: how clients arrive, when a core is taken, and how
+//! rivals are configured.
 //!
 //! Named by `even_cells.rs`, `cells.rs` and `contenders.rs`. Pure: times are counted from the beginning of a run.
 
@@ -7,14 +8,14 @@ use crate::random::Random;
 
 /// Client connections of a ladder.
 pub(crate) const CLIENTS: u32 = 2000;
-/// So many of them are opened a second.
+/// How many of them are opened a second.
 pub(crate) const OPENED_A_SECOND: u32 = 500;
-/// Of bursts so many at a time, in as many seconds altogether.
+/// Size of a burst; bursts take as many seconds altogether.
 pub(crate) const BURST: u32 = 100;
-/// Each asks so often, milliseconds, a half more or less each time.
+/// How often each sends a request, milliseconds, a half more or less each time.
 pub(crate) const ASKS_EVERY_MS: u64 = 500;
 
-/// Clients that stay, and which worker has how many of them.
+/// Clients that stay, and the count of them at each worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ladder {
     /// How they come.
@@ -26,14 +27,15 @@ pub(crate) struct Ladder {
 /// How clients come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// One by one: each is accepted before the next one comes, so that what a worker has to do may count.
+    /// One by one: each is accepted before the next one connects, so that the load of a worker can
+    /// count.
     Steady,
-    /// Many in a moment, in which nobody has accepted the first of them.
+    /// Many in a moment, before the first of them is accepted.
     Bursts,
 }
 
 impl Arrival {
-    /// When the client of this number connects, from 0, microseconds.
+    /// Returns when the client of this number connects, from 0, microseconds.
     pub(crate) fn opened_at_us(self, nth: u32) -> u64 {
         let each_us = 1_000_000 / u64::from(OPENED_A_SECOND);
         match self {
@@ -43,14 +45,16 @@ impl Arrival {
     }
 }
 
-/// For so long somebody takes the core each time, microseconds.
+/// How long the core is taken each time, microseconds.
 pub(crate) const TAKEN_US: u64 = 25_000;
-/// So often a second, on average: 35 % of the time. The kernel lets what is real-time have 95 % of each second (`sched_rt_runtime_us`).
+/// How often a second it is taken, on average: 35 % of the time. The kernel grants real-time
+/// processes 95 % of each second (`sched_rt_runtime_us`).
 pub(crate) const TAKEN_A_SECOND: f64 = 14.0;
 /// Kept connections beside that, and their requests a second.
 pub(crate) const BESIDE: (u32, u32) = (64, 2000);
 
-/// When a core is taken: at random moments (Poisson), the same ones for the same seed. What comes while it is taken has to wait for its turn.
+/// When a core is taken: at random moments (Poisson), the same ones for the same seed. A taking
+/// that comes while the core is taken has to wait for its turn.
 #[derive(Debug, Clone)]
 pub(crate) struct Takings {
     random: Random,
@@ -61,7 +65,7 @@ pub(crate) struct Takings {
 }
 
 impl Takings {
-    /// Those of this seed.
+    /// Returns those of this seed.
     pub(crate) fn new(seed: u64) -> Takings {
         Takings { random: Random::new(seed).fork(0), due_us: 0.0, free_us: 0 }
     }
@@ -79,12 +83,13 @@ impl Iterator for Takings {
     }
 }
 
-/// nginx or HAProxy, set otherwise than for a machine of its own.
+/// nginx or HAProxy, configured differently than for a dedicated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rival {
-    /// Which.
+    /// The program.
     pub(crate) program: Program,
-    /// All workers accept from one socket, as they do unless told: whoever is awake. Else each has a socket of its own (`reuseport`, `shards by-thread`).
+    /// All workers accept from one socket, which is their default: a worker that is awake does.
+    /// Else each has its own socket (`reuseport`, `shards by-thread`).
     pub(crate) is_shared: bool,
     /// Each worker has a core.
     pub(crate) is_pinned: bool,
@@ -111,7 +116,7 @@ mod tests {
         let seconds = *begins.last().unwrap() as f64 / 1e6;
         let share = 20_000.0 * TAKEN_US as f64 / 1e6 / seconds;
         assert!((0.34..0.36).contains(&share), "{share}");
-        // Who comes at a random moment finds the core taken as often as it is taken (PASTA).
+        // An arrival at a random moment finds the core taken as often as it is taken (PASTA).
         let waited = begins.windows(2).filter(|pair| pair[1] == pair[0] + TAKEN_US).count() as f64 / 20_000.0;
         assert!((0.33..0.37).contains(&waited), "{waited} had to wait for their turn");
     }

@@ -7,17 +7,19 @@ use super::metric::{Compared, Metric};
 use super::targets::{Bound, Target};
 use super::tls;
 
-/// weir where nothing looks at how loaded workers are: the kernel's hash gives connections out, and workers stay where they are.
+/// weir without regard to the load of workers: the kernel's hash distributes connections, and
+/// workers stay where they are.
 const HASH_HARD: &str = "weir-hash-hard";
 
-/// Who takes part in a ladder: each program with a socket that all workers share, and with one for each, where it has both.
+/// The contenders of a ladder: each program with a socket that all workers share, and with one for
+/// each, where it has both.
 const LADDER: &[&str] = &["nginx-shared", "nginx", "haproxy-shared", "haproxy", "weir-hash", "weir"];
 
 const fn rung(title: &'static str, cell: &'static str, metric: Metric) -> Target {
     Target { title, cell, metric, subject: "weir", against: None, bound: Bound::AtMost(1.2) }
 }
 
-/// What `ladder` has to reach.
+/// Targets of `ladder`.
 pub(crate) const LADDER_TARGETS: &[Target] = &[
     rung("one by one, a worker a core: connections, most / least", "steady", Metric::ConnectionsLadder),
     rung("the same: processor time", "steady", Metric::CpuLadder),
@@ -29,7 +31,8 @@ pub(crate) const LADDER_TARGETS: &[Target] = &[
     rung("the same: processor time", "bursts-8", Metric::CpuLadder),
 ];
 
-/// Those of `ladder`. More workers than cores show what the choice does on a machine that has more of these.
+/// Returns the cells of `ladder`. More workers than cores show what the choice does on a machine
+/// with more cores.
 pub(crate) fn ladder_cells(axes: &Axes) -> Vec<Cell> {
     let cell = |arrival, workers: Option<usize>| {
         let (name, how) = match arrival {
@@ -50,14 +53,14 @@ pub(crate) fn ladder_cells(axes: &Axes) -> Vec<Cell> {
         .collect()
 }
 
-/// Who takes part while a core is taken: each program with a core for each worker, and without.
+/// The contenders while a core is taken: each program with a core for each worker, and without.
 const TAKEN: &[&str] = &["direct", "nginx", "nginx-unpinned", "haproxy", "haproxy-unpinned", HASH_HARD, "weir"];
 
 /// What the table of `taken-core` compares.
 pub(crate) const TAKEN_RATIOS: &[Compared] =
     &[("p99.9 / hash, hard", Metric::P999, HASH_HARD), ("p99 / hash, hard", Metric::P99, HASH_HARD)];
 
-/// What `taken-core` has to reach.
+/// Targets of `taken-core`.
 pub(crate) const TAKEN_TARGETS: &[Target] = &[Target {
     title: "a core is taken for 25 ms, 14 times a second: p99.9, against workers that look at no load and stay on their cores",
     cell: "taken",
@@ -67,16 +70,16 @@ pub(crate) const TAKEN_TARGETS: &[Target] = &[Target {
     bound: Bound::AtMost(0.25),
 }];
 
-/// That of `taken-core`.
+/// Returns the cell of `taken-core`.
 pub(crate) fn taken_cells(_: &Axes) -> Vec<Cell> {
     let title = "64 kept connections, 2,000 requests a second by the clock, a core taken for 25 ms 14 times a second";
     vec![Cell::new("taken", title, Load::Taken, TAKEN).from(Origin::None)]
 }
 
-/// Who takes part in reloads: nginx with a socket for each worker, and with one for all.
+/// The contenders of reloads: nginx with a socket for each worker, and with one for all.
 const RELOADED: &[&str] = &["nginx", "nginx-shared", "haproxy", "weir-hash", "weir"];
 
-/// What `reload` has to reach.
+/// Targets of `reload`.
 pub(crate) const RELOAD_TARGETS: &[Target] = &[Target {
     title: "connections refused, reset or not answered while the number of workers changes once a second",
     cell: "reload",
@@ -86,7 +89,7 @@ pub(crate) const RELOAD_TARGETS: &[Target] = &[Target {
     bound: Bound::AtMost(0.0),
 }];
 
-/// That of `reload`.
+/// Returns the cell of `reload`.
 pub(crate) fn reload_cells(_: &Axes) -> Vec<Cell> {
     let title = "clients that come 16 at a time, 4 times over, while a worker more or less is configured once a second";
     vec![Cell::new("reload", title, Load::Reload, RELOADED)]
@@ -103,7 +106,7 @@ const fn cost(title: &'static str, cell: &'static str, metric: Metric) -> Target
     Target { title, cell, metric, subject: "weir", against: Some(HASH_HARD), bound: Bound::AtMost(1.01) }
 }
 
-/// What `even-cost` has to reach.
+/// Targets of `even-cost`.
 pub(crate) const COST_TARGETS: &[Target] = &[
     cost("64 connections: CPU a request, against workers that look at no load", "c64", Metric::Cpu),
     cost("64 connections: p50, the same", "c64", Metric::P50),
@@ -112,7 +115,8 @@ pub(crate) const COST_TARGETS: &[Target] = &[
     cost("64 connections, 5,000 requests a second: CPU a request, the same", "r5000", Metric::Cpu),
 ];
 
-/// Those of `even-cost`: nothing is wrong in them. By the clock each request costs a turn of its own, and so all that is done in each turn.
+/// Returns the cells of `even-cost`: nothing is wrong in them. By the clock each request costs a
+/// separate turn, and so everything that is done in each turn.
 pub(crate) fn cost_cells(_: &Axes) -> Vec<Cell> {
     let full = |connections| Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal });
     let cell = |name: &str, title: &str, load| Cell::new(name, title, load, &["weir", HASH_HARD]);

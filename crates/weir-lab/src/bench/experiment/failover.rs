@@ -1,4 +1,4 @@
-//! The experiment `failover`: how servers are asked, and what happens to them when.
+//! The experiment `failover`: the requests to the servers, and what happens to which server when.
 //!
 //! Named by `Load::Failover`. Bound: each fault is over, with all servers well, when three quarters of a run are.
 
@@ -16,7 +16,7 @@ pub(crate) const CONNECTIONS: u32 = READS.1 + WRITES.1;
 pub(crate) enum Fault {
     /// One is killed and started again later.
     Killed,
-    /// One stands still for a while: it resets nothing, and answers nothing.
+    /// One freezes for a while: it neither resets nor responds.
     Frozen,
     /// All are restarted, one after the other.
     Rolling,
@@ -29,7 +29,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// What is done when, as a share of the counted time, and to which server.
+    /// Returns what is done when, as a share of the counted time, and to which server.
     pub(crate) fn script(self) -> Vec<(f64, usize, Deed)> {
         let (begin, end) = (0.25, 0.625);
         match self {
@@ -66,9 +66,9 @@ pub(crate) enum Deed {
     Freeze,
     /// SIGCONT.
     Thaw,
-    /// Killed, and in its place one that misbehaves so.
+    /// Killed, and replaced by one that misbehaves in this way.
     Replace(&'static str),
-    /// Killed, and in its place a good one.
+    /// Killed, and replaced by a good one.
     Heal,
 }
 

@@ -3,7 +3,7 @@
 use super::cells::{Axes, Cell, Load, Origin};
 use super::failover::Fault;
 
-/// All of them.
+/// Returns all cells.
 pub(super) fn cells(_: &Axes) -> Vec<Cell> {
     let cell = |(fault, name, title)| {
         Cell::new(name, title, Load::Failover(fault), &["nginx", "haproxy", "weir"]).from(Origin::None)

@@ -6,7 +6,7 @@ use super::tunnel::{Tunnels, Way};
 /// Bytes of an answer of `forward`: a small page.
 const PAGE: u64 = 3600;
 
-/// All of them.
+/// Returns all cells.
 pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     let load = |connections| Load::Closed(Closed { connections, body: PAGE, kind: RequestKind::Minimal });
     let proxies = &["direct", "nginx-forward", "weir-forward", "weir-forward-per-request"];
@@ -26,7 +26,7 @@ pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
 /// Idle tunnels of the cell that counts their memory.
 const IDLE_TUNNELS: u32 = 5000;
 
-/// Less for those in a hurry.
+/// Returns the cells of tunnels, fewer with `quick`.
 fn tunnels(quick: bool) -> Vec<Cell> {
     let full =
         &["direct", "haproxy-splice", "haproxy-splice-64k", "haproxy-copy", "weir-forward", "weir-forward-epoll"];

@@ -1,4 +1,5 @@
-//! The experiment `keepalive`: how a probe asks a server, and what keeps the workers of that busy.
+//! The experiment `keepalive`: the requests of a probe to a server, and the load that keeps its
+//! workers busy.
 //!
 //! Named by `Load::Probe`.
 
@@ -14,10 +15,11 @@ pub(crate) const CONNECTIONS: u32 = 8;
 pub(crate) const WORKERS_BLOCKED: usize = 16;
 /// How long such a worker sleeps for a request of the load, milliseconds.
 pub(crate) const BLOCK_MS: u64 = 25;
-/// A run against such a server is so many times as long as others: of its answers few are slow.
+/// How many times as long as others a run against such a server takes: few of its responses are
+/// slow.
 pub(crate) const TIMES_BLOCKED: u32 = 3;
 
-/// How the server is asked.
+/// How the probe uses the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Probing {
     /// Requests of the probe for each connection; None: it is kept.
@@ -29,13 +31,13 @@ pub(crate) struct Probing {
 /// What keeps the workers busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Busy {
-    /// Nothing: what is slow then is the machine.
+    /// Nothing: slow responses are then due to the machine.
     No,
-    /// Requests that come to the server past the proxy.
+    /// Requests that reach the server without the proxy.
     Beside,
     /// Requests that come through the proxy like the probe.
     Through,
-    /// Requests for which workers sleep, which come to each worker past the proxy.
+    /// Requests for which workers sleep, which reach each worker without the proxy.
     Blocked(Blocked),
 }
 

@@ -3,10 +3,10 @@
 use super::cells::{Axes, Cell, Load, Origin};
 use super::keepalive::{Blocked, Busy, Probing};
 
-/// All of them.
+/// Returns all cells.
 pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     let blocked = blocked(axes.quick);
-    // Those in a hurry want to know what is promised.
+    // A quick run is for the figures that are promised.
     let usual = if axes.quick { Vec::new() } else { burned() };
     usual.into_iter().chain(blocked).collect()
 }

@@ -1,12 +1,13 @@
-//! A cache that forgets what was asked for longest ago: what caches are measured by. Pure.
+//! A cache that evicts the least recently requested entry: the yardstick for caches. Pure.
 //!
-//! Called by `run/cache.rs`, with keys that are drawn by the law by which clients ask. Bound: its keys.
+//! Called by `run/cache.rs`, with keys drawn from the distribution of the clients' requests. Bound:
+//! its keys.
 
 use super::cache::Zipf;
 use crate::random::Random;
 
-/// The share of requests that it answers with room for so many answers, of as many requests as are counted, after it has seen some that are not. Percent; NaN where
-/// none are counted.
+/// Returns the share of requests that hit in a cache with room for `room` responses, of `counted`
+/// requests, after `uncounted` ones. Percent; NaN where none are counted.
 pub(crate) fn hit_percent(zipf: Zipf, room: usize, (uncounted, counted): (u64, u64)) -> f64 {
     let sums: Vec<u64> = zipf
         .weights()
@@ -28,15 +29,16 @@ pub(crate) fn hit_percent(zipf: Zipf, room: usize, (uncounted, counted): (u64, u
     hits as f64 / counted as f64 * 100.0
 }
 
-/// Keys from 0, in a ring by when they were last asked for. `next` of the last place is the one that was asked for last.
+/// Keys from 0, in a ring by when they were last requested. `next` of the last place is the key
+/// that was requested last.
 ///
 /// ```text
 /// ring -> newest -> ... -> oldest -> ring
 /// ```
 struct Lru {
-    /// By key, the last one that of the ring: who was asked for just before it.
+    /// By key, the last entry being that of the ring: the key that was requested just before it.
     next: Vec<usize>,
-    /// And just after it. Of a key that is not held: itself.
+    /// And just after it. For a key that is not held: itself.
     previous: Vec<usize>,
     held: usize,
     room: usize,
@@ -47,7 +49,7 @@ impl Lru {
         Lru { next: (0..=keys).collect(), previous: (0..=keys).collect(), held: 0, room }
     }
 
-    /// Whether it has this one; from then on it does, if there is room for anything.
+    /// Whether it has this key; from then on it does, if there is room for anything.
     fn ask(&mut self, key: usize) -> bool {
         let ring = self.next.len() - 1;
         let is_hit = self.next[key] != key;

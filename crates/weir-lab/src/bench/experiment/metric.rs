@@ -9,7 +9,8 @@ pub(crate) enum Metric {
     Rate,
     /// Proxy CPU for each request.
     Cpu,
-    /// What the machine was busier for each connection than without anybody in the middle, microseconds.
+    /// Additional processor time of the machine for each connection, compared with no program in
+    /// the middle, microseconds.
     AddedCpu,
     /// The same for each gigabyte, seconds.
     AddedCpuGigabyte,
@@ -25,7 +26,7 @@ pub(crate) enum Metric {
     P999,
     /// 99th percentile of latency, milliseconds.
     P99Ms,
-    /// By the clock: the same from when requests were sent, milliseconds.
+    /// By the clock: the same, counted from when requests were sent, milliseconds.
     SentP99Ms,
     /// Bytes for each idle connection.
     IdleBytes,
@@ -33,15 +34,16 @@ pub(crate) enum Metric {
     MemoryMb,
     /// Connections that the origin accepted.
     Upstream,
-    /// Requests that the origin got behind a cache.
+    /// Requests that reached the origin behind a cache.
     Fetches,
-    /// 99th percentile of latency beyond what the origin takes, milliseconds.
+    /// 99th percentile of latency beyond the origin's own time, milliseconds.
     BeyondOriginMs,
-    /// Hits of a cache as a multiple of those of one that forgets what was asked for longest ago, of as many answers.
+    /// Hits of a cache as a multiple of those of a cache that evicts the least recently requested
+    /// entry, of as many responses.
     HitsOfLru,
-    /// What a cache has taken, of what it was told that it has.
+    /// Memory that a cache has taken, relative to the size it was configured with.
     TakenOfRoom,
-    /// From the order of a purge to the last old answer that a client got, milliseconds.
+    /// From the order of a purge to the last old response that a client got, milliseconds.
     GoneMs,
     /// Requests that failed.
     Failures,
@@ -49,29 +51,31 @@ pub(crate) enum Metric {
     AttemptCpu,
     /// Users' 99th percentile beside attackers as a multiple of that without them.
     UsersP99,
-    /// Users' requests that were turned away.
+    /// Users' requests that were refused.
     FalseBlocks,
     /// What attackers got beyond the limit, percent of what it lets through.
     OverService,
-    /// From one attempt too many to the first that was turned away, ms, 99th percentile over attackers.
+    /// From the first attempt beyond the limit to the first refused one, ms, 99th percentile over
+    /// attackers.
     TimeToBlock,
-    /// What weir has more with as many bans as there may be than with none, MB.
+    /// Additional memory of weir with the maximum number of bans compared with none, MB.
     BanMb,
-    /// Client connections of the worker that has most as a multiple of those of the one that has least.
+    /// Client connections of the worker that has most as a multiple of those of the worker that has
+    /// least.
     ConnectionsLadder,
     /// The same of processor time.
     CpuLadder,
-    /// Clients' connections that were refused, reset or not answered while a configuration was taken into force.
+    /// Clients' connections that were refused, reset or not answered during a reload.
     CutOff,
-    /// Measured answers that took more than 8 ms, percent.
+    /// Measured responses that took more than 8 ms, percent.
     LatePercent,
     /// Requests that the server got once more although no connection was lost.
     Twice,
     /// Connections to the server for each 1,000 requests.
     ConnectsPerThousand,
-    /// From the end of a ban to the first answer, ms, the slowest client.
+    /// From the end of a ban to the first response, ms, the slowest client.
     RecoveryMs,
 }
 
-/// A column of ratios: its head, what is divided, and by whose.
+/// A column of ratios: its header, the figure, and the contender whose figure it is divided by.
 pub(crate) type Compared = (&'static str, Metric, &'static str);

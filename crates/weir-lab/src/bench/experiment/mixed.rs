@@ -1,8 +1,8 @@
-//! The experiment `mixed`: the clients of a cell, what they ask for, and the server.
+//! The experiment `mixed`: the clients of a cell, what they request, and the server.
 //!
 //! Named by `mixed_cells.rs` and `cells.rs`. Pure.
 
-/// An answer to a fast request that takes longer is late, microseconds.
+/// A response to a fast request that takes longer is late, microseconds.
 pub(crate) const LATE_US: u64 = 8_000;
 
 /// A load of one or several kinds of requests.
@@ -10,31 +10,32 @@ pub(crate) const LATE_US: u64 = 8_000;
 pub(crate) struct Mixed {
     /// The clients that a row of the table is about.
     pub(crate) measured: Clients,
-    /// Those beside them.
+    /// The clients beside them.
     pub(crate) beside: &'static [Clients],
     /// Connections that the server accepts at a time; further ones wait. None: any number.
     pub(crate) places: Option<usize>,
 }
 
-/// Clients that ask for the same.
+/// Clients that request the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Clients {
     /// Kept connections.
     pub(crate) connections: u32,
-    /// When they ask.
+    /// When they send requests.
     pub(crate) pace: Pace,
-    /// What they ask for. `{serial}` is a number that each request has for itself.
+    /// What they request. `{serial}` is a number that is unique to each request.
     pub(crate) path: &'static str,
 }
 
-/// When clients ask.
+/// When clients send requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Each connection asks again when it has its answer.
+    /// Each connection sends its next request when it has its response.
     Loop,
     /// This many requests a second in total, evenly spaced.
     Even(u32),
-    /// This many requests a second in total, at random moments (Poisson), as many clients that pause send them.
+    /// This many requests a second in total, at random moments (Poisson), like those of that many
+    /// clients that pause.
     Random(u32),
 }
 
@@ -49,7 +50,8 @@ impl Mixed {
         std::iter::once(&self.measured).chain(self.beside)
     }
 
-    /// Whether some requests have numbers, by which the harness recognises what the server got twice.
+    /// Whether some requests have numbers, by which the harness recognises what the server got
+    /// twice.
     pub(crate) fn is_numbered(&self) -> bool {
         self.all().any(|clients| clients.path.contains("{serial}"))
     }

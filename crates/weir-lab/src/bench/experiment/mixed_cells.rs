@@ -7,7 +7,8 @@ use super::targets::{Bound, Target};
 
 /// The contenders.
 const ALL: &[&str] = &["direct", "nginx", "haproxy", "weir", "weir-off"];
-/// Those in front of a server that has fewer places than there are clients: without a proxy some would never be served.
+/// Contenders in front of a server that has fewer places than there are clients: without a proxy
+/// some clients would never be served.
 const PROXIES: &[&str] = &["nginx", "haproxy", "weir", "weir-off"];
 /// HAProxy that sends its server at most 32 requests at a time.
 const HAPROXY_CAPPED: &str = "haproxy-32";
@@ -22,7 +23,7 @@ pub(crate) const RATIOS: &[Compared] = &[
 /// Fast requests: 1,000 a second.
 const FAST: Clients = Clients { connections: 16, pace: Pace::Even(1000), path: "/fast" };
 
-/// Clients whose answers take 25 ms and that pause for 25 ms on average.
+/// Returns clients whose responses take 25 ms and that pause for 25 ms on average.
 const fn pausing(clients: u32) -> Clients {
     Clients { connections: clients, pace: Pace::Random(clients * 20), path: "/slow?delay=25ms" }
 }
@@ -43,7 +44,7 @@ const SOME_SLOW: &[Clients] = &[Clients { connections: 4, pace: Pace::Random(60)
 /// Places of a server of processes that each serve one connection at a time.
 const PLACES: usize = 16;
 
-/// All of them.
+/// Returns all cells.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     let with = |name: &str, title: &str, measured, beside, places| {
         let load = Load::Mixed(Mixed { measured, beside, places });
@@ -117,7 +118,7 @@ const fn nginx(title: &'static str, cell: &'static str, metric: Metric, bound: B
     against(title, cell, metric, "nginx", bound)
 }
 
-/// What it has to reach.
+/// The targets.
 pub(crate) const TARGETS: &[Target] = &[
     nginx(
         "beside 8 slow clients: fast answers over 8 ms, %, more than nginx",

@@ -1,10 +1,10 @@
-//! What an experiment is: what it asks, its cells, who takes part, the figures that have to be reached, and what users chose of
-//! all that.
+//! What an experiment is: its question, its cells, its contenders, its targets, and what users
+//! chose of all that.
 //!
-//! Read by everything else in the bench. Owns the names on the command line and in tables. Data only: touches nothing, and
-//! knows nothing of how it is run or shown.
+//! Read by everything else in the bench. Owns the names on the command line and in tables. Contains
+//! only data: it does not know how an experiment is run or shown.
 //!
-//! Bounds: those of what users may choose stand in `cells`.
+//! The bounds of what users may choose are in `cells`.
 
 pub(super) mod block;
 pub(super) mod block_cells;

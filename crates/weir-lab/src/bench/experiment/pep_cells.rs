@@ -5,16 +5,16 @@ use super::metric::{Compared, Metric};
 use super::pep::{FAR_CLIENTS_MS, FAR_RATE, FAR_SERVER_MS, Pace, Pep, Way};
 use super::targets::{Bound, Target};
 
-/// Whose rate the clock goes by, and with whom all are compared.
+/// The contender whose rate sets the clock, and with which all are compared.
 pub(crate) const RIVAL: &str = "haproxy-through";
 /// The same where requests are read.
 const RIVAL_HTTP: &str = "haproxy-through-http";
-/// Without anybody in the middle: the base line.
+/// The base line: no program in the middle.
 pub(crate) const ROUTED: &str = "routed";
 
-/// Who takes part, the base line first.
+/// The contenders, the base line first.
 const ALL: &[&str] = &[ROUTED, RIVAL, "haproxy-through-copy", "weir-through", "weir-through-epoll", "weir-intercept"];
-/// The same where connections count: what is done for each of them.
+/// The same where connections count: they differ in what is done for each connection.
 const MANY: &[&str] = &[
     ROUTED,
     RIVAL,
@@ -25,17 +25,18 @@ const MANY: &[&str] = &[
     "weir-intercept-syn",
     "weir-intercept-first",
 ];
-/// The same where the router has tables of nftables, which rules lead connections by, or not.
+/// The same where the router has tables of nftables, whether rules lead connections by them or not.
 const FILTERED: &[&str] = &[ROUTED, RIVAL, "weir-through"];
 /// The same in the other family.
 const OTHER_FAMILY: &[&str] = &[ROUTED, RIVAL, "weir-through", "weir-intercept"];
-/// The same where it matters when a server is asked.
+/// The same where it matters when the server is connected to.
 const DISTANT: &[&str] = &[ROUTED, RIVAL, "weir-intercept", "weir-intercept-syn", "weir-intercept-first"];
 
 /// The same where requests are read.
 const ALL_HTTP: &[&str] = &[ROUTED, RIVAL_HTTP, "haproxy-through-http-copy", "weir-through-http"];
 
-/// Whose rate the clock of a cell goes by, and with whom all are compared there.
+/// Returns the contender whose rate sets the clock of a cell, and with which all are compared
+/// there.
 pub(crate) fn rival(pep: Pep) -> &'static str {
     if pep.reads { RIVAL_HTTP } else { RIVAL }
 }
@@ -77,7 +78,7 @@ const fn target(
     Target { title, cell, metric, subject, against: Some(against), bound }
 }
 
-/// What has to be reached.
+/// The targets.
 pub(crate) const TARGETS: &[Target] = &[
     target(
         "8 KB: CPU that a connection adds, against HAProxy with splice",
@@ -116,13 +117,13 @@ pub(crate) const TARGETS: &[Target] = &[
     ),
 ];
 
-/// The cell in a closed loop whose rate the clock of this one goes by.
+/// Returns the closed-loop cell whose rate sets the clock of this cell.
 pub(crate) fn closed(pep: Pep) -> (String, Pep) {
     let pep = Pep { pace: Pace::Closed, ..pep };
     (name(pep), pep)
 }
 
-/// All of them.
+/// Returns all cells.
 pub(crate) fn cells(_: &Axes) -> Vec<Cell> {
     let of = |bytes, reads, way| [Pace::Closed, Pace::Half].map(|pace| cell(Pep { bytes, pace, reads, way }));
     let all = [

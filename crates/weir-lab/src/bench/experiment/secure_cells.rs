@@ -4,10 +4,10 @@ use super::cells::{Axes, Cell, Closed, Load, RequestKind};
 use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::tls;
 
-/// Who takes part where clients speak TLS.
+/// The contenders where clients use TLS.
 const SEALED: &[&str] = &["nginx", "haproxy", "envoy", "weir", "weir-epoll"];
 
-/// Those of `tls`.
+/// Returns the cells of `tls`.
 pub(super) fn tls(axes: &Axes) -> Vec<Cell> {
     let of = |body, kind| Load::Closed(Closed { connections: 64, body, kind });
     let cell = |name: &str, title: &str, load, secure| Cell::new(name, title, load, SEALED).over(secure);
@@ -36,7 +36,7 @@ pub(super) fn tls(axes: &Axes) -> Vec<Cell> {
     ]
 }
 
-/// Those of `http2`.
+/// Returns the cells of `http2`.
 pub(super) fn http2(axes: &Axes) -> Vec<Cell> {
     let load = Load::Closed(Closed { connections: CONNECTIONS, body: 3, kind: RequestKind::Minimal });
     let idle = Load::Idle(if axes.quick { tls::IDLE_QUICK } else { tls::IDLE });

@@ -1,6 +1,7 @@
-//! What users asked for: their options, and the experiment, cells and contenders that these mean.
+//! What users selected: their options, and the experiment, cells and contenders that these mean.
 //!
-//! Called by `bench/mod.rs` before anything is started. Everything that users may get wrong is told from here.
+//! Called by `bench/mod.rs` before anything is started. All errors about users' choices come from
+//! here.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use super::contenders::contender;
 pub struct BenchOptions {
     /// The `weir` binary to measure, usually the running one.
     pub weir: PathBuf,
-    /// What it is, for whoever cites the result: version and commit.
+    /// What it is, for readers who cite the result: version and commit.
     pub version: String,
     /// Programs of contenders by name, with the path of each.
     pub programs: Vec<(String, PathBuf)>,
@@ -53,7 +54,7 @@ impl BenchOptions {
 
 #[cfg(test)]
 impl BenchOptions {
-    /// Of an experiment, with nothing else asked for.
+    /// Returns the options of an experiment, with no other selection.
     pub(crate) fn of_test(experiment: &str) -> BenchOptions {
         BenchOptions {
             weir: PathBuf::from("weir"),
@@ -78,7 +79,7 @@ impl BenchOptions {
 /// The experiment of that name.
 ///
 /// # Errors
-/// There is none; the text says what may have been meant.
+/// No experiment has this name; the text suggests what may have been meant.
 pub(crate) fn experiment(name: &str) -> io::Result<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
         let near = EXPERIMENTS.iter().map(|other| (strsim::jaro_winkler(name, other.name), other.name));
@@ -91,7 +92,7 @@ pub(crate) fn experiment(name: &str) -> io::Result<&'static Experiment> {
 /// The cells that were selected.
 ///
 /// # Errors
-/// The experiment has no such axis or cell, a word is none that is known, or nothing is left.
+/// The experiment has no such axis or cell, a word is unknown, or nothing is left.
 pub(crate) fn selected_cells(experiment: &Experiment, options: &BenchOptions) -> io::Result<Vec<Cell>> {
     let given = [
         (Axis::Connections, "--connections", options.connections.is_empty()),
@@ -119,10 +120,10 @@ pub(crate) fn selected_cells(experiment: &Experiment, options: &BenchOptions) ->
     options.only.iter().map(find).collect()
 }
 
-/// Whether everybody who was named takes part.
+/// Checks that every named contender takes part.
 ///
 /// # Errors
-/// Nobody of that name takes part in those cells.
+/// No contender of that name takes part in those cells.
 pub(crate) fn check_contenders(options: &BenchOptions, cells: &[Cell]) -> io::Result<()> {
     let known = |name: &&String| cells.iter().any(|cell| cell.contenders.contains(&name.as_str()));
     match options.contenders.iter().find(|name| !known(name)) {
@@ -131,10 +132,10 @@ pub(crate) fn check_contenders(options: &BenchOptions, cells: &[Cell]) -> io::Re
     }
 }
 
-/// Whether each program that was given by path takes part and is there.
+/// Checks that each program that was given by path takes part and is there.
 ///
 /// # Errors
-/// It is not; the text says which ones take part.
+/// It does not or is not; the text says which ones take part.
 pub(crate) fn check_programs(options: &BenchOptions, programs: &[&str]) -> io::Result<()> {
     for (name, path) in &options.programs {
         if !programs.contains(&name.as_str()) {
@@ -150,10 +151,10 @@ pub(crate) fn check_programs(options: &BenchOptions, programs: &[&str]) -> io::R
     Ok(())
 }
 
-/// A program of a contender with its path: `nginx=/opt/nginx/sbin/nginx`.
+/// Parses a program of a contender with its path: `nginx=/opt/nginx/sbin/nginx`.
 ///
 /// # Errors
-/// It has not that form.
+/// The text does not have that form.
 pub fn program(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => Ok((name.to_owned(), PathBuf::from(path))),

@@ -1,4 +1,5 @@
-//! The figures that have to be reached. Named by `catalogue.rs`, judged by `report/figures.rs`.
+//! The targets: figures that have to be reached. Named by `catalogue.rs`, judged by
+//! `report/figures.rs`.
 
 use super::metric::Metric;
 
@@ -9,13 +10,14 @@ pub(crate) struct Target {
     pub(crate) title: &'static str,
     /// Where it is measured.
     pub(crate) cell: &'static str,
-    /// What is compared.
+    /// The metric.
     pub(crate) metric: Metric,
-    /// Whose figure.
+    /// The contender whose figure it is.
     pub(crate) subject: &'static str,
-    /// Divided by whose, or less whose with [`Bound::ExceedsBy`]; None: the figure itself.
+    /// The contender whose figure it is divided by, or compared with under [`Bound::ExceedsBy`];
+    /// None: the figure itself.
     pub(crate) against: Option<&'static str>,
-    /// What it has to be.
+    /// The required value.
     pub(crate) bound: Bound,
 }
 
@@ -57,7 +59,7 @@ use Metric::{
     Rate, RecoveryMs, SentP99Ms, TimeToBlock, Upstream, UsersP99,
 };
 
-/// Those of kept connections in front of busy workers.
+/// Targets of kept connections in front of busy workers.
 pub(crate) const KEEPALIVE: &[Target] = &[
     target(
         "fresh, 16 workers, 35 % busy: p99.9 against nginx",
@@ -79,7 +81,7 @@ pub(crate) const KEEPALIVE: &[Target] = &[
     target("the same over a unix socket, per-request", "unix-never", P999, "weir-per-request", "nginx", AtMost(0.25)),
 ];
 
-/// Those of the forward proxy.
+/// Targets of the forward proxy.
 pub(crate) const FORWARD: &[Target] = &[
     target("rate against direct", "forward-100", Rate, "weir-forward", "direct", AtLeast(0.85)),
     target("rate against nginx", "forward-100", Rate, "weir-forward", "nginx-forward", AtLeast(1.5)),
@@ -118,7 +120,7 @@ pub(crate) const FORWARD: &[Target] = &[
     },
 ];
 
-/// Those of the proxy.
+/// Targets of the proxy.
 pub(crate) const PROXY: &[Target] = &[
     target("rate, 4,000 connections, against direct", "c4000", Rate, "weir", "direct", AtLeast(0.90)),
     target("rate, 4,000 connections, against nginx", "c4000", Rate, "weir", "nginx", AtLeast(2.0)),
@@ -203,7 +205,7 @@ pub(crate) const PROXY: &[Target] = &[
     },
 ];
 
-/// Those of usual load, where batches have no company.
+/// Targets of usual load, where batches have no company.
 pub(crate) const RATES: &[Target] = &[
     target("1,000 requests a second: CPU a request, against nginx", "r1000", Cpu, "weir", "nginx", AtMost(0.75)),
     target("1,000 requests a second: p99, against nginx", "r1000", P99, "weir", "nginx", AtMost(1.0)),
@@ -213,7 +215,7 @@ pub(crate) const RATES: &[Target] = &[
     target("20,000 requests a second: p99, against nginx", "r20000", P99, "weir", "nginx", AtMost(1.0)),
 ];
 
-/// Those of limits for each client.
+/// Targets of limits for each client.
 pub(crate) const LIMITS: &[Target] = &[
     target("two limits, 64 connections: CPU a request, against none", "c64", Cpu, "weir-limits", "weir", AtMost(1.01)),
     target("two limits, 4,000 connections: the same", "c4000", Cpu, "weir-limits", "weir", AtMost(1.01)),
@@ -224,7 +226,7 @@ const fn own(title: &'static str, cell: &'static str, metric: Metric, subject: &
     Target { title, cell, metric, subject, against: None, bound }
 }
 
-/// Those of clients that are turned away.
+/// Targets of refusing clients.
 pub(crate) const BLOCK: &[Target] = &[
     own(
         "429: users' p99, ten attempts for each of their requests, against none",
@@ -390,8 +392,8 @@ pub(crate) const BLOCK: &[Target] = &[
     ),
 ];
 
-/// Those of TLS with clients. With one library or another the bounds say what rustls and aws-lc-rs should be worth against OpenSSL 3.0,
-/// and that weir loses none of its lead.
+/// Targets of TLS with clients. The bounds for one library against another say what rustls and
+/// aws-lc-rs should be worth against OpenSSL 3.0, and that weir loses none of its lead.
 pub(crate) const SECURE: &[Target] = &[
     target(
         "full handshake, ECDSA P-256: CPU a connection, against nginx",
@@ -433,7 +435,7 @@ pub(crate) const SECURE: &[Target] = &[
     },
 ];
 
-/// Those of plain requests beside handshakes.
+/// Targets of plain requests beside handshakes.
 pub(crate) const HANDSHAKES: &[Target] = &[target(
     "p99 of plain requests beside 1,000 clients that handshake, against HAProxy with low-latency tasks",
     "handshakes",
@@ -443,7 +445,7 @@ pub(crate) const HANDSHAKES: &[Target] = &[target(
     AtMost(1.0),
 )];
 
-/// Those of HTTP/2 with clients.
+/// Targets of HTTP/2 with clients.
 pub(crate) const HTTP2: &[Target] = &[
     target(
         "HTTP/2 over TLS, 64 x 10 streams: CPU a request, against nginx",
@@ -503,7 +505,7 @@ pub(crate) const HTTP2: &[Target] = &[
     },
 ];
 
-/// Those of `weir bomb`. A contender's CPU is there the generator's.
+/// Targets of `weir bomb`. There, a contender's CPU is the generator's.
 pub(crate) const GENERATOR: &[Target] = &[
     target("64 connections: CPU a request, against wrk", "g64", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
     target("64 connections: rate, against wrk", "g64", Rate, "bomb", "wrk", AtLeast(1.0)),
@@ -527,7 +529,7 @@ pub(crate) const GENERATOR: &[Target] = &[
     },
 ];
 
-/// Those of `weir origin`.
+/// Targets of `weir origin`.
 pub(crate) const ORIGIN: &[Target] = &[
     target("64 connections: rate, against nginx", "o64", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
     target("4,000 connections: rate, against nginx", "o4000", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),

@@ -1,11 +1,13 @@
-//! The experiment `tls`: what clients and contenders agree on, and how much there is of it. Upstreams are plain.
+//! The experiment `tls`: what clients and contenders agree on, and the amounts. Upstreams are
+//! plain.
 //!
-//! Read by `cells.rs` and `catalogue.rs`. All contenders have the same certificate, and all connections the same version, suite and group, whatever
-//! their libraries would choose: what differs is who does the same work.
+//! Read by `cells.rs` and `catalogue.rs`. All contenders have the same certificate, and all
+//! connections the same version, suite and group, whatever their libraries would choose: only the
+//! program that does the work differs.
 
 use crate::certificate::KeyKind;
 
-/// The only version that is spoken.
+/// The only TLS version in use.
 pub(crate) const VERSION: &str = "1.3";
 /// The only cipher suite.
 pub(crate) const SUITE: &str = "TLS_AES_128_GCM_SHA256";
@@ -13,19 +15,19 @@ pub(crate) const SUITE: &str = "TLS_AES_128_GCM_SHA256";
 pub(crate) const GROUP: &str = "X25519";
 /// Connections at a time that do nothing but handshakes, in a flood of them.
 pub(crate) const FLOOD_CONNECTIONS: u32 = 64;
-/// Established clients beside that, and their requests a second.
+/// Established clients beside the flood, and their requests a second.
 pub(crate) const BESIDE: (u32, u32) = (64, 1000);
 /// Idle connections: each has to be made by a handshake.
 pub(crate) const IDLE: u32 = 5000;
-/// The same for those in a hurry.
+/// The same for a quick run.
 pub(crate) const IDLE_QUICK: u32 = 1000;
 
-/// How the clients of a cell speak TLS.
+/// How the clients of a cell use TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Secure {
-    /// Of the certificate.
+    /// Kind of the certificate's key.
     pub(crate) key: KeyKind,
-    /// Connections go on with sessions of earlier ones.
+    /// Connections resume earlier sessions.
     pub(crate) resumes: bool,
 }
 
@@ -33,5 +35,5 @@ pub(crate) struct Secure {
 pub(crate) const ECDSA: Secure = Secure { key: KeyKind::EcdsaP256, resumes: false };
 /// The same with the slower key.
 pub(crate) const RSA: Secure = Secure { key: KeyKind::Rsa2048, resumes: false };
-/// Handshakes that go on with an earlier session.
+/// Handshakes that resume an earlier session.
 pub(crate) const RESUMED: Secure = Secure { key: KeyKind::EcdsaP256, resumes: true };

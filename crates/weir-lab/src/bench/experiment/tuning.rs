@@ -16,15 +16,15 @@ const LARGE_BYTES: u64 = 16 << 10;
 pub(crate) struct Tuning {
     /// What the report calls it.
     pub(crate) name: &'static str,
-    /// Texts that stand in the configuration once each, and what takes their places.
+    /// Texts that each occur once in the configuration, and their replacements.
     pub(crate) changes: &'static [(&'static str, &'static str)],
 }
 
 /// The configuration as it is written without a sweep.
 pub(crate) const USUAL: Tuning = Tuning { name: "as written", changes: &[] };
 
-/// HAProxy stops keeping upstream connections once it uses so many of its descriptors: 20 and 25 % by default, which 4,000
-/// clients pass.
+/// HAProxy stops keeping upstream connections once it uses this share of its descriptors: 20 and 25
+/// % by default, which 4,000 clients exceed.
 const HAPROXY: &[Tuning] = &[Tuning { name: "tune.pool-low-fd-ratio 20 (default)", changes: &[] }, HAPROXY_KEEPS];
 
 /// HAProxy that keeps them up to 90 and 95 %.
@@ -51,7 +51,8 @@ const NGINX_CACHE: &[Tuning] = &[
     Tuning { name: "sendfile off", changes: &[("    sendfile on;\n", "    sendfile off;\n")] },
 ];
 
-/// Varnish: how long a thread waits for the next request of its client before it gives the connection away.
+/// Varnish: how long a thread waits for the next request of its client before it hands the
+/// connection over.
 const VARNISH: &[Tuning] = &[
     Tuning { name: "timeout_linger 0.05 (default)", changes: &[] },
     Tuning { name: "timeout_linger 0", changes: &[("# linger in s: 0.05\n", "# linger in s: 0\n")] },
@@ -68,8 +69,9 @@ pub(crate) fn candidates(contender: Contender, load: Closed) -> &'static [Tuning
     }
 }
 
-/// The load by which candidates are compared for a cell: its own, or a closed loop on as many connections where the cell asks
-/// by the clock. None where connections are idle or programs start anew in each run: those have fixed settings.
+/// Returns the load by which candidates are compared for a cell: its own, or a closed loop on as
+/// many connections where the cell runs by the clock. None where connections are idle or programs
+/// start fresh in each run: those have fixed settings.
 pub(crate) fn probe(cell: &Cell) -> Option<Closed> {
     let plain = |connections| Some(Closed { connections, body: 3, kind: RequestKind::Minimal });
     match cell.load {
@@ -81,7 +83,7 @@ pub(crate) fn probe(cell: &Cell) -> Option<Closed> {
     }
 }
 
-/// What a choice is good for: cells that are alike in all of this are of one kind.
+/// What a choice is valid for: cells that are alike in all of this are of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Kind {
     contender: &'static str,

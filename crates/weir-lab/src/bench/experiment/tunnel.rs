@@ -1,15 +1,15 @@
-//! Tunnels of an experiment: what is done with them, and the ratios that count.
+//! Tunnels of an experiment: how they are used, and the ratios that count.
 //!
 //! Named by `Load::Tunnel`.
 
 use super::metric::{Compared, Metric};
 
-/// What is done with tunnels.
+/// How tunnels are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tunnels {
     /// One, always full.
     Full(Way),
-    /// So many, idle.
+    /// This many, idle.
     Idle(u32),
 }
 

@@ -1,4 +1,5 @@
-//! The experiment `wan`: a slow link that loses packets between clients and the proxy, and who has which congestion control.
+//! The experiment `wan`: a slow link that loses packets between clients and the proxy, and which
+//! side has which congestion control.
 //!
 //! Named by `Load::Wan` and by `contenders.rs`; `run/wan.rs` does it.
 
@@ -6,13 +7,13 @@
 pub(crate) const RATE: u64 = 20_000_000;
 /// How long a packet waits for the link at most, milliseconds: more is dropped.
 pub(crate) const QUEUE_MS: u64 = 100;
-/// Clients of small objects: few enough that they don't fill the link.
+/// Clients of small objects: too few to fill the link.
 pub(crate) const SMALL_CLIENTS: u32 = 4;
 
-/// What clients ask for over the link.
+/// What clients request over the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wan {
-    /// What it is.
+    /// The object.
     pub(crate) object: Object,
     /// From a client to the other end and back, milliseconds.
     pub(crate) rtt_ms: u32,
@@ -30,17 +31,17 @@ impl Wan {
     }
 }
 
-/// What is asked for, with a connection for each.
+/// What clients request, with a connection for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Object {
-    /// One after the other by one client: the rate counts.
+    /// One after the other by one client: measures the rate.
     Large,
-    /// The time counts.
+    /// Measures the time.
     Small,
 }
 
 impl Object {
-    /// Its length.
+    /// Returns its length in bytes.
     pub(crate) fn bytes(self) -> u64 {
         match self {
             Object::Large => 4 << 20,
@@ -49,7 +50,7 @@ impl Object {
     }
 }
 
-/// What stands at the other end of the link.
+/// The far end of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Split {
     /// The proxy; None: the origin itself.
@@ -63,9 +64,9 @@ pub(crate) struct Split {
 /// A proxy that passes connections on as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SplitProxy {
-    /// It has a congestion control of its own for each side.
+    /// It sets a congestion control for each side.
     Weir,
-    /// It can't choose; routes do that for it.
+    /// It can't set one; routes do that for it.
     Haproxy,
 }
 
@@ -85,15 +86,16 @@ pub(crate) const fn haproxy(congestion: &'static str) -> Split {
 }
 
 impl Split {
-    /// What weir is told to use towards clients and towards the server, of these that anybody may have: it gives up the right to others when it starts. What it is not
-    /// told towards clients, their route gives.
+    /// Returns what weir is configured to use towards clients and towards the server. Only the
+    /// unprivileged ones in `allowed` can be configured, since weir gives up the right to others
+    /// when it starts. Where nothing is configured towards clients, their route decides.
     pub(crate) fn of_options(self, allowed: &str) -> [Option<&'static str>; 2] {
         let may =
             |name: &&str| self.proxy == Some(SplitProxy::Weir) && allowed.split_whitespace().any(|one| one == *name);
         [Some(self.clients).filter(may), self.server.filter(may)]
     }
 
-    /// All that the kernel has to have.
+    /// Returns all congestion controls that the kernel has to have.
     pub(crate) fn congestions(self) -> impl Iterator<Item = &'static str> {
         [Some(self.clients), self.server].into_iter().flatten()
     }

@@ -5,7 +5,7 @@ use super::metric::{Compared, Metric};
 use super::targets::{Bound, Target};
 use super::wan::{Object, Wan};
 
-/// Who takes part.
+/// The contenders.
 const ALL: &[&str] = &["direct-cubic", "direct-bbr", "haproxy-cubic", "haproxy-bbr", "weir-cubic", "weir-bbr"];
 /// Round-trip times, milliseconds, and packets of 1,000 that are lost.
 const LINKS: (&[u32], &[u32]) = (&[40, 150, 600], &[0, 1, 10, 20]);
@@ -18,7 +18,7 @@ pub(crate) const LARGE: &[Compared] =
 pub(crate) const SMALL: &[Compared] =
     &[("p50 / cubic end to end", Metric::P50, "direct-cubic"), ("p99 / cubic end to end", Metric::P99, "direct-cubic")];
 
-/// What has to be reached: what a proxy between the two networks is for.
+/// The target, which is the purpose of a proxy between the two networks.
 pub(crate) const TARGETS: &[Target] = &[Target {
     title: "20 Mbit/s, 40 ms, 1 % loss: rate with bbr towards clients alone, against cubic end to end",
     cell: "large-40ms-1",
@@ -28,7 +28,7 @@ pub(crate) const TARGETS: &[Target] = &[Target {
     bound: Bound::AtLeast(4.0),
 }];
 
-/// All of them: large objects on all links, then small ones.
+/// Returns all cells: large objects on all links, then small ones.
 pub(crate) fn cells(axes: &Axes) -> Vec<Cell> {
     let (rtts, losses) = if axes.quick { LINKS_QUICK } else { LINKS };
     let mut cells = Vec::new();

@@ -1,6 +1,6 @@
-//! What clients saw of many answers: times and errors.
+//! What clients saw over many responses: times and errors.
 //!
-//! Part of records, whoever asked.
+//! Part of records, whichever client sent the requests.
 
 use std::collections::BTreeMap;
 

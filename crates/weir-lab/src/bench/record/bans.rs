@@ -1,4 +1,4 @@
-//! What bans take and how they end.
+//! What bans cost and how they end.
 //!
 //! Filled by `run/bans.rs`, shown by `report/bans.rs`.
 
@@ -11,33 +11,35 @@ pub(crate) struct Held {
     pub(crate) taken: Vec<Taken>,
 }
 
-/// Memory with so many bans.
+/// Memory with this many bans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Taken {
-    /// How many.
+    /// Number of bans.
     pub(crate) bans: u32,
     /// Resident memory of weir.
     pub(crate) resident_bytes: u64,
-    /// What the whole machine's kernel had more than before weir was started, whoever has it.
+    /// Additional kernel memory of the whole machine since before weir was started, whoever uses
+    /// it.
     pub(crate) kernel_bytes: i64,
 }
 
 /// Clients whose bans end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recovery {
-    /// Attempts that were refused, of all together.
+    /// Attempts that were refused, of all clients together.
     pub(crate) refused: u64,
-    /// From the end of each ban to the first answer, microseconds; less than 0: before the end.
+    /// From the end of each ban to the first response, microseconds; less than 0: before the end.
     pub(crate) after_us: Vec<i64>,
 }
 
 impl Held {
-    /// Memory with so many.
+    /// Returns the memory with this many bans.
     pub(crate) fn of(&self, bans: u32) -> Option<&Taken> {
         self.taken.iter().find(|taken| taken.bans == bans)
     }
 
-    /// What weir has more with so many than with none, bytes; NaN where one of them was not measured.
+    /// Returns the additional memory of weir with this many bans compared with none, bytes; NaN
+    /// where one of them was not measured.
     pub(crate) fn more_bytes(&self, bans: u32) -> f64 {
         let resident = |bans| self.of(bans).map_or(f64::NAN, |taken| taken.resident_bytes as f64);
         resident(bans) - resident(0)
