@@ -1,4 +1,4 @@
-//! What came of an attack on a contender that limits its clients.
+//! The result of an attack on a contender that limits its clients.
 //!
 //! Filled by `run/block.rs`, shown by `report/block.rs`.
 
@@ -6,37 +6,41 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Errors, Latency};
 
-/// What came of a run: first users alone, then the same users beside attackers, each for the same time.
+/// The result of a run: first users alone, then the same users beside attackers, each for the same
+/// time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Blocked {
     /// Attempts of attackers.
     pub(crate) attempts: u64,
-    /// Those that were answered as if nothing were.
+    /// Those that got a normal response.
     pub(crate) served: u64,
-    /// Those that were turned away, by how: `429` and other statuses, `reset`, `closed`, `refused`, `dropped`.
+    /// Those that were refused, by how: `429` and other statuses, `reset`, `closed`, `refused`,
+    /// `dropped`.
     pub(crate) blocked: Errors,
-    /// The rest, by what became of it.
+    /// The rest, by outcome.
     pub(crate) neither: Errors,
-    /// Attempts that the limit lets through; None: nobody is refused.
+    /// Attempts that the limit lets through; None: no client is refused.
     pub(crate) allowed: Option<u64>,
-    /// Attempts of attackers, each by itself, that were served beyond what the limit lets through; None: nobody is refused.
+    /// Attempts of attackers, counted for each attacker, that were served beyond what the limit
+    /// lets through; None: no client is refused.
     pub(crate) beyond: Option<u64>,
-    /// Users' requests while attackers were there.
+    /// Users' requests during the attack.
     pub(crate) users: u64,
-    /// Those of all their requests that were turned away.
+    /// Refused requests of users, over the whole run.
     pub(crate) users_blocked: u64,
     /// Users' latency from when a request was due, without attackers.
     pub(crate) alone: Latency,
     /// The proxy's core without attackers.
     pub(crate) alone_core: Core,
-    /// The same with them.
+    /// The proxy's core during the attack.
     pub(crate) attacked_core: Core,
-    /// The share of the time in which the generator's core was busy with them.
+    /// The share of the attack in which the generator's core was busy.
     pub(crate) generator_busy: f64,
     /// Attackers' attempts a second.
     pub(crate) attempts_per_second: f64,
-    /// From each attacker's first attempt that is one too many to the first that was turned away, microseconds; who never was has the whole
-    /// time of the attack. Empty: nobody is refused.
+    /// From each attacker's first attempt beyond the limit to its first refused one, microseconds.
+    /// An attacker that was never refused has the whole time of the attack. Empty: no client is
+    /// refused.
     pub(crate) time_to_block_us: Vec<u64>,
     /// Second by second. Attackers come in the middle.
     #[serde(default)]
@@ -52,16 +56,16 @@ pub(crate) struct Moment {
     pub(crate) p50_us: Option<u64>,
     /// The same.
     pub(crate) p99_us: Option<u64>,
-    /// Attempts of attackers that were answered as if nothing were.
+    /// Attempts of attackers that got a normal response.
     pub(crate) served: u64,
-    /// Those that were turned away.
+    /// Those that were refused.
     pub(crate) blocked: u64,
 }
 
 /// What a core did, as shares of the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Core {
-    /// Neither idle nor taken by the host, whoever it worked for.
+    /// Neither idle nor taken by the host, whatever it worked for.
     pub(crate) busy: f64,
     /// The part of it in which it handled packets and other interrupts, as the kernel samples it.
     pub(crate) softirq: f64,
@@ -70,42 +74,47 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The share that other programs had, as far as can be told: what the kernel handles while the proxy runs counts twice.
+    /// Returns the share of other programs, as far as it can be known: what the kernel handles
+    /// while the proxy runs counts twice.
     pub(crate) fn others(self) -> f64 {
         (self.busy - self.softirq - self.proxy).max(0.0)
     }
 }
 
 impl Blocked {
-    /// Attempts that were turned away.
+    /// Returns the number of refused attempts.
     pub(crate) fn all_blocked(&self) -> u64 {
         self.blocked.values().sum()
     }
 
-    /// A share of the attempts, percent; NaN without attempts.
+    /// Returns a count as a share of the attempts, percent; NaN without attempts.
     pub(crate) fn percent(&self, count: u64) -> f64 {
         count as f64 / self.attempts as f64 * 100.0
     }
 
-    /// What an attempt of an attacker costs the proxy's core, whatever becomes of it, microseconds. NaN where the attack made nothing busier.
+    /// Returns the cost of an attacker's attempt for the proxy's core, whatever its outcome,
+    /// microseconds. NaN where the attack made no core busier.
     pub(crate) fn attempt_us(&self) -> f64 {
         let more = (self.attacked_core.busy - self.alone_core.busy) * 1e6 / self.attempts_per_second;
         if more > 0.0 { more } else { f64::NAN }
     }
 
-    /// The part of that which is the proxy's processes' own, with the packets that the kernel handled while they ran. NaN as above.
+    /// Returns the part of that cost that is due to the proxy's processes, including the packets
+    /// that the kernel handled while they ran. NaN as above.
     pub(crate) fn attempt_own_us(&self) -> f64 {
         let more = (self.attacked_core.proxy - self.alone_core.proxy) * 1e6 / self.attempts_per_second;
         if more > 0.0 { more } else { f64::NAN }
     }
 
-    /// Served beyond the limit, percent of what it lets through; NaN where nobody is refused.
+    /// Returns the attempts served beyond the limit, percent of what it lets through; NaN where no
+    /// client is refused.
     pub(crate) fn over_service_percent(&self) -> f64 {
         let of = |count: Option<u64>| count.map_or(f64::NAN, |count| count as f64);
         of(self.beyond) / of(self.allowed) * 100.0
     }
 
-    /// The slowest block of a hundred attackers, ms; of fewer the slowest of all. NaN where nobody is refused.
+    /// Returns the slowest block of a hundred attackers, ms; with fewer attackers the slowest of
+    /// all. NaN where no client is refused.
     pub(crate) fn time_to_block_p99_ms(&self) -> f64 {
         let mut times = self.time_to_block_us.clone();
         times.sort_unstable();

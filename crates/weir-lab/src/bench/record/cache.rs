@@ -1,39 +1,44 @@
-//! What caches did: what reached the origin behind one, what was gone after a purge, and what clients saw before and after something happened.
+//! Results of caches: requests that reached the origin, responses that were gone after a purge, and
+//! what clients saw before and after an event.
 //!
 //! Filled by `run/cache.rs` and `run/cache_events.rs`, shown by `report/cache.rs`.
 
 use serde::{Deserialize, Serialize};
 
-/// What a run saw behind a cache.
+/// The results of a run with a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Cached {
-    /// Requests that the origin got in the counted time: of those that are meant, where a run has others besides.
+    /// Requests that the origin got in the counted time; where a run has other requests besides,
+    /// only of those that it measures.
     pub(crate) fetches: u64,
     /// Requests of clients in that time, by the same count where both can be known.
     pub(crate) requests: u64,
-    /// How long the origin took for each, milliseconds; 0: no time to speak of.
+    /// How long the origin took for each, milliseconds; 0: no noticeable time.
     pub(crate) origin_ms: u32,
-    /// What the cache was told that it has, bytes; 0: not said.
+    /// The configured size of the cache, bytes; 0: not configured.
     pub(crate) room_bytes: u64,
     /// What it took: memory above that of its start, and files in memory, bytes; 0: not read.
     pub(crate) taken_bytes: u64,
-    /// The share of hits that nobody can do better than, percent; 0: not known.
+    /// The share of hits that no cache can exceed, percent; 0: not known.
     pub(crate) best_percent: f64,
-    /// The share of one that forgets what was asked for longest ago and needs no byte besides bodies, percent; 0: not known.
+    /// The share of hits of a cache that evicts the least recently requested entry and needs no
+    /// byte besides bodies, percent; 0: not known.
     pub(crate) lru_percent: f64,
-    /// Answers that it had at the end; 0: it does not say.
+    /// Responses that it held at the end; 0: it does not say.
     pub(crate) answers: u64,
-    /// The share of one that forgets what was asked for longest ago, of as many answers, percent; 0: not known.
+    /// The share of hits of a cache that evicts the least recently requested entry and holds as
+    /// many responses, percent; 0: not known.
     pub(crate) same_lru_percent: f64,
-    /// How long a client who is not slow waited for the whole of an answer that others read slowly, microseconds; 0: nobody asked.
+    /// How long a client that is not slow waited for the whole of a response that others read
+    /// slowly, microseconds; 0: not measured.
     pub(crate) whole_us: u64,
-    /// From the order to end to when it listened again, microseconds; 0: it was not ended.
+    /// From the order to end until it listened again, microseconds; 0: it was not ended.
     pub(crate) down_us: u64,
 }
 
 impl Cached {
-    /// Requests that the origin did not get, percent of all.
+    /// Returns the requests that did not reach the origin, percent of all.
     pub(crate) fn hit_percent(&self) -> f64 {
         if self.requests == 0 {
             return f64::NAN;
@@ -41,12 +46,14 @@ impl Cached {
         (1.0 - self.fetches as f64 / self.requests as f64) * 100.0
     }
 
-    /// Its hits as a multiple of those of one that forgets what was asked for longest ago, of as many answers; NaN where that is not known.
+    /// Returns its hits as a multiple of those of a cache that evicts the least recently requested
+    /// entry and holds as many responses; NaN where that is not known.
     pub(crate) fn hits_of_same_lru(&self) -> f64 {
         if self.same_lru_percent == 0.0 { f64::NAN } else { self.hit_percent() / self.same_lru_percent }
     }
 
-    /// What it took as a part of what it was told that it has; NaN where either is not known.
+    /// Returns the memory that it took as a share of its configured size; NaN where either is not
+    /// known.
     pub(crate) fn taken_of_room(&self) -> f64 {
         if self.room_bytes == 0 || self.taken_bytes == 0 {
             return f64::NAN;
@@ -55,24 +62,25 @@ impl Cached {
     }
 }
 
-/// What a purge did.
+/// The effect of a purge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Purged {
-    /// Answers that it was about.
+    /// Responses that it applied to.
     pub(crate) objects: u64,
-    /// Bytes that the cache's processes had before it, above those of their start.
+    /// Memory of the cache's processes before it, above that of their start, bytes.
     pub(crate) taken_bytes: u64,
     /// From the order to its end, microseconds.
     pub(crate) order_us: u64,
-    /// From the order to the last old answer that somebody got, microseconds; 0: nobody got one.
+    /// From the order to the last old response that a client got, microseconds; 0: no client got
+    /// one.
     pub(crate) gone_us: u64,
-    /// Old answers to requests that were sent after the order had ended.
+    /// Old responses to requests that were sent after the order had ended.
     pub(crate) old_after: u64,
-    /// Answers that were looked at after the order.
+    /// Responses that were checked after the order.
     pub(crate) looks: u64,
 }
 
-/// What clients saw before and after something happened.
+/// What clients saw before and after an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Halves {
     /// Before.
@@ -84,9 +92,9 @@ pub(crate) struct Halves {
 /// Some seconds of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Half {
-    /// Answers a second.
+    /// Responses a second.
     pub(crate) rate: f64,
-    /// 99th percentile of latency, microseconds; 0: nothing was answered.
+    /// 99th percentile of latency, microseconds; 0: there was no response.
     pub(crate) p99_us: u64,
     /// The longest.
     pub(crate) max_us: u64,

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(crate) struct Circumstances {
     /// What weir this is: version and commit.
     pub(crate) weir: String,
-    /// When it began, RFC 9110 form.
+    /// When it began, in the form of RFC 9110.
     pub(crate) date: String,
     /// Cores that generator, proxy and origin share.
     pub(crate) cores: usize,
@@ -19,13 +19,13 @@ pub(crate) struct Circumstances {
     pub(crate) memory_mib: u64,
     /// Release of the kernel.
     pub(crate) kernel: String,
-    /// Descriptors that a process may have.
+    /// Maximum number of descriptors of a process.
     pub(crate) descriptors: u64,
-    /// What else makes a machine faster or slower, by name.
+    /// Other facts that make a machine faster or slower, by name.
     pub(crate) environment: Vec<(String, String)>,
     /// What each program says of itself.
     pub(crate) programs: Vec<String>,
-    /// Where clients speak TLS: the library of each program, with its version.
+    /// Where clients use TLS: the library of each program, with its version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) libraries: Vec<(String, String)>,
     /// What each weir says when it starts: which driver runs and why. By contender.

@@ -1,10 +1,11 @@
-//! How evenly workers were loaded, what became of a core, and how often a configuration was taken into force.
+//! How evenly workers were loaded, how much of a core was taken, and how often a configuration was
+//! reloaded.
 //!
 //! Filled by `run/ladder.rs`, `run/taken.rs` and `run/reload.rs`, shown by `report/even.rs`.
 
 use serde::{Deserialize, Serialize};
 
-/// What each worker had while all clients were there, in the order of workers.
+/// The load of each worker while all clients were there, in the order of workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Laddered {
     /// Client connections.
@@ -13,27 +14,28 @@ pub(crate) struct Laddered {
     pub(crate) cpu_us: Vec<u64>,
 }
 
-/// What somebody took of a core.
+/// How much of a core another process took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Taken {
-    /// Nobody else could have it meanwhile (SCHED_FIFO); else he had a nice value of -20.
+    /// No other process could use the core meanwhile (SCHED_FIFO); else the process had a nice
+    /// value of -20.
     pub(crate) is_realtime: bool,
     /// How often.
     pub(crate) times: u64,
-    /// Share of the time in which he had it, from 0 to 1.
+    /// Share of the time in which the process had the core, from 0 to 1.
     pub(crate) share: f64,
 }
 
-/// Configurations that were taken into force while clients came.
+/// Reloads while clients connected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Reloads {
     /// How many.
     pub(crate) times: u32,
-    /// Connections that clients wanted meanwhile.
+    /// Connections that clients attempted meanwhile.
     pub(crate) connections: u64,
 }
 
-/// What the worker with most has as a multiple of what the one with least has; one that has nothing counts as if it had one. NaN without workers.
+/// Returns the highest value as a multiple of the lowest, where 0 counts as 1. NaN without workers.
 pub(crate) fn most_to_least(values: &[u64]) -> f64 {
     match (values.iter().max(), values.iter().min()) {
         (Some(most), Some(least)) => *most as f64 / (*least).max(1) as f64,
@@ -41,7 +43,7 @@ pub(crate) fn most_to_least(values: &[u64]) -> f64 {
     }
 }
 
-/// The standard deviation as a share of the mean; NaN where there is none.
+/// Returns the standard deviation as a share of the mean; NaN without a mean.
 pub(crate) fn deviation(values: &[u64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<u64>() as f64 / count;

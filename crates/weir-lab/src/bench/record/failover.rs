@@ -1,4 +1,4 @@
-//! What came of a run in which servers died.
+//! The result of a run in which servers died.
 //!
 //! Filled by `run/failover.rs`, shown by `report/failover.rs` and `report/drawing/seconds.rs`.
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Errors, Latency};
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Failover {
     /// GETs.
     pub(crate) reads: Requests,
     /// POSTs.
     pub(crate) writes: Requests,
-    /// POSTs that servers got more often than once, each counted for every time too many.
+    /// POSTs that servers got more often than once, each counted once for every repetition.
     pub(crate) writes_twice: u64,
-    /// Different POSTs that servers got, those before the counted time included.
+    /// Different POSTs that reached servers, including those before the counted time.
     pub(crate) writes_reached: u64,
     /// Seconds of the run in which a request failed.
     pub(crate) seconds_failed: u32,
@@ -30,13 +30,13 @@ pub(crate) struct Failover {
 /// One class of requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Requests {
-    /// That were due.
+    /// Requests that were due.
     pub(crate) offered: u64,
     /// Answered with 2xx.
     pub(crate) good: u64,
     /// All others, by kind.
     pub(crate) failed: Errors,
-    /// From due to the answer, whatever its status.
+    /// From when it was due to the response, whatever its status.
     pub(crate) latency: Latency,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Requests {
 pub(crate) struct Event {
     /// Seconds from the beginning of the counted time.
     pub(crate) at_s: f64,
-    /// Which, from 1.
+    /// The server, from 1.
     pub(crate) server: usize,
-    /// What.
+    /// The event.
     pub(crate) what: String,
     /// The process that it was done to, or that was started.
     pub(crate) process: u32,
@@ -58,11 +58,11 @@ pub(crate) struct Event {
 pub(crate) struct Second {
     /// From 0.
     pub(crate) second: u32,
-    /// Answers with 2xx.
+    /// Responses with 2xx.
     pub(crate) good: u64,
     /// Requests that failed.
     pub(crate) failed: u64,
-    /// From due to the answer; None without answers.
+    /// From when a request was due to the response; None without responses.
     pub(crate) p99_us: Option<u64>,
     /// The longest.
     pub(crate) max_us: Option<u64>,

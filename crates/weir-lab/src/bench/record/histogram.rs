@@ -1,6 +1,8 @@
-//! Latencies of a run as counts in buckets, so narrow that a percentile is at most 4.5 % above the measured one.
+//! Latencies of a run as counts in buckets, narrow enough that a percentile is at most 4.5 % above
+//! the measured one.
 //!
-//! Made by `run/load.rs` of what the generator wrote. Bound: 16 buckets for each doubling, so a few hundred pairs.
+//! Made by `run/load.rs` from the generator's output. Bound: 16 buckets for each doubling, so a few
+//! hundred pairs.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ const STEPS: f64 = 16.0;
 pub(crate) struct Histogram(Vec<(u64, u64)>);
 
 impl Histogram {
-    /// Of latencies in microseconds with their counts, and of histograms of other rounds.
+    /// Counts latencies in microseconds with their counts, and histograms of other rounds.
     pub(crate) fn of(pairs: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
         let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
         for (us, count) in pairs.into_iter().filter(|(_, count)| *count > 0) {
@@ -39,7 +41,8 @@ impl Histogram {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// Such a share of all, 0 to 1, took at most this, microseconds; NaN when there is nothing.
+    /// Returns the latency that this share of all, 0 to 1, did not exceed, microseconds; NaN
+    /// without latencies.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         let wanted = (quantile * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -51,7 +54,7 @@ impl Histogram {
     }
 }
 
-/// The highest latency of its bucket. The highest of a bucket is in that bucket.
+/// Returns the highest latency of its bucket. The highest of a bucket is in that bucket.
 fn bucket_us(us: u64) -> u64 {
     let step = ((us.max(1) as f64).log2() * STEPS - 1e-6).ceil();
     // Below 23 microseconds several steps are the same whole number.

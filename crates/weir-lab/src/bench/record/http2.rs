@@ -1,4 +1,4 @@
-//! What came of clients that let no answer come.
+//! The result of clients that let no response come.
 //!
 //! Filled by `run/stalled.rs`, shown by `report/http2.rs`.
 

@@ -11,32 +11,33 @@ use super::answers::Latency;
 pub(crate) struct Probed {
     /// Requests.
     pub(crate) requests: u64,
-    /// Answers slower than 20 ms, connecting included.
+    /// Responses slower than 20 ms, connecting included.
     pub(crate) slow: u64,
-    /// Requests without a good answer.
+    /// Requests without a good response.
     pub(crate) failed: u64,
     /// Shares of the time that each worker of the server was busy, the least busy first.
     pub(crate) busy: Vec<f64>,
-    /// Connecting, where there was something to connect.
+    /// Connecting, where a connection had to be made.
     pub(crate) connect: Option<Latency>,
-    /// From the request to the first byte of the answer.
+    /// From the request to the first byte of the response.
     pub(crate) first_byte: Option<Latency>,
-    /// The first requests on their connections, and the others, where both were told apart.
+    /// The first requests on their connections, and the others, where the two were distinguished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) first: Option<Part>,
     /// See above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<Part>,
-    /// Whether weir's requests had connections of their own to the end, where they were to have them (`pool "fresh"`).
+    /// Whether weir used a separate connection for each request until the end, where it was to
+    /// (`pool "fresh"`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) is_in_force: Option<bool>,
     /// Requests of the load that were answered.
     pub(crate) load_answered: u64,
-    /// Those that were not, in time or at all.
+    /// Those that got no response, in time or at all.
     pub(crate) load_failed: u64,
 }
 
-/// Answers of one kind.
+/// Responses of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
     /// How many.
@@ -48,7 +49,7 @@ pub(crate) struct Part {
 }
 
 impl Probed {
-    /// How many slow answers there would be in the published number of requests.
+    /// Returns how many slow responses there would be in the published number of requests.
     pub(crate) fn slow_in_10_000(&self) -> f64 {
         self.slow as f64 / self.requests.max(1) as f64 * 1e4
     }

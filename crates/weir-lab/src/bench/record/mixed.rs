@@ -6,14 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::Latency;
 
-/// What was seen; the usual figures of the record are those of the measured clients, but for its `requests`, which are all.
+/// The additional results. The usual figures of the record are those of the measured clients,
+/// except `requests`, which counts all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Mixed {
-    /// Answers to the measured clients.
+    /// Responses to the measured clients.
     pub(crate) answered: u64,
     /// Those over 8 ms.
     pub(crate) late: u64,
-    /// Of the clients beside them.
+    /// Results of the clients beside them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) beside: Vec<Beside>,
     /// Numbered requests that the server got, each counted once.
@@ -27,16 +28,16 @@ pub(crate) struct Mixed {
 /// One kind of clients beside the measured ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Beside {
-    /// What they asked for.
+    /// What they requested.
     pub(crate) path: String,
-    /// Answers a second.
+    /// Responses a second.
     pub(crate) rate: f64,
-    /// Of their answers.
+    /// Latency of their responses.
     pub(crate) latency: Option<Latency>,
 }
 
 impl Mixed {
-    /// Share of the measured answers that came late, percent.
+    /// Returns the share of the measured responses that came late, percent.
     pub(crate) fn late_percent(&self) -> f64 {
         if self.answered == 0 { f64::NAN } else { self.late as f64 / self.answered as f64 * 100.0 }
     }

@@ -1,9 +1,11 @@
-//! What a run leaves behind: its figures as they stand in the raw file, where it was run, and the arithmetic over several runs.
+//! What a run leaves behind: its figures as they are in the raw file, where it was run, and the
+//! arithmetic over several runs.
 //!
-//! Filled by `run`, read by `report`. Owns the form of the raw file: names of fields are those of its JSON. Data only: touches
-//! nothing, and knows of `experiment` the metrics and numbers of bans alone.
+//! Filled by `run`, read by `report`. Owns the form of the raw file: names of fields are those of
+//! its JSON. Contains only data, and knows only the metrics and numbers of bans of `experiment`.
 //!
-//! Bound: a record is of one size, but for the kinds of errors and, of `failover`, an entry for each second.
+//! Bound: a record is of one size, but for the kinds of errors and, for `failover`, an entry for
+//! each second.
 
 pub(super) mod answers;
 pub(super) mod bans;

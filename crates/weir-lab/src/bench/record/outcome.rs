@@ -54,7 +54,7 @@ pub(crate) struct Record {
     pub(crate) origin_us: f64,
     /// Why the generator was the limit, if it was.
     pub(crate) generator_limit: Option<String>,
-    /// Why nothing was measured, if so.
+    /// Why the run was not measured, if so.
     pub(crate) not_run: Option<String>,
     /// Share of the window in which the cores were idle.
     pub(crate) idle: f64,
@@ -62,29 +62,29 @@ pub(crate) struct Record {
     pub(crate) stolen: f64,
     /// Proportional set size of the proxy after the run.
     pub(crate) pss_bytes: u64,
-    /// Memory runs: growth over the state before the load (idle: proportional; slow clients: resident, at its highest), or with stalled
-    /// clients all that was resident, at its highest.
+    /// Memory runs: growth over the state before the load (idle: proportional; slow clients:
+    /// resident, at its peak). With stalled clients: all resident memory, at its peak.
     pub(crate) memory_bytes: f64,
     /// Idle connections: growth for each.
     pub(crate) bytes_per_connection: f64,
-    /// What only some loads have.
+    /// Results that only some loads have.
     #[serde(flatten)]
     pub(crate) special: Special,
 }
 
-/// What only some loads have.
+/// Results that only some loads have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Special {
-    /// The command line of the generator, where it is a program of its own.
+    /// The command line of the generator, where it is a separate program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) generator: String,
-    /// What `latency` is made of.
+    /// The latencies behind `latency`.
     #[serde(default, skip_serializing_if = "Histogram::is_empty")]
     pub(crate) histogram: Histogram,
-    /// Handshakes, where clients speak TLS.
+    /// Handshakes, where clients use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,
-    /// Streams of clients that let no answer come.
+    /// Streams of clients that let no response come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stalled: Option<Stalled>,
     /// What clients saw while servers died.
@@ -93,7 +93,7 @@ pub(crate) struct Special {
     /// What the probe saw.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) probed: Option<Probed>,
-    /// What came of attackers, and of users beside them.
+    /// The outcome for attackers, and for users beside them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocked: Option<Blocked>,
     /// Memory with bans.
@@ -102,31 +102,31 @@ pub(crate) struct Special {
     /// Clients whose bans end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery: Option<Recovery>,
-    /// What the link between clients and proxy did.
+    /// Figures of the link between clients and proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wan: Option<Carried>,
     /// What connections through a router cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pep: Option<Passed>,
-    /// What each worker had.
+    /// The load of each worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ladder: Option<Laddered>,
-    /// What came of answers that a cache did not have.
+    /// The outcome of requests for responses that a cache did not have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cached: Option<Cached>,
-    /// What a purge did.
+    /// The effect of a purge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) purged: Option<Purged>,
-    /// What clients of a cache saw before and after something happened.
+    /// What clients of a cache saw before and after an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) halves: Option<Halves>,
-    /// What was seen of fast and slow requests beside each other.
+    /// Results of fast and slow requests beside each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mixed: Option<Mixed>,
-    /// What somebody took of a core.
+    /// How much of a core another process took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
-    /// Configurations that were taken into force.
+    /// Reloads of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reloads: Option<Reloads>,
 }
@@ -152,12 +152,12 @@ impl Record {
         self.per_request(self.origin_us)
     }
 
-    /// A figure of the latency, microseconds; NaN where nothing was answered.
+    /// Returns a figure of the latency, microseconds; NaN where there was no response.
     pub(crate) fn latency_us(&self, of: fn(&Latency) -> u64) -> f64 {
         self.latency.as_ref().map_or(f64::NAN, |latency| of(latency) as f64)
     }
 
-    /// The figure that is compared; NaN where it was not measured.
+    /// Returns the figure that is compared; NaN where it was not measured.
     pub(crate) fn figure(&self, metric: Metric) -> f64 {
         match metric {
             Metric::Rate => self.rate,

@@ -1,24 +1,26 @@
-//! How a program was started and set: what others need to measure the same.
+//! How a program was started and configured: what others need to measure the same.
 //!
 //! Filled by `run/rounds.rs` from the processes that run.
 
 use serde::Serialize;
 
-/// How a program was started and set, in some cells.
+/// How a program was started and configured, in some cells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Setting {
     /// The contender, or `origin`.
     pub(crate) of: String,
-    /// Names of the cells in which it was set so. Addresses are those of the first.
+    /// Names of the cells with this configuration. Addresses are those of the first.
     pub(crate) cells: Vec<String>,
     /// The command line of each of its processes.
     pub(crate) commands: Vec<String>,
-    /// Its configuration files, whole; of processes that differ in addresses alone that of the first.
+    /// Its configuration files, whole; where processes differ only in addresses, the file of the
+    /// first.
     pub(crate) configurations: Vec<String>,
 }
 
 impl Setting {
-    /// Whether the other one differs in addresses alone: they are free ports and namespaces of each start.
+    /// Whether the other setting differs only in addresses: they are free ports and namespaces of
+    /// each start.
     pub(crate) fn is_like(&self, other: &Setting) -> bool {
         let bare = |texts: &[String]| texts.iter().map(|text| without_ports(text)).collect::<Vec<_>>();
         self.of == other.of
@@ -27,11 +29,12 @@ impl Setting {
     }
 }
 
-/// What stands before the number of a port, or of the process or descriptor that holds a network namespace.
+/// The texts that precede the number of a port, or of the process or descriptor that holds a
+/// network namespace.
 const BEFORE_PORTS: [&str; 8] =
     ["127.0.0.1:", "127.0.0.2:", "127.0.0.3:", "127.0.0.4:", "port=", "\"port_value\":", "--net=/proc/", "/fd/"];
 
-/// The text with no number where a port or such a process stands.
+/// Returns the text without the numbers of ports and such processes.
 pub(crate) fn without_ports(text: &str) -> String {
     let mut bare = text.to_owned();
     for before in BEFORE_PORTS {

@@ -1,13 +1,13 @@
 //! The arithmetic over several runs: medians, and ratios that are taken within a round.
 //!
-//! Called by reports, and by `run/rounds.rs`, which sets a rate by what was measured before.
+//! Called by reports, and by `run/rounds.rs`, which sets a rate according to earlier measurements.
 
 use serde::Serialize;
 
 use super::outcome::Record;
 use crate::bench::experiment::metric::Metric;
 
-/// The median; NaN of nothing.
+/// Returns the median; NaN without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);
@@ -18,7 +18,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The median over rounds.
+/// Returns the median over rounds.
 pub(crate) fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
     median(own.iter().map(|record| read(record)).collect())
 }
@@ -26,11 +26,13 @@ pub(crate) fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
 /// The confidence that an interval should have, where there are enough rounds.
 const CONFIDENCE: f64 = 0.95;
 
-/// The confidence interval of a median of so many values by their order, which asks nothing of how they are distributed: how
-/// many values to leave out at each end, and the probability that the rest encloses the true median. As narrow as
-/// [`CONFIDENCE`] allows; with fewer than six values all of them, which then is less sure than that.
+/// Returns the confidence interval of a median of `count` values by their order, which assumes
+/// nothing about their distribution. It gives how many values to leave out at each end, and the
+/// probability that the rest encloses the true median. It is as narrow as [`CONFIDENCE`] allows;
+/// with fewer than six values it has all of them, and then is less certain than that.
 fn interval(count: usize) -> (usize, f64) {
-    // The true median lies outside when at most `left_out` values are on one of its sides: tosses of a coin.
+    // The true median is outside when at most `left_out` values are on one of its sides: tosses of
+    // a coin.
     let mut tail = 0.5_f64.powi(count as i32);
     let mut ways = tail;
     let mut best = (0, 1.0 - 2.0 * tail);
@@ -45,7 +47,8 @@ fn interval(count: usize) -> (usize, f64) {
     (best.0, best.1.max(0.0))
 }
 
-/// The probability that the interval of a median over so many rounds encloses the true one.
+/// Returns the probability that the interval of a median over this many rounds encloses the true
+/// one.
 pub(crate) fn confidence(rounds: u32) -> f64 {
     interval(rounds as usize).1
 }
@@ -62,7 +65,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of these figures, without those that are no numbers; None when there are no others.
+    /// Returns the spread of these figures, without those that are not numbers; None when there are
+    /// no others.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -71,12 +75,12 @@ impl Spread {
         Some(Spread { low, high: values[values.len() - 1 - left_out], median: median(values) })
     }
 
-    /// Of the ratios between two contenders' figures, each within a round.
+    /// Returns the spread of the ratios between two contenders' figures, each within a round.
     pub(crate) fn of_ratios(records: &[&Record], metric: Metric, subject: &str, against: &str) -> Option<Spread> {
         Spread::of_pairs(records, metric, [subject, against], |mine, other| mine / other)
     }
 
-    /// Of the differences between two contenders' figures, each within a round.
+    /// Returns the spread of the differences between two contenders' figures, each within a round.
     pub(crate) fn of_differences(records: &[&Record], metric: Metric, subject: &str, less: &str) -> Option<Spread> {
         Spread::of_pairs(records, metric, [subject, less], |mine, other| mine - other)
     }
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_as_sure_as_its_rounds_allow() {
-        // Tables of the sign test: 1 - 2 P(at most so many of n tosses).
+        // Tables of the sign test: 1 - 2 P(at most this many of n tosses).
         for (rounds, left_out, sure) in
             [(1, 0, 0.0), (3, 0, 0.75), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609), (20, 5, 0.9586)]
         {
@@ -126,7 +130,7 @@ mod tests {
     fn a_ratio_is_taken_within_its_round() {
         let record =
             |contender: &str, round, rate| Record { contender: contender.into(), round, rate, ..Record::default() };
-        // The machine was ten times slower in round 2: the ratio doesn't care.
+        // The machine was ten times slower in round 2, which doesn't affect the ratio.
         let records = [
             record("a", 1, 200.0),
             record("b", 1, 100.0),

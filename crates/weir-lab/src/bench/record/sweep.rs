@@ -1,19 +1,21 @@
-//! Which settings a rival was tried with before it was measured, what came of each, and which one it got.
+//! The settings that a rival was tried with before it was measured, the result of each, and the
+//! chosen one.
 //!
-//! Filled by `run/sweep.rs`; a line of the raw file each, and a line below the tables of its cells.
+//! Filled by `run/sweep.rs`; each is a line of the raw file, and a line below the tables of its
+//! cells.
 
 use serde::Serialize;
 
 /// The choice for one contender in some cells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Sweep {
-    /// Who was set.
+    /// The contender that was configured.
     pub(crate) contender: String,
     /// Names of the cells with this choice. The first is the one in which candidates were tried.
     pub(crate) cells: Vec<String>,
     /// All candidates, in their order.
     pub(crate) tried: Vec<Tried>,
-    /// The place of the one that the contender got.
+    /// The index of the candidate that the contender got.
     pub(crate) chosen: usize,
 }
 
@@ -24,32 +26,36 @@ pub(crate) struct Tried {
     pub(crate) setting: String,
     /// Processor time a request in each run, microseconds.
     pub(crate) cpu_us: Vec<f64>,
-    /// Answers a second in each run.
+    /// Responses a second in each run.
     pub(crate) rates: Vec<f64>,
     /// Requests that failed in all runs.
     pub(crate) failures: u64,
 }
 
-/// By how much another candidate has to be cheaper than the first one, which is the usual setting: less is chance.
+/// How much cheaper than the first candidate, which is the usual setting, another has to be: less
+/// is chance.
 const CHEAPER: f64 = 0.98;
-/// A candidate needs this share of the best rate. One below it is slower, and not by chance.
+/// A candidate needs this share of the best rate. A candidate below it is slower, and not by
+/// chance.
 const RATE_MIN: f64 = 0.97;
 
 impl Tried {
-    /// Answers a second: the mean of its runs, of which there are two at most. NaN when it has none.
+    /// Returns the responses a second: the mean of its runs, of which there are two at most. NaN
+    /// without runs.
     fn rate(&self) -> f64 {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
 
-    /// What a request costs, microseconds: the mean of its runs. NaN when it has none.
+    /// Returns the cost of a request, microseconds: the mean of its runs. NaN without runs.
     pub(crate) fn mean_us(&self) -> f64 {
         self.cpu_us.iter().sum::<f64>() / self.cpu_us.len() as f64
     }
 }
 
 impl Sweep {
-    /// The choice among candidates that were tried: of those without failures whose rate is about the best one, the first of all
-    /// unless another is clearly cheaper. Where all have failures it is the first.
+    /// Returns the choice among candidates that were tried. Candidates without failures whose rate
+    /// is close to the best are eligible; it is the first of these unless another is clearly
+    /// cheaper. Where all have failures it is the first.
     pub(crate) fn of(contender: &str, cell: &str, tried: Vec<Tried>) -> Sweep {
         let works = |one: &Tried| one.failures == 0 && !one.mean_us().is_nan();
         let best_rate = tried.iter().filter(|one| works(one)).map(Tried::rate).fold(0.0, f64::max);
@@ -62,7 +68,8 @@ impl Sweep {
         Sweep { contender: contender.to_owned(), cells: vec![cell.to_owned()], tried, chosen }
     }
 
-    /// For people: `haproxy has tune.x 90 (6.1 us a request), by a sweep; tune.x 20 takes 13.0 us`.
+    /// Returns the text for people:
+    /// `haproxy has tune.x 90 (6.1 us a request), by a sweep; tune.x 20 takes 13.0 us`.
     pub(crate) fn text(&self) -> String {
         let figure = |one: &Tried| format!("{:.1} µs", one.mean_us());
         let Some(chosen) = self.tried.get(self.chosen) else { return String::new() };

@@ -1,4 +1,4 @@
-//! What came of handshakes in a run.
+//! The handshakes of a run.
 //!
 //! Filled by `run/load.rs` and `run/flood.rs`, shown by `report/tls.rs`.
 
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Handshakes {
     /// With the server's certificate.
     pub(crate) full: u64,
-    /// That went on with an earlier session.
+    /// Handshakes that resumed an earlier session.
     pub(crate) resumed: u64,
-    /// Of a flood beside the clients that are measured: complete ones a second.
+    /// Complete handshakes a second of a flood beside the measured clients.
     pub(crate) flood_per_second: Option<f64>,
 }

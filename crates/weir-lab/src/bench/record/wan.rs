@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Both ways of the link in a run.
+/// Both directions of the link in a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Carried {
     /// From clients.
@@ -13,30 +13,30 @@ pub(crate) struct Carried {
     pub(crate) to_clients: Wayed,
 }
 
-/// One way.
+/// One direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Wayed {
     /// Packets that came to it.
     pub(crate) packets: u64,
-    /// Lost, as was asked for.
+    /// Packets that it dropped as configured.
     pub(crate) lost: u64,
-    /// That found no place in the queue.
+    /// Packets that found no room in the queue.
     pub(crate) dropped: u64,
-    /// That the kernel dropped before the link had read them: nobody asked for that.
+    /// Packets that the kernel dropped before the link had read them, which is not intended.
     pub(crate) overrun: u64,
-    /// By how much packets left later than they were to, on average, microseconds.
+    /// How late packets left, on average, microseconds.
     pub(crate) late_mean_us: f64,
     /// At most, microseconds.
     pub(crate) late_max_us: f64,
 }
 
 impl Carried {
-    /// The mean lateness of the worse way, microseconds.
+    /// Returns the mean lateness of the worse direction, microseconds.
     pub(crate) fn late_us(&self) -> f64 {
         self.to_servers.late_mean_us.max(self.to_clients.late_mean_us)
     }
 
-    /// Of both ways.
+    /// Returns that of both directions.
     pub(crate) fn overrun(&self) -> u64 {
         self.to_servers.overrun + self.to_clients.overrun
     }

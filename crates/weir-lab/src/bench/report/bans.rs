@@ -1,4 +1,4 @@
-//! The tables of bans in the experiment `block`: what they take, and how they end.
+//! The tables of bans in the experiment `block`: their cost, and how they end.
 //!
 //! Called by `figures.rs` and `progress.rs`.
 
@@ -60,14 +60,14 @@ pub(super) fn recovery_row(own: &[&Record]) -> Vec<String> {
     ]
 }
 
-/// For somebody who waits.
+/// Returns the line of progress for memory.
 pub(super) fn memory_progress(record: &Record) -> String {
     let Some(held) = &record.special.held else { return String::new() };
     let [_, _, most] = BANS;
     format!("{:>5.1} MB for {most} bans", held.more_bytes(most) / 1e6)
 }
 
-/// Likewise.
+/// Returns the line of progress for recovery.
 pub(super) fn recovery_progress(record: &Record) -> String {
     let Some(recovery) = &record.special.recovery else { return String::new() };
     let errors: u64 = record.errors.values().sum();

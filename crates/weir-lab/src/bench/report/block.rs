@@ -87,7 +87,7 @@ fn others(runs: &[&Blocked]) -> f64 {
     median(runs.iter().map(|run| run.alone_core.others()).collect())
 }
 
-/// Whether other programs had so much of the proxy's core that what an attempt costs can't be told.
+/// Whether other programs used too much of the proxy's core to determine the cost of an attempt.
 pub(super) fn is_disturbed(own: &[&Record]) -> bool {
     let runs: Vec<&Blocked> = own.iter().filter_map(|record| record.special.blocked.as_ref()).collect();
     others(&runs) > OTHERS_MAX
@@ -96,7 +96,7 @@ pub(super) fn is_disturbed(own: &[&Record]) -> bool {
 /// A generator whose core is busier than this is late.
 const GENERATOR_MAX: f64 = 0.9;
 
-/// What keeps the figures from being the proxy's.
+/// Returns what distorts the proxy's figures.
 fn limit(own: &[&Record], runs: &[&Blocked]) -> String {
     let of = |read: fn(&Blocked) -> f64| median(runs.iter().map(|run| read(run)).collect());
     let (busy, others) = (of(|run| run.generator_busy), others(runs));
@@ -110,7 +110,8 @@ fn limit(own: &[&Record], runs: &[&Blocked]) -> String {
     causes.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// What an attempt costs as a share of one that the same program serves, in the same round.
+/// Returns the cost of an attempt as a share of one that the same program serves, in the same
+/// round.
 fn against_served(records: &[&Record], name: &str) -> String {
     let program = match contender(name).map(|contender| contender.what) {
         Some(What::Limiting(limiting)) => limiting.program,
@@ -145,7 +146,7 @@ fn shares(kinds: &Errors, attempts: u64) -> String {
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.special.blocked else { return String::new() };
     format!(
@@ -159,7 +160,7 @@ pub(super) fn progress(record: &Record) -> String {
     )
 }
 
-/// For the last section of the report.
+/// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each started anew. The load generator is in a network namespace of its own, proxy and

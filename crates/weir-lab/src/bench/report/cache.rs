@@ -10,7 +10,7 @@ use crate::bench::record::cache::{Cached, Halves, Purged};
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
-/// What is said behind the usual method.
+/// The text after the usual method.
 pub(super) const METHOD: &str = "
 Caches. All get answers that say nothing of their lifetime and are told that it is an hour. nginx: `proxy_cache` on /dev/shm, `proxy_cache_lock`, `open_file_cache`, `use_temp_path=off`, sendfile, and a manager that deletes 10,000 files at a time, each 50 ms. Varnish: `-s malloc`, no
 grace, a pool of threads a core, cookies of requests dropped as the built-in VCL would pass them by; its child process counts, too. weir: `cache` with `ttl`, and `object-limit \"1MiB\"`. `weir` is weir without a cache: what a hit saves. The one answer is
@@ -24,7 +24,7 @@ known by its Age. `gone` is from the order to the last old one. `meanwhile` are 
 asked for once more; `down` is from the one to the other. nginx has its files still.
 ";
 
-/// Columns behind the usual ones of a load.
+/// Returns the columns after the usual ones of a load.
 pub(super) fn columns(load: Load) -> &'static [&'static str] {
     let Load::Cache(load) = load else { return &[] };
     match load {
@@ -54,7 +54,7 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
     }
 }
 
-/// Their figures.
+/// Returns their figures.
 pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
     let Load::Cache(load) = load else { return Vec::new() };
     let figure = |metric| middle(own, &|record: &Record| record.figure(metric));
@@ -111,7 +111,7 @@ pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
     }
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(load: CacheLoad, record: &Record) -> String {
     let errors: u64 = record.errors.values().sum();
     let (cached, halves) = (record.special.cached.unwrap_or_default(), record.special.halves.unwrap_or_default());

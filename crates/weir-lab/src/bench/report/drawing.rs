@@ -1,7 +1,8 @@
 //! Charts of an experiment: lines over connections or sizes of bodies where cells are points of one, else bars.
 //!
-//! Called by `page.rs`. Values are medians over the rounds with their confidence intervals; a contender looks the same in all
-//! charts. A figure that generator or origin kept down is hollow.
+//! Called by `page.rs`. Values are medians over the rounds with their confidence intervals; a
+//! contender looks the same in all charts. A figure that was limited by generator or origin is
+//! hollow.
 
 pub(super) mod latency;
 mod seconds;
@@ -21,7 +22,7 @@ use crate::bench::record::statistics::Spread;
 use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
 use crate::units::grouped;
 
-/// Charts that belong together, under a heading of their own if it isn't empty.
+/// Charts that belong together, with a heading if it isn't empty.
 pub(super) struct Section {
     pub(super) heading: String,
     pub(super) lines: Vec<Lines>,
@@ -34,7 +35,8 @@ struct Figure {
     title: &'static str,
     unit: &'static str,
     of: fn(&Record) -> f64,
-    /// Whether a row that is limited says little of it: a busy machine keeps down rates only, a busy generator all.
+    /// Whether a limited row says little about this figure: a busy machine affects only rates, a
+    /// busy generator all figures.
     is_limited: fn(&[&Record]) -> bool,
 }
 
@@ -163,7 +165,7 @@ pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
     sections
 }
 
-/// What lies on the axis across.
+/// The quantity on the horizontal axis.
 #[derive(Clone, Copy, PartialEq)]
 enum Over {
     Connections,
@@ -173,7 +175,7 @@ enum Over {
 }
 
 impl Over {
-    /// Requests a second where cells ask by the clock, else that of which there are more.
+    /// Requests a second where cells run by the clock, else the quantity with more values.
     fn best(cells: &[Cell]) -> Over {
         if cells.iter().any(|cell| cell.point.is_some() && is_by_the_clock(cell.load)) {
             return Over::Rates;
@@ -197,7 +199,7 @@ impl Over {
         if bodies.len() > connections.len() { Over::Bodies } else { Over::Connections }
     }
 
-    /// The charts of a cell, and where it stands in them.
+    /// Returns the charts of a cell, and its place in them.
     fn place(self, cell: &Cell) -> Option<(String, f64)> {
         let (chart, across) = cell.point.as_ref()?;
         match (self, cell.load) {
@@ -225,11 +227,11 @@ struct Drawing<'a> {
     over: Over,
 }
 
-/// A cell that is a point of charts, and where.
+/// A cell that is a point of charts, and its place.
 type Placed<'a> = (&'a Cell, f64);
 
 impl Drawing<'_> {
-    /// A section for each group of cells that lie on one axis.
+    /// Returns a section for each group of cells that share an axis.
     fn over_axis(&self) -> Vec<Section> {
         let mut groups: Vec<(String, Vec<Placed<'_>>)> = Vec::new();
         for cell in self.report.cells {
@@ -283,7 +285,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// Bars for the cells that lie on no axis. What cells of different loads have in common is a ratio.
+    /// Returns bars for the cells that belong to no axis. Cells of different loads have only ratios
+    /// in common.
     fn by_cell(&self) -> Section {
         let cells = || self.report.cells.iter().filter(|cell| cell.point.is_none());
         let own = self.report.experiment.compared;
@@ -327,11 +330,11 @@ impl Drawing<'_> {
         Section { heading: String::new(), lines: Vec::new(), bars }
     }
 
-    /// What everybody needs or reaches as a multiple of one contender.
+    /// Returns the figure of each contender as a multiple of that of one contender.
     fn ratios<'a>(&self, compared: &Compared, cells: impl Iterator<Item = &'a Cell>) -> Bars {
         let &(_, metric, against) = compared;
         let is_rate = metric == Metric::Rate;
-        // By the clock all have the same rate.
+        // By the clock all contenders have the same rate.
         let cells = cells.filter(|cell| !(cell.load.is_memory() || is_rate && is_by_the_clock(cell.load)));
         let bar = |cell: &Cell, contender: &'static str| {
             let spread = Spread::of_ratios(&self.report.of_cell(&cell.name), metric, contender, against);
@@ -362,7 +365,8 @@ impl Drawing<'_> {
         Bars { title: figure.title.to_owned(), across_name: figure.unit, groups, reference: None }
     }
 
-    /// From when requests were due; where the origin stands still, also what a generator would show that waits for it.
+    /// Counted from when requests were due; where the origin pauses, also what a generator that
+    /// waits for it would show.
     fn latencies<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> Bars {
         let cells: Vec<&Cell> = cells.collect();
         let mut bars = self.bars(P99, cells.iter().copied());
@@ -384,8 +388,9 @@ impl Drawing<'_> {
         }
     }
 
-    /// A group for each cell of which something is known, with those who should have taken part. Who took part and has no such
-    /// figure in any of them, as the origin has no proxy's, is left out.
+    /// Returns a group for each cell with known figures, with all contenders that should have taken
+    /// part. A contender that took part and has no such figure in any of them, as the origin has no
+    /// proxy's, is left out.
     fn groups<'a>(
         &self,
         cells: impl Iterator<Item = &'a Cell>,
@@ -407,7 +412,8 @@ impl Drawing<'_> {
         groups
     }
 
-    /// Whose processor time counts: that of the first program that all this is about.
+    /// Returns the processor time that counts: that of the first program that these cells are
+    /// about.
     fn processor<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> Option<Figure> {
         let records: Vec<&Record> = cells.flat_map(|cell| self.report.of_cell(&cell.name)).collect();
         PROCESSOR.into_iter().find(|figure| records.iter().any(|record| (figure.of)(record).is_finite()))

@@ -29,22 +29,23 @@ pub(super) const LADDER: &[&str] = &[
     "limit",
 ];
 
-/// Figures of a ladder whose medians stand in the raw data.
+/// Figures of a ladder whose medians are in the raw data.
 pub(super) const MEDIANS: &[(&str, Metric)] = &[
     ("connections_most_to_least", Metric::ConnectionsLadder),
     ("cpu_most_to_least", Metric::CpuLadder),
     ("cpu_us_per_request", Metric::Cpu),
 ];
 
-/// Those of a core that is taken.
+/// Heads of the table of a core that is taken.
 pub(super) const TAKEN: &[&str] =
     &["p50", "p99", "p99.9", "max, ms", "rate /s", "errors", "CPU µs", "core taken", "by", "idle", "limit"];
 
-/// Those of configurations that are taken into force.
+/// Heads of the table of reloads.
 pub(super) const RELOADED: &[&str] =
     &["reloads", "connections", "connections /s", "refused, reset or not answered", "idle"];
 
-/// A contender's row in that of a ladder. Workers stand in the order of their numbers, in both lists.
+/// Returns a contender's row in the table of a ladder. Workers are in the order of their numbers,
+/// in both lists.
 pub(super) fn ladder_row(own: &[&Record]) -> Vec<String> {
     let spread = |metric| {
         let spread = Spread::of(own.iter().map(|record| record.figure(metric)));
@@ -73,7 +74,7 @@ pub(super) fn ladder_row(own: &[&Record]) -> Vec<String> {
     ]
 }
 
-/// A contender's row in that of a core that is taken.
+/// Returns a contender's row in the table of a core that is taken.
 pub(super) fn taken_row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| middle(own, read);
     let taken: Vec<_> = own.iter().filter_map(|record| record.special.taken).collect();
@@ -90,12 +91,12 @@ pub(super) fn taken_row(own: &[&Record]) -> Vec<String> {
         format!("{} %", number(share * 100.0, 0)),
         if is_realtime { "SCHED_FIFO" } else { "nice -20" }.to_owned(),
         format!("{} %", number(of(&|record| record.idle) * 100.0, 0)),
-        // The harness itself has the core.
+        // The harness itself takes the core.
         super::limits::generator_limit(own).map_or_else(String::new, |cause| format!("**the generator**: {cause}")),
     ]
 }
 
-/// A contender's row in that of reloads.
+/// Returns a contender's row in the table of reloads.
 pub(super) fn reload_row(own: &[&Record]) -> Vec<String> {
     let sum = |of: fn(&Reloads) -> u64| own.iter().filter_map(|record| record.special.reloads.as_ref()).map(of).sum();
     let count = |value: u64| number(value as f64, 0);
@@ -116,7 +117,7 @@ fn errors(own: &[&Record]) -> String {
     error_text(&errors)
 }
 
-/// For somebody who waits.
+/// Returns the line of progress of a ladder.
 pub(super) fn ladder_progress(record: &Record) -> String {
     let connections = record.special.ladder.as_ref().map_or(&[][..], |ladder| &ladder.connections);
     let each: Vec<String> = connections.iter().map(u64::to_string).collect();
@@ -130,7 +131,7 @@ pub(super) fn ladder_progress(record: &Record) -> String {
     )
 }
 
-/// The same of a core that is taken.
+/// Returns the line of progress of a core that is taken.
 pub(super) fn taken_progress(record: &Record) -> String {
     let taken = record.special.taken.unwrap_or_default();
     format!(
@@ -144,7 +145,7 @@ pub(super) fn taken_progress(record: &Record) -> String {
     )
 }
 
-/// The same of reloads.
+/// Returns the line of progress of reloads.
 pub(super) fn reload_progress(record: &Record) -> String {
     let reloads = record.special.reloads.unwrap_or_default();
     format!(
@@ -156,7 +157,7 @@ pub(super) fn reload_progress(record: &Record) -> String {
     )
 }
 
-/// For the last section of the report on ladders.
+/// Returns the text for the last section of the report on ladders.
 pub(super) fn ladder_method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each started anew. {CLIENTS} clients connect, {OPENED_A_SECOND} a second: one by one, or {BURST} in a moment. Each asks at once and then every {ASKS_EVERY_MS} ms, a half more or less each time
@@ -172,7 +173,7 @@ nginx has a worker a core or as many as the cell says, pinned, no log. `nginx` h
     )
 }
 
-/// The same of a core that is taken.
+/// Returns the text for that of a core that is taken.
 pub(super) fn taken_method() -> String {
     let (connections, rate) = BESIDE;
     let ms = TAKEN_US / 1000;
@@ -188,7 +189,7 @@ nothing that looks at who is late.
     )
 }
 
-/// The same of reloads.
+/// Returns the text for that of reloads.
 pub(super) fn reload_method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each started anew with a worker a core, at least two. {THREADS} threads open {OPENED_AT_A_TIME} connections each, ask on all of them with `Connection: close`, read the answers, and begin anew after

@@ -61,13 +61,13 @@ fn typical(runs: &[&Requests], time: fn(&Latency) -> u64) -> String {
     ms(median(runs.iter().map(|run| time(&run.latency) as f64).collect()))
 }
 
-/// Percent answered with 2xx over all rounds; 100 only when it was all.
+/// Returns the percentage of 2xx responses over all rounds; 100 only when it was all.
 fn share(runs: &[&Requests]) -> String {
     let (good, offered) = runs.iter().fold((0, 0), |(good, offered), run| (good + run.good, offered + run.offered));
     if good == offered {
         return "all".to_owned();
     }
-    // Rounded down: what is missing shows.
+    // Rounded down, so that a shortfall shows.
     format!("{:.2} %", (good as f64 / offered as f64 * 1e4).floor() / 1e2)
 }
 
@@ -79,7 +79,7 @@ fn failed(runs: &[&Requests]) -> String {
     error_text(&all)
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.special.failover else { return String::new() };
     let one = |requests: &Requests| {
@@ -89,7 +89,7 @@ pub(super) fn progress(record: &Record) -> String {
     format!("GET {}; POST {}, {} twice", one(&run.reads), one(&run.writes), run.writes_twice)
 }
 
-/// For the last section of the report.
+/// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     let ((reads, readers), (writes, writers)) = (READS, WRITES);
     format!(

@@ -1,4 +1,4 @@
-//! Turns records into figures as text: the targets with what came of them, and a table for each cell.
+//! Turns records into figures as text: the targets with their results, and a table for each cell.
 //!
 //! `markdown.rs` and `page.rs` show them. Figures are medians over the rounds; ratios are taken within a round before their
 //! median is.
@@ -39,7 +39,7 @@ pub(crate) struct Report<'a> {
     pub(crate) stopped: Option<&'a str>,
 }
 
-/// A target with what came of it, for people.
+/// A target with its result, for people.
 pub(super) struct Judged {
     pub(super) title: &'static str,
     /// `≥ 2.00`.
@@ -48,7 +48,7 @@ pub(super) struct Judged {
     pub(super) measured: String,
     /// None: not measured.
     pub(super) is_met: Option<bool>,
-    /// What to know of it: errors, or that it is a floor. Empty: nothing.
+    /// Remarks: errors, or that it is a floor. Empty: none.
     pub(super) remark: String,
 }
 
@@ -57,12 +57,12 @@ pub(super) struct Sheet {
     /// Without the first, which names contenders.
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<Row>,
-    /// From 0: nothing was measured.
+    /// From 0, which means that the cell was not measured.
     pub(super) rounds: u32,
 }
 
 impl Sheet {
-    /// How sure its figures are.
+    /// Returns how certain its figures are.
     pub(super) fn rounds(&self) -> String {
         match self.rounds {
             0 | 1 => "One round: no interval can be said.".to_owned(),
@@ -80,7 +80,7 @@ pub(crate) struct Median<'a> {
     cell: &'a str,
     contender: &'a str,
     of: &'static str,
-    /// Whose figure it is divided by, round by round.
+    /// The contender whose figure it is divided by, round by round.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<&'static str>,
     #[serde(flatten)]
@@ -95,12 +95,12 @@ pub(super) struct Row {
     pub(super) contender: &'static str,
     /// Its figures as text, one for each column; or why there are none.
     pub(super) figures: Result<Vec<String>, String>,
-    /// What keeps its rate from being its own.
+    /// The rate was limited by something other than the contender.
     pub(super) is_limited: bool,
 }
 
 impl Report<'_> {
-    /// How it was measured, and how everything was set.
+    /// Returns how it was measured, and how everything was configured.
     pub(super) fn method(&self) -> String {
         match self.cells.first().map(|cell| cell.load) {
             Some(Load::Failover(_)) => failover::method(),
@@ -122,13 +122,14 @@ impl Report<'_> {
         }
     }
 
-    /// Which settings rivals have in a cell because a sweep has found them the best, a sentence each.
+    /// Returns which settings rivals have in a cell because a sweep has found them best, a sentence
+    /// each.
     pub(super) fn chosen(&self, cell: &Cell) -> Vec<String> {
         let of_cell = self.sweeps.iter().filter(|sweep| sweep.cells.contains(&cell.name));
         of_cell.map(|sweep| format!("{}.", sweep.text())).collect()
     }
 
-    /// Machine, programs, and how it was run.
+    /// Returns the machine, the programs, and how it was run.
     pub(super) fn setting(&self) -> String {
         // Tunnels end in the harness.
         let others = || self.cells.iter().filter(|cell| !matches!(cell.load, Load::Tunnel(_)));
@@ -146,7 +147,7 @@ impl Report<'_> {
         format!("{} Origin: {origin}.{speed}{partial}", machine(self.circumstances))
     }
 
-    /// Whether it says something about targets.
+    /// Whether it judges targets.
     pub(super) fn decides(&self) -> bool {
         !self.options.quick && self.stopped.is_none()
     }
@@ -157,7 +158,7 @@ impl Report<'_> {
         Histogram::of(own.flat_map(|record| record.special.histogram.pairs()))
     }
 
-    /// Medians of the figures that are compared, for whoever reads the raw data.
+    /// Returns medians of the figures that are compared, for readers of the raw data.
     pub(crate) fn medians(&self) -> Vec<Median<'_>> {
         let mut medians = Vec::new();
         for cell in self.cells {
@@ -245,7 +246,8 @@ impl Report<'_> {
             None => {
                 let own = records.iter().filter(|record| record.contender == target.subject);
                 let figures = own.map(|record| record.figure(target.metric));
-                // A request that was executed twice in one round is one too many: a median would hide it.
+                // A single request that was executed twice in one round already violates the
+                // target: a median would hide it.
                 if target.metric == Metric::Twice {
                     return Spread::of(figures.reduce(|sum, figure| sum + figure).into_iter());
                 }
@@ -278,7 +280,7 @@ impl Report<'_> {
         remark
     }
 
-    /// What was measured in a cell.
+    /// Returns the records of a cell.
     pub(super) fn of_cell(&self, cell: &str) -> Vec<&Record> {
         self.records.iter().filter(|record| record.cell == cell).collect()
     }

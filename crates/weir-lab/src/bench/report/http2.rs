@@ -8,7 +8,7 @@ use crate::bench::record::http2::Stalled;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
-/// What is said behind the usual method.
+/// The text after the usual method.
 pub(super) const METHOD: &str = "
 HTTP/2. `weir bomb` asks on ten streams of each of 64 connections at a time; header blocks use the static table of HPACK alone, so every request is
 the same work. Over TLS: one self-signed certificate (ECDSA P-256), made for the run, TLS 1.3, TLS_AES_128_GCM_SHA256, X25519, ALPN h2 and nothing
@@ -20,7 +20,7 @@ streams each that ask for 200 KiB, opens no window for a byte of them, and asks 
 p99 counts from when a request was due, and memory is the highest resident size since the start. `weir-alone` is weir without that.
 ";
 
-/// Columns behind the usual ones of a load.
+/// Returns the columns after the usual ones of a load.
 pub(super) fn columns(load: Load) -> &'static [&'static str] {
     match load {
         Load::Stalled(_) => &["resident, MB at its highest", "stalled streams at the end", "reset"],
@@ -28,7 +28,7 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
     }
 }
 
-/// Their figures.
+/// Returns their figures.
 pub(super) fn row(load: Load, own: &[&Record]) -> Vec<String> {
     let Load::Stalled(_) = load else { return Vec::new() };
     let streams = |of: fn(Stalled) -> u64| {

@@ -62,14 +62,14 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
     ]
 }
 
-/// Slow answers of 10,000 of one kind, over all rounds.
+/// Returns the slow responses of 10,000 of one kind, over all rounds.
 fn part(probed: &[&Probed], of: fn(&Probed) -> Option<Part>) -> String {
     let parts = || probed.iter().filter_map(|run| of(run));
     let (slow, answered) = (parts().map(|part| part.slow).sum::<u64>(), parts().map(|part| part.answered).sum::<u64>());
     if answered == 0 { "-".to_owned() } else { format!("{:.1}", slow as f64 / answered as f64 * 1e4) }
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.special.probed else { return String::new() };
     let ends = [run.busy.first(), run.busy.last()].into_iter().flatten();
@@ -84,7 +84,7 @@ pub(super) fn progress(record: &Record) -> String {
     )
 }
 
-/// For the last section of the report.
+/// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
         "`weir probe` asks one request at a time and pauses 5 ms behind each answer. The server has {WORKERS} workers that share a

@@ -1,23 +1,25 @@
-//! What kept a contender's rate from being higher, as far as it was not the contender.
+//! What limited a contender's rate other than the contender itself.
 //!
-//! Called by everything that shows a row: it says so in words, or is grey or hollow.
+//! Called by everything that shows a row: a limited row says so in words, or is grey or hollow.
 
 use crate::bench::experiment::contenders::{What, contender};
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
-/// Below this share of idle time the cores are the limit, whoever uses them.
+/// Below this share of idle time the cores are the limit, whatever uses them.
 pub(super) const IDLE_MIN: f64 = 0.05;
-/// Generator and origin together with more than this share of all cores: the rate says little about the proxy.
+/// If generator and origin together used more than this share of all cores, the rate says little
+/// about the proxy.
 pub(super) const OTHERS_MAX: f64 = 0.5;
-/// Other programs with more than this share disturb the figures. The kernel's own threads stay below it.
+/// If other programs used more than this share, they disturb the figures. The kernel's own threads
+/// stay below it.
 const FOREIGN_MAX: f64 = 0.1;
 
-/// The contender that stands for the usual origin where origins are measured.
+/// The contender that represents the usual origin where origins are measured.
 const ORIGIN_OF_OTHERS: &str = "nginx-file";
 
-/// Processor time of those who are there for the contender, and who they are: an origin or a generator may be a contender
-/// itself.
+/// Returns the processor time of the programs that serve the contender, and their names: an origin
+/// or a generator may be a contender itself.
 fn others(record: &Record) -> (f64, &'static str) {
     match contender(&record.contender).map(|contender| contender.what) {
         _ if record.contender == ORIGIN_OF_OTHERS => (record.generator_us, "the generator"),
@@ -27,12 +29,13 @@ fn others(record: &Record) -> (f64, &'static str) {
     }
 }
 
-/// Share of all cores' time that they used.
+/// Returns the share of all cores' time that they used.
 pub(super) fn others_share(record: &Record) -> f64 {
     share(record, others(record).0)
 }
 
-/// Share of all cores' time that neither we nor idleness account for: other programs, and other guests of the host.
+/// Returns the share of all cores' time that neither we nor idleness account for: other programs,
+/// and other guests of the host.
 fn foreign_share(record: &Record) -> f64 {
     let ours = share(record, record.generator_us + record.origin_us + record.proxy_us);
     (1.0 - record.idle - ours).max(0.0)
@@ -49,7 +52,7 @@ pub(super) fn is_floor(own: &[&Record]) -> bool {
     is_full_of_others(own) || generator_limit(own).is_some()
 }
 
-/// Why the generator was the limit, in the first round in which it was.
+/// Returns why the generator was the limit, in the first round in which it was.
 pub(super) fn generator_limit<'a>(own: &[&'a Record]) -> Option<&'a str> {
     own.iter().find_map(|record| record.generator_limit.as_deref())
 }
@@ -58,7 +61,7 @@ fn is_full_of_others(own: &[&Record]) -> bool {
     middle(own, &|record| record.idle) <= IDLE_MIN && middle(own, &others_share) > OTHERS_MAX
 }
 
-/// What kept the rate from being higher.
+/// Returns what limited the rate.
 pub(super) fn limit(own: &[&Record]) -> String {
     let (others, foreign) = (middle(own, &others_share), middle(own, &foreign_share));
     let percent = others * 100.0;

@@ -1,4 +1,5 @@
-//! A report as Markdown: the targets, then a table for each cell, then how everything was set.
+//! A report as Markdown: the targets, then a table for each cell, then how everything was
+//! configured.
 //!
 //! Called by `bench/mod.rs`. The figures are those of `figures.rs`.
 
@@ -102,7 +103,8 @@ mod tests {
         BenchOptions { quick: true, ..BenchOptions::of_test("targets") }
     }
 
-    /// A run of one second on all cores: so much CPU of the proxy for each of 1,000 requests, the rest to the others.
+    /// Returns a run of one second on all cores: this much CPU of the proxy for each of 1,000
+    /// requests, the rest to the others.
     fn record(cell: &str, contender: &str, round: u32, cpu_us: f64) -> Record {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         Record {

@@ -1,4 +1,5 @@
-//! How everything is measured and set: the last section of each report. Called by `figures.rs`.
+//! How everything is measured and configured: the last section of each report. Called by
+//! `figures.rs`.
 
 /// Paragraphs, with empty lines between them.
 pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ..., two that run side by side A B B A). Ratios are taken within a round; their median is shown, with its

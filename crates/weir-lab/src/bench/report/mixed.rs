@@ -29,7 +29,7 @@ pub(super) const COLUMNS: &[&str] = &[
     "limit",
 ];
 
-/// Figures whose medians stand in the raw data besides the usual ones.
+/// Figures whose medians are in the raw data besides the usual ones.
 pub(super) const MEDIANS: &[(&str, Metric)] = &[
     ("p999_us", Metric::P999),
     ("late_percent", Metric::LatePercent),
@@ -37,7 +37,7 @@ pub(super) const MEDIANS: &[(&str, Metric)] = &[
     ("connects_per_1000_requests", Metric::ConnectsPerThousand),
 ];
 
-/// A contender's row: medians, and what was executed twice in all rounds.
+/// Returns a contender's row: medians, and the requests executed twice in all rounds.
 pub(super) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| middle(own, read);
     let seen = || own.iter().filter_map(|record| record.special.mixed.as_ref());
@@ -72,7 +72,7 @@ fn twice<'a>(seen: impl Iterator<Item = &'a Mixed>) -> String {
     if counted.is_empty() { "-".to_owned() } else { format!("{} of {}", sum(|it| it.0), sum(|it| it.1)) }
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(record: &Record) -> String {
     let seen = record.special.mixed.as_ref();
     let repeats = twice(seen.into_iter());
@@ -89,7 +89,7 @@ pub(super) fn progress(record: &Record) -> String {
     )
 }
 
-/// For the last section of the report.
+/// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     let late_ms = LATE_US / 1000;
     format!(

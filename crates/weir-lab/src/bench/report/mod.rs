@@ -1,8 +1,10 @@
-//! How records are shown: figures as text, judged targets, charts, and what is made of them.
+//! How records are shown: figures as text, judged targets, charts, and the documents that contain
+//! them.
 //!
-//! Called by `bench/mod.rs`: `progress` after each run, `markdown` and `page` at the end. Owns how a figure is written and what
-//! is said of a row that was limited. Gives texts and touches nothing: no files, processes, sockets or clocks. Knows
-//! `experiment` and `record`, and nothing of how records came to be.
+//! Called by `bench/mod.rs`: `progress` after each run, `markdown` and `page` at the end. Owns how
+//! a figure is written and the remarks on a limited row. Returns texts and touches no files,
+//! processes, sockets or clocks. Knows `experiment` and `record`, and nothing of how records came
+//! to be.
 //!
 //! Bound: all of it is a few passes over the records of one run of the bench.
 

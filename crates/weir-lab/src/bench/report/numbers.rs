@@ -1,21 +1,21 @@
-//! How figures are written: as many digits as say something, `-` for what is not known.
+//! How figures are written: as many digits as are meaningful, `-` for unknown values.
 //!
 //! Called by everything that makes rows.
 
 use crate::bench::record::answers::Errors;
 
-/// Each kind with its count; `0` when there are none.
+/// Returns each kind with its count; `0` when there are none.
 pub(super) fn error_text(errors: &Errors) -> String {
     let named: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if named.is_empty() { "0".to_owned() } else { named.join(", ") }
 }
 
-/// With so many digits after the point; `-` when it is not known.
+/// Returns the number with this many digits after the point; `-` when it is not known.
 pub(super) fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
-/// Milliseconds of so many microseconds, with fewer digits from 10 on.
+/// Returns this many microseconds as milliseconds, with fewer digits from 10 on.
 pub(super) fn ms(us: f64) -> String {
     match us {
         _ if !us.is_finite() => "-".to_owned(),
@@ -24,17 +24,18 @@ pub(super) fn ms(us: f64) -> String {
     }
 }
 
-/// `-` when it is not known or nothing.
+/// Returns the microseconds as text, or `-` when they are not known or 0.
 pub(super) fn microseconds(us: f64) -> String {
     if us.is_finite() && us > 0.0 { format!("{us:.2}") } else { "-".to_owned() }
 }
 
-/// Enough digits for a ratio, not too many for bytes.
+/// Returns enough digits for a ratio, not too many for bytes.
 pub(super) fn figure(value: f64) -> String {
     number(value, if value.abs() < 10.0 { 2 } else { 0 })
 }
 
-/// The same beside a bound: one that differs by a few per cent from 1 needs a digit more.
+/// Returns the same beside a bound: a bound that differs by a few per cent from 1 needs a digit
+/// more.
 pub(super) fn figure_beside(value: f64, bound: f64) -> String {
     if (0.001..0.05).contains(&(bound - 1.0).abs()) { number(value, 3) } else { figure(value) }
 }

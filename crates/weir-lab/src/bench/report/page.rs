@@ -1,4 +1,5 @@
-//! A report as one HTML file: what came of it first, then charts, then all figures, then how it was measured.
+//! A report as one HTML file: the results first, then charts, then all figures, then how it was
+//! measured.
 //!
 //! Called by `bench/mod.rs`. The figures are those of `figures.rs`, the charts those of `drawing.rs`.
 
@@ -19,7 +20,7 @@ const READING: &str = "Marks and bars are medians over the rounds. The thin bars
 const LIMITED: &str = "Where marks are hollow and rows grey, generator and origin used most of the machine, or the generator \
     had no more to give: the contender may be faster than its rate says. Compare processor time a request there.";
 
-/// The whole file. The raw file lies beside it.
+/// Returns the whole file. The raw file is beside it.
 ///
 /// # Errors
 /// A chart can't be drawn, which would be a bug.
@@ -37,7 +38,7 @@ pub(crate) fn html(report: &Report<'_>) -> Result<String, String> {
     Ok(page.finish())
 }
 
-/// What the experiment says, in a few sentences.
+/// Writes the conclusions of the experiment, in a few sentences.
 fn put_outcome(page: &mut Page, report: &Report<'_>) {
     let judged = report.judged();
     let count = |of: Option<bool>| judged.iter().filter(|target| target.is_met == of).count();
@@ -64,14 +65,14 @@ fn put_outcome(page: &mut Page, report: &Report<'_>) {
     }
 }
 
-/// Who an experiment is about: the first of ours that takes part.
+/// Returns the subject of an experiment: the first of ours that takes part.
 fn subject(report: &Report<'_>) -> Option<&'static str> {
     let ours = ["weir", "bomb", "weir-origin"];
     let measured = |name: &&&str| report.records.iter().any(|record| record.contender == **name);
     ours.iter().find(measured).copied()
 }
 
-/// The lowest and the highest ratio over the cells, and where.
+/// Returns the lowest and the highest ratio over the cells, and where they occur.
 fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -> Option<String> {
     let compared = report.cells.iter().filter(|cell| !cell.load.is_memory());
     let of = |cell: &'_ Cell| Spread::of_ratios(&report.of_cell(&cell.name), metric, subject, against);

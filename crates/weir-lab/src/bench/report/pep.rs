@@ -10,7 +10,8 @@ use crate::bench::record::answers::Errors;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
-/// Heads of the table, without the first. In a closed loop the machine is full, and what it adds says nothing.
+/// Returns the heads of the table, without the first. In a closed loop the machine is full, and the
+/// additional processor time says nothing.
 pub(super) fn columns(pep: Pep) -> &'static [&'static str] {
     match pep.pace {
         Pace::Closed => {
@@ -64,11 +65,12 @@ pub(super) fn row(pep: Pep, own: &[&Record]) -> Vec<String> {
     }
 }
 
-/// More of the machine than this for others, and busy time says little.
+/// If other programs use more of the machine than this, busy time says little.
 const OTHERS_MAX: f64 = 0.1;
 
-/// What keeps the figures from being the contender's. Who else is busy can be told only before the load: most of the work is done where the kernel receives packets, whose context
-/// is anybody's.
+/// Returns what distorts the contender's figures. The load of other programs is known only before
+/// the run: most of the work is done where the kernel receives packets, in the context of whatever
+/// process runs there.
 fn limit(own: &[&Record]) -> String {
     let generator = generator_limit(own).map(|cause| format!("**the generator**: {cause}"));
     let is_full = middle(own, &|record| record.idle) <= IDLE_MIN;
@@ -79,7 +81,7 @@ fn limit(own: &[&Record]) -> String {
     causes.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(record: &Record) -> String {
     format!(
         "{:>7.0}/s, adds CPU {:>6} µs, p99 {:>6} ms, idle {:>3.0} %, {} errors",
@@ -91,7 +93,7 @@ pub(super) fn progress(record: &Record) -> String {
     )
 }
 
-/// For the last section of the report.
+/// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each started anew. Clients (`weir bomb`), a router, and the server (`weir origin`) are in three network namespaces, with a pair of

@@ -8,7 +8,7 @@ use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::outcome::Record;
 
-/// One line for somebody who waits.
+/// Returns one line of progress.
 pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
     let name = &record.contender;
     let errors: u64 = record.errors.values().sum();

@@ -1,4 +1,5 @@
-//! What others need to measure the same: the environment by name, and how each program was started and set.
+//! What others need to measure the same: the environment by name, and how each program was started
+//! and configured.
 //!
 //! Called by `markdown.rs` and `page.rs`.
 
@@ -22,7 +23,7 @@ pub(super) fn environment(report: &Report<'_>) -> Vec<(String, String)> {
     own.chain(it.environment.iter().cloned()).collect()
 }
 
-/// What stands above a setting: `nginx, in c1, c64`.
+/// Returns the heading of a setting: `nginx, in c1, c64`.
 pub(super) fn heading(setting: &Setting) -> String {
     const NAMED: usize = 6;
     let cells = setting.cells.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -31,7 +32,7 @@ pub(super) fn heading(setting: &Setting) -> String {
     format!("{}, in {cells}{more}", setting.of)
 }
 
-/// Command lines and configurations as they were.
+/// Returns command lines and configurations as they were.
 pub(super) fn text(setting: &Setting) -> String {
     let commands = setting.commands.iter().map(|command| format!("$ {command}\n"));
     let configurations = setting.configurations.iter().map(|text| format!("\n{}\n", text.trim_end()));

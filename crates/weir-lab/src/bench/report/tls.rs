@@ -9,7 +9,7 @@ use crate::bench::record::circumstances::Circumstances;
 use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::middle;
 
-/// What is said behind the usual method.
+/// The text after the usual method.
 pub(super) const METHOD: &str = "
 TLS. All contenders have the same self-signed certificate, made for the run. The generator offers TLS 1.3, TLS_AES_128_GCM_SHA256 and
 X25519, and nothing else; it takes every certificate, but checks the signature of each handshake. Connections to the origin are plain.
@@ -22,7 +22,7 @@ the clock; p99 counts from when a request was due, and the cores are full. nginx
 TLS on the same load. In `handshakes` the proxy has a second listener without TLS, which is what the 64 connections ask; 1,000 clients do nothing but full handshakes.
 ";
 
-/// Columns behind the usual ones of a load.
+/// Returns the columns after the usual ones of a load.
 pub(super) fn columns(load: Load) -> &'static [&'static str] {
     match load {
         Load::Idle(_) => &["TLS library"],
@@ -31,7 +31,7 @@ pub(super) fn columns(load: Load) -> &'static [&'static str] {
     }
 }
 
-/// Their figures.
+/// Returns their figures.
 pub(super) fn row(cell: &Cell, name: &str, own: &[&Record], circumstances: &Circumstances) -> Vec<String> {
     let library = library(name, circumstances);
     match cell.load {

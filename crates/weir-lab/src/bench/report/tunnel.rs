@@ -24,7 +24,7 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
     ]
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(record: &Record) -> String {
     format!(
         "{:>6.2} GB/s, CPU {} s/GB, idle {:>3.0} %, {}",
@@ -35,7 +35,7 @@ pub(super) fn progress(record: &Record) -> String {
     )
 }
 
-/// For the last section of the report.
+/// The text for the last section of the report.
 pub(super) const METHOD: &str = "
 Tunnels. The harness holds both ends of each. weir opens them on CONNECT; HAProxy in TCP mode has only one server and forwards from
 the first byte on. A full tunnel is one connection: a thread sends pages of a file (sendfile), another one receives and throws away

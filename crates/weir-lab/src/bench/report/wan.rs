@@ -10,7 +10,7 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::{median, middle};
 use crate::bench::record::wan::{Carried, Wayed};
 
-/// A link that is later than this on average, microseconds, is not the one that the title says.
+/// A link that is later than this on average, microseconds, is not the link that the title names.
 const LATE_MAX_US: f64 = 1000.0;
 
 /// Heads of the table, without the first.
@@ -56,7 +56,7 @@ pub(super) fn row(wan: Wan, own: &[&Record]) -> Vec<String> {
     }
 }
 
-/// Content and heads that came, megabits a second.
+/// Returns the content and heads that clients received, megabits a second.
 pub(super) fn megabits(record: &Record) -> f64 {
     record.bytes as f64 * 8.0 / record.wall_us
 }
@@ -65,24 +65,25 @@ fn carried<'a>(own: &'a [&Record]) -> impl Iterator<Item = &'a Carried> {
     own.iter().filter_map(|record| record.special.wan.as_ref())
 }
 
-/// Of all packets towards clients.
+/// Returns the share of all packets towards clients.
 fn share(own: &[&Record], of: fn(&Wayed) -> u64) -> String {
     let sum = |of: fn(&Wayed) -> u64| carried(own).map(|link| of(&link.to_clients)).sum::<u64>() as f64;
     let percent = sum(of) / sum(|way| way.packets) * 100.0;
     if percent.is_finite() { format!("{percent:.2} %") } else { "-".to_owned() }
 }
 
-/// By how much the link was late on average in each round in which it was another one than the title says, microseconds.
+/// Returns the mean lateness of the link in each round in which it was not the link that the title
+/// names, microseconds.
 fn late(own: &[&Record]) -> impl Iterator<Item = f64> {
     carried(own).map(Carried::late_us).filter(|late_us| *late_us > LATE_MAX_US)
 }
 
-/// Whether the link was another one than the title says in some round.
+/// Whether the link was not the one that the title names in some round.
 pub(super) fn is_disturbed(own: &[&Record]) -> bool {
     late(own).next().is_some()
 }
 
-/// What keeps the figures from being those of that link.
+/// Returns what distorts the figures of that link.
 fn limits(own: &[&Record]) -> String {
     let late: Vec<f64> = late(own).collect();
     let most = late.iter().copied().fold(0.0, f64::max);
@@ -97,7 +98,7 @@ fn limits(own: &[&Record]) -> String {
     causes.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// For somebody who waits.
+/// Returns the line of progress.
 pub(super) fn progress(wan: Wan, record: &Record) -> String {
     let late = ms(record.special.wan.as_ref().map_or(f64::NAN, Carried::late_us));
     let errors: u64 = record.errors.values().sum();
@@ -118,7 +119,7 @@ pub(super) fn progress(wan: Wan, record: &Record) -> String {
     }
 }
 
-/// For the last section of the report.
+/// Returns the text for the last section of the report.
 pub(super) fn method() -> String {
     format!(
         "Contenders take turns within each round (A B C A B C ...), each started anew. Clients are in a network namespace, proxy and origin (weir's) in another one. What

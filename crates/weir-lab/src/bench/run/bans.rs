@@ -1,4 +1,5 @@
-//! What bans take and how they end: memory of weir with many of them, and how long it is from the end of one to an answer.
+//! What bans cost and how they end: memory of weir with many of them, and the time from the end of
+//! a ban to a response.
 //!
 //! Called by `rounds.rs`. Namespaces, origin and proxy are those of `block.rs`. Bounds: the bans of [`BANS`]; recovery is over
 //! [`PATIENCE`] after the bans.
@@ -25,32 +26,32 @@ use crate::bench::experiment::contenders::Contender;
 use crate::bench::record::bans::{Held, Recovery, Taken};
 use crate::bench::record::outcome::Record;
 
-/// How long weir gets to come to rest before its memory is read.
+/// How long weir gets to settle before its memory is read.
 const REST: Duration = Duration::from_millis(500);
-/// The first of addresses that nobody has (RFC 1112 §4), to be banned.
+/// The first of the unassigned addresses (RFC 1112 §4) to be banned.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(247, 0, 0, 0);
 /// Length of the bans whose memory is read: they outlast the run.
 const DAY_S: u64 = 86_400;
-/// How long weir may take to answer on its admin socket.
+/// How long weir may take to respond on its admin socket.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
-/// A client that is not let in connects again so long after.
+/// How long after a refusal a client connects again.
 const EVERY: Duration = Duration::from_millis(RETRY_MS);
-/// How long he waits for a connection, and for an answer on one.
+/// How long it waits for a connection, and for a response on one.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(20);
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
-/// Who is not answered so long after the end of his ban never will be.
+/// A client that gets no response within this time after the end of its ban never will.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts weir with each number of bans, and reads the memory when it and the kernel have them.
 ///
 /// # Errors
-/// Something can't be started, bans are not taken, or the user interrupts.
+/// Something can't be started, bans are not accepted, or the user interrupts.
 pub(super) fn memory(stage: &Stage, contender: Contender) -> io::Result<(Running, Record)> {
     let (nets, admin) = (Nets::make(stage.directory())?, stage.scratch("admin.sock"));
     let origin = start_origin(stage, &nets)?;
     let (mut taken, mut last) = (Vec::new(), None);
     for count in BANS {
-        // The one before has its table of the kernel until then.
+        // Until then, the previous weir keeps its table in the kernel.
         drop(last.take());
         let state = stage.scratch("bans");
         fs::write(&state, lines(count, seconds(SystemTime::now())))?;
@@ -72,7 +73,7 @@ pub(super) fn memory(stage: &Stage, contender: Contender) -> io::Result<(Running
     Ok((Running::of((weir, PROXY), (origin, ORIGIN)), record))
 }
 
-/// The file of so many bans, of addresses that nobody has.
+/// Returns a file with `count` bans, of unassigned addresses.
 fn lines(count: u32, now_s: u64) -> String {
     (0..count).fold(String::new(), |mut text, nth| {
         let network = Ipv4Addr::from(u32::from(NOBODY) + nth);
@@ -85,14 +86,16 @@ fn lines(count: u32, now_s: u64) -> String {
     })
 }
 
-/// Whether weir has so many bans in force, and the kernel too if it takes part. Without one there is nothing for it to do.
+/// Whether weir has this many bans in force, and the kernel as well if it takes part. Without bans
+/// the kernel has nothing to do.
 fn has(bans: &Value, count: u32) -> bool {
     let (in_force, in_kernel) = (bans["in_force"].as_u64(), bans["in_kernel"].as_u64());
     let kernel_is_done = in_kernel.is_none_or(|its| its == u64::from(count));
     in_force == Some(u64::from(count)) && kernel_is_done && bans["kernel_refused"].as_u64() == Some(0)
 }
 
-/// Bans clients by order for a few seconds, and has each of them try again all the time until he has an answer.
+/// Bans clients by order for a few seconds, and lets each of them retry all the time until it gets
+/// a response.
 ///
 /// # Errors
 /// Something can't be started, weir does not ban, or the user interrupts.
@@ -132,15 +135,17 @@ pub(super) fn recovery(stage: &Stage, contender: Contender) -> io::Result<(Runni
     Ok((Running::of((weir, PROXY), (origin, ORIGIN)), record))
 }
 
-/// What a client saw who was banned.
+/// What a banned client saw.
 struct Back {
     /// Attempts that were refused.
     refused: u64,
-    /// From the end of the ban to the first answer behind a refusal, microseconds; None: there was none in time.
+    /// From the end of the ban to the first response after a refusal, microseconds; None: there was
+    /// none in time.
     after_us: Option<i64>,
 }
 
-/// Tries until there is an answer. What comes before the first refusal is not counted: a ban takes a moment.
+/// Retries until there is a response. Responses before the first refusal are not counted: a ban
+/// takes a moment.
 fn comes_back(who: Ipv4Addr, until_s: u64) -> io::Result<Back> {
     let until = UNIX_EPOCH + Duration::from_secs(until_s);
     let mut refused = 0;
@@ -158,13 +163,13 @@ fn comes_back(who: Ipv4Addr, until_s: u64) -> io::Result<Back> {
     Ok(Back { refused, after_us: None })
 }
 
-/// From then to now, microseconds; less than 0 before.
+/// Returns the time from `then` to now, microseconds; less than 0 before.
 fn micros_since(then: SystemTime) -> i64 {
     let micros = |time: Duration| time.as_micros() as i64;
     then.elapsed().map_or_else(|early| -micros(early.duration()), micros)
 }
 
-/// Whether a request from this address has an answer.
+/// Whether a request from this address gets a response.
 fn is_answered(who: Ipv4Addr) -> io::Result<bool> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(IpAddr::V4(who), 0).into())?;
@@ -178,10 +183,10 @@ fn is_answered(who: Ipv4Addr) -> io::Result<bool> {
     Ok(asked.is_ok() && &start == b"HTTP/1.1 200")
 }
 
-/// A document of weir's admin socket.
+/// Requests a document from weir's admin socket.
 ///
 /// # Errors
-/// Nobody answers, or weir refuses.
+/// No response, or weir refuses.
 pub(super) fn ask(admin: &Path, method: &str, path: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(admin)?;
     stream.set_read_timeout(Some(ADMIN_PATIENCE))?;

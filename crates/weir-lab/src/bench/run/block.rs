@@ -1,9 +1,11 @@
 //! Attackers and users of a contender that limits its clients: what each gets, and what the attack costs.
 //!
-//! Called by `rounds.rs`. A run has namespaces, origin and proxy of its own, and two generators on one core: that of users asks by the clock all
-//! the time, that of attackers from the middle on, so that users with and without them are the same connections of the same minute. Users stand
-//! for other machines than those of attackers: their generator goes first wherever both have something to do, so that what it measures is the
-//! proxy. Attackers are classes of `weir bomb`, one for each address. Bound: everything ends with the run.
+//! Called by `rounds.rs`. A run has separate namespaces, an origin and a proxy, and two generators
+//! on one core. The generator of users sends requests by the clock all the time, that of attackers
+//! from the middle on. So users with and without attackers are the same connections of the same
+//! minute. Users represent other machines than those of attackers: their generator goes first
+//! wherever both have something to do, so that it measures the proxy. Attackers are classes of
+//! `weir bomb`, one for each address. Bound: everything ends with the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,14 +30,16 @@ use crate::bomb::{self, Connect, Counts, Outcome, Percentiles, Slice, Summary};
 pub(super) const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 /// Before anything counts: users connect.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// What is left out at both ends of a window in which the core is watched: clocks of harness and generator differ by the start of a process.
+/// Margin at both ends of a window in which the core is watched: clocks of harness and generator
+/// differ by the start of a process.
 const MARGIN: Duration = Duration::from_millis(200);
 /// The class of users.
 const USERS_CLASS: &str = "users";
-/// Requests after which attackers of [`Attack::Requests`] give up a connection: none. Said all the same, so that they make one when a request is due.
+/// Requests after which attackers of [`Attack::Requests`] give up a connection: none. Specified
+/// nevertheless, so that they make one when a request is due.
 const NEVER: u32 = 1_000_000_000;
 
-/// One run: users alone for so many seconds, then as long beside attackers.
+/// Does one run: users alone for this many seconds, then as long beside attackers.
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
@@ -96,7 +100,7 @@ pub(super) struct Keeping<'a> {
     pub(super) state: Option<&'a Path>,
 }
 
-/// The program of a contender, and its limit.
+/// Returns the program of a contender, and its limit.
 fn set(contender: Contender) -> io::Result<(Program, Option<Limiting>)> {
     match contender.what {
         What::Weir(_) => Ok((Program::Weir, None)),
@@ -107,10 +111,10 @@ fn set(contender: Contender) -> io::Result<(Program, Option<Limiting>)> {
     }
 }
 
-/// The contender, when it listens.
+/// Starts the contender and returns it when it listens.
 ///
 /// # Errors
-/// It can't be started, or is none of the experiment.
+/// It can't be started, or is not a contender of the experiment.
 pub(super) fn start_proxy(
     stage: &Stage,
     nets: &Nets,
@@ -141,9 +145,11 @@ pub(super) fn start_proxy(
     Ok(proxy)
 }
 
-/// What the generator of attackers writes; that of users writes what those of other experiments do.
+/// The output file of the attackers' generator; that of users has the same name as in other
+/// experiments.
 pub(super) const ATTACKERS_OUT: &str = "attackers.jsonl";
-/// How far that of attackers steps back (nice(1)): whoever has 0 gets 68 times as much of the core where both want it.
+/// How far that of attackers steps back (nice(1)): a process with 0 gets 68 times as much of the
+/// core where both want it.
 const ATTACKERS_NICE: &str = "19";
 
 /// A generator that runs.
@@ -154,14 +160,16 @@ struct Bombing {
 }
 
 impl Bombing {
-    /// Starts one, on the side and the core of clients, with these classes, for twice so many seconds.
+    /// Starts a generator, on the side and the core of clients, with these classes, for twice this
+    /// many seconds.
     fn start(stage: &Stage, nets: &Nets, name: &str, (seconds, classes): (u32, Vec<String>)) -> io::Result<Bombing> {
         let out = stage.scratch(name);
         let mut words = nets.words(Side::Clients, nets.cores.clients, stage.weir());
         words.extend(bomb_words(classes, seconds));
         if name == ATTACKERS_OUT {
             words.splice(..0, ["nice", "-n", ATTACKERS_NICE].map(str::to_owned));
-            // Whose every packet is dropped never has a connection, which is no failure here.
+            // A client whose every packet is dropped never has a connection, which is no failure
+            // here.
             words.push("--fail-if=answered<0%".to_owned());
         }
         let mut command = bound_command(words[0].as_ref());
@@ -173,14 +181,14 @@ impl Bombing {
         process::command_line(&self.words)
     }
 
-    /// What it saw, when it has ended.
+    /// Returns what it saw, when it has ended.
     fn finish(&mut self) -> io::Result<bomb::Record> {
         self.bomb.finish()?;
         bomb::Record::read(&fs::read_to_string(&self.out)?).map_err(io::Error::other)
     }
 }
 
-/// What a generator is told. One thread: its core is the only one that it has.
+/// Returns the arguments of a generator. One thread: its core is the only one that it has.
 fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
     let mut words = vec!["bomb".to_owned(), format!("http://{PROXY}/"), "--yes".to_owned(), "-t1".to_owned()];
     words.extend(["--timeout=2s".to_owned(), format!("--connect-timeout={CONNECT_TIMEOUT_MS}ms")]);
@@ -189,13 +197,13 @@ fn bomb_words(classes: Vec<String>, seconds: u32) -> Vec<String> {
     words
 }
 
-/// The users, as a class of the generator says it.
+/// Returns the users, as a class of the generator.
 fn users_class(attack: Attack) -> String {
     let rate = attack.users_rate();
     format!("{USERS_CLASS}: rate={rate}, arrivals=poisson, connections={USERS}, source={}", nets::USERS)
 }
 
-/// The attackers, each as a class.
+/// Returns the attackers, each as a class.
 fn attacker_classes(attack: Attack, seconds: u32) -> Vec<String> {
     let begin_us = WARM_UP.as_micros() as u64 + u64::from(seconds) * 1_000_000;
     let class = |nth| {
@@ -212,7 +220,7 @@ fn attacker_classes(attack: Attack, seconds: u32) -> Vec<String> {
     (0..attack.attackers()).map(class).collect()
 }
 
-/// What an attacker does, as a class of the generator says it.
+/// Returns what an attacker does, in the words of a generator's class.
 fn behaviour(attack: Attack) -> String {
     match attack {
         Attack::Requests => format!("close-every={NEVER}"),
@@ -228,17 +236,18 @@ fn behaviour(attack: Attack) -> String {
     }
 }
 
-/// The class of an attacker.
+/// Returns the name of an attacker's class.
 fn name(nth: u32) -> String {
     format!("attacker-{nth:02}")
 }
 
-/// How long after the first an attacker begins, so that all together are evenly spaced.
+/// Returns how long after the first an attacker begins, so that all together are evenly spaced.
 fn delay_us(attack: Attack, nth: u32) -> u64 {
     u64::from(nth) * 1_000_000 / u64::from(attack.rate() * ATTACKERS)
 }
 
-/// What the proxy's core does in a phase that begins then, without its margins, and the share in which the generator's is busy.
+/// Returns what the proxy's core does in a phase that begins then, without its margins, and the
+/// share in which the generator's is busy.
 fn watch(
     proxy: &Process,
     (core, generator): (usize, usize),
@@ -259,7 +268,7 @@ fn watch(
     Ok((Core { busy, softirq, proxy }, generator_busy))
 }
 
-/// Everything that the generator saw.
+/// Fills in everything that the generator saw.
 fn fill(
     record: &mut Record,
     (asked, attackers): (&bomb::Record, &bomb::Record),
@@ -281,7 +290,7 @@ fn fill(
     record.errors = users.troubles();
     record.latency = percentiles(&attacked);
     record.generator_us = generators.iter().map(|generator| generator.busy).sum::<f64>() * record.wall_us;
-    // Attackers may come late: how many came is counted.
+    // Attackers may come late: the number that came is counted.
     record.generator_limit = generators[0].limit.clone();
     let mut blocked = Blocked {
         users: attacked.counts.offered(),
@@ -293,7 +302,8 @@ fn fill(
     };
     for nth in 0..attack.attackers() {
         let mut slice = Slice::default();
-        // What is left at the end is awaited, in a time in which the limit lets more through, and who is not answered tries again.
+        // The end of the run waits for outstanding attempts; meanwhile the limit lets more through,
+        // and unanswered clients retry.
         let its = class(attackers, &name(nth))?;
         let within = its.iter().filter(|(second, _)| !attack.is_paced() || **second < 2 * seconds);
         within.for_each(|(_, second)| slice.add(second));
@@ -306,7 +316,7 @@ fn fill(
     Ok(blocked)
 }
 
-/// What users and attackers had in a second.
+/// Returns the figures of users and attackers in a second.
 fn moment(second: u32, users: &BTreeMap<u32, Slice>, attackers: &[&BTreeMap<u32, Slice>]) -> Moment {
     let times = users.get(&second).and_then(percentiles);
     let mut moment = Moment {
@@ -326,11 +336,12 @@ fn percentiles(slice: &Slice) -> Option<Latency> {
     slice.times().and_then(|times| Percentiles::of(times.latency())).as_ref().map(latency)
 }
 
-/// Adds what became of an attacker.
+/// Adds the results of an attacker.
 fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u32), seconds: u32) {
     let counts = &slice.counts;
     let served = counts.status_class(2);
-    // A request that never left, because its connection was not made, was none: the connection was.
+    // A request that never left, because its connection was not made, does not count as an attempt:
+    // the connection does.
     let attempts = counts.attempts().saturating_sub(counts.outcomes(Outcome::Unsent));
     blocked.attempts += attempts;
     blocked.served += served;
@@ -355,7 +366,7 @@ fn add_attacker(blocked: &mut Blocked, slice: &Slice, (attack, nth): (Attack, u3
     }
 }
 
-/// What is neither served nor turned away.
+/// Outcomes that are neither served nor refused.
 const NEITHER: [&str; 9] = [
     "wrong_body",
     "truncated",
@@ -368,7 +379,7 @@ const NEITHER: [&str; 9] = [
     "connected",
 ];
 
-/// How attempts were turned away.
+/// Returns how attempts were refused.
 fn kinds(counts: &Counts) -> BTreeMap<String, u64> {
     let statuses = counts.statuses.iter().filter(|(status, _)| **status >= 400);
     let statuses = statuses.map(|(status, count)| (status.to_string(), *count));
@@ -405,7 +416,8 @@ mod tests {
     fn each_attacker_is_judged_by_himself() {
         let mut blocked = Blocked { allowed: Some(0), beyond: Some(0), ..Blocked::default() };
         let attack = Attack::Requests;
-        // In two seconds 24 are let through. The 21st request is one too many: it is due 100 ms behind the first one.
+        // In two seconds 24 are let through. The 21st request is the first beyond the limit: it is
+        // due 100 ms after the first one.
         add_attacker(&mut blocked, &slice(27, 500, Some(2_101_000)), (attack, 0), 2);
         add_attacker(&mut blocked, &slice(10, 500, None), (attack, 1), 2);
         assert_eq!((blocked.served, blocked.attempts), (37, 37 + 1000 + 2));
@@ -419,7 +431,7 @@ mod tests {
     fn a_second_has_what_came_in_it() {
         let (users, attacker) = ([(1, slice(5, 0, None))].into(), [(1, slice(2, 7, None))].into());
         let at = |second| moment(second, &users, &[&attacker, &attacker]);
-        // Besides what was refused each was reset once.
+        // Each was reset once, besides the refusals.
         assert_eq!(at(1), Moment { second: 1, served: 4, blocked: 16, ..Moment::default() });
         assert_eq!(at(0), Moment::default());
     }

@@ -1,4 +1,5 @@
-//! How each program is set where it limits its clients: as it usually is, on one core, with what its contender adds.
+//! How each program is configured where it limits its clients: as it usually is, on one core, with
+//! the additions of its contender.
 //!
 //! Called by `block.rs`.
 
@@ -9,7 +10,8 @@ use super::settings::{self, Shape};
 use crate::bench::experiment::block::{Limiting, Program, RATE};
 use crate::bench::experiment::contenders::WEIR;
 
-/// The configuration; without a limit if that is None. Whoever starts it pins it, so that nothing in it may.
+/// Returns the configuration; without a limit if that is None. The caller pins the process, so that
+/// nothing in the text may.
 pub(super) fn text(
     program: Program,
     limiting: Option<Limiting>,

@@ -1,10 +1,12 @@
 //! The probe of the experiment `keepalive` against a server of many workers that sleep where others would compute, so that they don't need the
 //! machine for it.
 //!
-//! Called by `keepalive.rs`. Each worker has a connection of its own on which bursts come at random times, straight to the server: workers are
-//! busy for equal shares of the time, whatever the proxy does. Before the probe, clients ask through the proxy, so that it keeps connections as
-//! it would; weir with `pool "fresh"` is waited for until its status says that requests have connections of their own. Bounds: [`PATIENCE`],
-//! [`WORKERS`] threads for bursts and [`CLIENTS`] for clients.
+//! Called by `keepalive.rs`. Each worker has its own connection on which bursts come at random
+//! times, straight to the server: workers are busy for equal shares of the time, whatever the proxy
+//! does. Before the probe, clients send requests through the proxy, so that it keeps connections as
+//! it would in use. With `pool "fresh"`, the probe waits until weir's status says that requests
+//! have separate connections. Bounds: [`PATIENCE`], [`WORKERS`] threads for bursts and [`CLIENTS`]
+//! for clients.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,33 +27,33 @@ use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::keepalive::{BLOCK_MS, Blocked, WORKERS_BLOCKED as WORKERS};
 use crate::random::Random;
 
-/// Clients that ask through the proxy before the probe.
+/// Clients that send requests through the proxy before the probe.
 const CLIENTS: usize = 16;
 /// How long they do so at least.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// How long it may take until requests have connections of their own.
+/// How long it may take until requests have separate connections.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Between two looks, and two requests of such a client.
 const LOOK: Duration = Duration::from_millis(200);
 const CLIENT_PAUSE: Duration = Duration::from_millis(2);
 /// How long a worker is kept from accepting a second connection of the bursts.
 const OCCUPY_MS: u64 = 2_000;
-/// How long it may take until it has read what keeps it.
+/// How long it may take until the worker has read the request that occupies it.
 const READ_MAX: Duration = Duration::from_millis(60);
-/// Longest wait for bytes before it is looked whether all is over.
+/// Longest wait for bytes before the next check whether all is over.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How an answer to one begins.
+/// How a good response begins.
 const GOOD: &[u8] = b"HTTP/1.1 200";
-/// What such a client waits for an answer.
+/// How long such a client waits for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// A server with busy workers, and whoever stands in front of it.
+/// A server with busy workers, and the proxy in front of it, if any.
 pub(super) struct Scene {
     pub(super) running: Running,
     /// Where the server listens, for a probe without a proxy.
     pub(super) at: Place,
     bursts: Bursts,
-    /// Where weir answers questions, if requests are to have connections of their own.
+    /// The admin socket of weir, if requests are to have separate connections.
     admin: Option<PathBuf>,
     _server: Process,
 }
@@ -64,7 +66,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// As the configuration of a program has it.
+    /// Returns the address as the configuration of a program has it.
     fn text(&self, what: What) -> String {
         match (self, what) {
             (Place::Tcp(address), _) => address.to_string(),
@@ -75,10 +77,11 @@ impl Place {
 }
 
 impl Scene {
-    /// Starts all of it; ready for the probe.
+    /// Starts all of it and returns when it is ready for the probe.
     ///
     /// # Errors
-    /// Something doesn't start, or requests get no connections of their own although the proxy is set so.
+    /// Something doesn't start, or requests get no separate connections although the proxy is
+    /// configured for that.
     pub(super) fn start(stage: &Stage, contender: Contender, blocked: Blocked) -> io::Result<Scene> {
         let (address, path) = (free_address()?, stage.scratch("origin.sock"));
         let unix = path.to_string_lossy().into_owned();
@@ -102,7 +105,8 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Clients ask until the proxy has connections, and goes the way that it is to go.
+    /// Lets clients send requests until the proxy has connections, and connects as it is configured
+    /// to.
     fn warm_up(&self, is_direct: bool) -> io::Result<()> {
         if is_direct {
             return pause(WARM_UP);
@@ -118,14 +122,16 @@ impl Scene {
         clients.end()
     }
 
-    /// Whether requests have connections of their own on all workers of weir, where they are to have them.
+    /// Whether requests have separate connections on all workers of weir, where they are to have
+    /// them.
     fn is_in_force(&self) -> io::Result<bool> {
         let Some(admin) = &self.admin else { return Ok(true) };
         let fresh = fresh_of(admin)?;
         Ok(fresh["in_force"].as_u64() == fresh["workers"].as_u64() && fresh["in_force"].is_u64())
     }
 
-    /// Ends the load; what the server's workers did, and whether the proxy still goes the way that it is to go on some worker.
+    /// Ends the load. Returns the load of the server's workers, and whether the proxy still
+    /// connects as configured on some worker.
     pub(super) fn end(self, wall_us: f64) -> io::Result<(Running, Seen)> {
         let fresh = self.admin.as_deref().map(fresh_of).transpose()?;
         let is_in_force = fresh.map(|fresh| fresh["in_force"].as_u64() > Some(0));
@@ -142,17 +148,17 @@ impl Scene {
     }
 }
 
-/// What was seen besides the probe.
+/// Results besides the probe's.
 pub(super) struct Seen {
     /// Shares of the time that each worker was busy, the least busy first.
     pub(super) busy: Vec<f64>,
-    /// Requests of the load that were answered, and that were not.
+    /// Requests of the load with a response, and without one.
     pub(super) load: (u64, u64),
-    /// Whether requests had connections of their own, where they were to.
+    /// Whether requests had separate connections, where they were to have them.
     pub(super) is_in_force: Option<bool>,
 }
 
-/// How a proxy is set in front of a server that it calls so.
+/// Returns the configuration of a proxy in front of a server that it addresses as `to`.
 pub(super) fn proxy_text(stage: &Stage, what: What, listen: SocketAddr, to: &str) -> String {
     let cores = stage.cores();
     match what {
@@ -166,7 +172,7 @@ pub(super) fn proxy_text(stage: &Stage, what: What, listen: SocketAddr, to: &str
     }
 }
 
-/// What weir's status says of kept connections and others.
+/// Returns what weir's status says of kept connections and others.
 fn fresh_of(admin: &Path) -> io::Result<serde_json::Value> {
     let status = ask_weir(admin, "GET", "/v1/status")?;
     Ok(status["upstreams"][0]["servers"][0]["fresh"].clone())
@@ -192,13 +198,14 @@ impl Line for UnixStream {
 /// What keeps workers busy: a thread for each.
 struct Bursts {
     stop: Arc<AtomicBool>,
-    /// Answered ones of each worker.
+    /// Responses of each worker.
     counts: Arc<Vec<AtomicU64>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Bursts {
-    /// Each worker gets a connection, because the others are asleep when it is made; then each is kept busy for this share of the time.
+    /// Each worker gets a connection, because the others are asleep when it is made; then each is
+    /// kept busy for this share of the time.
     fn start(at: &Place, share: f64) -> io::Result<Bursts> {
         let mut lines: Vec<Box<dyn Line>> = Vec::new();
         for _ in 0..WORKERS {
@@ -211,7 +218,7 @@ impl Bursts {
                 Place::Unix(path) => Box::new(UnixStream::connect(path)?),
             };
             write!(line, "GET /?block={OCCUPY_MS} HTTP/1.1\r\nHost: a\r\n\r\n")?;
-            // Else it might accept the next one before it reads this.
+            // Otherwise the worker might accept the next one before it reads this request.
             pause(READ_MAX)?;
             lines.push(line);
         }
@@ -226,7 +233,7 @@ impl Bursts {
         Ok(Bursts { stop, counts, threads })
     }
 
-    /// Ends them; how many each worker has answered.
+    /// Ends them. Returns how many requests each worker has answered.
     fn end(self) -> io::Result<Vec<u64>> {
         let answered = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         self.stop.store(true, Ordering::Relaxed);
@@ -237,7 +244,8 @@ impl Bursts {
     }
 }
 
-/// Sends bursts at random times (Poisson), those that are due while another is under way behind it.
+/// Sends bursts at random times (Poisson); a burst that is due while another is under way queues
+/// behind it.
 fn burst(
     mut line: Box<dyn Line>,
     mean: Duration,
@@ -270,7 +278,8 @@ fn burst(
     Ok(())
 }
 
-/// How many answers of three bytes are whole. What is left of one stays.
+/// Removes complete responses of three bytes and returns their number. An incomplete one stays in
+/// the buffer.
 fn take_answers(bytes: &mut Vec<u8>) -> u64 {
     const END: &[u8] = b"\r\n\r\nok\n";
     let mut count = 0;
@@ -281,7 +290,7 @@ fn take_answers(bytes: &mut Vec<u8>) -> u64 {
     count
 }
 
-/// Clients that ask one request after the other through the proxy.
+/// Clients that send one request after the other through the proxy.
 struct Clients {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<io::Result<()>>>,

@@ -1,7 +1,8 @@
-//! Loads that a cache answers with more than one stored answer: what nobody has, and more than there is room for.
+//! Loads that need more of a cache than one stored response: responses that no cache has yet, and
+//! more than there is room for.
 //!
-//! Called by `rounds.rs` for each run of them. Each starts a cache anew, with an origin of its own behind it. Bound: the clients of the cell, and
-//! its seconds twice.
+//! Called by `rounds.rs` for each run of them. Each starts a fresh cache, with a separate origin
+//! behind it. Bound: the clients of the cell, and its seconds twice.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,14 +27,14 @@ use crate::bench::record::outcome::Record;
 /// A cache that has just been started.
 pub(super) struct Fresh {
     pub(super) running: Running,
-    /// How it is set.
+    /// How it is configured.
     text: String,
-    /// What its processes had then, bytes.
+    /// Memory of its processes at that time, bytes.
     begin_bytes: u64,
 }
 
 impl Fresh {
-    /// In front of this server; weir answers questions at `admin`.
+    /// Starts a cache in front of this server; weir has its admin socket at `admin`.
     pub(super) fn start(
         stage: &Stage,
         contender: Contender,
@@ -43,7 +44,7 @@ impl Fresh {
         Fresh::start_at(stage, contender, (free_address()?, to), wishes)
     }
 
-    /// The same at this address.
+    /// Starts a cache at this address.
     pub(super) fn start_at(
         stage: &Stage,
         contender: Contender,
@@ -60,20 +61,20 @@ impl Fresh {
         Ok(Fresh { running, text, begin_bytes })
     }
 
-    /// Ends it; how it was set.
+    /// Ends it and returns its configuration.
     pub(super) fn end(self) -> String {
         drop(self.running);
         self.text
     }
 
-    /// What it has taken since then: memory, and files in memory. Bytes.
+    /// Returns the memory that it has taken since then, and its files in memory. Bytes.
     pub(super) fn taken_bytes(&self) -> u64 {
         let memory = own_bytes(&self.running.pids()).saturating_sub(self.begin_bytes);
         memory + cache_settings::file_bytes(&self.text)
     }
 }
 
-/// An origin of its own, and a cache in front of it.
+/// Starts an origin, and a cache in front of it.
 pub(super) fn start_both(
     stage: &Stage,
     contender: Contender,
@@ -87,14 +88,14 @@ pub(super) fn start_both(
     Ok((Fresh { running: fresh.running.before((origin, address)), ..fresh }, address))
 }
 
-/// One run: all clients want the same at once.
+/// Does one run: all clients request the same at once.
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
 pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Result<(Running, Record)> {
     let Herd { clients, answer_ms, is_private } = herd;
     let log = stage.scratch("herd.requests");
-    // What an earlier run left.
+    // The file of an earlier run.
     let _ = fs::remove_file(&log);
     let wishes = Wishes { is_private, ..Wishes::plain(ROOM_MIB, clients) };
     let (Fresh { running, .. }, _) = start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
@@ -115,15 +116,15 @@ pub(super) fn herd(stage: &Stage, contender: Contender, herd: Herd) -> io::Resul
     Ok((running, record))
 }
 
-/// How many requests with this in their first line an origin has written down.
+/// Returns how many requests with this text in their first line an origin has logged.
 ///
 /// # Errors
-/// It has not written anything.
+/// The origin has not written the file.
 pub(super) fn logged(log: &Path, within: &str) -> io::Result<u64> {
     Ok(fs::read_to_string(log)?.lines().filter(|line| line.contains(within)).count() as u64)
 }
 
-/// One run: more is asked for than there is room for.
+/// Does one run: clients request more than there is room for.
 ///
 /// # Errors
 /// As [`herd`].
@@ -147,15 +148,15 @@ pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32
     let (before, earlier) = (Readings::take(stage, &fresh.running), fetched(origin)?);
     pause(half)?;
     let mut record = before.finish();
-    // The later look is itself a request.
+    // The later query is itself a request.
     let fetches = fetched(origin)?.saturating_sub(earlier + 1);
     bomb.finish()?;
     record.special.generator = process::command_line(&process::words(&command));
     read_bomb(&mut record, &fs::read_to_string(&out)?)?;
-    // Of the others nobody hears how many answers they have.
+    // The others do not report how many responses they hold.
     let is_weir = contender.what == What::Caching(Cacher::Weir);
     let answers = if is_weir { ask(&admin, "GET", "/v1/cache")?["answers"].as_u64().unwrap_or(0) } else { 0 };
-    // As much is asked for before the counted time as in it.
+    // As many requests come before the counted time as in it.
     let lru = |room| lru::hit_percent(zipf, room, (record.requests, record.requests));
     record.special.cached = Some(Cached {
         fetches,
@@ -171,7 +172,7 @@ pub(super) fn zipf(stage: &Stage, contender: Contender, zipf: Zipf, seconds: u32
     Ok((fresh.running, record))
 }
 
-/// Requests that weir's origin has had.
+/// Returns the requests that weir's origin has had.
 fn fetched(origin: SocketAddr) -> io::Result<u64> {
     let text = get(origin, "/__stats")?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);

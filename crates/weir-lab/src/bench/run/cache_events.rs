@@ -1,7 +1,9 @@
-//! Loads in which something happens to a cache while clients ask: a purge, an origin that dies, clients that read slowly.
+//! Loads in which something happens to a cache under traffic: a purge, an origin that dies, clients
+//! that read slowly.
 //!
-//! Called by `rounds.rs` for each run of them. Each starts a cache anew. Clients ask by the clock, the first half of the time undisturbed. Bound:
-//! the seconds of a run twice, and [`FILLING`].
+//! Called by `rounds.rs` for each run of them. Each starts a fresh cache. Clients send requests by
+//! the clock, the first half of the time undisturbed. Bound: the seconds of a run twice, and
+//! [`FILLING`].
 
 use std::fs;
 use std::io;
@@ -28,22 +30,24 @@ use crate::bench::record::cache::{Cached, Half, Halves, Purged};
 use crate::bench::record::outcome::Record;
 use crate::bomb::{self, Slice, Summary};
 
-/// Before the time that counts: all that is wanted often has been stored then.
+/// Before the time that counts: all popular responses are stored by then.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// How long it may take to store what is to be purged.
+/// How long it may take to store the responses to be purged.
 const FILLING: Duration = Duration::from_secs(600);
-/// What is purged is at least so old, so that its Age tells it from what is fetched afterwards.
+/// Purged responses are at least this old, so that their Age distinguishes them from those that are
+/// fetched afterwards.
 const OLD: Duration = Duration::from_millis(2100);
-/// Keys that are looked at before a purge: they have to be stored.
+/// Keys that are checked before a purge: they have to be stored.
 const SAMPLE: u64 = 1000;
-/// Seconds behind a purge that count as those in which it happens.
+/// Seconds after a purge that count as its duration.
 const PURGING_S: u32 = 2;
-/// How long before slow readers the client asks who is not slow, as a part of what the origin takes.
+/// How long before the slow readers the client that is not slow sends its request, as a part of
+/// what the origin takes.
 const AMONG: u32 = 3;
-/// Longest run of slow readers, who are ended before.
+/// Longest run of slow readers, which are ended before.
 const READERS_MAX: &str = "10m";
 
-/// Clients that ask by the clock.
+/// Clients that send requests by the clock.
 struct Clients {
     bomb: Bound,
     command: Command,
@@ -53,7 +57,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// They ask for `what`, words of `weir bomb`, for so many counted seconds.
+    /// Starts clients that request `what`, words of `weir bomb`, for this many counted seconds.
     fn start(
         stage: &Stage,
         to: SocketAddr,
@@ -65,19 +69,20 @@ impl Clients {
         let mut command = bound_command(stage.weir());
         command.args(["bomb", "-t1", "--timeout", "10s", "--late", "10s", &format!("-c{connections}")]);
         command.args([format!("-R{rate}"), format!("-d{seconds}s"), format!("--warm-up={}ms", WARM_UP.as_millis())]);
-        // A target that begins with a slash is asked of whoever is measured.
+        // A target that begins with a slash is requested from the measured program.
         let url = |word: &&str| if word.starts_with("/?") { format!("http://{to}{word}") } else { (*word).to_owned() };
         command.args(what.iter().map(url)).arg("--out").arg(&out);
         let bomb = Bound::start(&mut command)?;
         Ok(Clients { bomb, command, out, begin: Instant::now() + WARM_UP })
     }
 
-    /// Waits until so much of the counted time is over.
+    /// Waits until this much of the counted time is over.
     fn await_second(&self, seconds: f64) -> io::Result<()> {
         pause((self.begin + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()))
     }
 
-    /// Waits for their end; what they saw goes into the record, split at this second, of which so many behind it count as the second half.
+    /// Waits for the clients to end. Their results go into the record, split at second `at`; the
+    /// `most` seconds after that count as the second half.
     fn finish(mut self, record: &mut Record, (at, most): (u32, u32)) -> io::Result<()> {
         self.bomb.finish()?;
         record.special.generator = process::command_line(&process::words(&self.command));
@@ -89,7 +94,7 @@ impl Clients {
     }
 }
 
-/// What was seen from one second on and before another one.
+/// Returns the results from one second on and before another one.
 fn half(bombed: &bomb::Record, (from, to): (u32, u32)) -> Half {
     let mut sum = Slice::default();
     bombed.slices().filter(|(second, _)| (from..to).contains(second)).for_each(|(_, slice)| sum.add(slice));
@@ -102,7 +107,7 @@ fn half(bombed: &bomb::Record, (from, to): (u32, u32)) -> Half {
     }
 }
 
-/// One run: so many answers are purged by their tag, while another one is asked for.
+/// Does one run: responses are purged by their tag, while another one is requested.
 ///
 /// # Errors
 /// Something can't be started, nothing is stored or purged, a generator fails, or the user interrupts.
@@ -155,12 +160,13 @@ pub(super) fn purge(stage: &Stage, contender: Contender, purge: Purge, seconds: 
     Ok((fresh.running, record))
 }
 
-/// The target of one of the answers that are purged; keys are spelled as `weir bomb` does with one thread.
+/// Returns the target of one of the responses that are purged; keys are spelled as `weir bomb` does
+/// with one thread.
 fn tagged(key: u64) -> String {
     format!("/?size=16&tag=1&key={key:012}")
 }
 
-/// Has all of them stored.
+/// Makes the cache store all of them.
 fn fill(stage: &Stage, to: SocketAddr, objects: u64) -> io::Result<()> {
     let mut command = bound_command(stage.weir());
     let url = format!("http://{to}/?size=16&tag=1&key={{serial}}");
@@ -171,7 +177,7 @@ fn fill(stage: &Stage, to: SocketAddr, objects: u64) -> io::Result<()> {
     bomb.finish().map(drop)
 }
 
-/// How many of a sample of them are not stored.
+/// Returns how many of a sample of them are not stored.
 fn missing(to: SocketAddr, objects: u64) -> io::Result<u64> {
     let (mut asker, sample) = (Asker::connect(to)?, SAMPLE.min(objects));
     let mut missing = 0;
@@ -181,7 +187,8 @@ fn missing(to: SocketAddr, objects: u64) -> io::Result<u64> {
     Ok(missing)
 }
 
-/// Orders the purge as each is told to: weir by its admin socket, Varnish by a method of its file.
+/// Orders the purge in the way of each program: weir's admin socket, or a method of Varnish's
+/// configuration.
 fn order_purge(contender: Contender, to: SocketAddr, admin: &Path) -> io::Result<()> {
     if contender.what == What::Caching(Cacher::Weir) {
         return ask(admin, "POST", "/v1/cache/purge?tag=t1").map(drop);
@@ -192,7 +199,7 @@ fn order_purge(contender: Contender, to: SocketAddr, admin: &Path) -> io::Result
     }
 }
 
-/// What those who looked saw of a purge.
+/// Returns what the lookers saw of a purge.
 fn purged(looks: &[Look], ordered: Instant, done: Instant) -> Purged {
     let after = || looks.iter().filter(|look| look.had > ordered);
     let last = after().filter(|look| look.is_old).map(|look| look.had).max();
@@ -205,7 +212,7 @@ fn purged(looks: &[Look], ordered: Instant, done: Instant) -> Purged {
     }
 }
 
-/// One run: the origin dies in the middle.
+/// Does one run: the origin dies in the middle.
 ///
 /// # Errors
 /// Something can't be started or killed, a generator fails, or the user interrupts.
@@ -233,7 +240,7 @@ pub(super) fn stale(stage: &Stage, contender: Contender, stale: Stale, seconds: 
     Ok((running, record))
 }
 
-/// One run: clients come in the middle who all read the same large answer slowly.
+/// Does one run: in the middle come clients that all read the same large response slowly.
 ///
 /// # Errors
 /// As [`stale`].
@@ -244,7 +251,7 @@ pub(super) fn slow(
     seconds: u32,
 ) -> io::Result<(Running, Record)> {
     let log = stage.scratch("slow.requests");
-    // What an earlier run left.
+    // The file of an earlier run.
     let _ = fs::remove_file(&log);
     let wishes = Wishes::plain(ROOM_MIB, SlowReaders::CONNECTIONS + slow.readers);
     let (Fresh { running, .. }, _) = start_both(stage, contender, &["--log", &log.to_string_lossy()], (wishes, None))?;
@@ -284,7 +291,7 @@ pub(super) fn slow(
     Ok((running, record))
 }
 
-/// Clients that read slowly until they are ended, and what they write.
+/// Starts clients that read slowly until they are ended, and their output.
 fn start_readers(stage: &Stage, to: SocketAddr, target: &str, readers: u32) -> io::Result<(Bound, PathBuf)> {
     let out = stage.scratch("readers.jsonl");
     let mut command = bound_command(stage.weir());

@@ -1,19 +1,22 @@
-//! Whether answers of a cache are old ones: the harness asks for one after the other on kept connections, and reads their Age (RFC 9111 §5.1).
+//! Whether a cache's responses are old ones: the harness requests one after the other on kept
+//! connections, and reads their Age (RFC 9111 §5.1).
 //!
-//! Called by `cache_events.rs`. Pieces of an answer come within [`PATIENCE`]. Bound: [`HEAD_BYTES_MAX`], and as many looks as there are answers.
+//! Called by `cache_events.rs`. Pieces of a response come within [`PATIENCE`]. Bound:
+//! [`HEAD_BYTES_MAX`], and as many looks as there are responses.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a piece of an answer may take.
+/// How long a piece of a response may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest head of an answer.
+/// Longest head of a response.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Between two looks on a connection.
 const EVERY: Duration = Duration::from_micros(250);
-/// Keys that are looked at one after the other are so many apart: a prime, so that none comes twice.
+/// The distance between keys that are checked one after the other: a prime, so that no key comes
+/// twice.
 const STRIDE: u64 = 7919;
 
 /// A kept connection.
@@ -22,29 +25,30 @@ pub(super) struct Asker {
     address: SocketAddr,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// How long ago the origin made it, seconds; None: it is not said, as of one that was just fetched.
+    /// How long ago the origin made it, seconds; None: it does not say, like a response that was
+    /// just fetched.
     pub(super) age_s: Option<u64>,
     /// Length of its body, bytes.
     pub(super) body: usize,
 }
 
 impl Answer {
-    /// It was stored a while ago.
+    /// Whether it was stored a while ago.
     pub(super) fn is_old(&self) -> bool {
         self.age_s.is_some_and(|age_s| age_s > 0)
     }
 }
 
-/// One look at an answer.
+/// One look at a response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
-    /// When it was asked for.
+    /// When it was requested.
     pub(super) asked: Instant,
-    /// When it was there.
+    /// When it was complete.
     pub(super) had: Instant,
     pub(super) is_old: bool,
 }
@@ -57,10 +61,11 @@ impl Asker {
         Ok(Asker { stream, address })
     }
 
-    /// Asks by this method, with these further lines of its head; the whole answer is read.
+    /// Sends a request with this method and these further lines of its head, and reads the whole
+    /// response.
     ///
     /// # Errors
-    /// The connection ends or is still for too long, or what comes has no length.
+    /// The connection ends or is silent for too long, or the response has no length.
     pub(super) fn ask(&mut self, method: &str, target: &str, fields: &str) -> io::Result<Answer> {
         let request = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.address);
         self.stream.write_all(request.as_bytes())?;
@@ -106,7 +111,8 @@ fn of_head(head: &str) -> io::Result<Answer> {
     Ok(Answer { status, age_s: field("age"), body: body as usize })
 }
 
-/// Looks at one answer after the other until it is told to end, or has seen all of its share: of so many keys from 1 those with its number as the rest.
+/// Looks at one response after the other until `end` is set, or until it has seen its share of the
+/// keys. From the `keys` keys from 1 on, its share is those with `number` as the remainder.
 /// `target` makes the target of a key.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
-//! What a cache has after a restart: everything is stored, the program is ended and started again, and everything is asked for once more.
+//! What a cache has after a restart: everything is stored, the program is ended and started again,
+//! and everything is requested once more.
 //!
-//! Called by `rounds.rs` for each run of it. Bound: the answers of the cell, twice.
+//! Called by `rounds.rs` for each run of it. Bound: the responses of the cell, twice.
 
 use std::fs;
 use std::io;
@@ -17,18 +18,18 @@ use crate::bench::experiment::contenders::Contender;
 use crate::bench::record::cache::Cached;
 use crate::bench::record::outcome::Record;
 
-/// Between the last answer and the end: what is complete has been stored then.
+/// Between the last response and the end: complete responses have been stored by then.
 const STORED: Duration = Duration::from_millis(500);
-/// How long it may take to ask for everything.
+/// How long it may take to request everything.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One run.
+/// Does one run.
 ///
 /// # Errors
 /// Something can't be started, a generator fails, or the user interrupts.
 pub(super) fn restart(stage: &Stage, contender: Contender, restart: Restart) -> io::Result<(Running, Record)> {
     let log = stage.scratch("restart.requests");
-    // What an earlier run left.
+    // The file of an earlier run.
     let _ = fs::remove_file(&log);
     let (origin_at, listen) = (free_address()?, free_address()?);
     let more = ["--log", &log.to_string_lossy()];
@@ -53,7 +54,7 @@ pub(super) fn restart(stage: &Stage, contender: Contender, restart: Restart) -> 
     Ok((running, record))
 }
 
-/// Each answer once; how, and what the generator wrote.
+/// Requests each response once. Returns the command line, and the generator's output.
 fn ask_for_all(stage: &Stage, running: &Running, restart: Restart) -> io::Result<(String, String)> {
     let out = stage.scratch("bomb.jsonl");
     let mut command = bound_command(stage.weir());

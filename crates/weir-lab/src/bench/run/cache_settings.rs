@@ -1,7 +1,7 @@
-//! How each cache is set, as its own experts would set it, and where it stores.
+//! How each cache is configured, as its own experts would do it, and where it stores.
 //!
-//! Called by `stage.rs` and `cache.rs`, which start them. What nginx stores, and where Varnish works, is on a file system in memory and is removed at
-//! the end.
+//! Called by `stage.rs` and `cache.rs`, which start them. nginx's stored files and Varnish's
+//! working directory are on a file system in memory, and are removed at the end.
 
 use std::fmt::Display;
 use std::fs;
@@ -17,40 +17,44 @@ use crate::bench::experiment::contenders::{WEIR, WeirSettings};
 
 /// Where a file system in memory is.
 const MEMORY: &str = "/dev/shm";
-/// Threads of Varnish that wait for work, and most of them, in each of its pools: a request that is being answered has one.
+/// Threads of Varnish that wait for work, and their maximum, in each of its pools: a request in
+/// progress occupies one.
 const VARNISH_THREADS: (u32, u32) = (200, 3000);
-/// What stands before the directory in nginx's file.
+/// The text before the directory in nginx's file.
 const PATH: &str = "proxy_cache_path ";
-/// What nginx serves stale answers upon, and does meanwhile.
+/// When nginx serves stale responses, and what it does meanwhile.
 const NGINX_STALE: &str =
     "            proxy_cache_use_stale error timeout updating http_500 http_502 http_503 http_504;
             proxy_cache_background_update on;
 ";
-/// How Varnish is told to purge by a tag: it has no other way by HTTP than the one that its file gives it.
+/// The way to purge by a tag in Varnish: its only one by HTTP is the one in its configuration.
 const VARNISH_BAN: &str = "    if (req.method == \"BAN\") {
         ban(\"obj.http.Surrogate-Key == \" + req.http.X-Tag);
         return (synth(200, \"Banned\"));
     }
 ";
-/// What stands before the room in Varnish's file, for whoever starts it: it is told so on its command line.
+/// The text before the size in Varnish's file, for the caller that starts it: Varnish takes the
+/// size on its command line.
 const ROOM: &str = "# room in MiB: ";
-/// The same before the time for which a thread waits for the next request, seconds.
+/// The same for the time for which a thread waits for the next request, seconds.
 const LINGER: &str = "# linger in s: ";
 
-/// What a load wants of a cache.
+/// What a load needs from a cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wishes {
     /// Room, MiB.
     pub(super) room_mib: u32,
-    /// Clients that may ask at the same time.
+    /// Clients that may send requests at the same time.
     pub(super) clients: u32,
-    /// How long answers are fresh that say nothing of it, seconds.
+    /// How long responses are fresh that don't say so themselves, seconds.
     pub(super) lifetime_s: u32,
-    /// Stale ones are served for an hour while the origin fails, and while they are fetched anew.
+    /// Stale responses are served for an hour while the origin fails, and while they are
+    /// revalidated.
     pub(super) serves_stale: bool,
-    /// Answers are found by the tags in their `Surrogate-Key`.
+    /// Responses are found by the tags in their `Surrogate-Key`.
     pub(super) has_tags: bool,
-    /// Each client may wait for an answer of the origin that is for him alone, all at the same time.
+    /// Each client may wait for a response of the origin that is private to it, all at the same
+    /// time.
     pub(super) is_private: bool,
 }
 
@@ -61,10 +65,10 @@ impl Wishes {
     }
 }
 
-/// The settings of a cache in front of these servers.
+/// Returns the settings of a cache in front of these servers.
 ///
 /// # Errors
-/// There is no place for what it stores.
+/// There is no directory for stored responses.
 pub(super) fn text(
     cacher: Cacher,
     (directory, cores, descriptors): (&Path, usize, u64),
@@ -78,13 +82,13 @@ pub(super) fn text(
     })
 }
 
-/// Bytes of the files in which nginx stores by these settings; 0: they are not nginx's.
+/// Returns the bytes of the files that nginx stores with these settings; 0: they are not nginx's.
 pub(super) fn file_bytes(text: &str) -> u64 {
     let path = text.split(PATH).nth(1).and_then(|rest| rest.split(' ').next());
     path.map_or(0, |path| bytes_below(Path::new(path)))
 }
 
-/// Files that go while this looks are none.
+/// Files that disappear during the look don't count.
 fn bytes_below(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let one = |entry: fs::DirEntry| match entry.metadata() {
@@ -96,10 +100,10 @@ fn bytes_below(directory: &Path) -> u64 {
     entries.map(one).sum()
 }
 
-/// What Varnish is told when it is started with this file.
+/// Returns Varnish's arguments for a start with this file.
 ///
 /// # Errors
-/// There is no place where it could work.
+/// There is no directory where it could work.
 pub(super) fn varnish_words(listen: SocketAddr, (file, text): (&Path, &str), cores: usize) -> io::Result<Vec<String>> {
     let told = |what: &str, usual| text.lines().find_map(|line| line.strip_prefix(what)).unwrap_or(usual);
     let (room, linger) = (told(ROOM, "256"), told(LINGER, "0.05"));
@@ -119,27 +123,27 @@ pub(super) fn varnish_words(listen: SocketAddr, (file, text): (&Path, &str), cor
     Ok(words)
 }
 
-/// What of this process of ours is in memory.
+/// Returns the directory of this process of ours in memory.
 fn memory() -> PathBuf {
     Path::new(MEMORY).join(format!("weir-bench-{}", std::process::id()))
 }
 
-/// Removes what is there.
+/// Removes the contents of that directory.
 pub(super) fn clean() {
     let _ = fs::remove_dir_all(memory());
 }
 
-/// An empty directory in memory.
+/// Creates an empty directory in memory.
 fn fresh_directory() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let directory = memory().join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
     fs::create_dir_all(&directory)?;
-    // The workers of nginx are another user.
+    // The workers of nginx run as another user.
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777))?;
     Ok(directory)
 }
 
-/// nginx with its cache in this directory.
+/// Returns nginx's configuration with its cache in this directory.
 fn nginx(
     (directory, cache): (&Path, &Path),
     listen: SocketAddr,
@@ -172,7 +176,7 @@ fn nginx(
         .replace("nginx.pid", "nginx-cache.pid")
 }
 
-/// Varnish's file; it asks one address.
+/// Returns Varnish's file; it requests from one address.
 fn varnish(to: SocketAddr, Wishes { room_mib, lifetime_s, serves_stale, has_tags, .. }: Wishes) -> String {
     let (host, port) = (to.ip(), to.port());
     let (ban, grace) = (if has_tags { VARNISH_BAN } else { "" }, if serves_stale { "1h" } else { "0s" });
@@ -196,7 +200,7 @@ sub vcl_backend_response {{
     )
 }
 
-/// weir's file.
+/// Returns weir's file.
 fn weir(listen: SocketAddr, to: impl Display, cores: usize, wishes: Wishes) -> String {
     let Wishes { room_mib, clients, lifetime_s, .. } = wishes;
     let mut cache = format!("        ttl \"{lifetime_s}s\"\n");
@@ -206,7 +210,8 @@ fn weir(listen: SocketAddr, to: impl Display, cores: usize, wishes: Wishes) -> S
     if wishes.has_tags {
         cache += "        tags \"Surrogate-Key\"\n";
     }
-    // The others have no limit of connections to a server that they would reach. Each worker has its share of them, and nobody knows whose clients are how many.
+    // The others have no limit of connections to a server that they would reach. Each worker has
+    // its share of them, and it is unknown how many clients each worker has.
     let connections = if wishes.is_private { clients * cores as u32 } else { WEIR.connections };
     let settings = WeirSettings { connections, ..WEIR.for_clients(clients) };
     let route = format!("    proxy \"app\"\n    cache {{\n{cache}    }}\n}}\n");

@@ -12,7 +12,7 @@ use crate::bench::experiment::contenders::BEFORE;
 use crate::bench::record::circumstances::Circumstances;
 use crate::machine::{self, Machine};
 
-/// Looks at the machine, and asks the programs that take part for their versions. `weir` is our own.
+/// Looks at the machine, and reads the versions of the programs that take part. `weir` is our own.
 pub(crate) fn look(weir: &str, programs: &[&str], places: &Programs) -> Circumstances {
     let Machine { processor, cores, memory_mib, kernel } = Machine::look();
     Circumstances {
@@ -30,7 +30,7 @@ pub(crate) fn look(weir: &str, programs: &[&str], places: &Programs) -> Circumst
     }
 }
 
-/// The library with which each of these programs and weir speak TLS.
+/// Returns the TLS library of each of these programs and of weir.
 pub(crate) fn libraries(programs: &[&str], places: &Programs) -> Vec<(String, String)> {
     let own = std::iter::once(("weir".to_owned(), WEIR_LIBRARY.to_owned()));
     own.chain(programs.iter().map(|program| ((*program).to_owned(), library(program, places)))).collect()
@@ -39,7 +39,8 @@ pub(crate) fn libraries(programs: &[&str], places: &Programs) -> Vec<(String, St
 /// Our own library.
 const WEIR_LIBRARY: &str = "rustls 0.23, aws-lc-rs 1";
 
-/// What a program says of its library; the one that it runs with, where it tells that from the one it was built with.
+/// Returns what a program says of its library: the library that it runs with, where it
+/// distinguishes that from the one it was built with.
 fn library(program: &str, places: &Programs) -> String {
     let flag = match program {
         "nginx" => "-V",

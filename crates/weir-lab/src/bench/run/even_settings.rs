@@ -1,4 +1,6 @@
-//! How contenders of `ladder`, `taken-core` and `mixed` are set: as everywhere, but for the number of workers, whose socket they accept from, whether they are pinned, and how much they send their server at a time.
+//! How contenders of `ladder`, `taken-core` and `mixed` are configured. It differs from the other
+//! experiments in the number of workers, the socket that they accept from, whether they are pinned,
+//! and how many requests they send their server at a time.
 //!
 //! Called by `ladder.rs`, `taken.rs` and `mixed.rs`. The settings are repeated in the report's last section.
 
@@ -13,13 +15,14 @@ use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::even::Rival;
 use crate::bench::experiment::tuning::HAPROXY_KEEPS;
 
-/// What nginx and HAProxy are where each worker has a socket and a core.
+/// nginx and HAProxy where each worker has a socket and a core.
 const TUNED: Rival = Rival { program: Program::Nginx, is_shared: false, is_pinned: true };
 
-/// The configuration of a contender with so many workers that listens on one address and asks the server on another one. `admin` is where weir and HAProxy can be asked what they have.
+/// Returns the configuration of a contender with this many workers that listens on one address and
+/// forwards to the server on another one. `admin` is where weir and HAProxy report their state.
 ///
 /// # Errors
-/// It is none that can be set so.
+/// The contender cannot be configured in this way.
 pub(super) fn text(
     stage: &Stage,
     contender: Contender,
@@ -50,19 +53,22 @@ pub(super) fn text(
     })
 }
 
-/// The same HAProxy with at most so many requests at a time for its server; the others wait in a queue.
+/// Returns the same HAProxy with at most this many requests at a time for its server; the others
+/// wait in a queue.
 fn capped(text: &str, most: u32) -> String {
     text.replace(" pool-purge-delay 1h", &format!(" pool-purge-delay 1h maxconn {most}"))
 }
 
-/// The same configuration as this rival has it. HAProxy can be pinned only where it has a thread a core.
+/// Returns the same configuration as this rival has it. HAProxy can be pinned only where it has a
+/// thread a core.
 fn rival_text(tuned: &str, rival: Rival, is_one_a_core: bool, admin: Option<&Path>) -> String {
     let is_haproxy = rival.program == Program::Haproxy;
     let is_pinned = rival.is_pinned && (is_one_a_core || !is_haproxy);
     let mut text = String::new();
     for line in tuned.lines() {
         let is_affinity = line.starts_with("worker_cpu_affinity") || line.trim_start().starts_with("cpu-map");
-        // Where all accept from one socket, who takes many at a time takes them from the others: both programs have it so unless told.
+        // Where all accept from one socket, a worker that takes many at a time takes them from the
+        // others: that is the default of both programs.
         let is_greed = rival.is_shared && line.trim_start().starts_with("tune.maxaccept");
         if (is_affinity && !is_pinned) || is_greed {
             continue;

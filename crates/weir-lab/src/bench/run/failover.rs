@@ -1,8 +1,8 @@
 //! What clients see while servers die: three servers, a proxy in front, load by the clock, and a fault at known times.
 //!
-//! Called by `rounds.rs` for each run of the experiment `failover`. Each run starts servers and proxy anew. Clients are many
-//! enough that none waits for the slow answer of another one. POSTs carry numbers, and servers write down what they get, so
-//! what came twice is known exactly.
+//! Called by `rounds.rs` for each run of the experiment `failover`. Each run starts new servers and
+//! a new proxy. There are enough clients that none waits for the slow response of another. POSTs
+//! carry numbers, and servers log what they get, so duplicates are known exactly.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use crate::bomb::{self, ClassSummary, Slice, Summary};
 /// Between the first request and the first that counts.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// One run, for so many seconds.
+/// Does one run, for this many seconds.
 ///
 /// # Errors
 /// Something can't be started or signalled, the generator fails, or the user interrupts.

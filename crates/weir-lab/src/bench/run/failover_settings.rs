@@ -1,14 +1,15 @@
-//! How the proxies are set that have to survive the death of servers, as their own experts would set them.
+//! How the proxies that have to survive the death of servers are configured, as their own experts
+//! would do it.
 //!
-//! Called by `failover.rs`. All have the same patience: a connect may take 1 s, an answer 2 s, three tries or 6 s in all,
-//! and servers are probed every second where that is possible (nginx: passively, through `max_fails`). None may send a
-//! POST twice.
+//! Called by `failover.rs`. All have the same patience: a connect may take 1 s, a response 2 s,
+//! three tries or 6 s in all, and servers are probed every second where that is possible (nginx:
+//! passively, through `max_fails`). None may send a POST twice.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// nginx: a server that failed three times in a second is left out for a second, of both workers.
+/// nginx: both workers leave a server that failed three times in a second out for a second.
 pub(super) fn nginx(directory: &Path, listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |_, to| format!("        server {to} max_fails=3 fail_timeout=1s;"));
     let directory = directory.display();
@@ -53,8 +54,8 @@ http {{
     )
 }
 
-/// HAProxy: probes, and every answer observed; ten bad ones in a row mark a server down. Only what is not a POST is tried
-/// again once it was sent.
+/// HAProxy: probes, and every response observed; ten bad ones in a row mark a server down. Only a
+/// request other than POST is retried once it was sent.
 pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |nth, to| format!("    server s{nth} {to} pool-purge-delay 1h"));
     format!(
@@ -91,7 +92,7 @@ backend app
     )
 }
 
-/// weir: its defaults, with probes and a rule for bad answers.
+/// weir: its defaults, with probes and a rule for bad responses.
 pub(super) fn weir(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |_, to| format!("    server \"{to}\""));
     format!(

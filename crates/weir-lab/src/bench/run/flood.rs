@@ -1,6 +1,7 @@
-//! Established clients beside a flood of handshakes: what the flood does to their latency.
+//! Established clients beside a flood of handshakes: the effect of the flood on their latency.
 //!
-//! Called by `rounds.rs`. Bound: the flood ends with the run; it makes no more connections at a time than it is told.
+//! Called by `rounds.rs`. Bound: the flood ends with the run; its connections at a time are
+//! limited.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +20,7 @@ const AHEAD: Duration = Duration::from_millis(500);
 /// Longest run of the flood, which is ended when the clients are done.
 const FLOOD_MAX: &str = "10m";
 
-/// One run: so many connections ask so often by the clock.
+/// Does one run: this many connections send requests at this rate by the clock.
 ///
 /// # Errors
 /// A generator fails, or the user interrupts.
@@ -39,13 +40,15 @@ pub(super) fn run(
 pub(super) struct Flood(Bound);
 
 impl Flood {
-    /// So many at a time, of whoever runs there; they are under way when this returns.
+    /// Starts this many at a time against the running program; they are under way when this
+    /// returns.
     ///
     /// # Errors
     /// The generator doesn't start, or the user interrupts.
     pub(super) fn start(stage: &Stage, running: &Running, connections: u32) -> io::Result<Flood> {
         let url = format!("{}{}{SMALL}", running.scheme(), running.address());
-        // Real floods come from elsewhere: the clients' side of this one takes what nobody else wants of the cores.
+        // Real floods come from elsewhere: here, their client side only takes what other processes
+        // leave of the cores.
         let mut command = bound_command(Path::new("nice"));
         command.args(["-n", "19"]).arg(stage.weir()).args(["bomb", &url, "--json", "-d", FLOOD_MAX, "--class"]);
         command.arg(format!("flood: behave=connect-flood, connections={connections}"));
@@ -55,7 +58,7 @@ impl Flood {
         Ok(flood)
     }
 
-    /// Ends them, and writes down how many handshakes there were a second.
+    /// Ends them, and records how many handshakes there were a second.
     ///
     /// # Errors
     /// The generator failed.

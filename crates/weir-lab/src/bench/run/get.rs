@@ -1,15 +1,16 @@
-//! One small request on a connection of its own: for counters of servers, and to occupy them.
+//! One small request on a separate connection: for counters of servers, and to occupy them.
 //!
-//! Called by `stage.rs`, `keepalive.rs` and `cache.rs`. Bound: five seconds between two pieces of the reply.
+//! Called by `stage.rs`, `keepalive.rs` and `cache.rs`. Bound: five seconds between two pieces of
+//! the response.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Asks for something; returns the whole reply.
+/// Sends a request and returns the whole response.
 ///
 /// # Errors
-/// The server takes too long, or what it sends is no text.
+/// The server takes too long, or its response is not text.
 pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

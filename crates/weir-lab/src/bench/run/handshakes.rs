@@ -1,7 +1,9 @@
-//! Plain requests beside clients that do nothing but TLS handshakes, both at the same proxy: how long the handshakes keep the others waiting.
+//! Plain requests beside clients that do nothing but TLS handshakes, both at the same proxy: how
+//! long the handshakes delay the others.
 //!
-//! Called by `rounds.rs` for each run of the experiment `handshakes`. The proxy listens at two addresses, of which one speaks TLS. Bound: the
-//! handshakes end with the run; there are no more clients than [`CLIENTS`] at a time.
+//! Called by `rounds.rs` for each run of the experiment `handshakes`. The proxy listens on two
+//! addresses, one of them with TLS. Bound: the handshakes end with the run; there are no more
+//! clients than [`CLIENTS`] at a time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +20,7 @@ use crate::bench::experiment::handshakes::{BESIDE, CLIENTS, LOW_LATENCY};
 use crate::bench::experiment::tls::ECDSA;
 use crate::bench::record::outcome::Record;
 
-/// One run.
+/// Does one run.
 ///
 /// # Errors
 /// Something can't be started, a generator fails, or the user interrupts.
@@ -35,10 +37,10 @@ pub(super) fn run(stage: &Stage, contender: Contender, times: Times) -> io::Resu
     Ok((running, record))
 }
 
-/// The settings of a proxy with a second listener, which speaks TLS.
+/// Returns the settings of a proxy with a second listener, which uses TLS.
 ///
 /// # Errors
-/// It has no listener that could be like that, which would be a bug.
+/// It has no listener that could do that, which would be a bug.
 fn with_sealed(
     what: What,
     text: &str,

@@ -1,8 +1,10 @@
-//! Slow requests that kept connections make: the probe asks a server whose workers are busy, one request at a time.
+//! Slow requests due to kept connections: the probe sends requests to a server whose workers are
+//! busy, one at a time.
 //!
-//! Called by `rounds.rs` for each run of the experiment `keepalive`. A kept connection stays with its worker, also when that is
-//! busy; a new one is taken by a worker that is idle. The server accepts so (`weir origin --accept shared`). Each run starts
-//! server and proxy anew, for which worker has which connections is luck.
+//! Called by `rounds.rs` for each run of the experiment `keepalive`. A kept connection stays with
+//! its worker, even when that is busy; a new one is taken by a worker that is idle. The server
+//! accepts in this way (`weir origin --accept shared`). Each run starts a new server and a new
+//! proxy, since it is random which worker has which connections.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -25,17 +27,17 @@ use crate::bench::record::answers::Latency;
 use crate::bench::record::keepalive::{Part, Probed};
 use crate::bench::record::outcome::Record;
 
-/// What makes a worker busy while the load of the other one connects, milliseconds of processor time.
+/// Processor time that keeps one worker busy while the load of the other connects, milliseconds.
 const OCCUPY_MS: u64 = 500;
-/// Between two looks whether it has.
+/// Between two checks whether it has.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long that may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Requests of the probe for each second that a run shall last: a pause of 5 ms, and an answer.
+/// Requests of the probe for each second of the run: a pause of 5 ms, and a response.
 const PROBES_A_SECOND: u64 = 190;
-/// The probe is ended after so many times that.
+/// The probe is ended after this many times that duration.
 const SECONDS_MAX: u64 = 3;
-/// What is slow, in the words of the probe.
+/// The limit above which a response is slow, as an argument of the probe.
 const THRESHOLD: &str = "20ms";
 /// How long the load runs before the probe does.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -82,7 +84,7 @@ impl Phase {
     }
 }
 
-/// One run of about so many seconds.
+/// Does one run of about this many seconds.
 ///
 /// # Errors
 /// Something can't be started, the probe or the load fails, or the user interrupts.
@@ -146,7 +148,7 @@ fn run_blocked(
     Ok((running, record))
 }
 
-/// How things stood when the probe began.
+/// The state when the probe began.
 struct Begin {
     machine: Machine,
     at: Instant,
@@ -158,7 +160,7 @@ impl Begin {
         Begin { machine: Machine::now(), at: Instant::now(), cpu_us: process::cpu_us(&running.pids()) }
     }
 
-    /// What has become of machine and proxy since then.
+    /// Returns what machine and proxy did since then.
     fn record(self, running: &Running) -> Record {
         let pids = running.pids();
         let (idle, stolen) = Machine::now().shares_since(self.machine);
@@ -173,7 +175,7 @@ impl Begin {
     }
 }
 
-/// Writes down what the probe told, and what was seen besides.
+/// Records the results of the probe, and the others.
 fn note(record: &mut Record, told: &Told, seen: Seen) {
     let Seen { busy, load: (load_answered, load_failed), is_in_force } = seen;
     record.requests = told.answered;
@@ -205,7 +207,7 @@ fn start_proxy(stage: &Stage, contender: Contender, to: SocketAddr) -> io::Resul
     stage.start_with(contender, listen, &proxy_text(stage, contender.what, listen, &to.to_string()))
 }
 
-/// Whom the probe asks.
+/// Returns the address that the probe connects to.
 fn at(running: &Running) -> Vec<String> {
     vec![format!("http://{}/", running.address())]
 }
@@ -221,13 +223,14 @@ struct Burning {
 }
 
 impl Burning {
-    /// One load for whoever gets it.
+    /// Starts one load for whichever worker gets it.
     fn start(stage: &Stage, to: SocketAddr) -> io::Result<Burning> {
         Ok(Burning { bombs: vec![bomb(stage, to, (CONNECTIONS, BURNS), 1)?] })
     }
 
-    /// Half of the load for each worker: its connections are made while the other worker has no time for them. Left to
-    /// themselves idle workers don't share alike: nearly always the same one is the first to accept.
+    /// Starts half of the load for each worker: its connections are made while the other worker is
+    /// too busy to accept them. On their own, idle workers don't share evenly: nearly always the
+    /// same one is the first to accept.
     fn start_evenly(stage: &Stage, to: SocketAddr) -> io::Result<Burning> {
         let half = (CONNECTIONS / 2, BURNS / 2);
         let mut one = TcpStream::connect(to)?;
@@ -241,7 +244,7 @@ impl Burning {
         Ok(Burning { bombs: vec![first, second] })
     }
 
-    /// Ends it; how many were answered, and how many were not.
+    /// Ends it. Returns how many requests got a response, and how many did not.
     fn end(mut self) -> io::Result<(u64, u64)> {
         self.bombs.iter().for_each(Bound::interrupt);
         let mut sums = (0, 0);
@@ -252,7 +255,7 @@ impl Burning {
             for (kind, count) in kinds.map(|(kind, count)| (kind.as_str(), count.as_u64().unwrap_or(0))) {
                 match kind {
                     "answered" => sums.0 += count,
-                    // What was under way when it ended is neither.
+                    // Requests in progress when it ended count as neither.
                     "unfinished" => {}
                     _ => sums.1 += count,
                 }
@@ -269,13 +272,13 @@ fn bomb(stage: &Stage, to: SocketAddr, (connections, rate): (u32, u32), seed: u3
     Bound::start(&mut command)
 }
 
-/// Such a load once all its connections are made.
+/// Starts such a load and returns once all its connections are made.
 fn connected(stage: &Stage, to: SocketAddr, half: (u32, u32), seed: u32) -> io::Result<Bound> {
     let before = connects(to)?;
     let bomb = bomb(stage, to, half, seed)?;
     let deadline = Instant::now() + PATIENCE;
     for look in 1.. {
-        // Each look is a connection too.
+        // Each look is a connection as well.
         if connects(to)? >= before + look + u64::from(half.0) {
             break;
         }
@@ -298,16 +301,16 @@ fn connects(to: SocketAddr) -> io::Result<u64> {
 fn occupy(stream: &mut TcpStream, to: SocketAddr) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET /?burn={OCCUPY_MS} HTTP/1.1\r\nHost: {to}\r\n\r\n")?;
-    // Else it might accept the next connection before it reads this.
+    // Otherwise it might accept the next connection before it reads this.
     pause(LOOK)
 }
 
-/// Waits until it is done with that.
+/// Waits until the worker is done with that request.
 fn freed(stream: &mut TcpStream) -> io::Result<()> {
     stream.read(&mut [0; 4096]).map(drop)
 }
 
-/// Runs the probe; what it told at its end.
+/// Runs the probe and returns its last line.
 fn probe(stage: &Stage, at: &[String], probing: Probing, seconds: u64) -> io::Result<Told> {
     let count = seconds * PROBES_A_SECOND;
     let out = stage.scratch("probe.json");
@@ -316,7 +319,7 @@ fn probe(stage: &Stage, at: &[String], probing: Probing, seconds: u64) -> io::Re
     command.arg("probe").args(at).args(["--json", "--pause", "5ms"]);
     command.args(["--threshold", THRESHOLD, "--close-every", &close_every, "--count", &count.to_string()]);
     let mut child = Bound::writing(&mut command, &out)?;
-    // With answers that take so long, fewer of them will do.
+    // Where responses are this slow, fewer of them are enough.
     if child.wait(Duration::from_secs(SECONDS_MAX * seconds))?.is_none() {
         child.interrupt();
         child.wait(PATIENCE)?;

@@ -1,7 +1,8 @@
-//! What `--keep` leaves of a run: configurations, logs and what the generator wrote, in a folder for each cell.
+//! The files of a run that `--keep` keeps: configurations, logs and the generator's output, in a
+//! folder for each cell.
 //!
-//! Called by `rounds.rs` after each run and each cell. Copies, so that the working directory stays what it is: the next cell writes
-//! over its files, and it is removed at the end.
+//! Called by `rounds.rs` after each run and each cell. Copies files, so that the working directory
+//! remains unchanged: the next cell overwrites them, and the directory is removed at the end.
 
 use std::fs;
 use std::io;
@@ -13,9 +14,9 @@ use crate::bench::experiment::cells::Cell;
 use crate::bench::experiment::contenders::Contender;
 use crate::bench::experiment::selection::BenchOptions;
 
-/// What contenders and origins are told, and what they say.
+/// Inputs and logs of contenders and origins.
 const OF_A_CELL: [&str; 5] = ["conf", "json", "kdl", "log", "requests"];
-/// What generators write.
+/// Output files of generators.
 const OF_A_RUN: [&str; 4] = ["bomb.jsonl", ATTACKERS_OUT, "failover.jsonl", "probe.json"];
 
 /// The folder; None: nothing is kept.
@@ -23,7 +24,8 @@ const OF_A_RUN: [&str; 4] = ["bomb.jsonl", ATTACKERS_OUT, "failover.jsonl", "pro
 pub(super) struct Kept(Option<PathBuf>);
 
 impl Kept {
-    /// An empty folder, if it is wanted. What an earlier run kept in its place is removed.
+    /// Creates an empty folder, if one is wanted. Files that an earlier run kept in its place are
+    /// removed.
     ///
     /// # Errors
     /// It can't be made.
@@ -39,7 +41,7 @@ impl Kept {
         Ok(Kept(Some(folder)))
     }
 
-    /// Keeps what the generator wrote in the run that is over.
+    /// Keeps the generator's output of the run that is over.
     ///
     /// # Errors
     /// A file can't be copied.
@@ -58,7 +60,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Keeps configurations and logs of the cell that is over, also of one that failed.
+    /// Keeps configurations and logs of the cell that is over, even of one that failed.
     ///
     /// # Errors
     /// A file can't be copied.

@@ -1,7 +1,10 @@
-//! Clients that come, stay, and ask now and then; which worker of a contender has how many of them, and how much it has to do.
+//! Clients that connect, stay, and send requests now and then; how many of them each worker of a
+//! contender has, and how much it has to do.
 //!
-//! Called by `rounds.rs` for each run of the experiment `ladder`. The harness is all clients: one thread that opens each when it is due, and asks on each when that is due. It needs to wait for no
-//! answer: by the next time that a client asks, its answer is there, or is counted as late. Bounds: [`CLIENTS`] connections, the seconds given.
+//! Called by `rounds.rs` for each run of the experiment `ladder`. The harness is all clients: one
+//! thread that opens each when it is due, and sends requests on each when they are due. It never
+//! waits for a response: by the next request of a client, its response is there, or is counted as
+//! late. Bounds: [`CLIENTS`] connections, the seconds given.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,12 +26,13 @@ use crate::bench::record::even::Laddered;
 use crate::bench::record::outcome::Record;
 use crate::random::Random;
 
-/// Between the last client's arrival and what is counted, microseconds: each has asked once more by then.
+/// Between the last client's arrival and the counted time, microseconds: each has sent one more
+/// request by then.
 const REST_US: u64 = 2 * ASKS_EVERY_MS * 1000;
 /// How long a connection may take to be made.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// One run; of so many seconds, once all clients are there, processor time is counted.
+/// Does one run; processor time is counted for this many seconds, once all clients are there.
 ///
 /// # Errors
 /// Something can't be started, a worker can't be read, or the user interrupts.
@@ -40,7 +44,8 @@ pub(super) fn run(
 ) -> io::Result<(Running, Record)> {
     let count = ladder.workers.unwrap_or(stage.cores());
     let (listen, to, admin) = (free_address()?, free_address()?, stage.scratch("ladder.sock"));
-    // One thread, so that it is as far from one worker as from another: which of several has whose connections would be luck, and costs more than what is measured.
+    // One thread, so that it is as far from one worker as from another: with several, it would be
+    // random which thread has whose connections, and that would cost more than what is measured.
     let mut server = start_origin(stage.weir(), to, 1, &[], &stage.scratch("ladder-origin.log"))?;
     server.await_listening(to)?;
     let running = start(stage, contender, [listen, to], count, &admin)?.before((server, to));
@@ -95,13 +100,13 @@ fn start(
     Ok(Running::alone((weir, listen)))
 }
 
-/// Processor time of the thread that calls, microseconds.
+/// Returns the processor time of the calling thread, microseconds.
 fn own_cpu_us() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// What is due: opening of a client before its requests.
+/// Events: the opening of a client sorts before its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
     Open,
@@ -112,13 +117,13 @@ enum Deed {
 struct Clients {
     to: SocketAddr,
     begin: Instant,
-    /// What is due when, microseconds since the beginning, by which client.
+    /// Events by time, microseconds since the beginning, with the number of the client.
     due: BinaryHeap<Reverse<(u64, Deed, u32)>>,
     /// By number; None: not opened yet, or lost.
     clients: Vec<Option<Client>>,
     random: Random,
     answered: u64,
-    /// Answers that were not there when the next request was due.
+    /// Responses that were not there when the next request was due.
     late: u64,
     refused: u64,
     lost: u64,
@@ -136,12 +141,12 @@ impl Clients {
         self.begin.elapsed().as_micros() as u64
     }
 
-    /// Does all that is due until then.
+    /// Handles everything that is due by `until_us`.
     fn go_on(&mut self, until_us: u64) -> io::Result<()> {
         while let Some(Reverse((due_us, deed, nth))) = self.due.peek().copied().filter(|next| next.0.0 <= until_us) {
             check_interrupt()?;
             if let Some(early_us) = due_us.checked_sub(self.now_us()).filter(|us| *us > 0) {
-                // In steps that are short for whoever wants to interrupt.
+                // In short steps, so that the user can interrupt.
                 std::thread::sleep(Duration::from_micros(early_us.min(20_000)));
                 continue;
             }
@@ -151,7 +156,7 @@ impl Clients {
                 Deed::Ask => self.ask(nth),
             }
         }
-        // Of clients that are all lost nothing more is due.
+        // When all clients are lost, nothing more is due.
         pause(Duration::from_micros(until_us.saturating_sub(self.now_us())))
     }
 
@@ -182,12 +187,12 @@ impl Clients {
     }
 }
 
-/// What came of the request before.
+/// The result of the previous request.
 enum Answer {
-    /// There was none.
+    /// There was no request.
     None,
     Came,
-    /// It is not here yet; nothing more was asked.
+    /// The response is not here yet; no further request was sent.
     Late,
 }
 
@@ -205,7 +210,7 @@ impl Client {
         Ok(Client { stream, waits: false })
     }
 
-    /// Takes the answer to the last request, and asks again.
+    /// Takes the response to the last request, and sends the next request.
     fn ask(&mut self, to: SocketAddr) -> io::Result<Answer> {
         let mut answer = Answer::None;
         if self.waits {
@@ -242,7 +247,7 @@ mod tests {
         assert!(bytes[..length].starts_with(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:"));
         assert!(matches!(client.ask(to), Ok(Answer::Late)), "nothing has come, and nothing more is asked");
         server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n").unwrap();
-        // On loopback what is written has come.
+        // On loopback, written bytes arrive at once.
         assert!(matches!(client.ask(to), Ok(Answer::Came)));
         assert!(server.read(&mut bytes).unwrap() > 0, "the second request");
         drop(server);

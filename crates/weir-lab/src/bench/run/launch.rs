@@ -28,7 +28,7 @@ pub(super) fn start_nginx(programs: &Programs, file: &Path, directory: &Path, lo
     start_program(programs, "nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }
 
-/// Starts weir's origin with so many threads, and what else is said.
+/// Starts weir's origin with this many threads, and these further arguments.
 pub(super) fn start_origin(
     weir: &Path,
     address: SocketAddr,

@@ -1,7 +1,9 @@
-//! Loads that answer "how fast and at what cost": `weir bomb` as a process of its own, and wrk where the two are compared.
+//! Loads that answer "how fast and at what cost": `weir bomb` as a separate process, and wrk where
+//! the two are compared.
 //!
-//! Called by `rounds.rs` for each run. A run is bounded by its seconds. The processes of proxy and origin are read when the
-//! warm-up is over and when the time is, so what is measured is the window in which the generator counts.
+//! Called by `rounds.rs` for each run. A run is bounded by its seconds. The processes of proxy and
+//! origin are read when the warm-up is over and when the time is, so the measurement covers the
+//! window in which the generator counts.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -25,12 +27,12 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::tls::Handshakes;
 use crate::bomb::{self, Handshake, Percentiles, Summary};
 
-/// How long an answer may take, for both generators.
+/// How long a response may take, for both generators.
 const TIMEOUT: &str = "10s";
-/// How long after its time a generator may go on: it waits for answers, and writes its results.
+/// How long after its time a generator may go on: it waits for responses, and writes its results.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a contender may go on with what is left of a run, and how long it has to be still (a twentieth of a core) to be
-/// done with it.
+/// How long a contender may continue with the rest of a run, and how long it has to be quiet (a
+/// twentieth of a core) to be done with it.
 const SETTLING: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_millis(100);
 
@@ -39,7 +41,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 pub(super) struct Times {
     /// Before anything counts, seconds.
     pub(super) warm_up: f64,
-    /// That are counted.
+    /// Counted time, seconds.
     pub(super) seconds: f64,
 }
 
@@ -57,13 +59,13 @@ struct WrkResult {
     errors: Errors,
 }
 
-/// Set by SIGINT and SIGTERM; looked at in every wait.
+/// Returns the flag that SIGINT and SIGTERM set; it is checked in every wait.
 pub(crate) fn interrupted() -> &'static Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     FLAG.get_or_init(|| Arc::new(AtomicBool::new(false)))
 }
 
-/// An error once the user wants to end.
+/// Returns an error once the user wants to end.
 ///
 /// # Errors
 /// [`io::ErrorKind::Interrupted`].
@@ -87,7 +89,7 @@ pub(super) fn pause(time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until a contender has done what the last run left it with, but not for ever.
+/// Waits until a contender has finished what the last run left to do, but not for ever.
 ///
 /// # Errors
 /// As [`check_interrupt`].
@@ -105,7 +107,7 @@ pub(super) fn settle(running: &Running) -> io::Result<()> {
     }
 }
 
-/// What is read at both ends of the counted time.
+/// Values that are read at both ends of the counted time.
 pub(super) struct Readings {
     machine: Machine,
     proxy_pids: Vec<u32>,
@@ -128,7 +130,7 @@ impl Readings {
         }
     }
 
-    /// What happened since, in a record that lacks only what the generator saw.
+    /// Returns what happened since, in a record that lacks only the generator's results.
     pub(super) fn finish(&self) -> Record {
         let (idle, stolen) = Machine::now().shares_since(self.machine);
         Record {
@@ -143,7 +145,7 @@ impl Readings {
     }
 }
 
-/// One run in a closed loop against a contender.
+/// Does one run in a closed loop against a contender.
 ///
 /// # Errors
 /// The generator is missing or fails, a process can't be read, or the user interrupts.
@@ -165,7 +167,7 @@ pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Time
     with_bomb(stage, running, &url, &words, times)
 }
 
-/// How many connections, to which addresses, from where.
+/// Returns the arguments for the number of connections, their addresses, and their sources.
 fn connections(running: &Running, connections: u32) -> Vec<String> {
     let addresses = running.addresses.len() as u32;
     let mut words = vec![format!("-c{connections}")];
@@ -179,8 +181,8 @@ fn connections(running: &Running, connections: u32) -> Vec<String> {
     words
 }
 
-/// One run at a fixed rate, requests a second, by the clock. One thread is enough for half of a proxy's rate, and leaves it
-/// the rest of the machine.
+/// Does one run at a fixed rate, requests a second, by the clock. One thread is enough for half of
+/// a proxy's rate, and leaves it the rest of the machine.
 ///
 /// # Errors
 /// As [`closed`].
@@ -196,8 +198,9 @@ pub(super) fn open(
     with_bomb(stage, running, &url, &words, times)
 }
 
-/// Ten seconds at 1,000 requests a second against an origin that answers in 10 ms and stands still for a second. wrk can't
-/// be told a rate: ten connections make it so many, or a little fewer.
+/// Runs ten seconds at 1,000 requests a second against an origin that responds in 10 ms and pauses
+/// for a second. wrk has no option for a rate: ten connections make it about that many, or a little
+/// fewer.
 ///
 /// # Errors
 /// As [`closed`].
@@ -212,10 +215,11 @@ pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
     with_bomb(stage, running, &url, &words, times)
 }
 
-/// Runs `weir bomb` and reads what it wrote.
+/// Runs `weir bomb` and reads its output.
 fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], times: Times) -> io::Result<Record> {
     let is_measured = matches!(running.generator, Generator::MeasuredBomb(_));
-    // What is compared with wrk, which has no warm-up, is counted from its first connection on.
+    // A run that is compared with wrk, which has no warm-up, is counted from its first connection
+    // on.
     let warm_up = if is_measured { 0.0 } else { times.warm_up };
     let out = stage.scratch("bomb.jsonl");
     let mut command = process::bound_command(stage.weir());
@@ -236,10 +240,11 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
         // Handshakes take so long that the end of a run always cuts some off.
         record.errors.remove("unconnected");
     }
-    // Clients ask again what a server that leaves a connection has not taken.
+    // Clients resend requests that a server that ends a connection has not processed.
     record.errors.remove("not_taken");
     if record.requests == 0 {
-        // What was begun before the counted time and not over at its end is counted nowhere.
+        // Requests that began before the counted time and are not over at its end are counted
+        // nowhere.
         record.errors.entry("nothing_answered".to_owned()).or_insert(1);
     }
     if !is_measured {
@@ -248,10 +253,10 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     Ok(record)
 }
 
-/// Puts what `weir bomb` wrote into a record; all of it is returned.
+/// Puts the output of `weir bomb` into a record and returns all of it.
 ///
 /// # Errors
-/// It is not what `weir bomb` writes.
+/// It is not output of `weir bomb`.
 pub(super) fn read_bomb(record: &mut Record, text: &str) -> io::Result<Summary> {
     let summary = Summary::of(&bomb::Record::read(text).map_err(io::Error::other)?);
     let total = &summary.total;
@@ -302,8 +307,8 @@ fn with_wrk(stage: &Stage, running: &Running, url: &str, load: Closed, times: Ti
     Ok(record)
 }
 
-/// Runs a generator, reads the other processes at both ends of the time that it counts, and gives the lines that it wrote.
-/// Its own processor time is that of the whole process.
+/// Runs a generator, reads the other processes at both ends of the time that it counts, and returns
+/// its output lines. Its own processor time is that of the whole process.
 fn watch(
     stage: &Stage,
     running: &Running,
@@ -325,16 +330,16 @@ fn watch(
     Ok((record, lines))
 }
 
-/// A generator that runs; it is ended and waited for when this is dropped.
+/// A running generator; it is ended and waited for when this is dropped.
 pub(super) struct Bound(Child);
 
 impl Bound {
-    /// Starts it; what it writes is read at its end and has to fit into a pipe.
+    /// Starts it; its output is read at its end and has to fit into a pipe.
     pub(super) fn start(command: &mut Command) -> io::Result<Bound> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map(Bound)
     }
 
-    /// Starts it; what it writes to standard output goes to a file.
+    /// Starts it; its standard output goes to a file.
     pub(super) fn writing(command: &mut Command, file: &Path) -> io::Result<Bound> {
         let output = fs::File::create(file)?;
         command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn().map(Bound)
@@ -364,12 +369,12 @@ impl Bound {
         }
     }
 
-    /// What it wrote to standard error; ask when it has ended.
+    /// Returns its standard error; call this when it has ended.
     pub(super) fn said(&mut self) -> String {
         self.0.stderr.take().and_then(|stderr| io::read_to_string(stderr).ok()).unwrap_or_default()
     }
 
-    /// Waits for its end; the lines of its output.
+    /// Waits for its end and returns the lines of its output.
     ///
     /// # Errors
     /// It failed, it takes too long, or the user interrupts.
@@ -385,7 +390,7 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // One that has ended can't be killed, which is fine.
+        // A process that has ended can't be killed, which is fine.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,7 +1,8 @@
 //! Loads that answer "how much memory": idle keep-alive connections, and clients that read slowly.
 //!
-//! Called by `rounds.rs`, and by `tunnel.rs` for idle tunnels. The harness holds the client side itself, so the proxy has its
-//! process limit of descriptors to itself. Bounds: the numbers of connections and the seconds given.
+//! Called by `rounds.rs`, and by `tunnel.rs` for idle tunnels. The harness holds the client side
+//! itself, so the proxy has its process limit of descriptors to itself. Bounds: the numbers of
+//! connections and the seconds given.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +22,7 @@ use crate::tls::{Caller, Client, Trust, Version, Wishes};
 
 /// Connections that warm the proxy up before its memory is read for the first time.
 const WARM_UP: u32 = 200;
-/// How long a proxy gets to come to rest before its memory is read.
+/// How long a proxy gets to settle before its memory is read.
 const REST: Duration = Duration::from_millis(500);
 /// A slow client reads this much at a time, this often: 160 KB/s.
 const SLOW_READ_BYTES: usize = 16 * 1024;
@@ -39,7 +40,8 @@ pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
     growth(running, connections, |count| hold(running, count))
 }
 
-/// Reads the memory before and after `count` connections or tunnels are opened and left idle. `hold` opens so many.
+/// Reads the memory before and after `count` connections or tunnels are opened and left idle.
+/// `hold` opens that many.
 ///
 /// # Errors
 /// As those of `hold`, or the user interrupts.
@@ -50,7 +52,7 @@ pub(super) fn growth(
 ) -> io::Result<Record> {
     drop(hold(WARM_UP)?);
     pause(REST)?;
-    // Not before: nginx listens before it has its workers.
+    // Not earlier: nginx listens before it has its workers.
     let pids = running.pids();
     let before = own_bytes(&pids);
     let held = hold(count)?;
@@ -72,7 +74,7 @@ pub(super) fn error_of(kind: &str, count: u64) -> Errors {
     (count > 0).then(|| (kind.to_owned(), count)).into_iter().collect()
 }
 
-/// That many connections, each with one request answered.
+/// Opens that many connections, each with one request and its response.
 fn hold(running: &Running, connections: u32) -> io::Result<Vec<TcpStream>> {
     let address = running.address();
     let is_http2 = running.streams.is_some();
@@ -82,7 +84,7 @@ fn hold(running: &Running, connections: u32) -> io::Result<Vec<TcpStream>> {
         check_interrupt()?;
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        // Of TLS only the server's end is measured: ours is forgotten when it has been asked once.
+        // For TLS, only the server's end is measured: ours is dropped after one request.
         let mut sealed = caller.as_ref().map(Caller::connection).transpose()?;
         let mut stream = Held { stream, sealed: sealed.as_mut() };
         if is_http2 {
@@ -95,12 +97,12 @@ fn hold(running: &Running, connections: u32) -> io::Result<Vec<TcpStream>> {
     Ok(held)
 }
 
-/// What a connection is that ends too early.
+/// Returns the error for a connection that ends too early.
 fn ended() -> io::Error {
     io::Error::other("a connection ended before its reply was complete")
 }
 
-/// A request that is answered.
+/// Sends a request and reads the response.
 fn ask(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let (mut reply, mut length) = ([0; 4096], 0);
@@ -113,7 +115,8 @@ fn ask(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// The same by HTTP/2, from a client that has the proxy keep as many fields as it may, as browsers do in time.
+/// The same by HTTP/2, from a client that makes the proxy store as many fields as allowed, as
+/// browsers do in time.
 fn ask_by_http2(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
     let mut client = h2::client::Client::new(h2::client::Windows::OPEN);
     let block = filling_block(&address.to_string());
@@ -137,7 +140,8 @@ fn ask_by_http2(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A request for `/` with so many fields that are to be kept (RFC 7541 §6.2.1) that a header table of 4,096 bytes is full.
+/// Returns a request for `/` with enough indexed fields (RFC 7541 §6.2.1) to fill a header table of
+/// 4,096 bytes.
 fn filling_block(authority: &str) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in [(":method", "GET"), (":scheme", "https"), (":authority", authority), (":path", "/")] {
@@ -150,7 +154,7 @@ fn filling_block(authority: &str) -> Vec<u8> {
     block
 }
 
-/// How the harness speaks TLS.
+/// Returns the TLS client of the harness.
 fn caller(address: SocketAddr, http2: bool) -> io::Result<Caller> {
     let wishes = Wishes {
         trust: Trust::Anybody,
@@ -192,7 +196,8 @@ fn is_open(stream: &TcpStream) -> bool {
     matches!(silent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// That many clients ask for a large reply each and read it slowly; the highest resident memory above idle is recorded.
+/// Lets that many clients request a large response each and read it slowly; the highest resident
+/// memory above idle is recorded.
 ///
 /// # Errors
 /// A connection fails, or the user interrupts.

@@ -1,5 +1,5 @@
-//! Fast and slow requests beside each other: a server that answers as each request asks it to, a proxy in front, and one generator with a
-//! class for each kind of clients.
+//! Fast and slow requests beside each other: a server that responds as each request specifies, a
+//! proxy in front, and one generator with a class for each kind of clients.
 //!
 //! Called by `rounds.rs` for each run of the experiment `mixed`. Each run starts a new server and a new proxy, so that no run
 //! profits from what another has learned. The server logs numbered requests, so the harness knows exactly which came twice.
@@ -28,19 +28,19 @@ use crate::bomb::{self, Summary};
 /// The class of the measured clients, and how those of the others begin.
 const MEASURED: &str = "measured";
 const BESIDE: &str = "beside";
-/// How long an answer may take.
+/// How long a response may take.
 const TIMEOUT: &str = "10s";
 /// How the number of a request is written in its path.
 const SERIAL: &str = "{serial}";
 
-/// One run.
+/// Does one run.
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
 pub(super) fn run(stage: &Stage, contender: Contender, mixed: Mixed, times: Times) -> io::Result<(Running, Record)> {
     let (to, path) = (free_address()?, stage.scratch("mixed.sock"));
     let requests = stage.scratch("mixed.requests");
-    // What an earlier run left.
+    // The file of an earlier run.
     let _ = fs::remove_file(&requests);
     let (unix, log) = (path.to_string_lossy().into_owned(), requests.to_string_lossy().into_owned());
     let mut words = vec!["--unix", &unix];
@@ -95,7 +95,7 @@ fn names(mixed: &Mixed) -> impl Iterator<Item = String> {
     std::iter::once(MEASURED.to_owned()).chain(beside.map(|nth| format!("{BESIDE}-{nth}")))
 }
 
-/// A class in the generator's words.
+/// Returns a class in the generator's syntax.
 fn class(name: &str, clients: &Clients) -> String {
     let Clients { connections, pace, path } = clients;
     let pace = match pace {
@@ -112,7 +112,8 @@ fn connects(path: &Path) -> io::Result<u64> {
     stats["connects"].as_u64().ok_or_else(|| io::Error::other(format!("the server's counters can't be read: {stats}")))
 }
 
-/// Puts what the measured clients saw in the place of what all saw, and what the others did beside it.
+/// Replaces the figures of all clients with those of the measured ones, and adds the figures of the
+/// others.
 fn fill(record: &mut Record, summary: &Summary, mixed: &Mixed) -> io::Result<()> {
     let of =
         |name: &str| summary.class(name).ok_or_else(|| io::Error::other(format!("no class {name} in the results")));

@@ -1,10 +1,13 @@
-//! Two network namespaces, joined by a pair of virtual interfaces (veth): clients in one, proxy and origin in the other, each on a core of its own.
+//! Two network namespaces, joined by a pair of virtual interfaces (veth): clients in one, proxy and
+//! origin in the other, each on a separate core.
 //!
-//! Called by `block.rs` and `bans.rs`. On loopback a packet is received in the context of whoever sends it, so what a proxy spends on an attack would be the
-//! attacker's time. Here packets are received on the core of the side that they go to (receive packet steering).
+//! Called by `block.rs` and `bans.rs`. On loopback a packet is received in the context of its
+//! sender, so the processor time that a proxy spends on an attack would be the attacker's. Here
+//! packets are received on the core of the side that they go to (receive packet steering).
 //!
-//! Both belong to a process each and have no names: they are gone when their last process is, however the harness ends. Nothing of the machine's own
-//! network is touched. Addresses are those that RFC 2544 §C.2.2 leaves to benchmarks.
+//! Both belong to a process each and have no names: they are gone when their last process is,
+//! however the harness ends. The machine's own network remains untouched. Addresses are those that
+//! RFC 2544 §C.2.2 reserves for benchmarks.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -26,12 +29,12 @@ pub(super) const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Ad
 pub(super) fn attacker(nth: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 1, 1)) + nth)
 }
-/// Local addresses of attackers of whom each comes once: 100,000.
+/// Local addresses of attackers that each come once: 100,000.
 pub(super) const MANY: &str = "198.18.16.0-198.19.150.159";
 /// Local addresses of users: more than there are.
 pub(super) const USERS: &str = "198.18.2.0/23";
 
-/// The proxy's interface, and its namespace's way to all clients.
+/// The proxy's interface, and its namespace's routes to all clients.
 const PROXY_SIDE: &str = "link set lo up
 addr add 198.18.0.1/24 dev proxy
 link set proxy up
@@ -55,10 +58,10 @@ route add local 198.18.64.0/18 dev lo
 route add local 198.18.128.0/17 dev lo
 route add local 198.19.0.0/16 dev lo
 ";
-/// What they are made with.
+/// Programs that make them.
 const TOOLS: [&str; 5] = ["ip", "nsenter", "unshare", "taskset", "setpriv"];
 
-/// Which of the two.
+/// The side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// The load generator's.
@@ -77,19 +80,19 @@ impl Side {
     }
 }
 
-/// Who has which core.
+/// The core of each program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cores {
     /// The load generator.
     pub(super) clients: usize,
     /// The proxy.
     pub(super) proxy: usize,
-    /// The origin: one of its own if there are three, else the generator's.
+    /// The origin: a separate one if there are three, else the generator's.
     pub(super) origin: usize,
 }
 
 impl Cores {
-    /// Of those that this process may use; None: there is only one.
+    /// Picks cores that this process may use; None: there is only one.
     fn new() -> Option<Cores> {
         let allowed = sched_getaffinity(None).ok()?;
         let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
@@ -107,7 +110,7 @@ pub(super) struct Nets {
 }
 
 impl Nets {
-    /// What stands in the way of making them on this machine, if something does. It is tried once.
+    /// Returns what prevents making them on this machine, if anything. It is tried once.
     pub(super) fn obstacle(programs: &Programs, directory: &Path) -> Option<String> {
         static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
         let look = || {
@@ -122,10 +125,11 @@ impl Nets {
         OBSTACLE.get_or_init(look).clone()
     }
 
-    /// Makes both, joins them, and has packets received on the core of their side. Logs go to the directory.
+    /// Makes both, joins them, and arranges for packets to be received on the core of their side.
+    /// Logs go to the directory.
     ///
     /// # Errors
-    /// The machine has one core, or may not do one of these.
+    /// The machine has one core, or does not permit one of these.
     pub(super) fn make(directory: &Path) -> io::Result<Nets> {
         let cores = Cores::new().ok_or_else(|| io::Error::other("generator and proxy need a core each"))?;
         let nets =
@@ -146,7 +150,7 @@ impl Nets {
         }
     }
 
-    /// The words that run a program on this side and core.
+    /// Returns the words that run a program on this side and core.
     pub(super) fn words(&self, side: Side, core: usize, program: &Path) -> Vec<String> {
         let words = ["nsenter", &format!("--net={}", self.link(side).display()), "taskset", "-c", &core.to_string()];
         words.into_iter().map(str::to_owned).chain([program.to_string_lossy().into_owned()]).collect()
@@ -176,7 +180,7 @@ impl Nets {
         self.within(side, || process.await_listening(address))
     }
 
-    /// Does something on this side, in a thread of its own.
+    /// Calls `act` on this side, in a separate thread.
     ///
     /// # Errors
     /// As those of `act`, or this side can't be entered.
@@ -184,20 +188,20 @@ impl Nets {
         Namespace::open(&self.link(side))?.enter(act)?
     }
 
-    /// The link that stands for the namespace.
+    /// Returns the link that represents the namespace.
     fn link(&self, side: Side) -> PathBuf {
         PathBuf::from(format!("/proc/{}/ns/net", self.holder(side).id()))
     }
 
-    /// Has ip(8) do all these lines on this side.
+    /// Runs all these lines with ip(8) on this side.
     fn configure(&self, side: Side, lines: &str) -> io::Result<()> {
         self.tell(side, &["ip", "-batch", "-"], lines)
     }
 
-    /// Has nft(8) take a table on this side.
+    /// Loads a table with nft(8) on this side.
     ///
     /// # Errors
-    /// It is not installed, or does not take it.
+    /// It is not installed, or rejects the table.
     pub(super) fn filter(&self, side: Side, table: &str) -> io::Result<()> {
         self.tell(side, &["nft", "-f", "-"], table)
     }
@@ -209,7 +213,7 @@ impl Nets {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // What it didn't read it says itself.
+            // The program reports unread input itself.
             let _ = input.write_all(lines.as_bytes());
         }
         let output = child.wait_with_output()?;
@@ -217,9 +221,9 @@ impl Nets {
         if output.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
     }
 
-    /// Has what arrives on this side handled on that core.
+    /// Makes that core handle what arrives on this side.
     fn steer(&self, side: Side, core: usize) -> io::Result<()> {
-        // The files of a namespace's interfaces are where its own /sys is.
+        // The files of a namespace's interfaces are in that namespace's /sys.
         let (pid, interface) = (self.holder(side).id(), side.interface());
         let file = format!("/proc/{pid}/root/sys/class/net/{interface}/queues/rx-0/rps_cpus");
         fs::write(file, mask(core)).map_err(|error| {
@@ -228,7 +232,7 @@ impl Nets {
     }
 }
 
-/// A process that does nothing but have a namespace of its own, and /sys as that shows it.
+/// Starts a process that does nothing but hold a namespace, and /sys as seen from it.
 fn namespace(side: Side, directory: &Path) -> io::Result<Process> {
     let log = directory.join(format!("{}-namespace.log", side.interface()));
     let words = ["--net", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && exec sleep infinity"];

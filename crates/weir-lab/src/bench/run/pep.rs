@@ -1,6 +1,7 @@
-//! Connections through a router that forwards them, or on which somebody ends and continues them.
+//! Connections through a router that forwards them, or on which a program ends and continues them.
 //!
-//! Called by `rounds.rs` for each run of the experiment `pep`. Each run has namespaces, server and proxy of its own. Bound: the seconds given.
+//! Called by `rounds.rs` for each run of the experiment `pep`. Each run has separate namespaces, a
+//! server and a proxy. Bound: the seconds given.
 
 use std::fs;
 use std::io;
@@ -22,14 +23,15 @@ use crate::bench::record::pep::{Base, Passed};
 /// How long the machine is watched before the load.
 const CALM: Duration = Duration::from_millis(500);
 
-/// What stands in the way of this contender on this machine, if something does: whether packets can be led to it is tried.
+/// Returns what prevents this contender on this machine, if anything: it is tried whether packets
+/// can be led to it.
 pub(super) fn obstacle(stage: &Stage, contender: Contender, cell: &Cell) -> Option<String> {
     let (Load::Pep(pep), What::Through(middle)) = (cell.load, contender.what) else { return None };
     let start = || start(stage, &Row::make(stage.directory(), pep.way)?, (contender, middle)).map(drop);
     start().err().map(|error| error.to_string().lines().collect::<Vec<_>>().join(" "))
 }
 
-/// One run; by the clock with so many connections a second.
+/// Does one run; by the clock with this many connections a second.
 ///
 /// # Errors
 /// Something can't be made or started, the generator fails, or the user interrupts.
@@ -63,7 +65,8 @@ pub(super) fn run(
     Ok((running, record))
 }
 
-/// The share of the machine that is busy while all is started and nobody asks.
+/// Returns the share of the machine that is busy while everything is started and no client sends
+/// requests.
 fn others() -> io::Result<f64> {
     let before = Machine::now();
     pause(CALM)?;
@@ -71,7 +74,7 @@ fn others() -> io::Result<f64> {
     Ok(1.0 - idle - stolen)
 }
 
-/// Notes what the machine did in the same round without anybody in the middle.
+/// Notes what the machine did in the same round with no program in the middle.
 pub(super) fn compare(record: &mut Record, routed: Option<&Record>) {
     let base = routed.and_then(|routed| {
         let busy_us = routed.special.pep.as_ref()?.busy_us;
@@ -86,7 +89,7 @@ pub(super) fn compare(record: &mut Record, routed: Option<&Record>) {
     }
 }
 
-/// The server, and whoever stands in the middle, when they listen.
+/// Starts the server, and the program in the middle, if any, and returns when they listen.
 fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> io::Result<Running> {
     let server = row.addresses().server;
     let words = ["origin", "--listen", &server.to_string(), "--threads", "1"];
@@ -124,7 +127,7 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
             let words = ["intercept", "--client-side", INTERFACES[0], "--server-side", INTERFACES[1], "--ports", &port];
             let more = ["--connect", connect, "--admin", "off"];
             let mut process = begin(stage.weir(), &[&words[..], &more].concat())?;
-            // It is in a namespace of its own, which nobody else can look into.
+            // It is in a private namespace, which other processes cannot look into.
             let is_there = || fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on "));
             process.await_that("listen", is_there)?;
             return Ok(Running::of((process, server), origin));
@@ -134,7 +137,7 @@ fn start(stage: &Stage, row: &Row, (contender, middle): (Contender, Middle)) -> 
     Ok(Running::of((process, server), origin))
 }
 
-/// What the generator is told.
+/// Returns the arguments of the generator.
 fn bomb_words(addresses: &Addresses, pep: Pep, rate: f64, times: Times) -> Vec<String> {
     let Addresses { server, sources, .. } = addresses;
     let mut words = vec!["bomb".to_owned(), format!("http://{server}/?size={}", pep.bytes), "--yes".to_owned()];

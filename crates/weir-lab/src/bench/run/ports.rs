@@ -1,4 +1,4 @@
-//! Ports for those that a run starts.
+//! Ports for the programs that a run starts.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -8,7 +8,7 @@ pub(super) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// A port that was free a moment ago on so many addresses, from 127.0.0.1 on.
+/// Returns a port that was free a moment ago on this many addresses, from 127.0.0.1 on.
 pub(super) fn free_addresses(count: u8) -> io::Result<Vec<SocketAddr>> {
     let mut refused = None;
     for _ in 0..100 {

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
 pub(super) use crate::machine::command_line;
 
-/// How long a process may take to listen, and to end: on a machine that others use, too, that is long.
+/// How long a process may take to listen, and to end: long, because other programs may use the
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
@@ -26,7 +27,7 @@ const TICK_US: u64 = 10_000;
 pub(super) struct Process {
     child: Child,
     name: String,
-    /// The program and what it was told.
+    /// The program and its arguments.
     words: Vec<String>,
     log: PathBuf,
 }
@@ -54,15 +55,15 @@ impl Process {
     /// Waits until something listens on the address.
     ///
     /// # Errors
-    /// The process ended (with what it wrote), or nothing listens within 10 s.
+    /// The process ended (with its output), or nothing listens within 60 s.
     pub(super) fn await_listening(&mut self, address: SocketAddr) -> io::Result<()> {
         self.await_that(&format!("listen on {address}"), || TcpStream::connect_timeout(&address, LOOK).is_ok())
     }
 
-    /// Waits until something is so. `what` completes "it doesn't ...".
+    /// Waits until `is_so` holds. `what` completes "it doesn't ...".
     ///
     /// # Errors
-    /// The process ended (with what it wrote), or it isn't so within 10 s.
+    /// The process ended (with its output), or it isn't so within 60 s.
     pub(super) fn await_that(&mut self, what: &str, is_so: impl Fn() -> bool) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -82,7 +83,7 @@ impl Process {
     /// Waits until it has done what it was started for.
     ///
     /// # Errors
-    /// It failed (with what it wrote), or is not done within 10 s.
+    /// It failed (with its output), or is not done within 60 s.
     pub(super) fn await_success(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -100,17 +101,17 @@ impl Process {
         }
     }
 
-    /// What it has written.
+    /// Returns its output.
     pub(super) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// How it was started, as one types it.
+    /// Returns its command line, as it would be typed.
     pub(super) fn command_line(&self) -> String {
         command_line(&self.words)
     }
 
-    /// The configuration that it was told to read; None: there is none.
+    /// Returns the configuration that it was started with; None: there is none.
     pub(super) fn configuration(&self) -> Option<String> {
         let is_configuration = |word: &&String| [".conf", ".json", ".kdl"].iter().any(|ending| word.ends_with(ending));
         fs::read_to_string(self.words.iter().find(is_configuration)?).ok()
@@ -143,19 +144,19 @@ impl Drop for Process {
     }
 }
 
-/// Descriptors that a process may have.
+/// Returns the number of descriptors that a process may have.
 pub(super) fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20)
 }
 
-/// A command whose process gets SIGTERM when we die, however we die.
+/// Returns a command whose process gets SIGTERM when we die, however we die.
 pub(super) fn bound_command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]).arg(program);
     command
 }
 
-/// The program of a [`bound_command`] and what it is told.
+/// Returns the program of a [`bound_command`] and its arguments.
 pub(super) fn words(command: &Command) -> Vec<String> {
     let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
     words.skip_while(|word| word != "--").skip(1).collect()
@@ -190,8 +191,9 @@ fn stat_field(pid: &str, number: usize) -> Option<u64> {
 
 /// User and system time of all threads of the processes, microseconds.
 ///
-/// The scheduler's own count of each thread is exact to the nanosecond; the ticks of `stat` stand in where the kernel
-/// keeps no such count. Threads that ended in between are missed by the former: none of ours do.
+/// The scheduler's own count of each thread is exact to the nanosecond; the ticks of `stat` are
+/// used where the kernel keeps no such count. The former misses threads that ended in between: none
+/// of ours do.
 pub(super) fn cpu_us(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| exact_cpu_us(*pid).filter(|us| *us > 0).unwrap_or_else(|| tick_cpu_us(*pid))).sum()
 }
@@ -205,7 +207,8 @@ fn exact_cpu_us(pid: u32) -> Option<u64> {
     Some(total_ns / 1000)
 }
 
-/// User and system time of each thread whose name begins so, microseconds, in the order of their names.
+/// Returns the user and system time of each thread whose name begins with `name`, microseconds, in
+/// the order of their names.
 pub(super) fn threads_us(pid: u32, name: &str) -> Vec<u64> {
     let thread = |task: fs::DirEntry| {
         let its = fs::read_to_string(task.path().join("comm")).ok().filter(|its| its.starts_with(name))?;
@@ -234,8 +237,9 @@ pub(super) fn pss_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:") * 1024).sum()
 }
 
-/// The part of [`pss_bytes`] that belongs to no file, in bytes: what the processes have made of their own. Of the rest, which is mostly the
-/// text of the program, their share changes when somebody else runs or ends the same program.
+/// Returns the part of [`pss_bytes`] that is not mapped from a file, in bytes: the memory that the
+/// processes have allocated. The rest is mostly the text of the program, and their share of it
+/// changes when another user starts or ends the same program.
 pub(super) fn own_bytes(pids: &[u32]) -> u64 {
     let of = |pid: &u32, key: &str| kib_line(&format!("/proc/{pid}/smaps_rollup"), key) * 1024;
     pids.iter().map(|pid| of(pid, "Pss_Anon:") + of(pid, "Pss_Shmem:")).sum()
@@ -251,7 +255,8 @@ pub(super) fn peak_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmHWM:") * 1024).sum()
 }
 
-/// Memory of the kernel that it can't give up, of the whole machine and whoever uses it (`SUnreclaim`, proc_meminfo(5)), in bytes.
+/// Returns unreclaimable memory of the kernel, of the whole machine, whatever uses it
+/// (`SUnreclaim`, proc_meminfo(5)), in bytes.
 pub(super) fn kernel_bytes() -> u64 {
     kib_line("/proc/meminfo", "SUnreclaim:") * 1024
 }
@@ -263,7 +268,7 @@ fn kib_line(path: &str, key: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// What all cores did since boot, in ticks.
+/// Ticks of all cores since boot.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Machine {
     total: u64,
@@ -282,7 +287,8 @@ impl Machine {
         Machine { total: (0..8).map(at).sum(), idle: at(3) + at(4), stolen: at(7) }
     }
 
-    /// Time since `earlier` in which cores were neither idle nor taken by the host, microseconds: of all cores together.
+    /// Returns the time since `earlier` in which cores were neither idle nor taken by the host,
+    /// microseconds: of all cores together.
     pub(super) fn busy_us_since(self, earlier: Machine) -> f64 {
         let of = |read: fn(&Machine) -> u64| read(&self).saturating_sub(read(&earlier));
         let idle = of(|machine| machine.idle) + of(|machine| machine.stolen);
@@ -296,7 +302,7 @@ impl Machine {
     }
 }
 
-/// What a core did since boot, in ticks. Idle time is exact, the rest is sampled.
+/// Ticks of a core since boot. Idle time is exact, the rest is sampled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CoreTicks {
     idle: u64,
@@ -315,8 +321,8 @@ impl CoreTicks {
         CoreTicks { idle: at(3) + at(4), softirq: at(5) + at(6), stolen: at(7) }
     }
 
-    /// Of so much time since `earlier` the shares in which the core was neither idle nor taken by the host, and in which it handled
-    /// interrupts.
+    /// Returns the shares of `time`, the time since `earlier`, in which the core was neither idle
+    /// nor taken by the host, and in which it handled interrupts.
     pub(super) fn shares_since(self, earlier: CoreTicks, time: Duration) -> (f64, f64) {
         let share = |of: fn(&CoreTicks) -> u64| {
             (of(&self).saturating_sub(of(&earlier)) * TICK_US) as f64 / time.as_micros() as f64
@@ -350,7 +356,8 @@ mod tests {
         drop(process);
         assert!(!Path::new(&format!("/proc/{shell}")).exists(), "ended and reaped");
         let _ = fs::remove_file(log);
-        // The sleeping grandchild is not ours to wait for; it gets our signal here.
+        // The sleeping grandchild is not our child, so we cannot wait for it; it gets our signal
+        // here.
         let sleeper = i32::try_from(family[1]).ok().and_then(Pid::from_raw);
         let _ = kill_process(sleeper.unwrap(), Signal::TERM);
     }

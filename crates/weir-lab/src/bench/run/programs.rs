@@ -1,6 +1,6 @@
-//! Where the programs of contenders are: where users said, in the path, or where Debian has servers.
+//! Where the programs of contenders are: where users say, in the path, or where Debian has servers.
 //!
-//! Called by whatever starts one of them or asks for its version.
+//! Called by everything that starts one of them or reads its version.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ impl Programs {
         directories.map(|directory| directory.join(name)).find(|file| file.is_file())
     }
 
-    /// Where users said that it is.
+    /// Returns where users said that it is.
     pub(crate) fn given(&self, name: &str) -> Option<&Path> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, path)| path.as_path())
     }

@@ -1,7 +1,10 @@
-//! Clients that connect while a proxy takes another configuration into force, again and again: who of them is refused, reset or not answered.
+//! Clients that connect while a proxy reloads its configuration again and again: the number of them
+//! that are refused, reset or not answered.
 //!
-//! Called by `rounds.rs` for each run of the experiment `reload`. Each reload is what operators do: SIGHUP for nginx, SIGUSR2 for HAProxy's master, `weir upgrade`, for which
-//! another number of workers is a change like any other. Bounds: the seconds given; [`THREADS`] x [`BURST`] connections at a time; programs that followed others are ended with the run.
+//! Called by `rounds.rs` for each run of the experiment `reload`. Each reload is the operators'
+//! way: SIGHUP for nginx, SIGUSR2 for HAProxy's master, and `weir upgrade`, for which another
+//! number of workers is a change like any other. Bounds: the seconds given; [`THREADS`] x [`BURST`]
+//! connections at a time; programs that followed others are ended with the run.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,15 +28,15 @@ use crate::bench::record::answers::Errors;
 use crate::bench::record::even::Reloads;
 use crate::bench::record::outcome::Record;
 
-/// How long a connection, an answer or a reload may take.
+/// How long a connection, a response or a reload may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks whether programs have ended.
+/// Between two checks whether programs have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One run of so many seconds.
+/// Does one run of this many seconds.
 ///
 /// # Errors
-/// Something can't be started or told to reload, or the user interrupts.
+/// Something can't be started or reloaded, or the user interrupts.
 pub(super) fn run(stage: &Stage, contender: Contender, seconds: u32) -> io::Result<(Running, Record)> {
     let listen = free_address()?;
     let mut proxy = Proxy::start(stage, contender, listen)?;
@@ -57,16 +60,16 @@ pub(super) fn run(stage: &Stage, contender: Contender, seconds: u32) -> io::Resu
     Ok((proxy.running, record))
 }
 
-/// A program that is told to reload.
+/// A program that reloads.
 struct Proxy {
     running: Running,
     contender: Contender,
     addresses: [SocketAddr; 2],
     /// Its configuration.
     file: PathBuf,
-    /// Where weir is asked.
+    /// The admin socket of weir.
     admin: PathBuf,
-    /// Those that came after the first one, and have to be ended.
+    /// The processes that came after the first one, and have to be ended.
     _successors: Successors,
 }
 
@@ -90,7 +93,7 @@ impl Proxy {
         Ok(Proxy { running, contender, addresses, file, admin, _successors: successors })
     }
 
-    /// Takes the next configuration into force; weir is waited for, as it can be.
+    /// Applies the next configuration; weir offers a way to wait for that, so this waits for weir.
     fn reload(&mut self, stage: &Stage, nth: u32) -> io::Result<()> {
         let workers = workers(stage.cores(), nth);
         fs::write(&self.file, even_settings::text(stage, self.contender, self.addresses, workers, None)?)?;
@@ -105,7 +108,7 @@ impl Proxy {
         }
     }
 
-    /// To the first of its processes, which is the master.
+    /// Signals the first of its processes, which is the master.
     fn signal(&self, signal: Signal) -> io::Result<()> {
         let master = self.running.pids().first().and_then(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
         let master = master.ok_or_else(|| io::Error::other("it has no process"))?;
@@ -113,7 +116,8 @@ impl Proxy {
     }
 }
 
-/// Programs that were started by one of ours and are not its children: those whose command line has this file. Ends them when it goes.
+/// Programs that were started by one of ours and are not its children: those whose command line has
+/// this file. Ends them on drop.
 struct Successors {
     of: PathBuf,
 }
@@ -137,7 +141,7 @@ impl Drop for Successors {
             }
             signal = if Instant::now() > deadline { Signal::KILL } else { signal };
             for pid in left {
-                // Who has ended since is what was wanted.
+                // A process that has ended since needs no signal.
                 let _ = kill_process(pid, signal);
             }
             std::thread::sleep(LOOK);
@@ -187,7 +191,7 @@ impl Clients {
         Clients { ends, threads }
     }
 
-    /// Ends them; what they saw.
+    /// Ends them and returns what they saw.
     fn end(mut self) -> io::Result<Seen> {
         self.ends.store(true, Ordering::Relaxed);
         let mut sum = Seen::default();
@@ -206,7 +210,8 @@ impl Drop for Clients {
     }
 }
 
-/// Opens a burst of connections, asks on all of them, and reads all answers, until told to end.
+/// Opens a burst of connections, sends a request on each, and reads all responses, until `ends` is
+/// set.
 fn come(to: SocketAddr, ends: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     while !ends.load(Ordering::Relaxed) {
@@ -220,7 +225,7 @@ fn come(to: SocketAddr, ends: &AtomicBool) -> Seen {
     seen
 }
 
-/// Asks for one answer, with which the connection ends.
+/// Requests one response, after which the connection ends.
 fn ask(opened: io::Result<TcpStream>, to: SocketAddr) -> Result<TcpStream, &'static str> {
     let mut stream = opened.map_err(|_| "refused")?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|_| "reset")?;
@@ -229,7 +234,7 @@ fn ask(opened: io::Result<TcpStream>, to: SocketAddr) -> Result<TcpStream, &'sta
     Ok(stream)
 }
 
-/// Reads it whole.
+/// Reads the whole response.
 fn answer(mut stream: TcpStream) -> Result<(), &'static str> {
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
@@ -292,7 +297,8 @@ mod tests {
         }
         let pid = Pid::from_child(&child);
         assert_eq!(successors.pids(), [pid], "it runs, and nothing else has this file");
-        // Whoever is ended here is our child, so that its number stays until it is waited for; its command line does not.
+        // The process that is ended here is our child, so that its number remains until it is
+        // waited for; its command line does not.
         drop(successors);
         assert!(!child.wait().unwrap().success());
     }

@@ -1,7 +1,10 @@
-//! All rounds of an experiment: who takes part in a cell, in which order, for how long.
+//! All rounds of an experiment: the contenders of a cell, in which order, for how long.
 //!
-//! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
-//! `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`, `cache.rs`, `cache_events.rs`, `cache_restart.rs`, `ladder.rs`, `taken.rs`, `reload.rs` and `mixed.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+//! Called by `bench/mod.rs` once a run. `stage.rs` starts the contenders; `load.rs`, `memory.rs`,
+//! `failover.rs`, `keepalive.rs`, `block.rs`, `bans.rs`, `tunnel.rs`, `wan.rs`, `pep.rs`,
+//! `cache.rs`, `cache_events.rs`, `cache_restart.rs`, `ladder.rs`, `taken.rs`, `reload.rs` and
+//! `mixed.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the
+//! options.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -31,25 +34,25 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::setting::Setting;
 use crate::bench::record::statistics::median;
 
-/// Under which name the origin's settings are kept.
+/// The name under which the origin's settings are kept.
 const ORIGIN: &str = "origin";
 
-/// What came of an experiment.
+/// The results of an experiment.
 #[derive(Default)]
 pub(crate) struct Measured {
     /// In the order in which they were made.
     pub(crate) records: Vec<Record>,
     /// What each weir says when it starts, by contender.
     pub(crate) said: Vec<(String, String)>,
-    /// How all were started and set.
+    /// How all were started and configured.
     pub(crate) settings: Vec<Setting>,
-    /// Which settings rivals got by a sweep.
+    /// The settings that rivals got by a sweep.
     pub(crate) sweeps: Sweeps,
-    /// Where the user stopped it; what was complete by then is in `records`.
+    /// Where the user stopped it; `records` has everything that was complete by then.
     pub(crate) stopped: Option<String>,
 }
 
-/// Runs all rounds of these cells. `keep` is handed each record as soon as it is there.
+/// Runs all rounds of these cells. `keep` gets each record as soon as it is there.
 ///
 /// # Errors
 /// A program doesn't start, a run fails, or `keep` does.
@@ -64,7 +67,8 @@ pub(crate) fn rounds(
     let mut rounds = Rounds { experiment, options, cells, stage: None, kept, measured, keep };
     for cell in cells {
         match rounds.measure(cell) {
-            // What a program that got the user's signal too fails with says nothing.
+            // The user's signal reaches the programs as well, so the error of such a program is
+            // meaningless.
             Err(_) if load::interrupted().load(Ordering::Relaxed) => {
                 rounds.measured.stopped = Some(cell.name.clone());
                 break;
@@ -75,7 +79,7 @@ pub(crate) fn rounds(
     Ok(rounds.measured)
 }
 
-/// Whoever writes a record down and shows it.
+/// The function that records and shows a record.
 type Keep<'a> = dyn FnMut(&Cell, &Record) -> io::Result<()> + 'a;
 
 /// The state of a whole run.
@@ -83,7 +87,7 @@ struct Rounds<'a> {
     experiment: &'static Experiment,
     options: &'a BenchOptions,
     cells: &'a [Cell],
-    /// What the last cell ran on, and whether its origin was weir's.
+    /// The stage of the last cell, and whether its origin was weir's.
     stage: Option<(Stage, bool)>,
     kept: Kept,
     measured: Measured,
@@ -91,11 +95,12 @@ struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// All rounds of one cell. The contenders run side by side all the time, one of them with load.
+    /// Runs all rounds of one cell. The contenders run side by side all the time, one of them with
+    /// load.
     fn measure(&mut self, cell: &Cell) -> io::Result<()> {
         eprintln!("{}: {}", cell.name, cell.title);
         let origin_is_weir = self.options.weir_origin || cell.origin != Origin::Usual;
-        // One stage at a time, and the same one as long as it will do.
+        // One stage at a time, and the same one as long as it is suitable.
         let stage = match self.stage.take().filter(|(_, is_weir)| *is_weir == origin_is_weir) {
             Some((stage, _)) => stage,
             None => {
@@ -137,7 +142,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// A contender's run in a round; it is started for that unless it runs already.
+    /// Does a contender's run in a round; the contender is started for that unless it runs already.
     fn take_turn(
         &mut self,
         stage: &Stage,
@@ -170,7 +175,7 @@ impl Rounds<'_> {
         self.keep(cell, contender.name, round, record)
     }
 
-    /// A run of a load that starts servers and proxy itself.
+    /// Does a run of a load that starts servers and proxy itself.
     fn run_on_its_own(
         &self,
         stage: &Stage,
@@ -205,7 +210,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// Who can take part here; a record says why the others can't.
+    /// Returns the contenders that can take part here; a record says why the others can't.
     fn startable(&mut self, stage: &Stage, cell: &Cell) -> io::Result<Vec<Contender>> {
         let mut startable = Vec::new();
         for contender in self.contenders(cell) {
@@ -218,7 +223,7 @@ impl Rounds<'_> {
         Ok(startable)
     }
 
-    /// Remembers what a contender says of itself, and how it and its origin are set.
+    /// Remembers what a contender says of itself, and how it and its origin are configured.
     fn listen_to(&mut self, stage: &Stage, cell: &Cell, contender: Contender, running: &Running) {
         let said = &mut self.measured.said;
         if !said.iter().any(|(name, _)| name == contender.name)
@@ -230,7 +235,8 @@ impl Rounds<'_> {
         self.note(cell, contender.name, || running.settings());
     }
 
-    /// Remembers how something is set in a cell. What is set as in another cell is kept once.
+    /// Remembers how something is configured in a cell. A setting that is the same as in another
+    /// cell is kept once.
     fn note(&mut self, cell: &Cell, of: &str, look: impl FnOnce() -> Setting) {
         let settings = &mut self.measured.settings;
         if settings.iter().any(|known| known.of == of && known.cells.contains(&cell.name)) {
@@ -239,17 +245,20 @@ impl Rounds<'_> {
         let setting = Setting { of: of.to_owned(), cells: vec![cell.name.clone()], ..look() };
         match settings.iter_mut().find(|known| known.is_like(&setting)) {
             Some(known) => known.cells.push(cell.name.clone()),
-            // No proxy, or one that is the generator, has nothing to set.
+            // A contender without a proxy, or whose generator is measured, has nothing to
+            // configure.
             None if setting.commands.is_empty() => {}
             None => settings.push(setting),
         }
     }
 
-    /// Who takes part: those that were named, or in a quick run those that targets need, or all.
+    /// Returns the contenders: those that were named, or in a quick run those that targets need, or
+    /// all.
     fn contenders(&self, cell: &Cell) -> Vec<Contender> {
         let named = &self.options.contenders;
         let targets = self.experiment.targets;
-        // What the others do with workers is what these figures mean something by, and does not take long.
+        // These figures are meaningful only beside the other programs' workers, and do not take
+        // long.
         let is_even = matches!(cell.load, Load::Ladder(_) | Load::Taken | Load::Reload);
         let only_targets = self.options.quick && !is_even && targets.iter().any(|target| target.cell == cell.name);
         let wanted = |name: &str| match (named.is_empty(), only_targets) {
@@ -257,7 +266,7 @@ impl Rounds<'_> {
             (true, true) => targets::is_needed(targets, &cell.name, name),
             (true, false) => true,
         };
-        // Others are counted from it.
+        // Others are compared with it.
         let is_base = |name: &str| matches!(cell.load, Load::Pep(_)) && name == pep_cells::ROUTED;
         cell.contenders.iter().filter(|name| wanted(name) || is_base(name)).filter_map(|name| contender(name)).collect()
     }
@@ -294,13 +303,14 @@ impl Rounds<'_> {
         Times { warm_up, seconds: f64::from(seconds) }
     }
 
-    /// Of a run with several kinds of requests: proxies learn in the warm-up which of them are slow.
+    /// Returns the times of a run with several kinds of requests: proxies learn in the warm-up
+    /// which of them are slow.
     fn mixed_times(&self, load: Mixed) -> Times {
         let warm_up = if self.options.quick { 1.0 } else { 3.0 };
         Times { warm_up, ..self.times(load.connections()) }
     }
 
-    /// Of each run of a sweep: shorter than those that count.
+    /// Returns the times of each run of a sweep: shorter than those that count.
     fn sweep_times(&self, cell: &Cell) -> Times {
         let Times { warm_up, seconds } = self.times(cell.load.connections());
         let most = if self.options.quick { 1.0 } else { 2.0 };
@@ -308,7 +318,8 @@ impl Rounds<'_> {
         Times { warm_up, seconds: seconds.min(most) }
     }
 
-    /// Half of what nginx reached in the named cell; measured now when that cell wasn't part of this run.
+    /// Returns half of what nginx reached in the named cell; measured now when that cell wasn't
+    /// part of this run.
     fn fixed_rate(&self, stage: &Stage, cell: &Cell) -> io::Result<f64> {
         if let Load::Pep(load @ Pep { pace: Pace::Half, .. }) = cell.load {
             return self.half_of_rival(stage, cell, load);
@@ -328,8 +339,8 @@ impl Rounds<'_> {
         Ok(load::closed(stage, &running, load, Times { warm_up: 1.0, seconds: 3.0 })?.rate / 2.0)
     }
 
-    /// Half of what HAProxy reached through a router in a closed loop, or a quarter of what got through where it can't take part; measured now when that wasn't part of
-    /// this run.
+    /// Returns half of what HAProxy reached through a router in a closed loop, or a quarter of what
+    /// got through where it can't take part; measured now when that wasn't part of this run.
     fn half_of_rival(&self, stage: &Stage, cell: &Cell, load: Pep) -> io::Result<f64> {
         let named = |name| contender(name).ok_or_else(|| unknown(self.experiment, "contender", name));
         let (rival, routed) = (named(pep_cells::rival(load))?, named(pep_cells::ROUTED)?);
@@ -388,7 +399,7 @@ impl Rounds<'_> {
     }
 }
 
-/// A run of a load that starts a cache anew.
+/// Does a run of a load that starts a fresh cache.
 fn of_cache(
     stage: &Stage,
     contender: Contender,
@@ -405,8 +416,9 @@ fn of_cache(
     }
 }
 
-/// Who has the first turn of a round, who the next, by their places among so many contenders. Two that run side by side change places in each round (A B B A): what the machine
-/// does more and more of, or a run leaves to the next, is for and against each alike.
+/// Returns the order of a round's turns, as indices of the contenders. Two contenders that run side
+/// by side swap places in each round (A B B A), so that a drift of the machine, or an after-effect
+/// of the previous run, affects both equally.
 fn turns(contenders: usize, round: u32, side_by_side: bool) -> Vec<usize> {
     let mut turns: Vec<usize> = (0..contenders).collect();
     if contenders == 2 && side_by_side && round.is_multiple_of(2) {
@@ -415,7 +427,7 @@ fn turns(contenders: usize, round: u32, side_by_side: bool) -> Vec<usize> {
     turns
 }
 
-/// Lengths of all bodies that are asked for.
+/// Returns the lengths of all bodies that are requested.
 fn bodies(cells: &[Cell]) -> Vec<u64> {
     let bodies = cells.iter().filter_map(|cell| match cell.load {
         Load::Closed(Closed { body, .. }) | Load::Slow { body, .. } => Some(body),

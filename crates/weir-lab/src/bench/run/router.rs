@@ -1,7 +1,8 @@
 //! Three network namespaces in a row: clients, a router, and a server.
 //!
-//! Called by `pep.rs`. They have no names, belong to this process alone, and are gone with it and the programs in them. Nothing of the machine's own network is
-//! touched. Who is where says `router_addresses.rs`. Needs root.
+//! Called by `pep.rs`. They have no names, belong to this process alone, and are gone with it and
+//! the programs in them. The machine's own network remains untouched. The addresses are in
+//! `router_addresses.rs`. Needs root.
 
 use std::fs;
 use std::io;
@@ -22,7 +23,7 @@ use crate::link::{self, End, Link, LinkOptions, QUEUE_DEFAULT, Terms};
 /// The router's interfaces, towards clients and towards the server.
 pub(super) const INTERFACES: [&str; 2] = ["clients", "servers"];
 
-/// Where the ways are long, links have addresses already, and somebody more stands in front of the server.
+/// With long paths, links have addresses already, and one more hop is in front of the server.
 const OF_ROUTER_FAR: &str = "link set lo up
 addr add 198.19.1.1/24 dev servers
 link set servers up
@@ -36,13 +37,13 @@ route add default via 198.19.1.1
 const ROUTES_OF_SERVER: &str = "link set lo up
 route add default via 198.19.0.1
 ";
-/// What leads connections to whoever listens on the router where nftables marks what is to be led.
+/// Leads connections to the program that listens on the router, where nftables marks the packets.
 const LEADING_MARKED: &str = "route add local default dev lo table 100
 rule add fwmark 1 lookup 100
 ";
-/// Where it leads connections: no other port than the one that they are for would need it.
+/// The port to which it leads connections: unneeded if that were the port that they are for.
 const TPROXY_PORT: u16 = 1234;
-/// A chain at each hook; the one rule has the kernel track connections, and is for none.
+/// A chain at each hook; the one rule makes the kernel track connections, and matches none.
 const HOOKS: &str = "table ip hooks {
     chain prerouting { type filter hook prerouting priority filter; ct state untracked counter; }
     chain input { type filter hook input priority filter; }
@@ -51,7 +52,7 @@ const HOOKS: &str = "table ip hooks {
     chain postrouting { type filter hook postrouting priority filter; }
 }
 ";
-/// As docs/semantics.md §24 has it.
+/// As in docs/semantics.md §24.
 const TPROXY: &str = "table ip weir {
     chain prerouting {
         type filter hook prerouting priority mangle;
@@ -61,7 +62,7 @@ const TPROXY: &str = "table ip weir {
 }
 ";
 
-/// How long a new link may take to be ready, and how long it is left alone between two tries.
+/// How long a new link may take to be ready, and the pause between two tries.
 const PATH_PATIENCE: Duration = Duration::from_secs(20);
 const PATH_PAUSE: Duration = Duration::from_millis(20);
 
@@ -70,7 +71,7 @@ const PATH_PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Place {
     /// The load generator's.
     Clients,
-    /// What is between.
+    /// The router between them.
     Router,
     /// The origin's.
     Server,
@@ -83,15 +84,15 @@ pub(super) struct Row {
     router: Namespace,
     server: Namespace,
     way: Way,
-    /// Carry packets as long as they are here.
+    /// Carry packets as long as they exist.
     links: Vec<Link>,
 }
 
 impl Row {
-    /// Makes them, with forwarding; what ip(8) says goes to the directory.
+    /// Makes them, with forwarding; the output of ip(8) goes to the directory.
     ///
     /// # Errors
-    /// Not root, or the kernel refuses, or has no IPv6 where that is the way.
+    /// Not root, or the kernel refuses, or has no IPv6 where the path needs it.
     pub(super) fn make(directory: &Path, way: Way) -> io::Result<Row> {
         let [clients, router, server] = [Namespace::create()?, Namespace::create()?, Namespace::create()?];
         let mut row = Row { clients, router, server, way, links: Vec::new() };
@@ -107,11 +108,11 @@ impl Row {
             row.set(place, "ipv4/ip_local_port_range", "1024 65535")?;
         }
         row.set(Place::Router, "ipv4/ip_forward", "1")?;
-        // Where there is no IPv6 none of it has to pass.
+        // Without IPv6 there is no such packet to forward.
         let _ = row.set(Place::Router, "ipv6/conf/all/forwarding", "1");
         if way == Way::Hooks {
             row.filter(HOOKS, directory)?;
-            // Connections come sooner than their entries would go.
+            // Connections come faster than their entries would expire.
             row.set(Place::Router, "netfilter/nf_conntrack_tcp_timeout_time_wait", "1")?;
         }
         if way == Way::Ipv6 {
@@ -120,12 +121,13 @@ impl Row {
         Ok(row)
     }
 
-    /// Who is where.
+    /// Returns the addresses in use.
     pub(super) fn addresses(&self) -> &'static Addresses {
         if self.way == Way::Ipv6 { &IPV6 } else { &IPV4 }
     }
 
-    /// What IPv6 needs before there are links: routers ask for nobody else's address first, and clients may have any that is local.
+    /// Sets what IPv6 needs before there are links: routers don't probe for duplicate addresses
+    /// first, and clients may use any address that is local.
     fn have_ipv6(&self) -> io::Result<()> {
         if !Path::new("/proc/sys/net/ipv6").exists() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no IPv6 (ipv6.disable=0)"));
@@ -137,8 +139,8 @@ impl Row {
         self.set(Place::Clients, "ipv6/ip_nonlocal_bind", "1")
     }
 
-    /// Waits until packets go from clients to the server and back: a link of IPv6 is ready some time after it is up. Nobody listens yet, so that a connection
-    /// is refused.
+    /// Waits until packets go from clients to the server and back: a link of IPv6 is ready some
+    /// time after it is up. Nothing listens yet, so a connection is refused.
     fn await_path(&self) -> io::Result<()> {
         let (server, end) = (self.addresses().server, Instant::now() + PATH_PATIENCE);
         loop {
@@ -164,7 +166,7 @@ impl Row {
         lines.into_iter().try_for_each(|(place, lines)| self.configure(place, lines, directory))
     }
 
-    /// The router's side of servers has to be Ethernet, so that the long way begins behind one.
+    /// The router's side of servers has to be Ethernet, so the long path begins behind one.
     fn join_bylinks(&mut self, directory: &Path) -> io::Result<()> {
         let hop = Namespace::create()?;
         let pair = format!("link add servers type veth peer name router netns {}\n", entrance(&hop));
@@ -179,7 +181,7 @@ impl Row {
         hop.enter(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?
     }
 
-    /// Leads connections to whoever listens on the router.
+    /// Leads connections to the program that listens on the router.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -191,7 +193,7 @@ impl Row {
         self.configure(Place::Router, self.addresses().leading, directory)
     }
 
-    /// Where whoever is led there listens.
+    /// Returns the address on which that program listens.
     pub(super) fn any(&self) -> SocketAddr {
         SocketAddr::new(self.addresses().any, self.port())
     }
@@ -200,7 +202,7 @@ impl Row {
         if self.way == Way::Tproxy { TPROXY_PORT } else { self.addresses().server.port() }
     }
 
-    /// Gives the router's nftables these tables.
+    /// Loads these tables into the router's nftables.
     fn filter(&self, tables: &str, directory: &Path) -> io::Result<()> {
         run_in(&self.router, "nft", &["-f"], tables, directory)
     }
@@ -213,12 +215,12 @@ impl Row {
         }
     }
 
-    /// A path to it.
+    /// Returns a path to its namespace.
     fn entrance(&self, place: Place) -> String {
         entrance(self.namespace(place))
     }
 
-    /// The words that run a program there.
+    /// Returns the words that run a program there.
     pub(super) fn words(&self, place: Place, program: &Path) -> [String; 3] {
         let entrance = format!("--net={}", self.entrance(place));
         ["nsenter".to_owned(), entrance, program.to_string_lossy().into_owned()]
@@ -234,7 +236,9 @@ impl Row {
         Process::start(Path::new("nsenter"), &words, log)
     }
 
-    /// Waits until a process there listens on this port. Nothing connects for that: who continues connections where they were going would be led in a circle.
+    /// Waits until a process there listens on this port. It makes no connection for that: a program
+    /// that continues connections to their original destination would connect to itself in a
+    /// circle.
     ///
     /// # Errors
     /// As [`Process::await_that`].
@@ -246,7 +250,7 @@ impl Row {
         process.await_that(&format!("listen on port {port}"), is_there)
     }
 
-    /// Has ip(8) do all these lines there.
+    /// Runs all these lines with ip(8) there.
     fn configure(&self, place: Place, lines: &str, directory: &Path) -> io::Result<()> {
         run_in(self.namespace(place), "ip", &[self.addresses().family, "-batch"], lines, directory)
     }
@@ -258,12 +262,12 @@ impl Row {
     }
 }
 
-/// A path to a namespace.
+/// Returns a path to a namespace.
 fn entrance(namespace: &Namespace) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
 }
 
-/// Has a program do what these lines say, in a namespace; what it says goes to the directory.
+/// Lets a program execute these lines, in a namespace; its output goes to the directory.
 fn run_in(at: &Namespace, program: &str, options: &[&str], lines: &str, directory: &Path) -> io::Result<()> {
     let file = directory.join(format!("router.{program}"));
     fs::write(&file, lines)?;
@@ -272,7 +276,8 @@ fn run_in(at: &Namespace, program: &str, options: &[&str], lines: &str, director
     Process::start(Path::new("nsenter"), &words, &directory.join(format!("router-{program}.log")))?.await_success()
 }
 
-/// A link that takes so long there and back, between two namespaces: what its ends are called, and their addresses.
+/// Makes a link with this round-trip time between two namespaces; `ends` has the names of its ends,
+/// and their addresses.
 fn link(ends: [(&Namespace, &str, &str); 2], rtt_ms: u32) -> io::Result<Link> {
     let end = |(at, name, address): (&Namespace, &str, &str)| -> io::Result<End> {
         let address = address.parse().map_err(io::Error::other)?;

@@ -1,6 +1,8 @@
-//! Where clients, router and server are, in IPv4 and in IPv6: what ip(8) is told in each of their namespaces, and who is where then.
+//! The addresses of clients, router and server, in IPv4 and in IPv6, and the commands of ip(8) for
+//! each of their namespaces.
 //!
-//! Used by `router.rs`. Addresses are those that RFC 2544 §C.2.2 and RFC 5180 §8 (with its erratum 1752) leave to benchmarks.
+//! Used by `router.rs`. Addresses are those that RFC 2544 §C.2.2 and RFC 5180 §8 (with its erratum 1752)
+//! reserve for benchmarks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,22 +12,24 @@ const PORT: u16 = 8080;
 /// The row in one of both families.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// Where the server listens, and whoever stands in the middle: routes change no port.
+    /// Where the server and the program in the middle, if any, listen: routes change no port.
     pub(super) server: SocketAddr,
-    /// Where whoever stands in the middle listens: any address, for those that come there are the server's.
+    /// Where the program in the middle listens: any address, since connections that come there are
+    /// for the server's.
     pub(super) any: IpAddr,
-    /// Addresses of clients, as the generator is told.
+    /// Addresses of clients, in the generator's syntax.
     pub(super) sources: &'static str,
-    /// What ip(8) does where clients are: their link, and with that their ways.
+    /// Commands of ip(8) where clients are: their link, and with that their routes.
     pub(super) of_clients: &'static str,
     pub(super) routes_of_clients: &'static str,
-    /// What it does on the router, with both links.
+    /// Commands on the router, with both links.
     pub(super) of_router: &'static str,
-    /// What it does where the server is.
+    /// Commands where the server is.
     pub(super) of_server: &'static str,
-    /// What leads connections to whoever listens on the router, and the answers of their servers.
+    /// Commands that lead connections to the program that listens on the router, and the responses
+    /// of their servers.
     pub(super) leading: &'static str,
-    /// How ip(8) is told which family it is that has no address in its line.
+    /// The option of ip(8) for the family, for lines without an address.
     pub(super) family: &'static str,
     /// The sockets of a namespace, in /proc (proc_net(5)).
     pub(super) sockets: &'static str,

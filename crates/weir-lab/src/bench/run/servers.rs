@@ -1,4 +1,5 @@
-//! Test origins that die, freeze and come back on command, and remember what they were asked even so.
+//! Test origins that die, freeze and come back on command, and keep a record of their requests even
+//! so.
 //!
 //! Called by `failover.rs`. Each has an address that no outgoing connection can take while it is away, and a log that
 //! outlives it. Bound: all end with [`Servers`], and the kernel kills them, frozen or not, when the harness is killed.
@@ -31,14 +32,14 @@ pub(super) struct Servers {
 #[derive(Debug)]
 struct Server {
     address: SocketAddr,
-    /// First lines of all requests that any of its lives has had.
+    /// First lines of all requests, over all its lives.
     log: PathBuf,
     output: PathBuf,
     process: Option<Process>,
 }
 
 impl Servers {
-    /// Starts so many.
+    /// Starts this many.
     ///
     /// # Errors
     /// One doesn't start.
@@ -52,19 +53,20 @@ impl Servers {
         let servers: Vec<Server> = addresses(count)?.into_iter().enumerate().map(server).collect();
         let mut all = Servers { weir: stage.weir().to_owned(), servers };
         for server in &mut all.servers {
-            // What an earlier run left.
+            // The file of an earlier run.
             let _ = fs::remove_file(&server.log);
             server.begin(&all.weir, None)?;
         }
         Ok(all)
     }
 
-    /// Where they listen.
+    /// Returns the addresses on which they listen.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(|server| server.address).collect()
     }
 
-    /// Does something to one of them; the number of the process that it was done to, or that was started.
+    /// Does something to one of them. Returns the number of the process that it was done to, or
+    /// that was started.
     ///
     /// # Errors
     /// It can't be done.
@@ -81,7 +83,7 @@ impl Servers {
         }
     }
 
-    /// How often each request with this method came, over all servers and lives.
+    /// Returns how often each request with this method came, over all servers and lives.
     ///
     /// # Errors
     /// A log can't be read.
@@ -136,7 +138,7 @@ impl Server {
         Ok(pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Returns when the kernel says that it stands still.
+    /// Returns when the kernel reports that it is stopped.
     fn freeze(&self) -> io::Result<u32> {
         let pid = self.signal(Signal::STOP)?;
         let deadline = Instant::now() + PATIENCE;
@@ -152,7 +154,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that is frozen would not hear SIGTERM. That there is none is fine.
+        // A frozen process would not handle SIGTERM. An error, when there is none, is fine.
         let _ = self.signal(Signal::CONT);
     }
 }
@@ -163,7 +165,8 @@ fn state(pid: u32) -> Option<char> {
     text.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Free ports on addresses of their own. Connections to loopback come from 127.0.0.1, so none has such a port meanwhile.
+/// Returns free ports on separate addresses. Connections to loopback come from 127.0.0.1, so none
+/// of them has such a port meanwhile.
 fn addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     let host = |nth: usize| Ipv4Addr::new(127, 0, 53, nth as u8 + 1);
     (0..count).map(|nth| TcpListener::bind((host(nth), 0))?.local_addr()).collect()

@@ -1,4 +1,5 @@
-//! How each program is set, as its own experts would set it, and how many processes it needs for so many clients.
+//! How each program is configured, as its own experts would do it, and how many processes it needs
+//! for this many clients.
 //!
 //! Called by `stage.rs`, which starts them. The settings are repeated in the report's last section. Bound: four processes
 //! a core.
@@ -17,7 +18,7 @@ use crate::bench::experiment::tuning::Tuning;
 
 /// Descriptors that a process needs besides those of clients and servers.
 const DESCRIPTORS_OTHER: u64 = 1000;
-/// Most processes of a contender for each core.
+/// Maximum number of processes of a contender for each core.
 const PROCESSES_PER_CORE: u64 = 4;
 /// Connections that an nginx keeps to its upstream, a worker.
 const KEPT: u32 = 4096;
@@ -37,7 +38,7 @@ pub(super) struct Shape {
 /// enough.
 ///
 /// # Errors
-/// What stands in the way, when it would take too many.
+/// The reason, when it would take too many.
 pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, String> {
     let room = limit.saturating_sub(DESCRIPTORS_OTHER).max(1);
     let processes = needed.div_ceil(room).max(1);
@@ -49,10 +50,11 @@ pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, Stri
     Ok(Shape { processes, threads: cores.div_ceil(processes as usize) })
 }
 
-/// A configuration with the changes of a tuning.
+/// Returns a configuration with the changes of a tuning.
 ///
 /// # Panics
-/// A text that it changes does not stand there once, which would be a bug: the report would tell a setting that nobody has.
+/// A text that it changes does not occur exactly once, which would be a bug: the report would show
+/// a setting that is not in use.
 pub(super) fn tuned(text: String, tuning: Tuning) -> String {
     tuning.changes.iter().fold(text, |text, (from, to)| {
         assert_eq!(text.matches(from).count(), 1, "{}: {from:?} in {text}", tuning.name);
@@ -263,7 +265,7 @@ pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     .to_string()
 }
 
-/// Limits that nobody passes.
+/// Limits that no client exceeds.
 const LIMITS: &str = "shield {
     limit \"rate\" count=\"requests\" rate=\"1000000/s\" burst=1000000
     limit \"open\" count=\"open\" max=1000000
@@ -297,7 +299,7 @@ route host=\"*\" path=\"/\" {{
     )
 }
 
-/// weir as a forward proxy that may reach the origin.
+/// Returns weir's configuration as a forward proxy that may reach the origin.
 pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
     let (address, port) = (to.ip(), to.port());
     format!(
@@ -315,8 +317,9 @@ forward {{
     )
 }
 
-/// weir in TCP mode, with these congestion controls towards clients and towards the server, or those of the system. It waits for nobody at its end, for the link is gone
-/// before it.
+/// Returns weir's configuration in TCP mode, with these congestion controls towards clients and
+/// towards the server, or those of the system. It does not wait for connections at its end, since
+/// the link is gone before it.
 pub(super) fn weir_tcp(
     (listen, to): (SocketAddr, SocketAddr),
     workers: usize,
@@ -340,8 +343,9 @@ upstream \"app\" {{
     )
 }
 
-/// HAProxy between clients and wherever they were going, from the addresses of the clients: in TCP mode, or where it reads in that of HTTP, in which no
-/// client has the connection of another.
+/// Returns HAProxy's configuration between clients and their original destinations, from the
+/// addresses of the clients. It is in TCP mode, or where it reads requests in HTTP mode, in which
+/// no client uses the connection of another.
 pub(super) fn haproxy_through(
     any: SocketAddr,
     cores: usize,
@@ -357,7 +361,8 @@ pub(super) fn haproxy_through(
         .replace(&format!("    server s0 {any}"), &format!("    source {source} usesrc clientip\n    server s *"))
 }
 
-/// weir in TCP mode between clients and wherever they were going, from the addresses and ports of the clients.
+/// Returns weir's configuration in TCP mode between clients and their original destinations, from
+/// the addresses and ports of the clients.
 pub(super) fn weir_through(any: SocketAddr, workers: usize, io: &str) -> String {
     format!(
         "workers {workers}
@@ -374,7 +379,7 @@ upstream \"through\" {{
     )
 }
 
-/// weir where requests are read, in the same place.
+/// Returns weir's configuration where it reads requests, in the same place.
 pub(super) fn weir_through_http(any: SocketAddr, workers: usize) -> String {
     format!(
         "workers {workers}
@@ -406,7 +411,7 @@ pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, desc
     nginx_frame(directory, "nginx-forward", workers, descriptors, &http)
 }
 
-/// Files of these lengths for nginx to serve, and what `/` gives.
+/// Writes files of these lengths for nginx to serve, and that of `/`.
 ///
 /// # Errors
 /// One can't be written.

@@ -1,6 +1,7 @@
-//! The link of the experiment `wan`, and what stands in the way of it.
+//! The link of the experiment `wan`, and what can prevent it.
 //!
-//! Called by `stage.rs`, which asks, and by `wan.rs`. Both ends are new network namespaces, which are gone with the link and the programs in them.
+//! Called by `stage.rs`, which checks, and by `wan.rs`. Both ends are new network namespaces, which
+//! are gone with the link and the programs in them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,10 +20,11 @@ pub(super) const FAR_NAME: &str = "far";
 /// Their addresses.
 pub(super) const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub(super) const FAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// What congestion controls there are.
+/// The file that lists the available congestion controls.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
-/// What stands in the way of a run on this machine, if something does. Whether there can be a link is tried once.
+/// Returns what prevents a run on this machine, if anything. Whether a link is possible is tried
+/// once.
 pub(super) fn obstacle(programs: &Programs, contender: Contender) -> Option<String> {
     static LINK: OnceLock<Option<String>> = OnceLock::new();
     let look = || {
@@ -38,7 +40,7 @@ pub(super) fn obstacle(programs: &Programs, contender: Contender) -> Option<Stri
     })
 }
 
-/// Which congestion control the kernel hasn't, of those that it says that it has.
+/// Returns the reason for a congestion control that the kernel lacks, given those that it lists.
 fn lacking(split: Split, available: &str) -> Option<String> {
     let has = |name: &&str| available.split_whitespace().any(|one| one == *name);
     let missing = split.congestions().find(|name| !has(name))?;
@@ -48,13 +50,13 @@ fn lacking(split: Split, available: &str) -> Option<String> {
     ))
 }
 
-/// What stands in the way, for people.
+/// Returns the obstacle as text, for people.
 pub(super) fn why(obstacle: Obstacle) -> String {
     let (Obstacle::Usage(why) | Obstacle::Privilege(why) | Obstacle::Failed(why)) = obstacle;
     why
 }
 
-/// The link of a round.
+/// Returns the link of a round.
 pub(super) fn options(wan: Wan, round: u32) -> LinkOptions {
     let end = |name: &str, address| End {
         name: name.to_owned(),

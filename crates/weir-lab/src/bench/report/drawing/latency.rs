@@ -32,7 +32,7 @@ pub(in crate::bench::report) fn by_percentile(report: &Report<'_>, cell: &Cell) 
     })
 }
 
-/// Up to the percentile that one request alone stands for.
+/// Returns points up to the percentile that corresponds to a single request.
 fn points(histogram: &Histogram) -> Vec<Point> {
     let most = (histogram.count() as f64).log10().min(NINES_MAX);
     let steps = (0..=(most * STEPS) as u32).map(|step| f64::from(step) / STEPS);

@@ -1,4 +1,5 @@
-//! Charts of runs second by second: what clients saw while servers died, and what users and attackers had of each other.
+//! Charts of runs second by second: what clients saw while servers died, and how users and
+//! attackers affected each other.
 //!
 //! Called by the parent. A value is the median over the rounds, with the lowest and the highest.
 
@@ -10,7 +11,8 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::Spread;
 use crate::chart::{Across, Lines, Point, Series};
 
-/// What is drawn of a second of a run: title, unit, value; NaN is a gap, None that there was no such second.
+/// What is drawn for a second of a run: title, unit, value; NaN is a gap, None means that the
+/// second does not exist.
 type Figure = (&'static str, &'static str, fn(&Record, u32) -> Option<f64>);
 
 const OF_FAILOVER: &[Figure] = &[
@@ -27,7 +29,7 @@ const OF_BLOCK: &[Figure] = &[
     }),
 ];
 
-/// Without what came after the time of the run.
+/// Returns the value, without what came after the time of the run.
 fn second(run: &Record, at: u32, of: fn(&Second) -> f64) -> Option<f64> {
     let timeline = &run.special.failover.as_ref().filter(|_| f64::from(at + 1) <= run.wall_us / 1e6)?.timeline;
     Some(timeline.iter().find(|second| second.second == at).map_or(f64::NAN, of))

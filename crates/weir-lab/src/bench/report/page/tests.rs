@@ -45,7 +45,7 @@ fn page_of(name: &str, records: &[Record], options: &BenchOptions) -> String {
     html(&Report { experiment, options, cells, records, circumstances, settings, sweeps, stopped }).unwrap()
 }
 
-/// Cells of the first row that begins so.
+/// Returns the cells of the first row that begins with this text.
 fn row<'a>(html: &'a str, first: &str) -> Vec<&'a str> {
     let begins = format!("<td>{first}<td");
     let line = html.lines().find(|line| line.starts_with("<tr") && line.contains(&begins)).unwrap();

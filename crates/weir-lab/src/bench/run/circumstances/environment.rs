@@ -1,11 +1,13 @@
-//! What makes a machine faster or slower besides its kind: what defends it, how its clock runs, whose it is.
+//! Facts that make a machine faster or slower besides its kind: its mitigations, its clock, and its
+//! host.
 //!
-//! Called by `circumstances.rs`. Reads /proc, /sys and the marks of containers; what can't be read is `unknown`.
+//! Called by `circumstances.rs`. Reads /proc, /sys and the marks of containers; unreadable facts
+//! are `unknown`.
 
 use std::fs;
 use std::path::Path;
 
-/// By name, in the order in which it is shown.
+/// Returns them by name, in the order in which they are shown.
 pub(super) fn look() -> Vec<(String, String)> {
     let all = [
         ("load before", load()),
@@ -24,12 +26,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// Processes that ran or wanted to over the last 1, 5 and 15 minutes.
+/// Returns the number of processes that ran or wanted to over the last 1, 5 and 15 minutes.
 fn load() -> String {
     read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Each governor that a core has, once.
+/// Returns each governor that a core has, once.
 fn governors(cores: &str) -> String {
     let entries = fs::read_dir(cores).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("cpufreq/scaling_governor")).ok();
@@ -39,7 +41,7 @@ fn governors(cores: &str) -> String {
     if all.is_empty() { "none to be seen".to_owned() } else { all.join(", ") }
 }
 
-/// What the tools that make containers leave in them, below this root.
+/// Returns what the tools that make containers leave in them, below this root.
 fn container(root: &str) -> String {
     let is_there = |path: &str| Path::new(&format!("{root}{path}")).exists();
     let of_systemd = fs::read_to_string(format!("{root}/run/systemd/container")).unwrap_or_default();
@@ -63,7 +65,7 @@ fn virtual_machine(processors: &str) -> String {
     if maker.trim().is_empty() { "yes".to_owned() } else { format!("yes, {}", maker.trim()) }
 }
 
-/// What the kernel does against each weakness that the processor has.
+/// Returns the kernel's mitigation of each weakness that the processor has.
 fn mitigations(weaknesses: &str) -> String {
     let entries = fs::read_dir(weaknesses).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {
@@ -80,7 +82,7 @@ fn mitigations(weaknesses: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A directory with these files, gone at its end.
+    /// A directory with these files, removed on drop.
     struct Tree(std::path::PathBuf);
 
     impl Tree {

@@ -1,15 +1,17 @@
-//! The same settings with listeners that speak HTTP/2, over TLS or without: nothing else of them changes, so what differs from HTTP/1.1 is that.
+//! The same settings with listeners that use HTTP/2, over TLS or without: they change nothing else,
+//! so the difference to HTTP/1.1 is HTTP/2.
 //!
-//! Called by `stage.rs`, behind `tls.rs`.
+//! Called by `stage.rs`, after `tls.rs`.
 
 use std::io;
 
 use crate::bench::experiment::contenders::What;
 
-/// The text of a contender's settings, with HTTP/2 for its clients; `is_tls`: it has a certificate already.
+/// Returns the text of a contender's settings, with HTTP/2 for its clients; `is_tls`: it has a
+/// certificate already.
 ///
 /// # Errors
-/// It has no listener that could speak it, which would be a bug.
+/// It has no listener that could use it, which would be a bug.
 pub(in crate::bench::run) fn spoken(what: What, text: &str, is_tls: bool) -> io::Result<String> {
     let (before, after) = match (what, is_tls) {
         (What::Nginx, true) => (" ssl reuseport ", " ssl http2 reuseport "),
@@ -17,7 +19,7 @@ pub(in crate::bench::run) fn spoken(what: What, text: &str, is_tls: bool) -> io:
         (What::Haproxy, true) => (" shards by-thread ssl ", " shards by-thread alpn h2 ssl "),
         (What::Haproxy, false) => (" shards by-thread\n", " shards by-thread proto h2\n"),
         (What::Envoy, true) => ("\"alpn_protocols\":[\"http/1.1\"]", "\"alpn_protocols\":[\"h2\"]"),
-        // weir with TLS speaks it by default.
+        // weir with TLS offers it by default.
         (What::Weir(_), true) => return Ok(text.to_owned()),
         (What::Weir(_), false) => return weir(text),
         _ => return Err(io::Error::other(format!("{what:?} can't be set to speak HTTP/2"))),

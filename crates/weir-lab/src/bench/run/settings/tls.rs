@@ -1,4 +1,5 @@
-//! The same settings with listeners that speak TLS: nothing else of them changes, so what differs from a plain run is TLS.
+//! The same settings with listeners that use TLS: they change nothing else, so the difference to a
+//! plain run is TLS.
 //!
 //! Called by `stage.rs`.
 
@@ -19,10 +20,10 @@ pub(in crate::bench::run) struct Files {
     pub(in crate::bench::run) both: PathBuf,
 }
 
-/// The text of a contender's settings, with TLS for its clients.
+/// Returns the text of a contender's settings, with TLS for its clients.
 ///
 /// # Errors
-/// It has no listener that could speak it, which would be a bug.
+/// It has no listener that could use it, which would be a bug.
 pub(in crate::bench::run) fn sealed(what: What, text: &str, files: &Files) -> io::Result<String> {
     let sealed = match what {
         What::Nginx => nginx(text, files),
