@@ -1,7 +1,7 @@
-//! Classes of clients: who they are, how fast they come, and how they behave.
+//! Classes of clients: their addresses, their rate, and their behaviour.
 //!
-//! Called by the command line's reader. A class is written `NAME: key=value, key=value`; what it does not say it takes from
-//! the options of the whole run. [`KEYS`] lists what it may say.
+//! Called by the command line's reader. A class is written `NAME: key=value, key=value`; for
+//! missing keys the options of the whole run apply. [`KEYS`] lists the keys.
 
 use std::net::IpAddr;
 
@@ -13,15 +13,15 @@ use crate::target::Target;
 use crate::tls::Caller;
 use crate::units::{duration_us, number};
 
-/// Most connections of a class.
+/// Maximum connections of a class.
 const CONNECTIONS_MAX: u32 = 1_000_000;
 /// Deepest pipeline.
 const DEPTH_MAX: u32 = 1_024;
 /// Content of a slow body.
 const SLOW_BODY_BYTES: usize = 1 << 20;
-/// What is said to who pipelines with HTTP/2 ...
+/// The message for a pipeline with HTTP/2 ...
 pub const PIPELINE: &str = "a pipeline is HTTP/1.1's; with --http2 say streams in its place";
-/// ... and to who wants streams without it.
+/// ... and for streams without it.
 pub const STREAMS: &str = "streams are HTTP/2's: add --http2, or say pipeline in their place";
 /// One field of an oversized head.
 const OVERSIZED_BYTES: usize = 256 * 1024;
@@ -29,30 +29,31 @@ const OVERSIZED_BYTES: usize = 256 * 1024;
 /// How clients of a class behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Send requests and read answers.
+    /// Send requests and read responses.
     Normal,
     /// Connect, close, and again.
     ConnectFlood,
-    /// Connect and say nothing.
+    /// Connect and send nothing.
     Hold,
     /// Send a head a byte at a time.
     SlowHead,
     /// Send a head, then its content a byte at a time.
     SlowBody,
-    /// Read answers a little at a time.
+    /// Read responses a little at a time.
     SlowReader,
-    /// Send what is no request.
+    /// Send bytes that are not a valid request.
     Malformed,
     /// Send a head of 256 KiB.
     Oversized,
-    /// Send requests that are valid and odd.
+    /// Send valid but unusual requests.
     Fuzz,
-    /// Ask, and open no window for the bodies of answers (RFC 9113 §6.9).
+    /// Send requests, and open no window for the bodies of responses (RFC 9113 §6.9).
     Stalled,
 }
 
 impl Behaviour {
-    /// Whether clients that behave so want to keep connections busy rather than to be answered.
+    /// Whether the purpose of clients with this behaviour is to keep connections busy rather than
+    /// to get responses.
     pub(super) fn holds(self) -> bool {
         use Behaviour::{Hold, SlowBody, SlowHead, SlowReader, Stalled};
         matches!(self, Hold | SlowHead | SlowBody | SlowReader | Stalled)
@@ -62,15 +63,16 @@ impl Behaviour {
 /// How the generator ends connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Where the last request can say so (`Connection: close`), the server ends it; else in order.
+    /// The server ends it where the last request can announce that (`Connection: close`); else in
+    /// order.
     Announced,
-    /// In order, without having said so.
+    /// In order, without an announcement.
     Fin,
-    /// With a reset, without having said so.
+    /// With a reset, without an announcement.
     Rst,
 }
 
-/// The word of each behaviour, and what it is.
+/// The word of each behaviour, and its description.
 pub const BEHAVIOURS: &[(&str, Behaviour, &str)] = &[
     ("normal", Behaviour::Normal, "requests, and answers read at once"),
     ("connect-flood", Behaviour::ConnectFlood, "connects, closes, and again"),
@@ -84,7 +86,7 @@ pub const BEHAVIOURS: &[(&str, Behaviour, &str)] = &[
     ("stalled", Behaviour::Stalled, "HTTP/2: asks, and lets no body come"),
 ];
 
-/// So many bytes each so often.
+/// This many bytes at this interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drip {
     /// Bytes at a time, from 1.
@@ -98,13 +100,14 @@ pub struct Drip {
 pub struct Class {
     /// Its name in reports and thresholds.
     pub name: String,
-    /// Whom it asks.
+    /// The server that it sends requests to.
     pub target: Target,
     /// Connections that it has at a time.
     pub connections: u32,
-    /// When its requests are due; None is a closed loop: each connection asks again when it has its answer.
+    /// When its requests are due; None is a closed loop: each connection sends its next request
+    /// when it has its response.
     pub rate: Option<Rate>,
-    /// Random distances between requests (Poisson) rather than even ones.
+    /// Random distances between requests (Poisson) instead of even ones.
     pub poisson: bool,
     /// How it behaves.
     pub behaviour: Behaviour,
@@ -124,11 +127,11 @@ pub struct Class {
     pub seed: u64,
     /// How requests are cut into pieces; None: they are sent whole.
     pub drip: Option<Drip>,
-    /// How TLS is spoken; None: it is not.
+    /// How clients use TLS; None: they don't.
     pub tls: Option<Caller>,
 }
 
-/// What the keys of a class are, with the form of their values.
+/// The meaning of each key, with the form of its value.
 pub const KEYS: &[(&str, &str)] = &[
     ("connections", "N"),
     ("rate", "RATE, or closed"),
@@ -152,7 +155,7 @@ impl Drip {
     /// Reads `BYTES/DURATION`.
     ///
     /// # Errors
-    /// What is expected.
+    /// The text says what is expected.
     pub fn parse(text: &str) -> Result<Drip, String> {
         let wrong = || format!("`{text}` is not BYTES/DURATION, for example 1/100ms");
         let (bytes, every) = text.split_once('/').ok_or_else(wrong)?;
@@ -165,7 +168,7 @@ impl Drip {
 /// Reads `even` or `poisson`; true is the latter.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn arrivals(text: &str) -> Result<bool, String> {
     match text {
         "even" => Ok(false),
@@ -177,7 +180,7 @@ pub fn arrivals(text: &str) -> Result<bool, String> {
 /// Reads `fin` or `rst`.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn ending(text: &str) -> Result<Ending, String> {
     match text {
         "fin" => Ok(Ending::Fin),
@@ -189,7 +192,7 @@ pub fn ending(text: &str) -> Result<Ending, String> {
 /// Reads the name of a preset.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn preset(text: &str) -> Result<Preset, String> {
     match text {
         "minimal" => Ok(Preset::Minimal),
@@ -207,7 +210,7 @@ fn behaviour(text: &str) -> Result<Behaviour, String> {
 /// A number of connections.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn connections(text: &str) -> Result<u32, String> {
     count(text, CONNECTIONS_MAX)
 }
@@ -215,7 +218,7 @@ pub fn connections(text: &str) -> Result<u32, String> {
 /// A depth of pipelining, or a number of streams.
 ///
 /// # Errors
-/// What is expected.
+/// The text says what is expected.
 pub fn depth(text: &str) -> Result<u32, String> {
     count(text, DEPTH_MAX)
 }
@@ -285,10 +288,10 @@ impl Class {
         Ok(())
     }
 
-    /// Fills in what its behaviour asks for, and refuses what does not go together.
+    /// Fills in what its behaviour requires, and rejects incompatible settings.
     ///
     /// # Errors
-    /// What does not go together.
+    /// The text says which settings are incompatible.
     pub fn arrange(mut self) -> Result<Class, String> {
         if let Some(sources) = &self.sources {
             let same = matches!(
@@ -339,14 +342,16 @@ impl Class {
         Ok(self)
     }
 
-    /// Whether its requests are expected to be answered in time; slow ones take as long as they are let.
+    /// Whether its requests are expected to get responses in time; slow ones take as long as they
+    /// are allowed to.
     pub(crate) fn answers(&self) -> bool {
         let slow =
             [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::SlowReader, Behaviour::Stalled];
         !slow.contains(&self.behaviour)
     }
 
-    /// Whether a connection is made when something is due and not before, so that what a user waits for it is in the latency.
+    /// Whether a connection is made when a request is due and not before, so that the latency
+    /// includes a user's wait for it.
     pub(crate) fn connects_when_due(&self) -> bool {
         let asks_nothing = matches!(self.behaviour, Behaviour::ConnectFlood | Behaviour::Hold);
         self.rate.is_some() && (self.close_every.is_some() || asks_nothing)
@@ -363,14 +368,14 @@ pub fn scheme(is_tls: bool) -> &'static str {
     if is_tls { "https" } else { "http" }
 }
 
-/// What a class says of its requests.
+/// What a class says about its requests.
 struct OwnRequests {
     path: String,
     spelling: Spelling,
     changed: bool,
 }
 
-/// What servers must refuse (RFC 9112 §2.2, §3, §5, §6.3), one at a time.
+/// Returns requests that servers must reject (RFC 9112 §2.2, §3, §5, §6.3), one at a time.
 fn malformed(host: &str) -> Vec<Request> {
     let texts = [
         "NONSENSE\r\n\r\n".to_owned(),

@@ -1,4 +1,4 @@
-//! What became of every connection and of every request. Nothing is lumped together as "errors".
+//! The outcome of every connection and of every request. Nothing is lumped together as "errors".
 //!
 //! Called by the threads of the generator, which count, and by everything that reports. Each kind has one row here: its word
 //! in JSON and thresholds, what people read, and whether it means that the client was blocked.
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use weir_http::h2::Code;
 use weir_tls::Failure;
 
-/// What became of an attempt to connect.
+/// The outcome of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connect {
     /// There is a connection.
     Established,
-    /// A reset in answer to the first packet: nobody listens, or somebody refuses.
+    /// A reset in response to the first packet: nothing listens, or something refuses.
     Refused,
-    /// No answer within the time-out: packets are dropped in silence.
+    /// No response within the time-out: packets are silently dropped.
     TimedOut,
     /// A network or host can't be reached, or another error of the network.
     Unreachable,
-    /// TLS could not be agreed on; [`Handshake`] says why.
+    /// TLS could not be negotiated; [`Handshake`] says why.
     NoTls,
     /// The server does not choose HTTP/2, which was all that was offered (RFC 7301).
     NoHttp2,
@@ -30,54 +30,55 @@ pub enum Connect {
     Unfinished,
 }
 
-/// What became of a TLS handshake.
+/// The outcome of a TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handshake {
-    /// TLS was agreed on anew, with the server's certificate.
+    /// A full handshake, with the server's certificate.
     Full,
     /// An earlier session was resumed.
     Resumed,
-    /// Nothing came of it.
+    /// The handshake failed.
     Failed(Failure),
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// A complete answer, as wanted. Its status is counted too.
+    /// A complete response, as wanted. Its status is counted as well.
     Answered,
-    /// A complete answer whose body is not the one of the first answer to the same request.
+    /// A complete response whose body differs from that of the first response to the same request.
     WrongBody,
-    /// An answer that ended before it was complete.
+    /// A response that ended before it was complete.
     Truncated,
-    /// Bytes that are no answer.
+    /// Bytes that are not a response.
     NotHttp,
-    /// The connection, or with HTTP/2 the stream, was reset before the first byte of an answer.
+    /// The connection, or with HTTP/2 the stream, was reset before the first byte of a response.
     Reset,
-    /// Closed in order before the first byte of an answer.
+    /// Closed in order before the first byte of a response.
     Closed,
-    /// Not taken by a server that leaves a connection of HTTP/2 (GOAWAY): whoever has asked may ask again (RFC 9113 §8.7).
+    /// Not processed by a server that shuts an HTTP/2 connection down (GOAWAY): the client may
+    /// retry (RFC 9113 §8.7).
     NotTaken,
-    /// No complete answer within the time-out.
+    /// No complete response within the time-out.
     TimedOut,
-    /// Still without a complete answer at the end of the run.
+    /// Still without a complete response at the end of the run.
     Unfinished,
-    /// Due, but never sent, for no connection was free in time.
+    /// Due, but never sent, because no connection was free in time.
     Unsent,
-    /// Nothing was asked: a connection was all that was wanted, and it was had.
+    /// No request was sent: only a connection was wanted, and it was established.
     Connected,
 }
 
 /// How an established connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// By the generator, as told, or after a time-out.
+    /// By the generator, as configured, or after a time-out.
     Ours,
     /// By the server, as it announced or was asked to.
     Announced,
-    /// By the server, in order, while nothing was asked.
+    /// By the server, in order, while no request was outstanding.
     Idle,
-    /// By the server, with a reset, while nothing was asked.
+    /// By the server, with a reset, while no request was outstanding.
     IdleReset,
     /// With requests under way, which say more.
     Busy,
@@ -119,7 +120,7 @@ pub(crate) const ENDS: &[Row<End>; 5] = &[
     (End::Busy, "busy", "with requests under way"),
 ];
 
-/// Codes of HTTP/2 (RFC 9113 §7) that are told apart; all others are one more.
+/// Codes of HTTP/2 (RFC 9113 §7) that are counted separately; all others share one more counter.
 const CODES: usize = 15;
 
 /// The word of a place among them.
@@ -156,25 +157,25 @@ impl Handshake {
 }
 
 impl Connect {
-    /// Whether somebody turned the client away so.
+    /// Whether this means that the client was blocked.
     pub(crate) fn blocks(self) -> bool {
         matches!(self, Connect::Refused | Connect::TimedOut)
     }
 }
 
 impl Outcome {
-    /// Whether somebody turned the client away so.
+    /// Whether this means that the client was blocked.
     pub(crate) fn blocks(self) -> bool {
         matches!(self, Outcome::Reset | Outcome::Closed)
     }
 }
 
-/// Whether a server says by this status that it turns a client away.
+/// Whether a server blocks a client with this status.
 pub(crate) fn turns_away(status: u16) -> bool {
     matches!(status, 403 | 429 | 503)
 }
 
-/// Whether a server says by this status that it has failed.
+/// Whether a server reports its own failure with this status.
 pub(crate) fn has_failed(status: u16) -> bool {
     status >= 500
 }
@@ -188,9 +189,9 @@ pub struct Counts {
     ends: [u64; ENDS.len()],
     resets: [u64; CODES],
     goaways: [u64; CODES],
-    /// Complete answers by status, those with a wrong body included.
+    /// Complete responses by status, including those with a wrong body.
     pub statuses: BTreeMap<u16, u64>,
-    /// Complete answers that came later than asked for.
+    /// Complete responses that came later than the limit.
     pub late: u64,
     /// Bytes sent.
     pub bytes_out: u64,
@@ -220,7 +221,7 @@ impl Counts {
         self.resets[(code.number() as usize).min(CODES - 1)] += 1;
     }
 
-    /// The server has said that it leaves a connection.
+    /// The server has announced that it shuts a connection down.
     pub(crate) fn goaway(&mut self, code: Code) {
         self.goaways[(code.number() as usize).min(CODES - 1)] += 1;
     }
@@ -229,22 +230,22 @@ impl Counts {
         *self.statuses.entry(status).or_default() += 1;
     }
 
-    /// How often an attempt to connect ended so.
+    /// Returns how often an attempt to connect ended in this way.
     pub fn connects(&self, connect: Connect) -> u64 {
         self.connects[connect as usize]
     }
 
-    /// How often a TLS handshake ended so.
+    /// Returns how often a TLS handshake ended in this way.
     pub fn handshakes(&self, handshake: Handshake) -> u64 {
         self.handshakes[handshake.at()]
     }
 
-    /// How often a request ended so.
+    /// Returns how often a request ended in this way.
     pub fn outcomes(&self, outcome: Outcome) -> u64 {
         self.outcomes[outcome as usize]
     }
 
-    /// How often a connection ended so.
+    /// Returns how often a connection ended in this way.
     pub fn ends(&self, end: End) -> u64 {
         self.ends[end as usize]
     }
@@ -254,7 +255,7 @@ impl Counts {
         self.resets.iter().enumerate().map(|(place, count)| (code_word(place), *count)).filter(|(_, count)| *count > 0)
     }
 
-    /// Connections that the server has said to leave, by the word of the code.
+    /// Returns connections whose shutdown the server has announced, by the word of the code.
     pub fn goaways(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.goaways.iter().enumerate().map(|(place, count)| (code_word(place), *count)).filter(|(_, count)| *count > 0)
     }
@@ -276,17 +277,17 @@ impl Counts {
         self.bytes_in += other.bytes_in;
     }
 
-    /// Complete answers.
+    /// Returns the number of complete responses.
     pub fn answered(&self) -> u64 {
         self.outcomes(Outcome::Answered) + self.outcomes(Outcome::WrongBody)
     }
 
-    /// Requests that were due or begun, whatever became of them.
+    /// Returns the requests that were due or begun, whatever their outcome.
     pub fn offered(&self) -> u64 {
         self.outcomes.iter().sum()
     }
 
-    /// What a user would have tried: requests, and attempts to connect that failed.
+    /// Returns what a user would have tried: requests, and attempts to connect that failed.
     pub fn attempts(&self) -> u64 {
         self.offered() + self.unconnected()
     }
@@ -297,7 +298,8 @@ impl Counts {
         self.connects.iter().sum::<u64>() - fine
     }
 
-    /// Attempts that somebody turned away: not connected, cut off before an answer, or answered 403, 429 or 503.
+    /// Returns the blocked attempts: not connected, cut off before a response, or answered 403, 429
+    /// or 503.
     pub fn blocked(&self) -> u64 {
         let connects = CONNECTS.iter().filter(|row| row.0.blocks()).map(|row| self.connects(row.0)).sum::<u64>();
         let requests = OUTCOMES.iter().filter(|row| row.0.blocks()).map(|row| self.outcomes(row.0)).sum::<u64>();
@@ -305,8 +307,9 @@ impl Counts {
         connects + requests + told
     }
 
-    /// Everything that went wrong: not as it should be or not answered at all, but for what the end of the run cut off, and what
-    /// was answered with a status that says that the server failed ([`has_failed`]).
+    /// Returns all failures: wrong, incomplete or missing responses, and statuses that say that the
+    /// server failed ([`has_failed`]). It leaves out what the end of the run cut off, requests that
+    /// were never sent, and those that a server that shuts down has not processed.
     pub fn failed(&self) -> u64 {
         let bad = [
             Outcome::WrongBody,
@@ -317,17 +320,19 @@ impl Counts {
             Outcome::TimedOut,
         ];
         let told = self.statuses.iter().filter(|(status, _)| has_failed(**status)).map(|(_, count)| count).sum::<u64>();
-        // An answer with a wrong body has a status, too; one below 300 (bodies of others are not compared).
+        // A response with a wrong body has a status as well; one below 300 (other bodies are not
+        // compared).
         self.unconnected() + bad.map(|it| self.outcomes(it)).iter().sum::<u64>() + told
     }
 
-    /// Everything but answers with a status below 400 and connections that were had, by kind; statuses as `status 502`.
+    /// Returns everything except responses with a status below 400 and connections that were the
+    /// only goal, by kind; statuses as `status 502`.
     pub fn troubles(&self) -> BTreeMap<String, u64> {
         let fine = [OUTCOMES[Outcome::Answered as usize].1, OUTCOMES[Outcome::Connected as usize].1];
         let document = self.document();
         let outcomes = document.requests.into_iter().filter(|(word, _)| !fine.contains(&word.as_str()));
         let connects = document.connections.into_iter().filter(|(word, _)| word != CONNECTS[0].1);
-        // Requests have that word, too.
+        // Requests have that word as well.
         let unfinished = CONNECTS[Connect::Unfinished as usize].1;
         let connects =
             connects.map(|(word, count)| (if word == unfinished { "unconnected".to_owned() } else { word }, count));
@@ -336,15 +341,15 @@ impl Counts {
         outcomes.chain(connects).chain(statuses).collect()
     }
 
-    /// Answers of a class, 1 to 5 (others go to the last).
+    /// Returns the responses of a class, 1 to 5 (others go to the last).
     pub fn status_class(&self, class: u16) -> u64 {
         self.statuses.iter().filter(|(status, _)| (**status / 100).min(5) == class).map(|(_, count)| count).sum()
     }
 
-    /// What a document says.
+    /// Reads the counts of a document.
     ///
     /// # Errors
-    /// A word that is no kind.
+    /// A word that is not the name of a kind.
     pub(crate) fn of(document: &CountsDocument) -> Result<Counts, String> {
         fn read<T, const N: usize>(rows: &[Row<T>; N], named: &BTreeMap<String, u64>) -> Result<[u64; N], String> {
             let mut counts = [0; N];
@@ -388,7 +393,7 @@ impl Counts {
         })
     }
 
-    /// As words and numbers, in the order of the tables; zeros are left out.
+    /// Returns words and numbers, in the order of the tables; zeros are left out.
     pub fn document(&self) -> CountsDocument {
         fn named<T>(rows: &[Row<T>], counts: &[u64]) -> BTreeMap<String, u64> {
             let pairs = rows.iter().zip(counts).filter(|(_, count)| **count > 0);
@@ -415,24 +420,24 @@ impl Counts {
 /// [`Counts`] for machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountsDocument {
-    /// Attempts to connect, by what became of them.
+    /// Attempts to connect, by outcome.
     pub connections: BTreeMap<String, u64>,
     /// TLS handshakes: `full`, `resumed`, and those that failed by why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handshakes: BTreeMap<String, u64>,
-    /// Requests, by what became of them.
+    /// Requests, by outcome.
     pub requests: BTreeMap<String, u64>,
     /// Ends of established connections.
     pub ends: BTreeMap<String, u64>,
     /// HTTP/2: streams that the server has reset, by why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resets: BTreeMap<String, u64>,
-    /// HTTP/2: connections that the server has said to leave, by why.
+    /// HTTP/2: connections whose shutdown the server has announced, by why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub goaways: BTreeMap<String, u64>,
-    /// Complete answers by status.
+    /// Complete responses by status.
     pub statuses: BTreeMap<String, u64>,
-    /// Complete answers that came late.
+    /// Complete responses that came late.
     pub late: u64,
     /// Bytes sent.
     pub bytes_out: u64,

@@ -1,8 +1,10 @@
-//! HTTP/2 on one connection of the generator: requests as header blocks, made once before the run, and what has come of each stream so far.
+//! HTTP/2 on one connection of the generator: requests as header blocks, made once before the run,
+//! and the state of each stream.
 //!
-//! Called by `requests.rs` and by the threads. The rules of the protocol are those of [`Client`]. Header blocks use the static table alone: they are
-//! the same for every request of a connection, so a server does the same work for the first and the last. Bound: a reply for each
-//! open stream; bodies are counted, and hashed if asked, never kept.
+//! Called by `requests.rs` and by the threads. The rules of the protocol are those of [`Client`].
+//! Header blocks use the static table alone: they are the same for every request of a connection,
+//! so a server does the same work for the first and the last. Bound: a response for each open
+//! stream; bodies are counted, and hashed on request, never kept.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -25,19 +27,21 @@ const OF_A_CONNECTION: [&str; 5] = ["Connection", "Proxy-Connection", "Keep-Aliv
 pub(crate) struct Spelled {
     /// The header block.
     block: Vec<u8>,
-    /// The path, and where the number of the request belongs in it: such a block is made for each.
+    /// The path, and the position of the request's number in it: each such request gets a separate
+    /// block.
     numbered: Option<(String, usize)>,
-    /// Of the block: what stands in front of the path, and what behind it.
+    /// Lengths of the parts of the block before the path and after it.
     around: (usize, usize),
     content: Arc<[u8]>,
     is_head: bool,
 }
 
 impl Spelled {
-    /// A request of these fields in their order. `serial_at`: where in `path` its number belongs. A field `Host` becomes `:authority`.
+    /// Makes a request of these fields in their order. `serial_at`: the position of its number in
+    /// `path`. A field `Host` becomes `:authority`.
     ///
     /// # Errors
-    /// A field that HTTP/2 does not have, in one line.
+    /// A field that is not allowed in HTTP/2, in one line.
     pub(super) fn new(
         (scheme, method): (&str, &str),
         (path, serial_at): (&str, Option<usize>),
@@ -73,28 +77,29 @@ impl Spelled {
         Cow::Owned(block)
     }
 
-    /// Whether each request has a number of its own.
+    /// Whether each request has a unique number.
     pub(super) fn is_numbered(&self) -> bool {
         self.numbered.is_some()
     }
 }
 
-/// What came of a stream, or of all.
+/// What was received of a stream, or of all.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing that is complete; more may be in the input.
+    /// Nothing complete yet; more may be in the input.
     More,
     /// The input is used up.
     Nothing,
-    /// A complete answer.
+    /// A complete response.
     Answer(u32, Reply),
-    /// The stream was reset by the server, with or without a part of an answer.
+    /// The stream was reset by the server, with or without a part of a response.
     Reset { stream: u32, code: Code, has_begun: bool },
-    /// An answer that is none.
+    /// A malformed response.
     Malformed(u32),
-    /// The server leaves; streams above this one are over. The code, unless it was said before.
+    /// The server shuts the connection down; streams above this one are over. The code, unless it
+    /// was reported before.
     Leaving { last: u32, code: Option<Code> },
-    /// What comes is not HTTP/2.
+    /// The input is not HTTP/2.
     NotHttp,
 }
 
@@ -102,31 +107,31 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub(super) struct Streams {
     client: Client,
-    /// Of each open stream, in the order of their numbers.
+    /// The response of each open stream, in the order of their numbers.
     replies: VecDeque<(u32, Reply)>,
     hashing: bool,
-    /// What the server has said when it left.
+    /// The code with which the server shut down.
     left: Option<Code>,
 }
 
 impl Streams {
-    /// A new connection of a client of this class. `hashing`: bodies are.
+    /// Makes a new connection of a client of this class. `hashing`: bodies are hashed.
     pub(super) fn new(class: &Class, hashing: bool) -> Streams {
         let windows = if class.behaviour == Behaviour::Stalled { Windows::SHUT } else { Windows::OPEN };
         Streams { client: Client::new(windows), replies: VecDeque::new(), hashing, left: None }
     }
 
-    /// Requests that the server takes now.
+    /// Returns the number of requests that the server accepts now.
     pub(super) fn room(&self) -> usize {
         self.client.room()
     }
 
-    /// No further request will be taken on this connection.
+    /// Whether the connection accepts no further request.
     pub(super) fn is_leaving(&self) -> bool {
         self.client.is_leaving()
     }
 
-    /// Makes a request, the `nth` of a thread; the number of its stream.
+    /// Makes a request, the `nth` of a thread, and returns the number of its stream.
     pub(super) fn ask(&mut self, spelled: &Spelled, thread: usize, nth: u64) -> Option<u32> {
         let block = spelled.block(thread, nth);
         let stream =
@@ -141,17 +146,17 @@ impl Streams {
         self.forget(stream);
     }
 
-    /// What is to be sent now, if there is something.
+    /// Returns the bytes to be sent now, if any.
     pub(super) fn take_out(&mut self) -> Option<Vec<u8>> {
         self.client.wants_write().then(|| self.client.take_out())
     }
 
-    /// Whether a part of the answer has come.
+    /// Whether a part of the response has come.
     pub(super) fn has_begun(&self, stream: u32) -> bool {
         self.client.has_head(stream)
     }
 
-    /// Bytes of body that the open stream has had so far which has had most.
+    /// Returns the most bytes of body that an open stream has received so far.
     pub(super) fn longest(&self) -> u64 {
         self.replies.iter().map(|(_, reply)| reply.length).max().unwrap_or(0)
     }
@@ -162,7 +167,7 @@ impl Streams {
             Err(_) => Heard::NotHttp,
             Ok(None) => Heard::Nothing,
             Ok(Some(Event::Head { stream, status, end })) => {
-                // What an interim answer announces (100, 103) is not the answer.
+                // An interim response (100, 103) is not the response.
                 if status >= 200 {
                     self.reply(stream).status = status;
                 }
@@ -216,7 +221,8 @@ impl Streams {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a request has the fields of HTTP/2 and its own number, and what is not for HTTP/2 is refused.
+    //! Proves: a request has the fields of HTTP/2 and a unique number, and fields that are not for
+    //! HTTP/2 are rejected.
 
     use weir_http::h2::hpack::Decoder;
 

@@ -1,4 +1,5 @@
-//! What is looked at before any load is sent: descriptors, ports and what does not go together. Called once, by the verb.
+//! Checks before any load is sent: descriptors, ports and incompatible settings. Called once, by
+//! the verb.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +13,8 @@ const PROCESSES_MAX: u64 = 64;
 /// Ports of a local address where the range can't be read.
 const PORTS: u64 = 28_232;
 
-/// Says what would make the run fail or lie, with the way out. `descriptors` is how many the process may have.
+/// Says what would make the run fail or mislead, with the remedy. `descriptors` is how many the
+/// process may have.
 ///
 /// # Errors
 /// One line.
@@ -45,17 +47,19 @@ fn connections(plan: &Plan) -> u64 {
     plan.classes.iter().map(|class| u64::from(class.connections)).sum()
 }
 
-/// Over how many processes the run must be spread because of their descriptors.
+/// Returns the number of processes over which the run must be spread because of their descriptors.
 pub fn processes(plan: &Plan, descriptors: u64) -> u64 {
     // Connections are dealt out thread by thread, class by class: each may have one more than the others.
     let uneven = (plan.threads * plan.classes.len()) as u64;
     (connections(plan) + uneven).div_ceil(descriptors.saturating_sub(DESCRIPTORS_OTHER).max(1))
 }
 
-/// Addresses of loopback that connections to it may come from when one has not enough ports.
+/// Addresses of loopback that connections to it may come from when one address has not enough
+/// ports.
 const LOOPBACK: &str = "127.0.0.0/24";
 
-/// Gives classes that ask this machine, and don't say from where, enough local addresses for their connections.
+/// Gives classes that connect to this machine, and don't specify a source, enough local addresses
+/// for their connections.
 pub fn spread(plan: &mut Plan) {
     if check_ports(plan, ports()).is_ok() {
         return;

@@ -1,9 +1,10 @@
-//! `weir bomb`: a load generator that tells what was offered, what was served, what was blocked and how, and whether it was
-//! itself the limit.
+//! `weir bomb`: a load generator that reports what was offered, what was served, what was blocked
+//! and how, and whether it was itself the limit.
 //!
-//! Called by the binary's verb and by tests. `class` says who asks, `requests` (and `http2`) what, `schedule` when; `thread` does it on one
-//! of weir's own drivers; `count` and `slice` hold what came of it; `record` is everything that a run leaves, `summary` what
-//! is made of that, `limits` what is looked at before, `threshold` what a run is judged by.
+//! Called by the binary's verb and by tests. `class` defines the clients, `requests` (and `http2`)
+//! their requests, `schedule` the times. `thread` does the work on one of weir's own drivers;
+//! `count` and `slice` hold the results. `record` is everything that a run leaves, `summary` the
+//! figures derived from it, `limits` the checks before a run, `threshold` the criteria to judge it.
 //!
 //! Bounds: the connections of its classes, one thread a core by default, and an end at the run's time and two seconds.
 
@@ -57,7 +58,8 @@ pub use threshold::Threshold;
 use crate::io::with_driver;
 use thread::{Bodies, Thread};
 
-/// Sizes of a thread's driver. Answers are small or read at once: few large buffers are enough.
+/// Returns the sizes of a thread's driver. Responses are small or read at once: few large buffers
+/// are enough.
 fn sizes() -> Options {
     Options { large_count: 64, ..Options::default() }
 }
@@ -65,11 +67,11 @@ fn sizes() -> Options {
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Who takes part; at least one.
+    /// The classes of clients that take part; at least one.
     pub classes: Vec<Class>,
     /// Threads, from 1; connections are dealt out to them in turn.
     pub threads: usize,
-    /// Those of them that this process has; all, unless it is one of several (`parts`).
+    /// The threads of them that this process has; all, unless it is one of several (`parts`).
     pub own: Range<usize>,
     /// Which driver to run on.
     pub io: IoChoice,
@@ -81,19 +83,19 @@ pub struct Plan {
     pub warm_up_us: u64,
     /// How long an attempt to connect may take before it counts as dropped, microseconds.
     pub connect_timeout_us: u64,
-    /// How long a request may go without a complete answer, microseconds.
+    /// How long a request may go without a complete response, microseconds.
     pub timeout_us: u64,
-    /// An answer later than this counts as late, microseconds.
+    /// A response later than this counts as late, microseconds.
     pub late_us: u64,
     /// Compare each successful body with the first one for the same request.
     pub same_body: bool,
-    /// For everything that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Set it to end early; what came until then is the result.
+    /// Set it to end early; the results until then are the result.
     pub stop: Arc<AtomicBool>,
 }
 
-/// What threads tell while they run.
+/// What threads report while they run.
 #[derive(Debug)]
 enum News {
     /// A second of a class is over.
@@ -102,7 +104,7 @@ enum News {
     Finished(Finished),
 }
 
-/// What a thread says of itself at its end.
+/// What a thread reports of itself at its end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finished {
     thread: u32,
@@ -110,12 +112,12 @@ pub(crate) struct Finished {
     busy_us: u64,
     /// Time from the end of the warm-up to the end.
     wall_us: u64,
-    /// Time in which things were counted.
+    /// Time in which results were counted.
     counted_us: u64,
     driver: &'static str,
 }
 
-/// Runs it, calling `watch` about once a second with what is there so far and the last whole second.
+/// Runs it, calling `watch` about once a second with the results so far and the last whole second.
 ///
 /// # Errors
 /// A driver can't be made, or a thread can't be started.
@@ -136,8 +138,8 @@ pub fn run(plan: &Plan, mut watch: impl FnMut(&Record, u32)) -> io::Result<Recor
     Ok(record)
 }
 
-/// Runs the threads that this process has of a run of several, and gives `write` a line of the record whenever one of them
-/// has something to tell.
+/// Runs the threads that this process has of a run of several, and gives `write` a line of the
+/// record whenever one of them has something to report.
 ///
 /// # Errors
 /// As [`run`].
@@ -145,7 +147,7 @@ pub fn run_part(plan: &Plan, mut write: impl FnMut(Line)) -> io::Result<()> {
     run_threads(plan, |news| write(Line::of(plan, news)))
 }
 
-/// Runs the threads of this process and hears what they tell.
+/// Runs the threads of this process and receives their reports.
 fn run_threads(plan: &Plan, mut hear: impl FnMut(News)) -> io::Result<()> {
     let requests = plan.classes.iter().map(|class| class.mix.requests().len());
     let bodies: Bodies = requests.map(|count| (0..count).map(|_| OnceLock::new()).collect()).collect();

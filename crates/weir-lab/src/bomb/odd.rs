@@ -1,7 +1,9 @@
-//! Requests that are valid and odd: what RFC 9110 and RFC 9112 allow and hardly anybody sends. Drawn from a seed, made once before the run.
+//! Valid but unusual requests: what RFC 9110 and RFC 9112 allow and hardly any client sends. Drawn
+//! from a seed, made once before the run.
 //!
-//! Called by `class.rs` for `behave=fuzz`; pure. Whatever is answered to them, a server has no reason to break off. Bounds: [`COUNT`]
-//! requests, heads of at most [`HEAD_BYTES_MAX`] with at most [`FIELDS_MAX`] drawn fields, bodies below 200 bytes.
+//! Called by `class.rs` for `behave=fuzz`; pure. Whatever its response to them, a server has no
+//! reason to end the connection. Bounds: [`COUNT`] requests, heads of at most [`HEAD_BYTES_MAX`]
+//! with at most [`FIELDS_MAX`] drawn fields, bodies below 200 bytes.
 
 use super::requests::Request;
 use crate::random::Random;
@@ -12,7 +14,7 @@ const COUNT: usize = 256;
 const FIELDS_MAX: u64 = 30;
 /// Longest drawn value, bytes.
 const VALUE_BYTES_MAX: u64 = 200;
-/// Longest drawn name behind `X-`, bytes.
+/// Longest drawn name after `X-`, bytes.
 const NAME_BYTES_MAX: u64 = 20;
 /// Longest run of letters in a target.
 const LONG_BYTES: usize = 1500;
@@ -42,7 +44,7 @@ const METHODS: &[&str] = &[
 const TARGETS: &[&str] =
     &["/", "/?", "/?&&=;%00", "//two//slashes", "/%41%7e/%2E%2e/x", "/./a/../b", "/~!$&'()*+,;=:@", "/a;v=1/b,c?q=/?/"];
 
-/// Fields with a meaning, and values that are odd for them.
+/// Fields with a meaning, and values that are unusual for them.
 const KNOWN: &[&str] = &[
     "Accept:",
     "accept: ,, */* ;q=0.000,",
@@ -67,7 +69,7 @@ const BODIES: &[(&str, &str)] = &[
     ("Transfer-Encoding: chunked\r\nContent-Type: text/plain;charset=\"\"", "a\r\n0123456789\r\n0\r\n\r\n"),
 ];
 
-/// The requests of this seed, for a server called so.
+/// Returns the requests of this seed, for a server with this host name.
 pub(super) fn requests(host: &str, seed: u64) -> Vec<Request> {
     let mut random = Random::new(seed);
     (0..COUNT).map(|_| request(host, &mut random)).collect()
@@ -137,7 +139,7 @@ fn field(random: &mut Random) -> Vec<u8> {
     field
 }
 
-/// From 0 to below `most`.
+/// Returns a number from 0 to below `most`.
 fn below(most: u64, random: &mut Random) -> u64 {
     random.next() % most
 }

@@ -1,7 +1,8 @@
 //! A run spread over several processes, because one may not have as many descriptors as there are connections.
 //!
-//! Called by the verb, which starts itself again for each part. A part has some of the threads, and writes a line
-//! whenever one of them has something to tell; together they are the record of the run. Bound: 64 processes.
+//! Called by the verb, which starts itself again for each part. A part has some of the threads, and
+//! writes a line whenever one of them has something to report; together the lines are the record of
+//! the run. Bound: 64 processes.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,24 +15,25 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::Plan;
 use super::record::{Line, Record};
 
-/// Parts that run; those that are left are ended when it is dropped.
+/// Running parts; the remaining ones are ended when this is dropped.
 struct Parts(Vec<Child>);
 
 impl Drop for Parts {
     fn drop(&mut self) {
         for part in &mut self.0 {
-            // One that has ended can't be killed, which is fine.
+            // A process that has ended can't be killed, which is fine.
             let _ = part.kill();
             let _ = part.wait();
         }
     }
 }
 
-/// How often it is looked whether the run is to end early.
+/// The interval of checks whether the run is to end early.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs the parts that `command` makes and adds up what they write to standard output; `watch` is called as by
-/// [`super::run`]. They end by themselves, and when `plan.stop` is set are asked to (SIGTERM).
+/// Runs the parts that `command` makes and adds up what they write to standard output; `watch` is
+/// called as by [`super::run`]. The parts end when they are done, and when `plan.stop` is set they
+/// are asked to (SIGTERM).
 ///
 /// # Errors
 /// A part can't be started or failed; its own message is on standard error.
@@ -63,7 +65,7 @@ pub fn run_parts(
         }
         drop(sender);
         let heard = hear(&receiver, &mut record, &mut watch);
-        // What is left of them would be of no use: then they are asked to end.
+        // After an error the remaining results are useless: the parts are asked to end.
         plan.stop.store(heard.is_err() || plan.stop.load(Ordering::Relaxed), Ordering::Relaxed);
         over.store(heard.is_ok(), Ordering::Relaxed);
         heard
@@ -71,7 +73,7 @@ pub fn run_parts(
     Ok(record)
 }
 
-/// Adds what the parts tell until the last has ended; the first thing that went wrong ends all.
+/// Adds what the parts report until the last has ended; the first error ends all.
 fn hear(
     lines: &Receiver<io::Result<Line>>,
     record: &mut Record,
@@ -82,7 +84,8 @@ fn hear(
         let line = line?;
         let second = if let Line::Second(line) = &line { line.second } else { seen };
         record.add_line(line).map_err(io::Error::other)?;
-        // Processes are not as close together as threads: a second is whole when one of them is two further.
+        // Processes are not as close together as threads: a second is whole when one of them is two
+        // further.
         if second > seen + 1 {
             watch(record, seen);
             seen += 1;
@@ -91,12 +94,12 @@ fn hear(
     Ok(())
 }
 
-/// Hands on what a part writes until it ends.
+/// Passes on what a part writes until it ends.
 fn read_part(part: &mut Child, lines: &Sender<io::Result<Line>>) -> io::Result<()> {
     let output = part.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     for line in BufReader::new(output).lines() {
         let line: Line = serde_json::from_str(&line?).map_err(io::Error::other)?;
-        // Nobody listens any more when another part has failed.
+        // The receiver is gone when another part has failed.
         if lines.send(Ok(line)).is_err() {
             break;
         }
@@ -110,7 +113,8 @@ fn pass_on(plan: &Plan, pids: &[Pid], over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         if plan.stop.load(Ordering::Relaxed) {
             for pid in pids {
-                // One that has ended is a child that was not waited for, or gone: neither is anybody else.
+                // A process that has ended is a child that was not waited for, or gone: its number
+                // cannot belong to another process.
                 let _ = kill_process(*pid, Signal::TERM);
             }
             return;

@@ -11,7 +11,7 @@ use super::slice::{Slice, Times, from_pairs, pairs};
 use super::{Behaviour, Finished, News, Plan, Rate};
 use crate::machine::{Machine, shown_url};
 
-/// A run and what came of it.
+/// A run and its results.
 #[derive(Debug)]
 pub struct Record {
     /// Names of the classes.
@@ -28,20 +28,20 @@ pub struct Record {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
-    /// What was run.
+    /// The parameters of the run.
     Run(RunLine),
-    /// A second of a class; a second without anything is left out.
+    /// A second of a class; an empty second is left out.
     Second(Box<SecondLine>),
     /// A thread of the generator.
     Thread(ThreadLine),
 }
 
-/// What was run.
+/// The parameters of the run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunLine {
-    /// Of this form: 1.
+    /// Version of this form: 1.
     pub version: u32,
-    /// Counted time, seconds; None when a number of requests set the end.
+    /// Counted time, seconds; None when the number of requests set the end.
     pub seconds: Option<f64>,
     /// Time before it that is left out, seconds.
     pub warm_up: f64,
@@ -49,17 +49,17 @@ pub struct RunLine {
     pub requests: Option<u64>,
     /// Threads.
     pub threads: usize,
-    /// Of everything that is drawn; None in files of before this was noted.
+    /// Seed of all random draws; None in files from before this was recorded.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Who made it, where, when and how.
+    /// Version, machine, date and command line.
     #[serde(flatten)]
     pub identity: Identity,
     /// Classes.
     pub classes: Vec<ClassLine>,
 }
 
-/// What others need to make the same run again. Empty in files of before this was noted.
+/// What others need to make the same run again. Empty in files from before this was recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
@@ -86,25 +86,25 @@ pub struct ClassLine {
     pub connections: u32,
     /// Its rate; None is a closed loop.
     pub rate: Option<String>,
-    /// Random distances.
+    /// Random distances between requests.
     pub poisson: bool,
-    /// Of what its clients draw.
+    /// Seed of its clients' draws.
     #[serde(default)]
     pub seed: u64,
     /// Its behaviour.
     pub behaviour: String,
     /// Its local addresses.
     pub source: Option<String>,
-    /// Its requests, without queries, which may have secrets.
+    /// Its requests, without queries, which may contain secrets.
     pub requests: Vec<String>,
     /// Its requests are sent by HTTP/2.
     #[serde(default)]
     pub http2: bool,
-    /// Requests unanswered at a time.
+    /// Unanswered requests at a time.
     pub pipeline: u32,
     /// Requests of a connection.
     pub close_every: Option<u32>,
-    /// How the generator ends it without having said so: `fin` or `rst`.
+    /// How the generator ends it without an announcement: `fin` or `rst`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
 }
@@ -116,20 +116,21 @@ pub struct SecondLine {
     pub second: u32,
     /// Name of the class.
     pub class: String,
-    /// What became of connections and requests.
+    /// The outcomes of connections and requests.
     #[serde(flatten)]
     pub counts: CountsDocument,
-    /// From sent to answered.
+    /// Times from sent to answered.
     pub raw_us: Vec<(u64, u64)>,
-    /// From due to answered.
+    /// Times from due to answered.
     pub corrected_us: Vec<(u64, u64)>,
-    /// Of connects.
+    /// Times of connects.
     pub connect_us: Vec<(u64, u64)>,
-    /// From due to when the generator looked.
+    /// Times from due to when the generator looked.
     pub lag_us: Vec<(u64, u64)>,
     /// When a client was first blocked, from the beginning of the results.
     pub first_block_us: Option<u64>,
-    /// When a client last got no answer or one of 500 and more, from the beginning of the results.
+    /// When a client last got no response or one of 500 and more, from the beginning of the
+    /// results.
     #[serde(default)]
     pub last_failure_us: Option<u64>,
 }
@@ -143,9 +144,9 @@ pub struct ThreadLine {
     pub busy_us: u64,
     /// From the end of the warm-up to its end.
     pub wall_us: u64,
-    /// The part of it in which things were counted, until nothing became due any more.
+    /// The part of it in which results were counted, until nothing became due any more.
     pub counted_us: u64,
-    /// What it ran on.
+    /// Its driver.
     pub driver: String,
 }
 
@@ -164,7 +165,7 @@ impl Record {
         Record::of(head, plan.classes.iter().map(|class| class.rate.clone()))
     }
 
-    /// Notes who makes this run, where, when and how.
+    /// Notes the version, machine, date and command line of this run.
     pub fn identify(&mut self, identity: Identity) {
         self.head.identity = identity;
     }
@@ -183,10 +184,10 @@ impl Record {
         }
     }
 
-    /// Reads what [`Record::lines`] wrote, an object of JSON a line.
+    /// Reads the output of [`Record::lines`], an object of JSON a line.
     ///
     /// # Errors
-    /// It isn't that, or lacks its first line.
+    /// The text is not such an output, or lacks its first line.
     pub fn read(text: &str) -> Result<Record, String> {
         let mut lines = text.lines().map(|line| serde_json::from_str::<Line>(line).map_err(|error| error.to_string()));
         let Some(Line::Run(head)) = lines.next().transpose()? else {
@@ -224,24 +225,25 @@ impl Record {
         self.threads.push(thread_line(finished));
     }
 
-    /// How each class behaves; None: by a word of another version.
+    /// Returns the behaviour of each class; None: the word is from another version.
     pub(crate) fn behaviours(&self) -> impl Iterator<Item = Option<Behaviour>> + '_ {
         self.head.classes.iter().map(|class| {
             super::BEHAVIOURS.iter().find(|(word, ..)| *word == class.behaviour).map(|(_, behaviour, _)| *behaviour)
         })
     }
 
-    /// What each class saw in each second, in no particular order.
+    /// Returns what each class saw in each second, in no particular order.
     pub(crate) fn slices(&self) -> impl Iterator<Item = (u32, &Slice)> {
         self.seconds.iter().flatten().map(|(second, slice)| (*second, slice))
     }
 
-    /// What a class saw in each second; None: there is no such class.
+    /// Returns what a class saw in each second; None: the class does not exist.
     pub(crate) fn class(&self, name: &str) -> Option<&BTreeMap<u32, Slice>> {
         self.seconds.get(self.names.iter().position(|its| its == name)?)
     }
 
-    /// Time that was to be counted, seconds; None when a number of requests set the end.
+    /// Returns the time that was to be counted, seconds; None when the number of requests set the
+    /// end.
     pub(crate) fn head_seconds(&self) -> Option<f64> {
         self.head.seconds
     }
@@ -251,8 +253,8 @@ impl Record {
         self.threads.iter().map(|thread| thread.counted_us).max().unwrap_or(0) as f64 / 1e6
     }
 
-    /// What a second brought in all classes: complete answers, blocked attempts, and the 99th percentile of the times from
-    /// sent to answered, microseconds.
+    /// Returns the results of a second in all classes: complete responses, blocked attempts, and
+    /// the 99th percentile of the times from sent to answered, microseconds.
     pub fn glance(&self, second: u32) -> (u64, u64, Option<u64>) {
         let mut sum = Slice::default();
         self.seconds.iter().filter_map(|seconds| seconds.get(&second)).for_each(|slice| sum.add(slice));
@@ -278,7 +280,7 @@ impl Record {
 }
 
 impl Line {
-    /// What a thread tells, of this run.
+    /// Converts what a thread reports into a line of this run.
     pub(super) fn of(plan: &Plan, news: News) -> Line {
         match news {
             News::Second { second, class, slice } => {

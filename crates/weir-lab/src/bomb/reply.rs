@@ -1,17 +1,19 @@
-//! Reads the replies of one connection (RFC 9112 §6). Called by the generator's threads with received bytes; pure.
+//! Reads the responses of one connection (RFC 9112 §6). Called by the generator's threads with
+//! received bytes; pure.
 //!
-//! How replies are framed [`ReplyReader`] knows; this makes one value of each. Bound: a head that is not complete is kept, at most
-//! [`Limits`] long; bodies are counted, and hashed if asked, never kept.
+//! [`ReplyReader`] knows how responses are framed; this makes one value of each. Bound: an
+//! incomplete head is kept, at most [`Limits`] long; bodies are counted, and hashed on request,
+//! never kept.
 
 use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
 
 use crate::checksum::{EMPTY, fnv1a};
 
-/// A complete reply.
+/// A complete response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// The server lets the connection live.
+    /// The server keeps the connection open.
     pub(crate) persist: bool,
     /// FNV-1a of the decoded body; the offset basis when hashing is off.
     pub(crate) sum: u64,
@@ -19,14 +21,14 @@ pub(crate) struct Reply {
     pub(crate) length: u64,
 }
 
-/// What a call found.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Everything was taken; more is needed.
     More,
-    /// A reply ended after so many bytes.
+    /// A response ended after this many bytes.
     Reply(Reply, usize),
-    /// These are no replies.
+    /// The bytes are not responses.
     NotHttp,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct Reader {
     hashing: bool,
 }
 
-/// A reply of which nothing has come.
+/// A response of which nothing has come.
 pub(crate) const NOTHING: Reply = Reply { status: 0, persist: true, sum: EMPTY, length: 0 };
 
 impl Reader {
@@ -46,7 +48,7 @@ impl Reader {
         Reader { replies: ReplyReader::judging(), reply: NOTHING, hashing }
     }
 
-    /// Whether a reply has begun and is not complete.
+    /// Whether a response has begun and is not complete.
     pub(crate) fn is_within(&self) -> bool {
         !self.replies.awaits_head() || self.replies.has_held()
     }
@@ -56,7 +58,7 @@ impl Reader {
         self.replies.body_left().unwrap_or(0)
     }
 
-    /// Takes bytes up to the end of a reply. `head` says that the request was HEAD.
+    /// Takes bytes up to the end of a response. `head` says that the request was HEAD.
     pub(crate) fn step(&mut self, bytes: &[u8], head: bool, limits: &Limits, fields: &mut Fields) -> Step {
         let Some(input) = self.replies.join(bytes, limits) else { return Step::More };
         let before = input.len() - bytes.len();
@@ -68,11 +70,11 @@ impl Reader {
                     return Step::More;
                 }
                 Ok(ReplyPart::Head(head)) => {
-                    // What an interim reply announces (100, 103) is not the answer.
+                    // An interim response (100, 103) is not the response.
                     if head.status >= 200 || head.status == 101 {
                         self.reply = Reply { status: head.status, persist: head.persist, ..NOTHING };
                     }
-                    // It ends here: nobody asked for another protocol.
+                    // The response ends here: no request asked for another protocol.
                     if head.status == 101 {
                         return Step::Reply(self.finish(), at - before);
                     }
@@ -96,7 +98,7 @@ impl Reader {
         }
     }
 
-    /// The connection ended in order: the reply that this completes, if any.
+    /// The connection ended in order: returns the response that this completes, if any.
     pub(crate) fn end(&mut self) -> Option<Reply> {
         let ends = self.replies.ends_by_close();
         ends.then(|| Reply { persist: false, ..self.finish() })

@@ -1,6 +1,6 @@
-//! A run as one HTML file that needs nothing else: what was run, what came of it, and charts as SVG.
+//! A run as one self-contained HTML file: its parameters, its results, and charts as SVG.
 //!
-//! Called by the verb. Reads the record and its summary only; everything that users typed is escaped.
+//! Called by the verb. Reads the record and its summary only; all text from users is escaped.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn put_run(page: &mut Page, record: &Record) {
     page.table(&table);
 }
 
-/// Who made it, where, when and how; nothing of a record that does not say.
+/// Writes the version, machine, date and command line; nothing for a record without them.
 fn put_identity(page: &mut Page, Identity { date, weir, machine, command }: &Identity, seed: Option<u64>) {
     if date.is_empty() {
         return;
@@ -106,7 +106,7 @@ fn put_class(table: &mut Table, class: &ClassSummary, what: &str, times: Option<
 fn charts(record: &Record, summary: &Summary) -> [Lines; 4] {
     let palette = Palette::new(record.names.iter().map(String::as_str));
     let last = record.seconds.iter().filter_map(|seconds| seconds.keys().next_back()).max().copied().unwrap_or(0);
-    // Answers that came after the counted time are not part of a rate.
+    // Responses that came after the counted time are not part of a rate.
     let whole = (summary.seconds as u32).clamp(1, last + 1);
     let over = |title: &str, up_name, of: &dyn Fn(&Slice) -> Option<f64>| {
         let classes = record.names.iter().zip(&record.seconds);
@@ -134,12 +134,12 @@ fn charts(record: &Record, summary: &Summary) -> [Lines; 4] {
     [rates, blocked, latency, distribution]
 }
 
-/// Not before there are two points in a line.
+/// A chart is drawn only if one of its lines has at least two points.
 fn is_worth_it(chart: &Lines) -> bool {
     !chart.is_empty() && chart.series.iter().any(|series| series.points.len() > 1)
 }
 
-/// A second without anything is 0 where there is a count, and a gap where there is a time.
+/// An empty second is 0 where there is a count, and a gap where there is a time.
 fn over_time(seconds: &BTreeMap<u32, Slice>, whole: u32, of: &dyn Fn(&Slice) -> Option<f64>) -> Vec<Point> {
     let empty = Slice::default();
     let at = |second| of(seconds.get(&second).unwrap_or(&empty)).unwrap_or(f64::NAN);

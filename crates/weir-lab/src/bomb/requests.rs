@@ -1,7 +1,8 @@
 //! The requests that a class of clients sends, as bytes, made once before the run.
 //!
-//! Called by the command line's reader; threads draw from a [`Mix`]. What the user gives is sent as it is: field names, values
-//! and methods are checked only for what would make two requests of one.
+//! Called by the command line's reader; threads draw from a [`Mix`]. The user's input is sent
+//! unchanged: field names, values and methods are checked only for what would split one request
+//! into two.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use serde::Deserialize;
 use super::http2::Spelled;
 use crate::random::Random;
 
-/// What a path has in place of a number that each request of a run has for itself.
+/// The placeholder in a path for a number that is unique to each request of a run.
 const SERIAL: &str = "{serial}";
 /// Its digits: three for the thread, nine for the request.
 const SERIAL_DIGITS: usize = 12;
@@ -35,15 +36,15 @@ pub enum Preset {
 pub struct Spelling {
     /// Default GET; POST when there is a body.
     pub method: Option<String>,
-    /// Name and value of further fields. One that a preset has too takes its place.
+    /// Name and value of further fields. A field that a preset also has takes its place.
     pub fields: Vec<(String, String)>,
     /// Content.
     pub body: Vec<u8>,
-    /// Which fields are sent anyway.
+    /// The fields that are sent anyway.
     pub preset: Preset,
-    /// Targets in absolute-form, as proxies are asked (RFC 9112 §3.2.2).
+    /// Targets in absolute-form, as in requests to proxies (RFC 9112 §3.2.2).
     pub absolute: bool,
-    /// They are sent by HTTP/2, with this scheme; None: by HTTP/1.1.
+    /// The requests are sent by HTTP/2, with this scheme; None: by HTTP/1.1.
     pub http2: Option<&'static str>,
 }
 
@@ -75,15 +76,15 @@ pub struct Request {
     pub bytes: Bytes,
     /// The same with `Connection: close`.
     pub last: Bytes,
-    /// Length of the head in `bytes`; behind it is the body.
+    /// Length of the head in `bytes`; the body follows it.
     pub head_bytes: usize,
-    /// Where in `bytes` the number of the request belongs, if it has one.
+    /// The position of the request's number in `bytes`, if it has one.
     pub serial_at: Option<usize>,
-    /// The answer has no body (HEAD).
+    /// The response has no body (HEAD).
     pub is_head: bool,
     /// How often it is drawn, compared with the others.
     pub weight: u32,
-    /// Its form in HTTP/2, where that is spoken.
+    /// Its form in HTTP/2, where that is used.
     pub(crate) http2: Option<Arc<Spelled>>,
 }
 
@@ -91,7 +92,7 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub struct Mix {
     requests: Vec<Request>,
-    /// Of the weights up to and with each request: the last is that of all.
+    /// Sums of the weights up to and with each request: the last is that of all.
     sums: Vec<u64>,
 }
 
@@ -99,7 +100,7 @@ impl Request {
     /// Spells a request.
     ///
     /// # Errors
-    /// A method, target or field that would not stay one request.
+    /// A method, target or field with which it would not remain one request.
     pub fn new(host: &str, path: &str, weight: u32, spelling: &Spelling) -> Result<Request, String> {
         let method = spelling.method.as_deref().unwrap_or(if spelling.body.is_empty() { "GET" } else { "POST" });
         if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -137,7 +138,7 @@ impl Request {
 }
 
 impl Spelling {
-    /// Whether it says what this field is.
+    /// Whether the user specifies this field.
     fn gives(&self, name: &str) -> bool {
         self.fields.iter().any(|(its, _)| its.eq_ignore_ascii_case(name))
     }
@@ -161,7 +162,7 @@ impl Spelling {
     }
 }
 
-/// The bytes of a request with this number in its place.
+/// Returns the bytes of a request with this number in its place.
 pub(crate) fn with_serial(bytes: &[u8], at: usize, thread: usize, nth: u64) -> Bytes {
     let mut bytes = bytes.to_vec();
     let digits = format!("{:03}{:09}", thread % 1_000, nth % 1_000_000_000);
@@ -181,7 +182,7 @@ fn put(head: &mut String, name: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a browser sends for a page, with 24 cookies.
+/// Returns the fields of a browser's request for a page, with 24 cookies.
 fn browser_fields() -> Vec<(&'static str, String)> {
     let cookies: Vec<String> =
         (1..=24u8).map(|at| format!("name{at:02}={}", char::from(b'`' + at).to_string().repeat(54))).collect();
@@ -203,7 +204,7 @@ fn browser_fields() -> Vec<(&'static str, String)> {
 }
 
 impl Mix {
-    /// One or more requests.
+    /// Makes a mix of one or more requests.
     ///
     /// # Errors
     /// There are none, or none has a weight, or there are more than [`REQUESTS_MAX`].
@@ -222,8 +223,9 @@ impl Mix {
         }
     }
 
-    /// Reads a file of requests: one JSON object a line, `{"path": "/a", "method": "PUT", "fields": [["A", "b"]],
-    /// "body": "x", "weight": 3}`, all but `path` may be left out. The rest is as `spelling` says.
+    /// Reads a file of requests: one JSON object a line,
+    /// `{"path": "/a", "method": "PUT", "fields": [["A", "b"]], "body": "x", "weight": 3}`, all but
+    /// `path` may be left out. `spelling` applies to the rest.
     ///
     /// # Errors
     /// The line that is wrong, and why.

@@ -1,8 +1,9 @@
 //! When requests are due: a rate that may change in stages, evenly spaced or at random (Poisson).
 //!
-//! Called by each thread of the generator; pure. The expected count of requests up to a moment is a sum of straight and curved
-//! pieces; a request is due where that sum reaches its number. Evenly spaced requests have whole numbers, and thread `k` of
-//! `n` takes each `n`th of them, so that all threads together are evenly spaced, too.
+//! Called by each thread of the generator; pure. The expected count of requests up to a moment is a
+//! sum of straight and curved pieces; a request is due where that sum reaches its number. Evenly
+//! spaced requests have whole numbers, and thread `k` of `n` takes each `n`th of them, so that all
+//! threads together are evenly spaced as well.
 
 use std::fmt::{self, Display};
 
@@ -31,8 +32,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Reads `RATE[..RATE][/DURATION][,...]`. Only the last stage may lack its duration: it goes on to the end, a ramp stays
-    /// at what it reached.
+    /// Reads `RATE[..RATE][/DURATION][,...]`. Only the last stage may lack its duration: it
+    /// continues to the end, and a ramp keeps the rate that it reached.
     ///
     /// # Errors
     /// A text that says what is wrong and what is expected.
@@ -92,12 +93,12 @@ impl Stage {
         if self.seconds.is_finite() { (self.to - self.from) / self.seconds } else { 0.0 }
     }
 
-    /// Requests within its first so many seconds.
+    /// Returns the requests within its first `seconds` seconds.
     fn count(&self, seconds: f64) -> f64 {
         self.from * seconds + self.slope() * seconds * seconds / 2.0
     }
 
-    /// Where in it the count is reached; None when it is not.
+    /// Returns where in it the count is reached; None when it is not.
     fn reaches(&self, count: f64) -> Option<f64> {
         if self.seconds.is_finite() && count > self.count(self.seconds) || self.from == 0.0 && self.to == 0.0 {
             return None;
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn steps_follow_each_other() {
         assert_eq!(dues("2/1s,4", 6), [0, 500_000, 1_000_000, 1_250_000, 1_500_000, 1_750_000]);
-        // A pause is a stage, too.
+        // A pause is a stage as well.
         assert_eq!(dues("2/1s,0/1s,2", 4), [0, 500_000, 1_000_000, 2_500_000]);
     }
 
@@ -207,7 +208,8 @@ mod tests {
             let due: Vec<u64> = std::iter::repeat_with(|| schedule.next_us().unwrap()).take(50).collect();
             all.extend(due.windows(2).map(|pair| pair[1] - pair[0]));
         }
-        // Of microseconds a few are the same by chance; those of a neighbour a place later would be all.
+        // A few distances coincide by chance in microseconds; if a neighbour's were shifted by one
+        // place, all would.
         let count = all.len();
         all.sort_unstable();
         all.dedup();

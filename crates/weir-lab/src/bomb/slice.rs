@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::count::Counts;
 
-/// Longest time that is told apart, microseconds; longer ones count as this.
+/// Longest distinguishable time, microseconds; longer ones count as this.
 pub(crate) const LONGEST_US: u64 = 600_000_000;
 /// Times are exact to three digits.
 const DIGITS: u8 = 3;
@@ -17,25 +17,26 @@ pub(crate) fn histogram() -> Histogram<u64> {
 /// Counts and times of one class.
 #[derive(Debug, Clone, Default)]
 pub struct Slice {
-    /// What became of connections and requests.
+    /// The outcomes of connections and requests.
     pub counts: Counts,
     times: Option<Box<Times>>,
     /// When a client of the class was first blocked, from the beginning of the results, microseconds.
     pub first_block_us: Option<u64>,
-    /// When a client last got no answer or one of 500 and more, from the beginning of the results, microseconds.
+    /// When a client last got no response or one of 500 and more, from the beginning of the
+    /// results, microseconds.
     pub last_failure_us: Option<u64>,
 }
 
 /// Times of answered requests and of connects, microseconds.
 #[derive(Debug, Clone)]
 pub struct Times {
-    /// From sent to the last byte of the answer.
+    /// From sent to the last byte of the response.
     pub raw: Histogram<u64>,
-    /// From due to the last byte of the answer; empty in a closed loop.
+    /// From due to the last byte of the response; empty in a closed loop.
     pub corrected: Histogram<u64>,
     /// From the first packet to an established connection.
     pub connect: Histogram<u64>,
-    /// From due to when the generator looked: its own slowness.
+    /// From due to when the generator looked: its own delay.
     pub lag: Histogram<u64>,
 }
 
@@ -46,7 +47,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// What a user waited: from due where there is a rate, else from sent.
+    /// Returns how long a user waited: from due where there is a rate, else from sent.
     pub(crate) fn latency(&self) -> &Histogram<u64> {
         if self.corrected.is_empty() { &self.raw } else { &self.corrected }
     }
@@ -92,13 +93,13 @@ impl Slice {
         self.last_failure_us = self.last_failure_us.max(Some(at_us));
     }
 
-    /// What was filled since the last call, if anything.
+    /// Returns what was recorded since the last call, if anything.
     pub(crate) fn take(&mut self) -> Option<Slice> {
         let empty = self.times.is_none() && self.counts == Counts::default();
         (!empty).then(|| std::mem::take(self))
     }
 
-    /// Adds what another has.
+    /// Adds the results of another slice.
     pub fn add(&mut self, other: &Slice) {
         self.counts.add(&other.counts);
         if let Some(times) = other.times() {
@@ -126,7 +127,7 @@ pub(crate) fn pairs(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
 }
 
-/// What [`pairs`] was made of.
+/// Restores the histogram that [`pairs`] was made of.
 ///
 /// # Errors
 /// A value beyond [`LONGEST_US`].

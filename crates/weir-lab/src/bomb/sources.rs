@@ -5,7 +5,7 @@
 use std::fmt::{self, Display};
 use std::net::IpAddr;
 
-/// Most addresses of a class.
+/// Maximum addresses of a class.
 const ADDRESSES_MAX: u128 = 1 << 24;
 
 /// A range of addresses of one family.
@@ -20,7 +20,7 @@ impl Sources {
     /// `ADDRESS-ADDRESS`.
     ///
     /// # Errors
-    /// What is expected.
+    /// The text says what is expected.
     pub fn parse(text: &str) -> Result<Sources, String> {
         let wrong = || format!("`{text}` is not ADDRESS, ADDRESS/PREFIX or ADDRESS-ADDRESS");
         let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| wrong());
@@ -81,7 +81,7 @@ fn network(base: IpAddr, prefix: u32) -> Option<(IpAddr, IpAddr)> {
     let hosts = bits.checked_sub(prefix)?;
     let size = 1u128.checked_shl(hosts).unwrap_or(0).wrapping_sub(1);
     let (first, last) = (number(base) & !size, number(base) | size);
-    // Network and broadcast address, where there are such (RFC 3021: not in a /31).
+    // Network and broadcast address, where a network has them (RFC 3021: not in a /31).
     let inner = base.is_ipv4() && hosts >= 2;
     Some((address(base, first + u128::from(inner)), address(base, last - u128::from(inner))))
 }

@@ -1,4 +1,5 @@
-//! What is made of a [`Record`]: figures for each class and the verdict about the generator, as text and as JSON.
+//! The figures of a [`Record`] for each class and the verdict about the generator, as text and as
+//! JSON.
 //!
 //! Called at the end of a run. Reads nothing but the record.
 
@@ -23,7 +24,7 @@ const OFFERED_MIN: f64 = 0.99;
 /// A run in figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// Of this form: 1.
+    /// Version of this form: 1.
     pub version: u32,
     /// Counted time.
     pub seconds: f64,
@@ -40,7 +41,7 @@ pub struct Summary {
 pub struct Generator {
     /// Threads.
     pub threads: usize,
-    /// What they ran on.
+    /// Their driver.
     pub driver: String,
     /// The largest share of its time that a thread used a processor, 0 to 1.
     pub busy: f64,
@@ -57,30 +58,30 @@ pub struct Generator {
 pub struct ClassSummary {
     /// Its name; `all` for all together.
     pub name: String,
-    /// What became of connections and requests.
+    /// The outcomes of connections and requests.
     #[serde(flatten)]
     pub counts: CountsDocument,
     /// Requests a second that were due by its rate.
     pub due_per_second: Option<f64>,
     /// Requests a second that were begun or due.
     pub offered_per_second: f64,
-    /// Complete answers a second.
+    /// Complete responses a second.
     pub answered_per_second: f64,
-    /// Attempts that somebody turned away, of all, 0 to 1.
+    /// Blocked attempts, as a share of all, 0 to 1.
     pub blocked: f64,
     /// When a client was first blocked, seconds from the beginning.
     pub first_block_seconds: Option<f64>,
-    /// When a client last got no answer or one of 500 and more, seconds from the beginning.
+    /// When a client last got no response or one of 500 and more, seconds from the beginning.
     pub last_failure_seconds: Option<f64>,
-    /// From due to answered; None in a closed loop.
+    /// Times from due to answered; None in a closed loop.
     pub corrected: Option<Percentiles>,
-    /// From sent to answered.
+    /// Times from sent to answered.
     pub raw: Option<Percentiles>,
-    /// Of connects.
+    /// Times of connects.
     pub connect: Option<Percentiles>,
     #[serde(skip)]
     slice: Slice,
-    /// Requests that were unfinished at the end and did all that they were for.
+    /// Requests that were unfinished at the end and had fulfilled their purpose.
     #[serde(skip)]
     held: u64,
 }
@@ -107,7 +108,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of these times; None when there are none.
+    /// Returns the percentiles of these times; None when there are none.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Percentiles> {
         let at = |quantile: f64| histogram.value_at_quantile(quantile);
         (!histogram.is_empty()).then(|| Percentiles {
@@ -136,7 +137,8 @@ impl Summary {
         let names = record.names.iter().enumerate();
         let held: Vec<u64> =
             record.behaviours().zip(&slices).map(|(behaviour, slice)| held(behaviour, slice)).collect();
-        // Beside clients that ask as usual, those that only hold connections say nothing of whether anything worked.
+        // Beside clients with normal requests, those that only hold connections say nothing about
+        // success.
         let all_held = if record.behaviours().any(|it| it == Some(Behaviour::Normal)) { 0 } else { held.iter().sum() };
         Summary {
             version: 1,
@@ -184,7 +186,7 @@ impl Generator {
     }
 }
 
-/// Unfinished requests of clients that behave so, as far as that is what these want.
+/// Returns the unfinished requests of clients with this behaviour, as far as that is their purpose.
 fn held(behaviour: Option<Behaviour>, slice: &Slice) -> u64 {
     let holds = behaviour.is_some_and(Behaviour::holds);
     if holds { slice.counts.outcomes(Outcome::Unfinished) } else { 0 }
@@ -211,14 +213,15 @@ impl ClassSummary {
         }
     }
 
-    /// Attempts to connect were all that there was.
+    /// Whether there were attempts to connect, and nothing else.
     pub fn reached_nobody(&self) -> bool {
         let counts = self.counted();
         counts.attempts() > 0 && counts.connects(Connect::Established) == 0 && counts.answered() == 0
     }
 
-    /// Something was tried, and nothing came of it: there was no right answer with a status below 500, whatever the end of the run cut off. A
-    /// connection that was all that was wanted, or that was held until the end by who wanted that, is no failure.
+    /// Whether there were attempts, and all failed: there was no correct response with a status
+    /// below 500, not counting what the end of the run cut off. A connection that was the only
+    /// goal, or that was held until the end by a client with that purpose, is no failure.
     pub fn failed_entirely(&self) -> bool {
         let counts = self.counted();
         let told = counts.statuses.iter().filter(|(status, _)| !has_failed(**status)).map(|(_, count)| count);
@@ -238,7 +241,8 @@ impl ClassSummary {
         self.slice.times()
     }
 
-    /// Time below which so large a share of the answers came, microseconds: from due where there is a rate, else from sent.
+    /// Returns the time below which this share of the responses came, microseconds: from due where
+    /// there is a rate, else from sent.
     pub fn latency_us(&self, quantile: f64) -> Option<u64> {
         let histogram = self.slice.times()?.latency();
         (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile))

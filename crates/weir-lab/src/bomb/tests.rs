@@ -1,6 +1,7 @@
-//! Proves: every connection and request is counted once, as what it was; a stall of the server shows in the corrected latency
-//! and not in the raw one; every figure of the summary can be made again from the raw file. How: the embedded origin does
-//! things wrong by name and counts them, both drivers are used, and the file is read by code of its own.
+//! Proves: every connection and request is counted once, with its outcome; a stall of the server shows in the
+//! corrected latency and not in the raw one; every figure of the summary can be made again from the raw file. How:
+//! the embedded origin misbehaves as configured and counts the results, both drivers are used, and independent code
+//! reads the file.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -76,7 +77,7 @@ fn run_plan(plan: &Plan) -> (Record, Summary) {
 /// Both drivers; where io_uring is forbidden, epoll twice.
 const DRIVERS: [IoChoice; 2] = [IoChoice::Auto, IoChoice::Epoll];
 
-/// Runs the requests against an origin that misbehaves, and gives both accounts.
+/// Runs the requests against an origin that misbehaves, and returns both accounts.
 fn accounts(misbehaves: &[&str], change: impl Fn(&mut Plan)) -> Vec<(Counts, OriginStats)> {
     let both = DRIVERS.map(|io| {
         let server = origin_that(misbehaves);
@@ -84,7 +85,7 @@ fn accounts(misbehaves: &[&str], change: impl Fn(&mut Plan)) -> Vec<(Counts, Ori
         change(&mut plan);
         let (_, summary) = run_plan(&plan);
         let counts = summary.total.counted().clone();
-        // The origin publishes once a turn: a request behind all others is answered in a later one.
+        // The origin publishes once a turn: a request after all others is answered in a later one.
         let address = server.local_addr();
         let mut last = self::plan(vec![class_to(address, "/__stats")], IoChoice::Epoll);
         (last.requests, last.threads, last.own) = (Some(1), 1, 0..1);
@@ -163,7 +164,7 @@ fn what_a_server_does_wrong_is_counted_as_it_counts() {
     for (rule, kind, outcome) in rows {
         for (counts, server) in accounts(&[rule], |plan| plan.same_body = kind == Kind::Garble) {
             let done = server.misbehaved.count(kind);
-            // The first body may be the wrong one: then all that are right count as wrong.
+            // The first body may be the wrong one: then all right ones count as wrong.
             let wrong = counts.outcomes(outcome);
             let turned = kind == Kind::Garble && wrong == 1000 - done;
             assert!(done > 50 && (wrong == done || wrong + 1 == done || turned), "{rule}: {counts:?} {done}");
@@ -191,7 +192,7 @@ fn connections_that_are_reset_at_once_are_told_from_those_that_nobody_accepts() 
 
 #[test]
 fn a_reset_at_once_is_one_whenever_it_is_seen() {
-    // With more connections than requests some have nothing to ask when they are reset.
+    // With more connections than requests some have no request when they are reset.
     let cases = [(None, 100, 4), (Some("2000"), 100, 4), (None, 6, 40)];
     for (io, (rate, requests, connections)) in DRIVERS.into_iter().flat_map(|io| cases.map(|case| (io, case))) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -224,7 +225,7 @@ fn a_reset_at_once_is_one_whenever_it_is_seen() {
 #[test]
 fn silence_is_counted_as_dropped() {
     for io in DRIVERS {
-        // A queue of one that nobody empties: the kernel completes a handshake or two and drops what comes then.
+        // A queue of one that is never emptied: the kernel completes a handshake or two and drops later packets.
         let listener = bind_listener((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
         let mut class = class_to(listener.local_addr().unwrap(), "/");
         class.connections = 10;
@@ -240,7 +241,7 @@ fn silence_is_counted_as_dropped() {
 
 #[test]
 fn a_stall_shows_in_the_corrected_latency_only() {
-    // One answer of 500 takes 300 ms: with one connection the 150 requests that become due meanwhile wait for it.
+    // One response of 500 takes 300 ms: with one connection the 150 requests that become due meanwhile wait for it.
     for io in DRIVERS {
         let server = origin_that(&["stall=300ms:every=500"]);
         let mut class = class_to(server.local_addr(), "/");
@@ -278,12 +279,13 @@ fn classes_have_their_own_addresses_rates_and_results() {
     let holders = summary.class("holders").unwrap().counted();
     assert_eq!((holders.outcomes(Outcome::Unfinished), holders.bytes_out), (3, 0));
     assert_eq!(summary.class("b").unwrap().counted().outcomes(Outcome::Unfinished), 1);
-    // Clients that only hold connections want no answer, and do not make up for those that ask and get none.
+    // Clients that only hold connections want no response, and do not make up for those that send requests and get
+    // none.
     let failed = ["holders", "b"].map(|name| summary.class(name).unwrap().failed_entirely());
     assert_eq!((failed, summary.total.failed_entirely()), ([false, true], true), "{summary}");
 }
 
-/// Who only holds connections makes them when they are due, and another one when one was taken from him.
+/// A client that only holds connections makes them when they are due, and another one when it has lost one.
 #[test]
 fn connections_that_are_held_begin_by_the_clock() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -346,7 +348,7 @@ fn slow_and_broken_clients_send_what_they_say() {
     (plan.duration_us, plan.requests) = (Some(400_000), None);
     let (_, summary) = run_plan(&plan);
     let counts = |name: &str| summary.class(name).unwrap().counted();
-    // How much comes of it in the time is the machine's affair.
+    // How many there are in the time depends on the machine.
     assert!(counts("drips").answered() > 0 && counts("drips").failed() == 0, "{summary}");
     assert_eq!((counts("heads").outcomes(Outcome::Unfinished), counts("heads").bytes_out), (1, 1), "{summary}");
     assert!(counts("bodies").bytes_out > 1000 && counts("bodies").answered() == 0, "{summary}");
@@ -364,7 +366,7 @@ fn connections_end_as_they_are_told_to_and_without_a_word_before() {
         let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
         let asks = parse(&format!("asks: connections=1, close-every=1, end={end}"));
         let floods = parse(&format!("floods: connections=1, behave=connect-flood, end={end}"));
-        // What a server sees of the connection after its answer, or before a request; and the request.
+        // What a server sees of the connection after its response, or before a request; and the request.
         let serve = move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = vec![0; 1000];
@@ -410,13 +412,13 @@ fn a_run_ends_when_told_and_keeps_what_it_has() {
     let mut plan = plan(vec![class_to(server.local_addr(), "/")], IoChoice::Auto);
     (plan.duration_us, plan.requests) = (Some(3_600_000_000), None);
     let stop = Arc::clone(&plan.stop);
-    // Told after the first second that anybody saw.
+    // Set after the first second that was reported.
     let record = run(&plan, |_, _| stop.store(true, Ordering::Relaxed)).unwrap();
     let summary = Summary::of(&record);
     assert!(summary.total.counted().answered() > 100 && summary.seconds < 60.0, "{summary}");
 }
 
-/// Adds up the lines of a class by code of its own.
+/// Adds up the lines of a class with independent code.
 struct Recount {
     words: BTreeMap<String, u64>,
     times: BTreeMap<&'static str, Vec<(u64, u64)>>,
@@ -440,7 +442,7 @@ fn recount(lines: &[Value]) -> Recount {
     all
 }
 
-/// The smallest value that so many of 10,000 don't exceed.
+/// Returns the smallest value that this many of 10,000 don't exceed.
 fn quantile(pairs: &[(u64, u64)], of_10_000: u64) -> u64 {
     let all: u64 = pairs.iter().map(|(_, count)| count).sum();
     let wanted = (all * of_10_000).div_ceil(10_000);
@@ -495,7 +497,7 @@ fn the_summary_can_be_made_again_from_the_raw_file() {
     let offered: u64 =
         recount.words.iter().filter(|(word, _)| word.starts_with("requests.")).map(|(_, count)| count).sum();
     assert!(close(&total["blocked"], turned_away as f64 / offered as f64), "{total}");
-    // 2,000 in the first second, 250 in the half behind it.
+    // 2,000 in the first second, 250 in the half second after it.
     assert_eq!(offered, 2250);
 }
 
@@ -530,7 +532,7 @@ fn log_and_report_say_what_the_summary_says() {
     assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "it needs no network");
 }
 
-/// RFC 4648 §4, without a library of its own for a test.
+/// RFC 4648 §4, to avoid a library for one test.
 fn base64_decoded(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bits, mut held, mut out) = (0u32, 0, Vec::new());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Passed {
     /// Time in which cores of the machine were busy in the window, whatever they ran, microseconds.
     pub(crate) busy_us: f64,
-    /// Share of the machine's time that went to other programs, shortly before the load: from 0 to 1.
+    /// Share of the machine's time used by other programs, shortly before the load: from 0 to 1.
     pub(crate) others: f64,
     /// The cost in the same round where the router only forwarded; None: that was not measured, or
     /// this is it.

@@ -1,7 +1,7 @@
 //! Everything a benchmark runs against: the origin, and the contenders in front of it, started and ended.
 //!
-//! Called by `rounds.rs`, and by loads that start their own. Configurations are written to a directory of our own that is
-//! removed at the end; all traffic stays on loopback, or in namespaces of `nets.rs`. `settings.rs` has the texts.
+//! Called by `rounds.rs`, and by loads that start their own. Configurations are written to a private directory that
+//! is removed at the end; all traffic stays on loopback, or in namespaces of `nets.rs`. `settings.rs` has the texts.
 
 use std::fs;
 use std::io;
@@ -30,7 +30,7 @@ const ORIGIN_ADDRESSES: u8 = 2;
 /// Length of that body.
 const SMALL_BYTES: u64 = 3;
 
-/// What puts load on a contender.
+/// The program that puts load on a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Generator {
     /// `weir bomb`, measured beside the contender.
@@ -44,20 +44,20 @@ pub(super) enum Generator {
 /// A started contender.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// Where it listens; several when it is several processes that don't share an address.
+    /// Where it listens; several addresses when it is several processes that don't share one.
     pub(super) addresses: Vec<SocketAddr>,
-    /// What asks it.
+    /// The program that sends it requests.
     pub(super) generator: Generator,
-    /// It is asked for this server's URL, as a forward proxy is.
+    /// Clients request this server's URL from it, as from a forward proxy.
     pub(super) destination: Option<SocketAddr>,
-    /// How TLS is spoken with it; None: it is not.
+    /// How clients use TLS with it; None: they don't.
     pub(super) secure: Option<Secure>,
-    /// HTTP/2 is spoken with it, with so many streams at a time on each connection; None: HTTP/1.1.
+    /// Clients use HTTP/2 with it, with this many streams at a time on each connection; None: HTTP/1.1.
     pub(super) streams: Option<u32>,
-    /// Nobody stalls.
+    /// No client stalls.
     pub(super) is_alone: bool,
     processes: Vec<Process>,
-    /// The server behind it and where that listens, where it has one of its own.
+    /// The server behind it and the address of that, where it has a separate one.
     origin: Option<(Process, SocketAddr)>,
 }
 
@@ -70,7 +70,7 @@ impl Running {
         Running { addresses, generator, destination, secure, streams, is_alone: false, processes, origin }
     }
 
-    /// Something that speaks TLS at this address, started by others.
+    /// A server that uses TLS at this address, started by others.
     pub(super) fn sealed(address: SocketAddr, secure: Secure) -> Running {
         Running { secure: Some(secure), ..Running::direct(address) }
     }
@@ -85,12 +85,12 @@ impl Running {
         Running { processes: vec![proxy], ..Running::direct(address) }
     }
 
-    /// The same in front of a server of its own.
+    /// The same in front of a separate server.
     pub(super) fn before(self, origin: (Process, SocketAddr)) -> Running {
         Running { origin: Some(origin), ..self }
     }
 
-    /// No proxy: a server of its own.
+    /// No proxy: a separate server.
     pub(super) fn origin_alone(origin: (Process, SocketAddr)) -> Running {
         let address = origin.1;
         Running { origin: Some(origin), ..Running::direct(address) }
@@ -104,22 +104,22 @@ impl Running {
     /// What weir wrote when it started: which driver runs and why. None for the others.
     pub(super) fn says(&self) -> Option<String> {
         let text = self.processes.first()?.said();
-        // Behind time and level.
+        // After time and level.
         text.lines().find_map(|line| Some(line[line.find("weir: ")?..].to_owned()))
     }
 
-    /// How its processes were started and set.
+    /// Returns how its processes were started and configured.
     pub(super) fn settings(&self) -> Setting {
         let own = self.origin.iter().map(|(origin, _)| origin);
         setting(self.processes.iter().chain(own))
     }
 
-    /// What its URLs begin with.
+    /// Returns the beginning of its URLs.
     pub(super) fn scheme(&self) -> &'static str {
         if self.secure.is_some() { "https://" } else { "http://" }
     }
 
-    /// What the generator is told of TLS.
+    /// Returns the generator's arguments for TLS.
     pub(super) fn tls_words(&self) -> Vec<String> {
         let Some(secure) = self.secure else { return Vec::new() };
         let mut words = vec!["--insecure".to_owned()];
@@ -130,7 +130,7 @@ impl Running {
         words
     }
 
-    /// What the generator is told of HTTP/2.
+    /// Returns the generator's arguments for HTTP/2.
     pub(super) fn http2_words(&self) -> Vec<String> {
         self.streams.map_or(Vec::new(), |streams| vec!["--http2".to_owned(), format!("--streams={streams}")])
     }
@@ -198,7 +198,7 @@ impl Stage {
         self.cores
     }
 
-    /// What stands in the way of measuring this contender in this cell, if something does.
+    /// Returns what prevents measuring this contender in this cell, if anything.
     pub(super) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
         if let Some(program) = contender.what.program()
             && self.programs.path(program).is_none()
@@ -324,15 +324,15 @@ impl Stage {
         self.await_all(Running { addresses, generator, destination, secure, streams, is_alone, processes, origin })
     }
 
-    /// Starts a proxy with a configuration of its own and waits until it listens.
+    /// Starts a proxy with this configuration and waits until it listens.
     ///
     /// # Errors
-    /// It doesn't start, or is none.
+    /// It doesn't start, or is not a proxy.
     pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
         self.start_looked_at(contender, listen, text, None)
     }
 
-    /// The same; weir answers questions at this path.
+    /// Does the same; weir has its admin socket at this path.
     ///
     /// # Errors
     /// As [`Stage::start_with`].
@@ -368,12 +368,12 @@ impl Stage {
         self.await_all(Running { processes: vec![process], ..Running::direct(listen) })
     }
 
-    /// How many processes a contender needs for so many clients.
+    /// Returns how many processes a contender needs for this many clients.
     fn shape(&self, contender: Contender, clients: u32) -> io::Result<Shape> {
         settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores).map_err(io::Error::other)
     }
 
-    /// As many processes as descriptors ask for, all on one address.
+    /// Starts as many processes as its descriptors require, all on one address.
     fn start_sharing(
         &self,
         contender: Contender,
@@ -400,7 +400,7 @@ impl Stage {
         (0..shape.processes).map(start).collect()
     }
 
-    /// One process whose settings say all.
+    /// Starts one process that its configuration fully describes.
     fn start_by_text(
         &self,
         contender: Contender,
@@ -420,7 +420,7 @@ impl Stage {
         self.start_with(contender, listen, &tuned(text, tuning))
     }
 
-    /// An origin of its own that stands still once, five seconds after the first request.
+    /// Starts a separate origin that pauses once, five seconds after the first request.
     fn start_stalling(&self, contender: Contender) -> io::Result<Running> {
         let address = free_address()?;
         let log = self.directory.join("stalling.log");
@@ -431,7 +431,7 @@ impl Stage {
         self.await_all(Running { processes, generator, ..Running::direct(address) })
     }
 
-    /// Settings of a contender as they are in this cell: with TLS and HTTP/2 for its clients, if they speak it.
+    /// Returns the settings of a contender in this cell: with TLS and HTTP/2 for its clients, if they use it.
     fn sealed(&self, contender: Contender, cell: &Cell, text: String) -> io::Result<String> {
         let secure = cell.secure.filter(|_| !contender.is_plain());
         let text = match secure {
@@ -444,7 +444,7 @@ impl Stage {
         }
     }
 
-    /// The certificate that all have; made when it is first needed.
+    /// Returns the certificate that all have; made when it is first needed.
     ///
     /// # Errors
     /// It can't be made, or written.
@@ -469,7 +469,7 @@ impl Stage {
 
     fn file(&self, contender: Contender, text: &str) -> io::Result<PathBuf> {
         let file = self.directory.join(format!("{}.conf", contender.name));
-        // Envoy tells its formats apart by their endings.
+        // Envoy recognises its formats by their file extensions.
         let file = if contender.what == What::Envoy { file.with_extension("json") } else { file };
         fs::write(&file, text)?;
         Ok(file)
@@ -487,7 +487,7 @@ impl Stage {
         Process::start(weir, &["run", "--admin", &admin, "-c", &file.to_string_lossy()], log)
     }
 
-    /// Another origin, which closes each connection after 100 requests.
+    /// Starts another origin, which closes each connection after 100 requests.
     fn start_closing(&self) -> io::Result<(Process, SocketAddr)> {
         let address = free_address()?;
         let (path, log) = (self.directory.join("closing.conf"), self.directory.join("closing.log"));
@@ -499,7 +499,7 @@ impl Stage {
         Ok((process, address))
     }
 
-    /// Target of a request for a body of so many bytes.
+    /// Returns the target of a request for a body of this many bytes.
     pub(super) fn path(&self, bytes: u64) -> String {
         match (bytes, self.origin_is_weir) {
             (SMALL_BYTES, _) => SMALL.to_owned(),
@@ -523,7 +523,7 @@ impl Stage {
         self.addresses[0]
     }
 
-    /// How the origin was started and set.
+    /// Returns how the origin was started and configured.
     pub(super) fn origin_settings(&self) -> Setting {
         setting(std::iter::once(&self.origin))
     }
@@ -543,10 +543,10 @@ impl Stage {
         running.origin.as_ref().map_or(&self.origin, |(own, _)| own).family()
     }
 
-    /// Connections that the origin has accepted so far, with the one that asks.
+    /// Returns the connections that the origin has accepted so far, including that of this query.
     ///
     /// # Errors
-    /// The origin doesn't answer.
+    /// The origin doesn't respond.
     pub(super) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
         let own = running.origin.as_ref().map(|(_, address)| *address);
         let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
@@ -566,10 +566,10 @@ impl Drop for Stage {
     }
 }
 
-/// Whose it is and where, the caller knows.
+/// The caller fills in the contender and the cells.
 fn setting<'a>(processes: impl Iterator<Item = &'a Process> + Clone) -> Setting {
     let mut configurations: Vec<String> = processes.clone().filter_map(Process::configuration).collect();
-    // Several processes of a contender differ in addresses alone.
+    // Several processes of a contender differ only in addresses.
     configurations.dedup_by_key(|text| without_ports(text));
     let commands = processes.map(Process::command_line).collect();
     Setting { of: String::new(), cells: Vec::new(), commands, configurations }

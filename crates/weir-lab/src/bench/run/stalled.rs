@@ -1,6 +1,8 @@
-//! Honest clients beside others that let no answer come: what these do to the latency of the first, and to the proxy's memory.
+//! Honest clients beside others that let no response come: the effect of these on the latency of
+//! the first, and on the proxy's memory.
 //!
-//! Called by `rounds.rs`. Bound: the others end with the run; each has as many streams as it is told, and asks again when one is reset.
+//! Called by `rounds.rs`. Bound: the others end with the run; each has a fixed number of streams,
+//! and sends another request when one is reset.
 
 use std::io;
 use std::time::Duration;
@@ -15,10 +17,10 @@ use crate::bench::record::outcome::Record;
 
 /// How long the others have for their requests before the honest clients connect.
 const AHEAD: Duration = Duration::from_secs(2);
-/// Longest run of the others, who are ended when the honest clients are done.
+/// Longest run of the others, which are ended when the honest clients are done.
 const STALLED_MAX: &str = "10m";
 
-/// One run.
+/// Does one run.
 ///
 /// # Errors
 /// A generator fails, or the user interrupts.

@@ -1,8 +1,9 @@
 //! A short sweep before a cell is measured: each rival gets the cheapest of its candidate settings that is not slower than another.
 //!
-//! Called by `rounds.rs` before contenders start. Candidates run one after the other and back (A B B A), each started anew, so
-//! that a machine that becomes slower or faster favours none. A choice holds for all cells of the same kind. Bounds: the
-//! candidates of `experiment/tuning.rs`, once in a quick run and twice else, for the seconds that [`Sweeps`] is told.
+//! Called by `rounds.rs` before contenders start. Candidates run one after the other and back (A B
+//! B A), each freshly started, so that a machine that becomes slower or faster favours none. A
+//! choice holds for all cells of the same kind. Bounds: the candidates of `experiment/tuning.rs`,
+//! once in a quick run and twice else, for the seconds that [`Sweeps`] is given.
 
 use std::io;
 
@@ -65,7 +66,7 @@ fn unmeasured(candidate: &Tuning) -> Tried {
     Tried { setting: candidate.name.to_owned(), cpu_us: Vec::new(), rates: Vec::new(), failures: 0 }
 }
 
-/// Which candidate runs when.
+/// Returns the order in which candidates run.
 fn turns(candidates: usize, is_quick: bool) -> Vec<usize> {
     let there = 0..candidates;
     if is_quick { there.collect() } else { there.clone().chain(there.rev()).collect() }

@@ -1,6 +1,9 @@
-//! Requests by the clock while somebody else takes a core now and then: a thread of the harness that has it to itself for a while, at moments that are the same for all contenders of a round.
+//! Requests by the clock while another thread takes a core now and then: it belongs to the harness
+//! and has the core to itself for a while, at moments that are the same for all contenders of a
+//! round.
 //!
-//! Called by `rounds.rs` for each run of the experiment `taken-core`. Generator and server never run on that core, so that nobody but the contender is late. Bounds: the seconds given; the core is
+//! Called by `rounds.rs` for each run of the experiment `taken-core`. Generator and server never
+//! run on that core, so that only the contender is late. Bounds: the seconds given; the core is
 //! free again when the run is over, however it ends.
 
 use std::io;
@@ -24,14 +27,16 @@ use crate::bench::experiment::even::{BESIDE, TAKEN_US, Takings};
 use crate::bench::record::even::Taken;
 use crate::bench::record::outcome::Record;
 
-/// Before anything counts, seconds: whoever wants to flee from the core has time to see that it is taken.
+/// Before anything counts, seconds: a program that can leave the core has time to see that it is
+/// taken.
 const WARM_UP: f64 = 2.0;
-/// Of SCHED_FIFO; any is above all that is not real-time, and this one is below the kernel's own threads for interrupts.
+/// Of SCHED_FIFO; any value is above everything that is not real-time, and this value is below the
+/// kernel's own threads for interrupts.
 const PRIORITY: &str = "40";
-/// The most that a thread which is not real-time can have of a core.
+/// The largest share of a core that a thread without real-time priority can get.
 const NICE: i32 = -20;
 
-/// What stands in the way of this experiment, if something does.
+/// Returns what prevents this experiment, if anything.
 pub(super) fn obstacle(cell: &Cell) -> Option<String> {
     if cell.load != Load::Taken {
         return None;
@@ -43,7 +48,7 @@ pub(super) fn obstacle(cell: &Cell) -> Option<String> {
     tried.err().map(|error| format!("nobody may take a core from others here ({error}): needs root"))
 }
 
-/// One run of so many seconds. The moments are those of the round.
+/// Does one run of this many seconds. The moments are those of the round.
 ///
 /// # Errors
 /// Something can't be started, the generator fails, or the user interrupts.
@@ -70,7 +75,7 @@ pub(super) fn run(stage: &Stage, contender: Contender, (round, seconds): (u32, u
     Ok((running, record))
 }
 
-/// While there is one, the thread that made it, and what it starts, runs on some cores only.
+/// While this exists, the thread that made it, and whatever it starts, runs on some cores only.
 struct Aside(CpuSet);
 
 impl Aside {
@@ -82,7 +87,7 @@ impl Aside {
         Ok(Aside(usual))
     }
 
-    /// Does something there, and comes back.
+    /// Runs a closure there, and restores the affinity.
     fn within<T>(self, what: impl FnOnce() -> T) -> T {
         what()
     }
@@ -90,12 +95,12 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        // Where it was, it may be.
+        // The thread may run again where it ran before.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
 
-/// Whoever takes the core.
+/// The thread that takes the core.
 struct Taker {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<Taken>>>,
@@ -108,7 +113,7 @@ impl Taker {
         Taker { ends, thread: Some(std::thread::spawn(move || take(core, seed, &told))) }
     }
 
-    /// Ends it; what it had.
+    /// Ends it and returns what it took.
     fn end(mut self) -> io::Result<Taken> {
         self.join().unwrap_or_else(|| Err(io::Error::other("whoever takes the core had ended")))
     }
@@ -123,12 +128,12 @@ impl Taker {
 
 impl Drop for Taker {
     fn drop(&mut self) {
-        // What it had says nothing about a run that failed.
+        // In a run that failed, this figure is meaningless.
         drop(self.join());
     }
 }
 
-/// Takes the core when it is time to, until it is told to end.
+/// Takes the core when it is time to, until `ends` is set.
 fn take(core: usize, seed: u64, ends: &AtomicBool) -> io::Result<Taken> {
     if !pin_to(core) {
         return Err(io::Error::other(format!("core {core} can't be had")));
@@ -157,10 +162,11 @@ fn take(core: usize, seed: u64, ends: &AtomicBool) -> io::Result<Taken> {
     Ok(Taken { is_realtime, times, share })
 }
 
-/// Makes the thread that calls real-time, so that nothing else runs on its core while it does (true), or at least as important as a thread can be that is not (false).
+/// Makes the calling thread real-time, so that nothing else runs on its core while it does (true).
+/// Failing that, gives it the highest priority of a thread that is not real-time (false).
 fn take_precedence() -> io::Result<bool> {
     let thread = gettid();
-    // Of util-linux, as setpriv is.
+    // Part of util-linux, like setpriv.
     let mut command = Command::new("chrt");
     command.args(["--fifo", "--pid", PRIORITY, &thread.as_raw_nonzero().to_string()]);
     let became = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -171,7 +177,7 @@ fn take_precedence() -> io::Result<bool> {
     Ok(false)
 }
 
-/// Processor time of the thread that calls.
+/// Returns the processor time of the calling thread.
 fn own_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

@@ -1,9 +1,10 @@
 //! Loads through tunnels: one that is always full, and thousands that are idle.
 //!
-//! Called by `rounds.rs` for each run. Both ends of a tunnel are held here, so that a forward proxy, which is asked by CONNECT,
-//! and one that forwards whatever arrives can be compared. The ends cost as little as they can: the sending one hands over
-//! pages of a file (sendfile), the other one throws away what came inside the kernel (MSG_TRUNC). Bounds: the seconds or the
-//! number of tunnels given, [`PATIENCE`] for each wait.
+//! Called by `rounds.rs` for each run. The harness holds both ends of a tunnel, so that a forward
+//! proxy, which takes CONNECT, and one that forwards whatever arrives can be compared. The ends
+//! cost as little as possible: the sender hands over pages of a file (sendfile), the receiver
+//! discards the bytes inside the kernel (MSG_TRUNC). Bounds: the seconds or the number of tunnels
+//! given, [`PATIENCE`] for each wait.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -33,12 +34,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Length of the file whose pages are sent over and over, bytes: more than caches of processors hold.
 const FILE_BYTES: u64 = 256 << 20;
-/// Bytes that either end asks for at a time.
+/// Bytes that either end moves in one call.
 const PIECE_BYTES: usize = 1 << 20;
-/// What goes through each tunnel first: it shows that it is one, and which connection belongs to it.
+/// The first bytes through each tunnel: they show that it works, and which connection belongs to
+/// it.
 const HELLO: &[u8] = b"hello tunnel\n";
 
-/// One run, of so many seconds if it is a full tunnel's.
+/// Does one run, of this many seconds for a full tunnel.
 ///
 /// # Errors
 /// Something can't be started, a tunnel doesn't open, or the user interrupts.
@@ -80,7 +82,7 @@ fn open(running: &Running, listener: &TcpListener) -> io::Result<[TcpStream; 2]>
     loop {
         let mut far = patient(accept(listener)?)?;
         let mut hello = [0; HELLO.len()];
-        // A proxy in TCP mode also connects for whoever only looked whether it listens.
+        // A proxy in TCP mode also connects for a client that only checked whether it listens.
         if far.read_exact(&mut hello).is_ok() && hello == *HELLO {
             return Ok([near, far]);
         }
@@ -116,7 +118,7 @@ fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     }
 }
 
-/// Both ends of so many tunnels.
+/// Opens this many tunnels and returns both ends of each.
 fn hold(running: &Running, listener: &TcpListener, count: u32) -> io::Result<Vec<TcpStream>> {
     let mut held = Vec::new();
     for _ in 0..count {
@@ -147,7 +149,7 @@ fn full(stage: &Stage, running: &Running, listener: &TcpListener, way: Way, seco
     Ok(record)
 }
 
-/// What the ends of tunnels take.
+/// Returns the processor time of the tunnels' ends.
 fn own_cpu_us() -> u64 {
     process::cpu_us(&[std::process::id()])
 }
@@ -189,7 +191,7 @@ impl Flow {
     }
 }
 
-/// Sends pages of the file over and over; how many bytes it were.
+/// Sends pages of the file over and over. Returns the number of bytes.
 fn send(to: &TcpStream, file: &File, stop: &AtomicBool) -> io::Result<u64> {
     let mut bytes = 0;
     while !stop.load(Ordering::Relaxed) {

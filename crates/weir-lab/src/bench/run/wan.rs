@@ -1,8 +1,9 @@
 //! Clients behind a slow link that loses packets; a proxy and the origin, or the origin alone, at its other end.
 //!
-//! Called by `rounds.rs` for each run of the experiment `wan`. Each run has a link, namespaces, origin and proxy of its own; the same packets of all runs of a
-//! round are lost, by their numbers. The clients are threads of the harness, so that times count from connect(2). Bounds: the seconds given,
-//! [`PATIENCE`] for each small object.
+//! Called by `rounds.rs` for each run of the experiment `wan`. Each run has a separate link,
+//! namespaces, an origin and a proxy. In all runs of a round, the same packets are lost, by their
+//! numbers. The clients are threads of the harness, so that times count from connect(2). Bounds:
+//! the seconds given, [`PATIENCE`] for each small object.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -28,14 +29,14 @@ const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(FAR_ADDRESS), 8080);
 const ORIGIN: SocketAddr = SocketAddr::new(IpAddr::V4(FAR_ADDRESS), 9090);
 /// How long a small object may take: longer than the kernel needs to send a first packet four times.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at the time while nothing comes.
+/// Between two checks of the time while nothing arrives.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest head of an answer, bytes.
+/// Longest head of a response, bytes.
 const HEAD_BYTES_MAX: usize = 4096;
-/// Which congestion controls anybody may have.
+/// The congestion controls for unprivileged processes.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// One run, for so many seconds.
+/// Does one run, for this many seconds.
 ///
 /// # Errors
 /// Something can't be made or started, or the user interrupts.
@@ -67,8 +68,9 @@ pub(super) fn run(
     Ok((running, record))
 }
 
-/// Has sockets at the far end that don't choose use this towards clients: by their route. What is not in `tcp_allowed_congestion_control` no namespace but
-/// the machine's own may have as its default (tcp_set_default_congestion_control() of the kernel).
+/// Makes sockets at the far end that don't choose a congestion control use this one towards
+/// clients: by their route. Outside the machine's own namespace, the default can only be one of
+/// `tcp_allowed_congestion_control` (tcp_set_default_congestion_control() of the kernel).
 fn choose(stage: &Stage, link: &Link, congestion: &str) -> io::Result<()> {
     let (entrance, client) = (format!("--net={}", link.entrance(FAR)), format!("{CLIENT_ADDRESS}/32"));
     let words = [&entrance, "ip", "route", "add", &client, "dev", FAR_NAME, "congctl", congestion];
@@ -76,12 +78,13 @@ fn choose(stage: &Stage, link: &Link, congestion: &str) -> io::Result<()> {
     process.await_success()
 }
 
-/// What the harness takes: clients and link.
+/// Returns the processor time of the harness: clients and link.
 fn own_cpu_us() -> u64 {
     process::cpu_us(&[std::process::id()])
 }
 
-/// Origin and proxy at the far end; weir is told these congestion controls towards clients and server.
+/// Starts origin and proxy at the far end; weir gets these congestion controls towards clients and
+/// server.
 fn start(
     stage: &Stage,
     link: &Link,
@@ -122,7 +125,7 @@ fn start(
 /// What clients saw.
 #[derive(Debug, Default)]
 struct Seen {
-    /// That came, heads and what was cut off at the end included.
+    /// Bytes received, including heads and responses cut off at the end.
     bytes: u64,
     /// How long each whole object took from connect(2) to its last byte, microseconds.
     times_us: Vec<u64>,
@@ -138,7 +141,7 @@ impl Seen {
     }
 }
 
-/// All clients for so long; small objects that were begun by then are awaited.
+/// Runs all clients for this time, then waits for small objects that were begun by then.
 fn ask_all(to: SocketAddr, wan: Wan, time: Duration) -> io::Result<Seen> {
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -149,7 +152,7 @@ fn ask_all(to: SocketAddr, wan: Wan, time: Duration) -> io::Result<Seen> {
     })
 }
 
-/// One client: an object after the other, a connection for each.
+/// Runs one client: an object after the other, a connection for each.
 fn ask(to: SocketAddr, object: Object, until: Instant) -> io::Result<Seen> {
     let mut seen = Seen::default();
     while Instant::now() < until {
@@ -162,7 +165,7 @@ fn ask(to: SocketAddr, object: Object, until: Instant) -> io::Result<Seen> {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             Err(error) => {
                 *seen.errors.entry(error.to_string()).or_default() += 1;
-                // Who is refused at once doesn't try as fast as he can.
+                // A client that is refused at once doesn't retry as fast as it can.
                 std::thread::sleep(LOOK);
             }
         }
@@ -170,7 +173,8 @@ fn ask(to: SocketAddr, object: Object, until: Instant) -> io::Result<Seen> {
     Ok(seen)
 }
 
-/// Whether an object came whole before the deadline; what came of it is added to `bytes`.
+/// Returns whether an object came whole before the deadline; the received bytes are added to
+/// `bytes`.
 fn fetch(to: SocketAddr, length: u64, deadline: Instant, bytes: &mut u64) -> io::Result<bool> {
     let left = || deadline.saturating_duration_since(Instant::now());
     let is_late = |error: &io::Error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
@@ -179,7 +183,8 @@ fn fetch(to: SocketAddr, length: u64, deadline: Instant, bytes: &mut u64) -> io:
         connected => connected?,
     };
     stream.set_read_timeout(Some(LOOK))?;
-    // In one piece: what is written behind an unacknowledged small packet waits for a round trip.
+    // In one piece: bytes that are written after an unacknowledged small packet wait for a round
+    // trip.
     stream.write_all(format!("GET /?size={length} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut answer = Answer::default();
     let mut piece = vec![0; 64 << 10];
@@ -198,7 +203,7 @@ fn fetch(to: SocketAddr, length: u64, deadline: Instant, bytes: &mut u64) -> io:
     Ok(false)
 }
 
-/// An answer that comes.
+/// A response in progress.
 #[derive(Debug, Default)]
 struct Answer {
     /// Its beginning.
@@ -213,7 +218,7 @@ impl Answer {
         self.bytes += piece.len() as u64;
     }
 
-    /// Whether that is an answer with so many bytes of content.
+    /// Checks that this is a response with `length` bytes of content.
     fn finish(&self, length: u64) -> io::Result<()> {
         let end = self.head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at as u64 + 4);
         match end {
@@ -228,7 +233,7 @@ impl Answer {
     }
 }
 
-/// Everything that clients saw in that time.
+/// Fills in everything that clients saw in that time.
 fn fill(record: &mut Record, seen: Seen, object: Object, time: Duration) {
     let Seen { bytes, mut times_us, errors } = seen;
     record.requests = times_us.len() as u64;
@@ -236,7 +241,7 @@ fn fill(record: &mut Record, seen: Seen, object: Object, time: Duration) {
     record.errors = errors;
     record.rate = match object {
         Object::Large => bytes as f64 / time.as_secs_f64(),
-        // What was awaited at the end took longer than that.
+        // The wait at the end took longer than that.
         Object::Small => record.requests as f64 / (record.wall_us / 1e6),
     };
     times_us.sort_unstable();
@@ -244,7 +249,7 @@ fn fill(record: &mut Record, seen: Seen, object: Object, time: Duration) {
     record.special.histogram = Histogram::of(times_us.into_iter().map(|us| (us, 1)));
 }
 
-/// Of times that rise; None of none.
+/// Returns the percentiles of times in rising order; None without times.
 fn percentiles(rising_us: &[u64]) -> Option<Latency> {
     let last = rising_us.len().checked_sub(1)?;
     let at = |share: f64| rising_us[((share * rising_us.len() as f64).ceil() as usize).saturating_sub(1).min(last)];
@@ -252,7 +257,7 @@ fn percentiles(rising_us: &[u64]) -> Option<Latency> {
     Some(Latency { p50_us, p95_us, p99_us, p999_us, max_us: rising_us[last] })
 }
 
-/// What became of packets of one way since then.
+/// Returns what happened to packets of one direction since then.
 fn way(now: &Figures, before: &Figures) -> Wayed {
     let Figures { packets_in, lost, dropped, overrun, .. } = now.since(before);
     let (late_mean_us, late_max_us) = (now.late_mean_ns() as f64 / 1e3, now.late_max_ns as f64 / 1e3);

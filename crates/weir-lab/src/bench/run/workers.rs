@@ -1,7 +1,8 @@
-//! What each worker of a contender has: its client connections, and its processor time.
+//! The load of each worker of a contender: its client connections, and its processor time.
 //!
-//! Called by `ladder.rs`. Workers of nginx are processes, whose sockets `/proc` shows; those of HAProxy are threads, and its stats socket says which thread has which descriptor
-//! (`show fd`); those of weir are threads, and its admin socket says how many clients each has.
+//! Called by `ladder.rs`. Workers of nginx are processes, whose sockets `/proc` shows. Those of
+//! HAProxy are threads, and its stats socket says which thread has which descriptor (`show fd`).
+//! Those of weir are threads, and its admin socket says how many clients each has.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use super::bans::ask;
 use crate::bench::experiment::block::Program;
 
-/// How long HAProxy may take to tell.
+/// How long HAProxy may take to respond.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The workers of a contender, in their order.
@@ -26,10 +27,10 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Those of a program with these processes, the first one first.
+    /// Finds the workers of a program with these processes, the first one first.
     ///
     /// # Errors
-    /// There are not so many.
+    /// There are fewer workers than `count`, or more.
     pub(super) fn find(program: Program, pids: &[u32], count: usize) -> io::Result<Workers> {
         let mut threads = match program {
             // The first is the master.
@@ -57,10 +58,10 @@ impl Workers {
         self.threads.iter().map(read).collect()
     }
 
-    /// Client connections of each, of those to this address.
+    /// Returns the client connections of each, counting those to this address.
     ///
     /// # Errors
-    /// The program does not tell.
+    /// The program does not report them.
     pub(super) fn connections(&self, listen: SocketAddr, admin: &Path) -> io::Result<Vec<u64>> {
         match self.program {
             Program::Nginx => {
@@ -186,7 +187,8 @@ mod tests {
 
     #[test]
     fn haproxy_tells_which_thread_has_a_client() {
-        // Lines of HAProxy 2.6: a listener, clients of threads 1 and 3, a connection to a server, and whoever asks.
+        // Lines of HAProxy 2.6: a listener, clients of threads 1 and 3, a connection to a server,
+        // and the connection of this query.
         let text = "\
       4 : st=0x100121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0xf umask=0x0 owner=0x1 iocb=0x2(sock_accept_iocb) l.st=RDY fe=in fam=ipv4 lport=28471
      18 : st=0x000121(cl heopI W:sRa R:srA) ref=0 gid=1 tmask=0x1 umask=0x0 owner=0x1 iocb=0x2(sock_conn_iocb) back=0 cflg=0x300 cerr=0 fam=ipv4 lport=28471 rport=49784 fe=in mux=H1
