@@ -1,6 +1,8 @@
-//! Certificates made on the spot, for servers that are only for tests: signed by themselves, so that nobody trusts them who wasn't told.
+//! Certificates made on the spot, for test servers only: self-signed, so that only clients that are
+//! configured to trust them do.
 //!
-//! Called by `weir origin --tls`, `weir demo --tls`, by benchmarks, which give the same one to all contenders, and by tests.
+//! Called by `weir origin --tls`, `weir demo --tls`, by benchmarks, which give the same one to all
+//! contenders, and by tests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use rcgen::{
 };
 use weir_tls::{Files, Materials, Pair, Terms, Wanted, provider};
 
-/// Who it says it is.
+/// The common name of the certificate.
 const COMMON_NAME: &str = "weir test";
 /// Characters of a line of PEM (RFC 7468 §2).
 const PEM_COLUMNS: usize = 64;
@@ -46,10 +48,10 @@ impl fmt::Debug for Certificate {
 }
 
 impl Certificate {
-    /// A new one for these names and addresses.
+    /// Makes a new certificate for these names and addresses.
     ///
     /// # Errors
-    /// One of them is no name; the system has no randomness.
+    /// One of them is not a name; the system has no randomness.
     pub fn make(kind: KeyKind, names: &[String]) -> Result<Certificate, String> {
         let made = || -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
             let key = match kind {
@@ -68,7 +70,7 @@ impl Certificate {
         Ok(Certificate { certificate: pem("CERTIFICATE", &certificate), key: pem("PRIVATE KEY", &key) })
     }
 
-    /// One for a server on this machine that listens there.
+    /// Makes a certificate for a server on this machine that listens there.
     ///
     /// # Errors
     /// As [`Certificate::make`].
@@ -81,10 +83,11 @@ impl Certificate {
         Certificate::make(kind, &names)
     }
 
-    /// What the clients of a listener get that has this certificate: TLS 1.2 and 1.3, tickets, and HTTP/2 beside HTTP/1.1 if `http2`.
+    /// Returns the TLS terms of a listener with this certificate: TLS 1.2 and 1.3, tickets, and
+    /// HTTP/2 beside HTTP/1.1 if `http2`.
     ///
     /// # Errors
-    /// The library takes no such configuration.
+    /// The library rejects the configuration.
     pub fn terms(&self, http2: bool) -> Result<Arc<Terms>, String> {
         let (certificate, key) = (self.certificate.as_bytes(), self.key.as_bytes());
         let pair = Pair::of_texts("the certificate made on the spot", certificate, key, &provider());
@@ -92,10 +95,10 @@ impl Certificate {
     }
 }
 
-/// What the clients of a listener get that has the certificate in these files, otherwise the same.
+/// Returns the TLS terms of a listener with the certificate in these files, otherwise the same.
 ///
 /// # Errors
-/// They can't be read, or are something else; the key does not fit.
+/// They can't be read, or are something else; the key does not match.
 pub fn terms_of_files(files: &Files) -> Result<Arc<Terms>, String> {
     terms(Pair::read(files, &provider()).map_err(|bad| bad.to_string())?, false)
 }
@@ -121,7 +124,8 @@ fn pem(label: &str, der: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is made is a certificate with its key for the names that were asked for, as the server's side reads it.
+    //! Proves: the result is a certificate with its key for the requested names, as the server's
+    //! side reads it.
 
     use super::*;
 

@@ -1,7 +1,8 @@
 //! Charts as SVG for the reports of the laboratory: lines over an axis, and bars in groups.
 //!
-//! Called by `bomb/report.rs` and `bench/report/page.rs`. Names are users' texts: plotters escapes them, the label is escaped here.
-//! A legend stands above the plot, never on it. Bounds: the size of a chart follows from its series and bars alone.
+//! Called by `bomb/report.rs` and `bench/report/page.rs`. Names are users' texts: plotters escapes
+//! them, the label is escaped here. A legend is above the plot, never on it. Bounds: the size of a
+//! chart follows from its series and bars alone.
 
 mod axis;
 mod bars;
@@ -38,7 +39,7 @@ const PALE: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(232, 232, 232);
 /// Size of labels in plotters' units, which are 1.24 to the pixel.
 const LABEL_SIZE: f64 = 15.0;
-/// What a hollow mark says.
+/// The meaning of a hollow mark.
 const LIMITED: &str = "hollow: generator or origin was the limit";
 
 /// A chart that could not be drawn, which would be a bug.
@@ -46,7 +47,7 @@ type Failed = DrawingAreaErrorKind<io::Error>;
 /// Where a chart is drawn.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A whole picture: title, legend, and a plot of so many pixels below them.
+/// Draws a whole picture: title, legend, and a plot of this many pixels below them.
 fn picture(
     title: &str,
     legend: &Legend,
@@ -75,12 +76,13 @@ fn label(size: f64, anchor: HPos) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK).pos(Pos::new(anchor, VPos::Center))
 }
 
-/// About how wide a label is, pixels. No font is at hand; browsers' sans-serif letters are this wide on average.
+/// Returns approximately how wide a label is, pixels. No font is available; browsers' sans-serif
+/// letters are this wide on average.
 fn width_px(text: &str) -> i32 {
     (text.chars().count() as f64 * LABEL_SIZE / 1.24 * 0.6).ceil() as i32
 }
 
-/// The beginning of a text that would be wider than that.
+/// Returns the beginning of a text that would be wider than that.
 fn shortened(text: &str, width_px_max: i32) -> String {
     if width_px(text) <= width_px_max {
         return text.to_owned();

@@ -1,9 +1,10 @@
-//! FNV-1a, 64 bits: tells bodies apart, and is no protection against anybody. Called by the origin and the generator.
+//! FNV-1a, 64 bits: distinguishes bodies, and is no protection against attackers. Called by the
+//! origin and the generator.
 
 /// The checksum of nothing.
 pub(crate) const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The checksum of what `sum` is the checksum of, and then `bytes`.
+/// Returns the checksum of the bytes behind `sum`, followed by `bytes`.
 pub(crate) fn fnv1a(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -6,7 +6,7 @@ use weir_io::{Driver, Epoll, IoChoice, Options, Uring};
 
 /// Something that runs on whichever driver it gets: a closure can't be generic over its argument's type.
 pub(crate) trait UseDriver {
-    /// What comes out.
+    /// The result.
     type Output;
 
     /// Runs on the driver.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use weir_proxy::observe::counters::{Counters, Totals};
 use weir_proxy::observe::histogram::{Histogram, Snapshot};
 
-/// What can be read of one worker.
+/// The readable state of one worker.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// Its counters.
@@ -51,11 +51,12 @@ pub struct Figures {
     pub waiting: u64,
     /// Requests sent and not yet answered.
     pub in_flight: u64,
-    /// Answers of the class 5xx.
+    /// Responses of the class 5xx.
     pub failures: u64,
     /// Processor time of the workers for each request, microseconds. None without requests.
     pub cpu_us: Option<f64>,
-    /// Median of the time from a request to the end of its answer, microseconds. None without requests.
+    /// Median of the time from a request to the end of its response, microseconds. None without
+    /// requests.
     pub p50_us: Option<u64>,
     /// Its 99th percentile.
     pub p99_us: Option<u64>,
@@ -73,7 +74,7 @@ impl Live {
         self.last.totals.get("requests", None)
     }
 
-    /// What happened since the last look.
+    /// Returns what happened since the last look.
     pub fn look(&mut self) -> Figures {
         let now = Reading::take(&self.sources, self.thread_prefix);
         let figures = now.since(&self.last);
@@ -120,7 +121,8 @@ impl Reading {
 }
 
 impl Figures {
-    /// In at most `columns`: what matters least is left out where it is narrow, at the end of the line.
+    /// Returns a line of at most `columns`: a narrow line leaves out the least important parts,
+    /// which are at its end.
     pub fn line(&self, columns: usize) -> String {
         let Figures { rate, clients, upstreams, waiting, in_flight, .. } = self;
         let mut parts = vec![format!("{rate:>7.0} req/s")];

@@ -1,17 +1,19 @@
-//! Where and how something was measured: the machine, the date, and the command line as one types it.
+//! Where and how something was measured: the machine, the date, and the command line as it would be
+//! typed.
 //!
-//! Called by `bench` and `bomb` for the heads of their reports. Reads /proc; what can't be read is `unknown` or 0.
+//! Called by `bench` and `bomb` for the heads of their reports. Reads /proc; unreadable values are
+//! `unknown` or 0.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// What a machine is.
+/// The facts about a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// What its cores are.
+    /// The model of its cores.
     pub processor: String,
     /// Cores that this process may use.
     pub cores: usize,
@@ -37,13 +39,13 @@ impl Machine {
     }
 }
 
-/// The date of now as HTTP writes it (RFC 9110 §5.6.7).
+/// Returns the current date as HTTP writes it (RFC 9110 §5.6.7).
 pub fn date() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     String::from_utf8_lossy(&weir_http::http_date(seconds)).into_owned()
 }
 
-/// Words as one types them in a shell.
+/// Returns words as they would be typed in a shell.
 pub fn command_line(words: &[String]) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,@+%".contains(letter);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
@@ -55,15 +57,15 @@ pub fn command_line(words: &[String]) -> String {
 
 /// Fields whose values a report shows; those of others may be secrets, and reports are passed on.
 const SHOWN_FIELDS: [&str; 6] = ["accept", "accept-encoding", "connection", "content-type", "host", "user-agent"];
-/// Short options with a value: what follows them in the same word is no option.
+/// Short options with a value: characters after them in the same word are not options.
 const SHORT_WITH_VALUE: &str = "cRdntX";
-/// What stands in place of a secret.
+/// The text in place of a secret.
 const SECRET: &str = "***";
 
 /// The same for a report of `weir bomb`, without values of fields, bodies, user names and queries.
 pub fn shown_command_line(words: &[String]) -> String {
     let mut shown = Vec::with_capacity(words.len());
-    // How the value that the option before has in this word is shown.
+    // How to show the value in this word that the previous option has.
     let mut value: Option<Mask> = None;
     for word in words {
         shown.push(match value.take() {
@@ -83,10 +85,11 @@ pub fn shown_command_line(words: &[String]) -> String {
     command_line(&shown)
 }
 
-/// What a report shows in place of a value.
+/// Returns what a report shows in place of a value.
 type Mask = fn(&str) -> String;
 
-/// If a word is an option whose value may be a secret: where its value begins, and how that is shown.
+/// If a word is an option whose value may be a secret, returns where its value begins, and how that
+/// is shown.
 fn option(word: &str) -> (usize, Option<Mask>) {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();
@@ -96,7 +99,7 @@ fn option(word: &str) -> (usize, Option<Mask>) {
             "class" => shown_class,
             _ => return (0, None),
         };
-        // Behind the sign, if there is one.
+        // After the equals sign, if there is one.
         return ((2 + name.len() + 1).min(word.len()), Some(show));
     }
     let Some(letters) = word.strip_prefix('-') else { return (0, None) };
@@ -131,7 +134,7 @@ fn shown_class(class: &str) -> String {
     shown.collect::<Vec<_>>().join(",")
 }
 
-/// A URL or a path without its user name and its query. Other words stay as they are.
+/// Returns a URL or a path without its user name and its query. Other words don't change.
 pub(crate) fn shown_url(url: &str) -> String {
     let (before, query) = url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
     let authority = before.find("://").map_or(before.len(), |at| at + 3);
@@ -174,7 +177,7 @@ mod tests {
             ),
             (&["--class", "a: body=x y, path=/p?t=x,rate=1"], "--class 'a: body=***, path=/p?***,rate=1'"),
             (&["--class=a:rate=1,body=x"], "'--class=a:rate=1,body=***'"),
-            // Text that only looks like a header field stays as it is.
+            // Text that only looks like a header field doesn't change.
             (&["Authorization:x", "--", "-", "p99>20ms"], "Authorization:x -- - 'p99>20ms'"),
         ] {
             assert_eq!(shown_command_line(&words(given)), shown);

@@ -1,10 +1,11 @@
-//! A page of a report as one HTML file that needs nothing else: its frame, style, tables and escaping.
+//! A page of a report as one self-contained HTML file: its frame, style, tables and escaping.
 //!
-//! Called by `bomb/report.rs` and `bench/report/page.rs`. Every text is escaped here, whoever typed it.
+//! Called by `bomb/report.rs` and `bench/report/page.rs`. Every text is escaped here, whatever its
+//! source.
 
 use std::fmt::Write as _;
 
-/// A narrow screen shows each row of a table as a card: what is at the left there names the columns.
+/// A narrow screen shows each row of a table as a card: the left column then names the columns.
 const STYLE: &str = include_str!("page.css");
 
 /// A page that grows from top to bottom.
@@ -43,21 +44,21 @@ impl Page {
         let _ = writeln!(self.html, "<p class=\"{}\">{}</p>", escaped(class), escaped(text));
     }
 
-    /// A paragraph that ends with a link to a file beside the page.
+    /// Adds a paragraph that ends with a link to a file beside the page.
     pub(crate) fn link(&mut self, text: &str, file: &str) {
         let file = escaped(file);
         let _ = writeln!(self.html, "<p>{}<a href=\"{file}\">{file}</a>.</p>", escaped(text));
     }
 
-    /// A text as it is, with its line ends.
+    /// Adds a text unchanged, with its line ends.
     pub(crate) fn verbatim(&mut self, text: &str) {
         let _ = writeln!(self.html, "<pre>{}</pre>", escaped(text));
     }
 
-    /// Something that is shown when readers ask for it.
+    /// Adds a part that is shown when readers open it.
     ///
     /// # Errors
-    /// Those of what is put into it.
+    /// Those of the content.
     pub(crate) fn folded(
         &mut self,
         title: &str,

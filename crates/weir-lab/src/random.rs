@@ -1,11 +1,12 @@
-//! Numbers that look random: what is drawn for load and for links. Pure; not for secrets.
+//! Pseudo-random numbers: the draws for load and for links. Pure; not for secrets.
 
 /// Numbers that look random and are the same for the same seed (splitmix64, Steele et al., 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers of this seed; those of its neighbours are the same ones a place later.
+    /// Starts the numbers of this seed; those of its neighbours are the same ones shifted by one
+    /// place.
     pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -19,7 +20,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Others, which depend on what this one is and on the label alone.
+    /// Returns another sequence, which depends only on the current state and on the label.
     pub(crate) fn fork(&self, label: u64) -> Random {
         Random::new(Random(self.0 ^ label.wrapping_mul(0xd1b5_4a32_d192_ed03)).next())
     }

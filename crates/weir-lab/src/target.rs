@@ -1,4 +1,5 @@
-//! Whom a tool of the laboratory asks: a URL, read and resolved once, and the guard against servers of others.
+//! The target of a laboratory tool: a URL, read and resolved once, and the guard against servers of
+//! others.
 //!
 //! Called by `weir bomb` and `weir probe` before anything is sent. Syntax by RFC 3986 §3 as far as RFC 9110 §4.2.1 uses it:
 //! `http://HOST[:PORT][/PATH][?QUERY]` or the same with `https`; without a scheme it is `http`. Private ranges by RFC 1918, RFC 4193, RFC 3927 and
@@ -13,7 +14,7 @@ const PORT: u16 = 80;
 /// The same of `https` (RFC 9110 §4.2.2).
 const TLS_PORT: u16 = 443;
 
-/// What a URL says, before anybody was asked where its host is.
+/// The content of a URL, before its host is resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// Value of the Host field: host and port as written.
@@ -22,12 +23,12 @@ pub struct Url {
     pub path: String,
     /// A name or an address, without brackets.
     pub name: String,
-    /// It is asked over TLS.
+    /// It uses TLS.
     pub is_tls: bool,
     port: u16,
 }
 
-/// A URL with the address that its host has.
+/// A URL with the address of its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Where to connect to. The only address that is ever contacted for this target.
@@ -38,7 +39,7 @@ pub struct Target {
     pub path: String,
     /// The host alone: a name or an address, without brackets.
     pub name: String,
-    /// It is asked over TLS.
+    /// It uses TLS.
     pub is_tls: bool,
 }
 
@@ -74,8 +75,9 @@ impl Url {
         Ok(Url { host: authority.as_str().to_owned(), path, name: bare.to_owned(), is_tls, port })
     }
 
-    /// Asks the system for the address: once, so that a run has one target. A name of this machine that has addresses of
-    /// both families means IPv4, where test servers listen; any other name its first address.
+    /// Resolves the host by the system: once, so that a run has one target. A name of this machine
+    /// that has addresses of both families means IPv4, where test servers listen; any other name
+    /// its first address.
     ///
     /// # Errors
     /// The host has no address, in one line.
@@ -98,7 +100,7 @@ impl Url {
 }
 
 impl Target {
-    /// Reads a URL and asks for the address of its host.
+    /// Reads a URL and resolves its host.
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -106,8 +108,8 @@ impl Target {
         Url::parse(text)?.resolve()
     }
 
-    /// Whether load may be sent there: always to loopback and private ranges, elsewhere only with `--yes`, and then the text
-    /// is a warning to show.
+    /// Checks whether load may be sent there: always to loopback and private ranges, elsewhere only
+    /// with `--yes`, and then the text is a warning to show.
     ///
     /// # Errors
     /// `yes` is missing; the text says so.
@@ -126,7 +128,7 @@ impl Target {
     }
 }
 
-/// Whether an address can only be of this machine or of a network of one's own.
+/// Whether an address can only belong to this machine or to a private network.
 pub fn is_private(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_private_v4(ip),
@@ -144,8 +146,9 @@ fn is_private_v4(ip: Ipv4Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: a URL is read as browsers read it, what can't be meant is refused with the reason, and nobody but the owner of
-    //! a private network is asked without `--yes`. How: tables of texts and addresses at the edges of each range.
+    //! Proves: a URL is read as browsers read it, an invalid one is rejected with the reason, and
+    //! without `--yes` requests go only to private networks. How: tables of texts and addresses at
+    //! the edges of each range.
 
     use super::*;
 

@@ -1,7 +1,9 @@
-//! How the tools of the laboratory speak TLS as clients: whom they trust, what they offer, and whether they resume sessions.
+//! How the tools of the laboratory use TLS as clients: which certificates they trust, what they
+//! offer, and whether they resume sessions.
 //!
-//! Called by `weir bomb` and `weir probe` before anything is sent, and by the threads of the generator for each connection. A client
-//! offers `http/1.1`, or `h2` alone (RFC 7301), and the name of the URL when it is no address (RFC 6066 §3). Bound: [`TICKETS_MAX`] sessions kept.
+//! Called by `weir bomb` and `weir probe` before anything is sent, and by the threads of the
+//! generator for each connection. A client offers `http/1.1`, or `h2` alone (RFC 7301), and the
+//! name of the URL when it is not an address (RFC 6066 §3). Bound: [`TICKETS_MAX`] sessions kept.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,25 +33,26 @@ pub enum Version {
     Tls13,
 }
 
-/// What a client offers and takes.
+/// What a client offers and accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wishes {
-    /// Whose certificates are taken, which have to be for the name in the URL; or anybody's.
+    /// The accepted certificates, which have to be for the name in the URL; or all certificates.
     pub trust: Trust,
     /// The only version that is offered; None: 1.3 and 1.2.
     pub version: Option<Version>,
-    /// The only cipher suite, by its name in IANA's registry; None: all that there are.
+    /// The only cipher suite, by its name in IANA's registry; None: all supported ones.
     pub suite: Option<String>,
-    /// The only group for the key exchange, by its name in IANA's registry; None: all that there are.
+    /// The only group for the key exchange, by its name in IANA's registry; None: all supported
+    /// ones.
     pub group: Option<String>,
     /// Sessions are resumed where the server has given a ticket.
     pub resume: bool,
-    /// HTTP/2 is all that is offered; else HTTP/1.1 is.
+    /// HTTP/2 is the only offer; else HTTP/1.1 is.
     pub http2: bool,
 }
 
 impl Default for Wishes {
-    /// Everything that there is, from whom the system trusts.
+    /// Returns everything supported, with the system's trusted certificates.
     fn default() -> Wishes {
         Wishes { trust: Trust::System, version: None, suite: None, group: None, resume: false, http2: false }
     }
@@ -62,17 +65,17 @@ pub struct Client {
     resume: bool,
 }
 
-/// Names of the cipher suites that there are.
+/// Returns the names of the supported cipher suites.
 pub fn suites() -> Vec<String> {
     ALL_CIPHER_SUITES.iter().map(|suite| suite_name(suite.suite().as_str())).collect()
 }
 
-/// Names of the groups that there are.
+/// Returns the names of the supported groups.
 pub fn groups() -> Vec<String> {
     ALL_KX_GROUPS.iter().map(|group| group_name(group.name())).collect()
 }
 
-/// The library has names of its own for those of TLS 1.3.
+/// The library uses different names for those of TLS 1.3.
 fn suite_name(of_library: Option<&str>) -> String {
     of_library.unwrap_or_default().replace("TLS13_", "TLS_")
 }
@@ -82,10 +85,11 @@ fn group_name(group: NamedGroup) -> String {
 }
 
 impl Client {
-    /// What these wishes mean.
+    /// Makes the client that these wishes describe.
     ///
     /// # Errors
-    /// A suite or group that doesn't exist or doesn't fit the version, a file without certificates; in one line.
+    /// A suite or group that doesn't exist or doesn't match the version, a file without
+    /// certificates; in one line.
     pub fn new(wishes: &Wishes) -> Result<Client, String> {
         let provider = Arc::new(provider(wishes)?);
         let versions: &[&SupportedProtocolVersion] = match wishes.version {
@@ -107,13 +111,14 @@ impl Client {
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         config.alpn_protocols = vec![if wishes.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
         config.resumption = Resumption::disabled();
-        // The first random bytes of a process take tens of milliseconds, which no handshake shall be charged with.
+        // The first random bytes of a process take tens of milliseconds, which must not count for a
+        // handshake.
         let mut first = [0; 1];
         provider.secure_random.fill(&mut first).map_err(|_| "the system has no random numbers".to_owned())?;
         Ok(Client { config: Arc::new(config), resume: wishes.resume })
     }
 
-    /// With sessions of its own.
+    /// Returns a configuration with a separate store of sessions.
     fn config(&self) -> Arc<ClientConfig> {
         if !self.resume {
             return Arc::clone(&self.config);
@@ -124,7 +129,7 @@ impl Client {
     }
 }
 
-/// A client with the server that it speaks to.
+/// A client with the server that it connects to.
 #[derive(Debug, Clone)]
 pub struct Caller {
     client: Client,
@@ -133,8 +138,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Of a client, with sessions of its own; `host` is that of a URL: a name, or an address without
-    /// brackets.
+    /// Makes a caller with a separate store of sessions; `host` is that of a URL: a name, or an
+    /// address without brackets.
     ///
     /// # Errors
     /// No certificate can have that name, in one line.
@@ -142,7 +147,7 @@ impl Caller {
         Ok(Caller { client: client.clone(), config: client.config(), name: server_name(host)? })
     }
 
-    /// The same with sessions of its own, for another thread.
+    /// Returns the same with a separate store of sessions, for another thread.
     pub(crate) fn fork(&self) -> Caller {
         Caller { client: self.client.clone(), config: self.client.config(), name: self.name.clone() }
     }
@@ -161,7 +166,8 @@ impl Caller {
     }
 }
 
-/// The name that a certificate has to have, of a host in a URL: a name, or an address without brackets.
+/// Returns the name that a certificate has to have, for a host in a URL: a name, or an address
+/// without brackets.
 ///
 /// # Errors
 /// It is neither, in one line.
@@ -169,7 +175,7 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(host.to_owned()).map_err(|_| format!("`{host}` is a name that no certificate can have"))
 }
 
-/// What is wanted of what there is.
+/// Returns the wanted part of what is supported.
 fn provider(wishes: &Wishes) -> Result<CryptoProvider, String> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     if let Some(wanted) = &wishes.suite {
@@ -201,11 +207,11 @@ struct Tickets(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// The group that the server took last.
+    /// The group that the server accepted last.
     group: Option<NamedGroup>,
-    /// Of TLS 1.2; it may be used again and again.
+    /// Session of TLS 1.2; it may be used again and again.
     session: Option<Tls12ClientSessionValue>,
-    /// Of TLS 1.3, the oldest first; each is used once.
+    /// Tickets of TLS 1.3, the oldest first; each is used once.
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 

@@ -1,6 +1,7 @@
 //! Times and numbers as people write and read them. Called by the origin's rules, by reports and by the verbs of the laboratory.
 
-/// Microseconds of `50`, `50ms`, `2s`, `500us`; a bare number is milliseconds. None when it is nothing of this.
+/// Reads the microseconds of `50`, `50ms`, `2s`, `500us`; a bare number is milliseconds. None for
+/// anything else.
 pub fn time_us(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let factor = match &text[split..] {

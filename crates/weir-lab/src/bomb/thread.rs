@@ -3,9 +3,11 @@
 //! Called by `mod.rs`. Bounds: one send in flight a connection, `depth` requests unanswered on it, requests that wait for a
 //! connection only as long as a time-out, and an end at the run's time plus [`GRACE_US`].
 //!
-//! In a closed loop a connection asks again when it is answered. With a rate, requests are due by the clock; one that finds
-//! no free connection waits, and its latency counts from when it was due, so that a server that stalls can't hide it.
-//! With HTTP/2 what is asked on a connection is told apart by streams, and answered in any order; all else is the same.
+//! In a closed loop a connection sends its next request when it has its response. With a rate,
+//! requests are due by the clock. A request that finds no free connection waits, and its latency
+//! counts from when it was due, so that a server that stalls can't hide it. With HTTP/2 the
+//! requests on a connection are distinguished by streams, and answered in any order; all else is
+//! the same.
 
 mod asking;
 mod connecting;
@@ -35,11 +37,11 @@ use crate::io::UseDriver;
 use crate::random::Random;
 use crate::tls::Caller;
 
-/// How long answers may come after the last request was due.
+/// How long responses may come after the last request was due.
 const GRACE_US: u64 = 2_000_000;
 /// How long a server may take to close when that was announced.
 const CLOSE_US: u64 = 1_000_000;
-/// How often time-outs are looked for.
+/// The interval of checks for time-outs.
 const LOOK_US: u64 = 20_000;
 
 /// A second of the run, microseconds.
@@ -56,7 +58,7 @@ enum Timer {
     Read,
 }
 
-/// A request that is not answered.
+/// A request without a response yet.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     due_us: u64,
@@ -84,24 +86,24 @@ struct Connection {
     socket: Option<Socket>,
     /// Differs for each socket that it had, so that late timers are recognised.
     life: u32,
-    /// When the phase began.
+    /// When the phase began, microseconds.
     since_us: u64,
     /// In the order in which they were sent, so the oldest first, and streams by their numbers.
     asked: VecDeque<Asked>,
-    /// When the request was due for which it connects.
+    /// The due time of the request for which it connects.
     due_us: Option<u64>,
     reader: Reader,
-    /// HTTP/2, where that is spoken and the connection is open.
+    /// HTTP/2, where that is used and the connection is open.
     http2: Option<Box<Streams>>,
     /// Requests begun on this socket.
     begun: u32,
     sending: bool,
     /// A send has found that it was reset; the receive then finds a mere end.
     was_reset: bool,
-    /// In the class's list of free ones.
+    /// It is in the class's list of free connections.
     free: bool,
     large: bool,
-    /// What is left of a request that is sent in pieces.
+    /// The rest of a request that is sent in pieces.
     rest: Bytes,
 }
 
@@ -121,7 +123,7 @@ struct Share {
     random: Random,
     /// Connections made so far, to take source addresses in turn.
     made: u32,
-    /// How TLS is spoken, where it is.
+    /// How clients use TLS, where they do.
     caller: Option<Caller>,
     slice: Slice,
 }
@@ -161,7 +163,7 @@ struct Generator<'a, D: Driver> {
     fields: Fields,
     limits: Limits,
     start_us: u64,
-    /// What was due or begun before is not counted.
+    /// Events that were due or began before this are not counted.
     counted_us: u64,
     /// Processor time that the thread had used by then.
     before_us: Option<u64>,
@@ -170,7 +172,7 @@ struct Generator<'a, D: Driver> {
     /// The second that slices are filled for.
     second: u32,
     look_us: u64,
-    /// Numbers given to requests that want one.
+    /// The last number given to a request that wants one.
     serial: u64,
     stopping: bool,
 }
@@ -232,13 +234,14 @@ impl<'a, D: Driver> Generator<'a, D> {
             counted_us: now_us.min(self.stop_us).saturating_sub(self.counted_us),
             driver: self.driver.name(),
         };
-        // Nobody listens any more when another thread has failed, which is reported there.
+        // The receiver is gone when another thread has failed, which is reported there.
         let _ = self.news.send(Ok(News::Finished(finished)));
         Ok(())
     }
 
-    /// In a closed loop somebody always waits: on a full core this thread does not take it from the server for one answer at a
-    /// time (sched(7)). By the clock it would be late for what is due. Where that is forbidden it only costs more.
+    /// In a closed loop a request is always waiting: on a full core this thread does not take the
+    /// core from the server for one response at a time (sched(7)). By the clock it would be late
+    /// for due requests. Where that is forbidden it only costs more.
     fn yield_to_servers(&self) {
         let closed = self.plan.classes.iter().all(|class| class.rate.is_none());
         if closed && policy_of(0).is_ok_and(|policy| policy == Some(Policy::Normal)) {
@@ -269,7 +272,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             self.connections.iter().any(|it| !it.asked.is_empty() && self.plan.classes[usize::from(it.class)].answers())
         };
         let waiting = || self.shares.iter().any(|share| !share.waiting.is_empty() || share.connecting > 0);
-        // A number of connections alone is all there when the last one is.
+        // With connections alone, the number is complete when the last one is made.
         let flooding = || {
             let is_flood =
                 |it: &Connection| self.plan.classes[usize::from(it.class)].behaviour == Behaviour::ConnectFlood;
@@ -296,12 +299,12 @@ impl<'a, D: Driver> Generator<'a, D> {
         &mut self.shares[class]
     }
 
-    /// Whether what began then belongs into the results.
+    /// Whether an event that began then belongs to the results.
     fn counts(&self, since_us: u64) -> bool {
         since_us >= self.counted_us
     }
 
-    /// Hands over what the last second brought.
+    /// Hands over the results of the last second.
     fn turn_second(&mut self) {
         let now_us = self.driver.now_us();
         if self.counts(now_us) {
@@ -371,7 +374,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         }
     }
 
-    /// Time-outs: of connects, of requests, of requests that wait, of announced ends.
+    /// Checks time-outs: of connects, of requests, of requests that wait, of announced ends.
     fn look(&mut self) {
         let now_us = self.driver.now_us();
         if now_us < self.look_us {
@@ -403,7 +406,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         }
     }
 
-    /// The end: what has no answer is counted.
+    /// Ends the run: requests without a response are counted.
     fn finish(&mut self) {
         let now_us = self.driver.now_us();
         for index in 0..self.connections.len() as u32 {
@@ -449,7 +452,8 @@ impl Share {
         }
     }
 
-    /// Requests that were due before then and found no connection are not sent any more.
+    /// Drops requests that were due before `oldest_us` and found no connection; they are not sent
+    /// any more.
     fn give_up(&mut self, now_us: u64, oldest_us: u64, counted_us: u64) {
         while let Some(due_us) = self.waiting.front().copied().filter(|due_us| *due_us <= oldest_us) {
             self.waiting.pop_front();
@@ -484,13 +488,16 @@ impl Connection {
     }
 }
 
-/// What draws the moments of the class with this place, so that classes of the same rate are not due together. Threads count on from it.
+/// Returns the seed for the moments of the class with this index, so that classes of the same rate
+/// are not due together. Threads count on from it.
 fn seed_of(seed: u64, class: u64) -> u64 {
     seed.wrapping_add(class << 32)
 }
 
-/// What a thread draws the requests of a class with: other numbers than any other thread, and not the same ones a place later, as those of the
-/// next seed are. Else what one asks for another one has just asked for, and a cache looks better than it is.
+/// Returns the source from which a thread draws the requests of a class. Its numbers differ from
+/// those of any other thread, and are not the same ones shifted by one place, as those of the next
+/// seed are. Otherwise one thread would request what another has just requested, and a cache would
+/// look better than it is.
 fn draws_of(seed: u64, class: u64, thread: usize) -> Random {
     Random::new(seed).fork((class << 32).wrapping_add(thread as u64))
 }

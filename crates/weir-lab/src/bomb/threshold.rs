@@ -1,17 +1,17 @@
-//! Conditions under which a run counts as failed: `p99>20ms`, `attackers: blocked<99%`. Called by the verb before the run (to
-//! read them) and behind it.
+//! Conditions under which a run counts as failed: `p99>20ms`, `attackers: blocked<99%`. Called by
+//! the verb before the run (to read them) and after it.
 
 use super::summary::{ClassSummary, Summary, time};
 use crate::units::{duration_us, number};
 
-/// What can be compared.
+/// The metrics of a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Metric {
     /// A percentile of the latency, 0 to 1; microseconds.
     Quantile(f64),
     /// The mean latency, microseconds.
     Mean,
-    /// Answers a second.
+    /// Responses a second.
     Rate,
     /// Per cent of the attempts.
     Blocked,
@@ -19,9 +19,9 @@ enum Metric {
     Failed,
     /// Per cent of the attempts.
     Answered,
-    /// Per cent of the answers.
+    /// Per cent of the responses.
     Late,
-    /// Per cent of the answers: those of a status class.
+    /// Per cent of the responses: those of a status class.
     Status(u16),
 }
 
@@ -61,7 +61,7 @@ impl Threshold {
     /// Reads `[CLASS:] METRIC>VALUE` or `<`.
     ///
     /// # Errors
-    /// What is wrong and what is expected.
+    /// The text says what is wrong and what is expected.
     pub fn parse(text: &str) -> Result<Threshold, String> {
         let wrong = |why: String| format!("`{text}`: {why}");
         let (class, condition) = match text.split_once(':') {
@@ -78,22 +78,23 @@ impl Threshold {
         Ok(Threshold { text: text.to_owned(), class, metric: *metric, above: condition.as_bytes()[at] == b'>', value })
     }
 
-    /// The class that it is about; None is all of them.
+    /// Returns the class that it applies to; None is all of them.
     pub fn class(&self) -> Option<&str> {
         self.class.as_deref()
     }
 
-    /// Whether it says what is to become of attempts, those to connect included.
+    /// Whether it judges the outcome of attempts, including those to connect.
     pub fn judges_attempts(&self) -> bool {
         matches!(self.metric, Metric::Blocked | Metric::Failed | Metric::Answered)
     }
 
-    /// Whether it says which statuses answers are to have.
+    /// Whether it judges the statuses of responses.
     pub fn judges_statuses(&self) -> bool {
         matches!(self.metric, Metric::Status(_))
     }
 
-    /// Says how the run fails it; None when it does not. What can't be measured, because nothing was answered, fails.
+    /// Returns how the run fails it; None when it does not. A value that can't be measured, because
+    /// there was no response, fails.
     pub fn failure(&self, summary: &Summary) -> Option<String> {
         let class = match &self.class {
             Some(name) => summary.class(name)?,

@@ -1,4 +1,4 @@
-//! Axes: which numbers are named on them, where they stand, and how they are written.
+//! Axes: which numbers are named on them, where they are, and how they are written.
 //!
 //! Called by `lines.rs` and `bars.rs`. An [`Axis`] knows its ticks, so that labels never depend on what plotters would choose.
 
@@ -12,12 +12,12 @@ use crate::units::grouped;
 /// Free space between two labels beside each other, pixels.
 const LABEL_GAP: i32 = 12;
 
-/// How values are spread over the axis across.
+/// How values are spread over the horizontal axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Across {
     /// From 0, evenly.
     Linear,
-    /// Each doubling is as wide as any other. The values themselves are named, in their unit.
+    /// Each doubling is as wide as any other. Labels show the values themselves, in their unit.
     Logarithmic(Unit),
     /// Values are -log10(1 - quantile) and named as percentiles.
     Quantiles,
@@ -33,7 +33,8 @@ pub(crate) enum Unit {
 }
 
 impl Across {
-    /// Where a value stands on its axis. Nothing (0) stands one doubling below 1 on a logarithmic one.
+    /// Returns the position of a value on its axis. On a logarithmic axis, a value of 0 is one
+    /// doubling below 1.
     pub(super) fn position(self, value: f64) -> f64 {
         match self {
             Across::Logarithmic(_) => value.max(0.5).log2(),
@@ -41,7 +42,7 @@ impl Across {
         }
     }
 
-    /// The axis for these values, so many pixels wide.
+    /// Returns the axis for these values, this many pixels wide.
     pub(super) fn axis(self, values: &[f64], width: i32) -> Axis {
         let highest = values.iter().copied().fold(1.0, f64::max);
         match self {
@@ -53,7 +54,7 @@ impl Across {
 }
 
 impl Unit {
-    /// A value as people write it.
+    /// Returns a value as people write it.
     pub(super) fn name(self, value: f64) -> String {
         match self {
             Unit::Count => grouped(value as u64),
@@ -72,7 +73,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From 0 to a little over the highest value, with round numbers.
+    /// Makes an axis from 0 to a little over the highest value, with round numbers.
     pub(super) fn from_zero(highest: f64) -> Axis {
         let high = if highest.is_finite() && highest > 0.0 { highest * 1.06 } else { 1.0 };
         let step = step(high);
@@ -86,7 +87,7 @@ impl Axis {
         Axis { high: self.high * factor, ..self }
     }
 
-    /// The same up to there.
+    /// Returns the same axis up to there.
     fn cut_off(mut self, high: f64) -> Axis {
         self.ticks.retain(|tick| tick.0 <= high);
         Axis { high, ..self }
@@ -110,7 +111,7 @@ impl Axis {
         axis
     }
 
-    /// Leaves out labels that would touch the one before.
+    /// Leaves out labels that would touch the previous one.
     fn thin_out(&mut self, width: i32) {
         let mut free_from = i32::MIN;
         let (low, span) = (self.low, self.high - self.low);
@@ -153,7 +154,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// A round step that gives four to nine of them below that: 1, 2 or 5 with zeros.
+/// Returns a round step that gives four to nine of them below that: 1, 2 or 5 with zeros.
 fn step(high: f64) -> f64 {
     let rough = high / 5.0;
     let decade = 10f64.powf(rough.log10().floor());
@@ -165,7 +166,7 @@ fn step(high: f64) -> f64 {
     }
 }
 
-/// A tick of an axis: all have the same unit and as many digits as the step needs.
+/// Returns a tick of an axis: all have the same unit and as many digits as the step needs.
 fn tick(value: f64, step: f64, high: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -187,7 +188,8 @@ fn thousands(of: f64) -> (f64, &'static str) {
     }
 }
 
-/// A figure with three digits: `0.44`, `12.3`, `4,096`, `78.1k`, `1.50M`; `-` when it is not known.
+/// Returns a figure with three digits: `0.44`, `12.3`, `4,096`, `78.1k`, `1.50M`; `-` when it is
+/// not known.
 pub(super) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();

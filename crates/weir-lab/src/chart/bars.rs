@@ -1,6 +1,7 @@
 //! A chart of bars in groups: a group for each situation, in it a bar for each contender, with name and value beside it.
 //!
-//! Called by reports. Bars lie, so that names of any length can be read. What is not known is a gap, never a bar of 0.
+//! Called by reports. Bars are horizontal, so that names of any length can be read. An unknown
+//! value is a gap, never a bar of 0.
 
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
@@ -22,7 +23,7 @@ const GAP: i32 = 8;
 const RIGHT: i32 = 16;
 /// The names of contenders are not wider than this.
 const NAME_PX_MAX: i32 = 180;
-/// The axis is so much longer than the longest bar: the value is written behind it.
+/// How much longer than the longest bar the axis is: the value is written after the bar.
 const ROOM: f64 = 1.10;
 
 /// A chart of bars.
@@ -38,7 +39,7 @@ pub(crate) struct Bars {
 
 /// Bars that belong together.
 pub(crate) struct Group {
-    /// Empty when there is only one and the title says it all.
+    /// Empty when there is only one group and the title is sufficient.
     pub(crate) name: String,
     pub(crate) bars: Vec<Bar>,
 }
@@ -71,7 +72,7 @@ impl Group {
     }
 }
 
-/// Where the values of a chart lie on it.
+/// The scale of the values of a chart.
 struct Scale {
     axis: Axis,
     /// Left and right end, pixels.
@@ -131,7 +132,7 @@ impl Bars {
         self.put_reference(area, scale, first, bottom)
     }
 
-    /// A line over the bars of a group.
+    /// Draws a line over the bars of a group.
     fn put_reference(&self, area: &Area<'_>, scale: &Scale, top: i32, bottom: i32) -> Result<(), Failed> {
         let Some(reference) = self.reference.map(|value| scale.at(value)) else { return Ok(()) };
         let line = [(reference, top), (reference, bottom)];
@@ -159,7 +160,7 @@ impl Bar {
             self.put_bar(area, [(scale.ends.0, y - BAR_HEIGHT / 2), (end, y + BAR_HEIGHT / 2)])?;
         }
         if let Some((low, high)) = self.spread.filter(|(low, high)| self.value.is_finite() && low < high) {
-            // Dark, because it lies on the bar itself.
+            // Dark, because it is drawn on the bar itself.
             marks::spread(area, (scale.at(low), y), (scale.at(high), y), INK)?;
             end = end.max(scale.at(high));
         }

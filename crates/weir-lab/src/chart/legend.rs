@@ -32,7 +32,7 @@ struct Entry {
 }
 
 impl Legend {
-    /// Places the names, and what hollow marks mean if there are any.
+    /// Places the names, and the meaning of hollow marks if there are any.
     pub(super) fn new<'a>(series: impl Iterator<Item = (&'a str, Look)>, any_limited: bool) -> Legend {
         let named = series.map(|(name, look)| (name, Some(look)));
         let all = named.chain(any_limited.then_some((LIMITED, None)));
@@ -55,7 +55,7 @@ impl Legend {
         self.entries.last().map_or(0, |entry| entry.at.1 + ROW_HEIGHT / 2) as u32
     }
 
-    /// Draws it so far below the top.
+    /// Draws it this far below the top.
     pub(super) fn draw(&self, area: &Area<'_>, top: i32) -> Result<(), Failed> {
         self.entries.iter().try_for_each(|entry| entry.draw(area, top))
     }

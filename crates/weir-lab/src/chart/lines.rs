@@ -1,6 +1,6 @@
 //! A chart of lines: several series over an axis that is linear, logarithmic or one of quantiles; up from 0.
 //!
-//! Called by reports. What is not known (a value that is not finite) breaks the line.
+//! Called by reports. An unknown value (a value that is not finite) breaks the line.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -17,14 +17,14 @@ const MARGIN: u32 = 8;
 const RIGHT: u32 = 16;
 /// Space for the labels below.
 const BELOW: u32 = 46;
-/// A series of more points than this has no marks: the line says it all.
+/// A series of more points than this has no marks: the line is sufficient.
 const MARKED_MAX: usize = 40;
 
 /// A chart of lines.
 pub(crate) struct Lines {
     /// What it shows.
     pub(crate) title: String,
-    /// How values are spread over the axis across, and what they are.
+    /// How values are spread over the horizontal axis, and what they are.
     pub(crate) across: Across,
     pub(crate) across_name: &'static str,
     /// What the values are, with their unit.
@@ -46,7 +46,7 @@ pub(crate) struct Point {
     pub(crate) x: f64,
     /// Not finite: not known.
     pub(crate) y: f64,
-    /// Both ends of an interval around the value, where there is one.
+    /// Both ends of an interval around the value, if any.
     pub(crate) spread: Option<(f64, f64)>,
     /// The generator was the limit: drawn hollow.
     pub(crate) limited: bool,
@@ -130,7 +130,7 @@ impl Series {
         Ok(())
     }
 
-    /// A point without neighbours has a mark in any case, or nobody would see it.
+    /// A point without neighbours has a mark in any case, or it would be invisible.
     fn put_marks(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> marks::Place) -> Result<(), Failed> {
         let few = self.points.len() <= MARKED_MAX;
         for piece in self.pieces().filter(|piece| few || piece.len() == 1) {

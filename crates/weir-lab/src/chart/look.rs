@@ -1,7 +1,8 @@
 //! How a series looks: the same name has the same colour, mark and dash in every chart of a page.
 //!
-//! Called by reports, which make one [`Palette`] for each page. Colours are told apart also by those who don't see red and
-//! green (Okabe and Ito, 2008; without yellow, which is too pale on white); marks and dashes tell apart the rest.
+//! Called by reports, which make one [`Palette`] for each page. Colours can be distinguished even
+//! by people who don't see red and green (Okabe and Ito, 2008; without yellow, which is too pale on
+//! white); marks and dashes distinguish the rest.
 
 use plotters::prelude::*;
 
@@ -15,8 +16,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(85, 85, 85),
 ];
-/// Corners of marks, pixels from the middle: disc, square, triangle up, diamond, triangle down. As many as have no factor in
-/// common with the colours, so that 35 names differ before any dash.
+/// Corners of marks, pixels from the middle: disc, square, triangle up, diamond, triangle down.
+/// Their number has no factor in common with that of the colours, so that 35 names differ before
+/// any dash.
 const MARKS: [&[(i32, i32)]; 5] = [
     &[(4, 0), (4, 2), (2, 4), (-2, 4), (-4, 2), (-4, -2), (-2, -4), (2, -4), (4, -2)],
     &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
@@ -24,7 +26,8 @@ const MARKS: [&[(i32, i32)]; 5] = [
     &[(0, -5), (5, 0), (0, 5), (-5, 0)],
     &[(0, 5), (5, -4), (-5, -4)],
 ];
-/// Length of a dash and of the gap after it, pixels: each further time that the colours begin anew.
+/// Length of a dash and of the gap after it, pixels: the next one each time that the colours start
+/// over.
 const DASHES: [Option<(i32, i32)>; 4] = [None, Some((9, 5)), Some((2, 4)), Some((16, 4))];
 
 /// Colour, mark and dash of a series.
@@ -38,13 +41,13 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// That of a name by its place among all names.
+    /// Returns the look of a name by its place among all names.
     fn at(index: usize) -> Look {
         let dash = DASHES[index / COLOURS.len() % DASHES.len()];
         Look { colour: COLOURS[index % COLOURS.len()], mark: MARKS[index % MARKS.len()], dash }
     }
 
-    /// A round mark in a colour that no series has.
+    /// Returns a round mark in a colour that no series has.
     pub(super) fn of_any(colour: RGBColor) -> Look {
         Look { colour, ..Look::at(0) }
     }
@@ -62,7 +65,7 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// Looks for these names; one that comes again changes nothing.
+    /// Assigns looks to these names; a name that comes again changes nothing.
     pub(crate) fn new<'a>(all: impl IntoIterator<Item = &'a str>) -> Palette {
         let mut names: Vec<String> = Vec::new();
         for name in all {
@@ -73,7 +76,7 @@ impl Palette {
         Palette { names }
     }
 
-    /// How a name looks. A name that is not of this page looks like the one that would come next.
+    /// Returns how a name looks. A name that is not of this page looks like the next new one.
     pub(crate) fn look(&self, name: &str) -> Look {
         Look::at(self.names.iter().position(|known| known == name).unwrap_or(self.names.len()))
     }

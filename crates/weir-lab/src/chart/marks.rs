@@ -1,4 +1,4 @@
-//! What charts are made of, in pixels of their area: lines, marks, and the bars that show a spread.
+//! The elements of charts, in pixels of their area: lines, marks, and the bars that show a spread.
 //!
 //! Called by `lines.rs`, `bars.rs` and `legend.rs`.
 

@@ -1,4 +1,4 @@
-//! Proves: what is measured is drawn, what is not known is not, and no name can break out of the picture.
+//! Proves: measured values are drawn, others are not, and no name can break out of the picture.
 //! How: charts of a few values; the elements of the SVG are counted by their colours.
 
 use super::*;

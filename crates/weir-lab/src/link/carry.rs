@@ -1,6 +1,8 @@
-//! The thread that carries packets from each end to the other, until it is told to stop or an end is gone. Called by `mod.rs`.
+//! The thread that carries packets from each end to the other, until it is stopped or an end is
+//! gone. Called by `mod.rs`.
 //!
-//! Bound: [`BATCH`] packets are read of an end, and as many written to one, before the others have their turn.
+//! Bound: [`BATCH`] packets are read from an end, and as many written to one, before the others
+//! have their turn.
 
 use std::io::{self, PipeReader};
 use std::num::NonZeroU64;
@@ -15,7 +17,7 @@ use weir_io::Tun;
 
 use super::way::{Figures, Way};
 
-/// What the thread's priority is: the highest of those that share cores with all others.
+/// The thread's priority: the highest for threads without real-time priority.
 const NICE: i32 = -20;
 /// Packets of one end in a row.
 const BATCH: usize = 64;
@@ -34,7 +36,8 @@ pub(super) fn carry(
 ) -> Result<(), (usize, io::Error)> {
     // By default the kernel wakes up to 50 us late, on purpose.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
-    // In front of what the link is measured with: a packet that waits for a core comes late. Without CAP_SYS_NICE it stays as it is.
+    // Ahead of the programs that use the link: a packet that waits for a core comes late. Without
+    // CAP_SYS_NICE the priority does not change.
     let _ = setpriority_process(None, NICE);
     let begin = Instant::now();
     let now_ns = || u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -71,7 +74,7 @@ pub(super) fn carry(
     }
 }
 
-/// Waits until an end has a packet, or so long. Whether it is over.
+/// Waits until an end has a packet, or for this long. Returns whether it is over.
 fn wait(ends: &[Tun; 2], until: &PipeReader, wait_ns: Option<u64>) -> Result<bool, (usize, io::Error)> {
     let time = wait_ns.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
     let mut watched =

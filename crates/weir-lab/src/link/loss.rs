@@ -11,13 +11,13 @@ pub(super) struct Loss {
 
 #[derive(Debug, Clone, Copy)]
 enum Model {
-    /// Each by itself, with this probability.
+    /// Each packet independently, with this probability.
     Single(f64),
     /// All in bad times and none in good ones (Gilbert, 1960).
     Bursts {
-        /// That bad times begin with the next packet.
+        /// Probability that bad times begin with the next packet.
         begins: f64,
-        /// That they end.
+        /// Probability that they end.
         ends: f64,
         /// These are bad times.
         is_bad: bool,
@@ -25,7 +25,8 @@ enum Model {
 }
 
 impl Loss {
-    /// `share` of all packets from 0 to 1, in bursts of so many on average if that is said: from 1, and from what [`burst_min`] says.
+    /// Draws losses of `share` of all packets, from 0 to 1, in bursts of this many on average if
+    /// given: from 1, and from what [`burst_min`] says.
     pub(super) fn new(share: f64, burst: Option<f64>, mut random: Random) -> Loss {
         let model = match burst {
             None => Model::Single(share),
@@ -52,7 +53,8 @@ impl Loss {
     }
 }
 
-/// The shortest mean of bursts with which so many packets are lost: with less, there would not be enough of them.
+/// Returns the shortest mean of bursts with which this share of packets can be lost: with shorter
+/// bursts, there could not be enough of them.
 pub(super) fn burst_min(share: f64) -> f64 {
     (share / (1.0 - share)).max(1.0)
 }

@@ -1,5 +1,6 @@
-//! Makes the ends of a link: looks whether it can be done, then does it. Called by `mod.rs`. Nothing is changed before all of that is known which can be known;
-//! what is made is gone when it is dropped.
+//! Makes the ends of a link: checks whether it can be done, then does it. Called by `mod.rs`.
+//! Nothing is changed before everything that can be checked has been; what is made is gone when it
+//! is dropped.
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -10,13 +11,14 @@ use weir_io::{Interfaces, Namespace, TUN_DEVICE, Tun, local_addresses};
 use super::Obstacle;
 use super::terms::{End, LinkOptions, Place, shares_network};
 
-/// Packets that wait in a device until they are read: more than what senders hand over in one go, so that they are not dropped where nobody asked for it.
+/// Packets that wait in a device until they are read: more than senders hand over at once, so that
+/// none is dropped unintentionally.
 const WAITING_PACKETS: u32 = 10_000;
-/// How whoever is not root gets what it takes.
+/// How a user other than root gets the rights.
 const WAY_OUT: &str =
     "be root, or have a namespace of your own: unshare --user --map-root-user --net weir lab link ...";
 
-/// An end that is there.
+/// An existing end.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) namespace: Namespace,
@@ -27,7 +29,7 @@ pub(super) struct Made {
 /// Makes both, with their devices.
 ///
 /// # Errors
-/// What stands in the way, with the way out.
+/// The obstacle, with the remedy.
 pub(super) fn make(options: &LinkOptions) -> Result<([Made; 2], [Tun; 2]), Obstacle> {
     options.check().map_err(Obstacle::Usage)?;
     privileges()?;
@@ -90,7 +92,7 @@ fn find(place: &Place) -> Result<Option<Namespace>, Obstacle> {
     }
 }
 
-/// The kernel delivers packets to an address of its own namespace by itself: no link would see any.
+/// The kernel delivers packets to an address of its own namespace directly: no link would see any.
 fn check_apart(found: &[Option<Namespace>; 2]) -> Result<(), Obstacle> {
     let [Some(a), Some(b)] = found else { return Ok(()) };
     match a.is(b) {
@@ -103,7 +105,7 @@ fn check_apart(found: &[Option<Namespace>; 2]) -> Result<(), Obstacle> {
     }
 }
 
-/// Looks whether the name of an end, and the networks of its addresses, are free.
+/// Checks whether the name of an end, and the networks of its addresses, are free.
 fn check_free(end: &End, namespace: &Namespace) -> Result<(), Obstacle> {
     let look = || -> io::Result<(bool, Vec<IpAddr>)> {
         Ok((Interfaces::here()?.index(&end.name)?.is_some(), local_addresses()?))
@@ -141,13 +143,14 @@ fn end(end: &End, namespace: Option<Namespace>, mtu: u32) -> Result<(Made, Tun),
         let mut interfaces = Interfaces::here().map_err(step("asking for it"))?;
         let index = interfaces.index(&end.name).and_then(|index| index.ok_or_else(|| ErrorKind::NotFound.into()));
         let index = index.map_err(step("finding it"))?;
-        // Without IPv6 it has nothing to say.
+        // Without IPv6 the interface sends nothing anyway.
         let _ = interfaces.keep_silent(index);
         interfaces.set_limits(index, mtu, WAITING_PACKETS).map_err(step(&format!("an MTU of {mtu}")))?;
         for (address, prefix) in &end.addresses {
             let what = format!("the address {address}/{prefix}");
             interfaces.add_address(index, *address, *prefix).map_err(|error| match error.kind() {
-                // It has been looked for rights before: the kernel answers so, too, where it has no IPv6.
+                // The rights were checked before: the kernel gives this error also where it has no
+                // IPv6.
                 ErrorKind::PermissionDenied if address.is_ipv6() => Obstacle::Failed(format!(
                     "{} {}: {what}: IPv6 is switched off there (sysctl net.ipv6.conf.all.disable_ipv6): leave out that address",
                     end.name,

@@ -1,7 +1,8 @@
 //! `weir lab link`: a link between two network namespaces with delay, rate, jitter, loss and reordering, by two TUN devices and one thread.
 //!
-//! Called by the binary's verb. `terms` is what is asked for, `make` the two ends, `way` what becomes of packets in one direction, with `loss`;
-//! `carry` moves them. Only `make` and `carry` touch the system. Bounds: those of `way`, once for each direction. docs/link.md.
+//! Called by the binary's verb. `terms` are the parameters, `make` makes the two ends, `way`
+//! decides about packets in one direction, with `loss`; `carry` moves them. Only `make` and `carry`
+//! touch the system. Bounds: those of `way`, once for each direction. docs/link.md.
 
 mod carry;
 mod loss;
@@ -28,10 +29,10 @@ use crate::random::Random;
 use make::Made;
 use way::Way;
 
-/// Why there is no link; the text names the thing and the way out.
+/// Why there is no link; the text names the cause and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// What was asked for does not fit together.
+    /// The parameters are incompatible.
     Usage(String),
     /// The operating system forbids it.
     Privilege(String),
@@ -51,10 +52,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes one.
+    /// Makes a link.
     ///
     /// # Errors
-    /// What stands in the way; then nothing was changed, or what was is gone.
+    /// The obstacle; then nothing was changed, or the changes are undone.
     pub fn spawn(options: &LinkOptions) -> Result<Link, Obstacle> {
         let (ends, devices) = make::make(options)?;
         let random = Random::new(options.seed);
@@ -72,17 +73,17 @@ impl Link {
         Ok(Link { ends, names, figures, until: Some(until), thread: Some(thread) })
     }
 
-    /// What became of packets so far, from the first end to the second, and back.
+    /// Returns the figures of packets so far, from the first end to the second, and back.
     pub fn figures(&mut self) -> [Figures; 2] {
         let mut figures = *self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         for (figures, end) in figures.iter_mut().zip(&mut self.ends) {
-            // Of an interface that was deleted nothing is known any more.
+            // For an interface that was deleted, the figure is unknown.
             figures.overrun = end.interfaces.dropped(end.index).unwrap_or(0);
         }
         figures
     }
 
-    /// Whether it has ended by itself, because an end is gone.
+    /// Whether it has ended unasked, because an end is gone.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -105,20 +106,22 @@ impl Link {
         &self.ends[end].namespace
     }
 
-    /// A path by which others can enter the namespace of an end, 0 or 1, as long as the link is there: `nsenter --net=PATH`.
+    /// Returns a path by which others can enter the namespace of an end, 0 or 1, as long as the
+    /// link exists: `nsenter --net=PATH`.
     pub fn entrance(&self, end: usize) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.ends[end].namespace.as_fd().as_raw_fd())
     }
 }
 
-/// The user namespace of this process, for `nsenter --user=PATH --preserve-credentials`: its rights hold only there, so who is outside has to enter that
-/// as well. None: it is that of the machine.
+/// Returns the user namespace of this process, for `nsenter --user=PATH --preserve-credentials`:
+/// its rights hold only there, so a process outside has to enter that as well. None: it is that of
+/// the machine.
 pub fn user_entrance() -> Option<String> {
     let map = fs::read_to_string("/proc/self/uid_map").ok().filter(|map| !is_everybody(map));
     map.map(|_| format!("/proc/{}/ns/user", std::process::id()))
 }
 
-/// Whether a map of users (user_namespaces(7)) is that of the machine: every user is himself.
+/// Whether a map of users (user_namespaces(7)) is that of the machine: every user maps to itself.
 fn is_everybody(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
@@ -133,7 +136,7 @@ impl Drop for Link {
 }
 
 impl Place {
-    /// For people, behind a name.
+    /// Returns the figures for people, after a name.
     pub fn text(&self) -> String {
         match self {
             Place::Here => "here".to_owned(),
@@ -144,7 +147,7 @@ impl Place {
 }
 
 impl Figures {
-    /// For programs.
+    /// Returns the figures for programs.
     pub fn json(&self) -> Value {
         json!({
             "packets_in": self.packets_in,

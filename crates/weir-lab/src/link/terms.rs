@@ -1,4 +1,5 @@
-//! What a link is asked to be, and how people write that. Called by the command line and by whoever makes a link; pure.
+//! The parameters of a link, and how people write them. Called by the command line and by every
+//! user of a link; pure.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,18 +9,18 @@ use weir_io::INTERFACE_NAME_BYTES_MAX;
 use super::loss::burst_min;
 use crate::units::{duration_us, number, show_ns};
 
-/// Longest delay, jitter, wait, and distance of what is reordered.
+/// Longest delay, jitter, wait, and distance of reordered packets.
 const TIME_US_MAX: u64 = 60_000_000;
-/// Rates, bits a second.
+/// Lowest and highest rate, bits a second.
 const RATES: [f64; 2] = [1e3, 100e9];
 /// Largest queue.
 const QUEUE_BYTES_MAX: f64 = (1u64 << 30) as f64;
-/// How long packets wait at most when nothing is said.
+/// How long packets wait at most by default.
 pub const QUEUE_DEFAULT: Queue = Queue::Time(100_000_000);
 /// The shortest MTU that IPv6 has (RFC 8200 §5).
 const MTU_OF_IPV6_MIN: u32 = 1280;
 
-/// What one way does to packets.
+/// What one direction does to packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Terms {
     /// Bits a second that the line sends; None: all at once.
@@ -28,11 +29,11 @@ pub struct Terms {
     pub queue: Queue,
     /// Share of packets that are lost, from 0 to 1.
     pub loss: f64,
-    /// How many are lost at a time on average; None: each by itself.
+    /// Mean length of a burst of losses; None: each loss is independent.
     pub burst: Option<f64>,
-    /// How long a packet takes behind the line, nanoseconds.
+    /// How long a packet takes after the line, nanoseconds.
     pub delay_ns: u64,
-    /// And up to so much longer.
+    /// Maximum additional delay, nanoseconds.
     pub jitter_ns: u64,
     /// Share of packets that come later, from 0 to 1.
     pub reorder: f64,
@@ -43,18 +44,18 @@ pub struct Terms {
 /// The limit of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// Nobody waits longer, nanoseconds.
+    /// No packet waits longer, nanoseconds.
     Time(u64),
-    /// No more bytes wait, with those that are being sent.
+    /// No more bytes wait, including those that are being sent.
     Bytes(u64),
 }
 
 /// One end of a link.
 #[derive(Debug, Clone)]
 pub struct End {
-    /// What its interface is called.
+    /// The name of its interface.
     pub name: String,
-    /// Where it is.
+    /// Its namespace.
     pub place: Place,
     /// Its addresses, with the number of bits that those of its network have in common.
     pub addresses: Vec<(IpAddr, u8)>,
@@ -65,9 +66,9 @@ pub struct End {
 pub enum Place {
     /// The one of the caller.
     Here,
-    /// A new one, which is gone when nobody uses it any more.
+    /// A new one, which is gone when no process uses it any more.
     New,
-    /// The one that this path leads to; and how it was said.
+    /// The one that this path leads to; and the text that named it.
     At(PathBuf, String),
 }
 
@@ -78,17 +79,17 @@ pub struct LinkOptions {
     pub ends: [End; 2],
     /// From the first end to the second, and back.
     pub ways: [Terms; 2],
-    /// What is left to chance comes from here.
+    /// The seed of everything random.
     pub seed: u64,
     /// The longest packet, bytes.
     pub mtu: u32,
 }
 
 impl LinkOptions {
-    /// What does not fit together, if something does not.
+    /// Checks that the parameters are compatible.
     ///
     /// # Errors
-    /// A text that names the options.
+    /// A text that names the incompatible options.
     pub fn check(&self) -> Result<(), String> {
         let [a, b] = &self.ends;
         if a.name == b.name {
@@ -171,7 +172,7 @@ fn both<T: Clone>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Resul
 /// Reads a time, up to a minute. Nanoseconds.
 ///
 /// # Errors
-/// A text that says what is expected; so it is with all that follow.
+/// A text that says what is expected; the same applies to all that follow.
 pub fn time(text: &str) -> Result<u64, String> {
     match duration_us(text)? {
         us @ 0..=TIME_US_MAX => Ok(us * 1000),
@@ -270,7 +271,7 @@ pub fn names(text: &str) -> Result<[String; 2], String> {
     Ok([a.to_owned(), b.to_owned()])
 }
 
-/// Reads where an end is: a process, a name of `ip netns`, or a path.
+/// Reads the place of an end: a process, a name of `ip netns`, or a path.
 pub fn place(text: &str) -> Result<Place, String> {
     let path = match text {
         "" => return Err("expected a process, a name of `ip netns`, or a path".to_owned()),
@@ -330,7 +331,7 @@ pub(super) fn shares_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     }
 }
 
-/// Digits, and what stands behind them.
+/// Returns digits, and the text after them.
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()))
 }

@@ -1,4 +1,5 @@
-//! One way of a link: what becomes of each packet, and when. Called by `carry.rs`; pure, for the time is passed in.
+//! One direction of a link: what happens to each packet, and when. Called by `carry.rs`; pure,
+//! since the time is passed in.
 //!
 //! ```text
 //! offer -> queue -> line (rate) -> loss -> delay, jitter -> order -> take
@@ -6,9 +7,11 @@
 //!         dropped                 lost
 //! ```
 //!
-//! The queue and the line are one number, the moment when the line is free: what stands in front of a packet is what is left until then. So a packet has its
-//! fate, and the moment when it leaves, as soon as it comes. Always: `packets_in = packets_out + lost + dropped + refused + held`. Bound:
-//! [`HELD_BYTES_MAX`]. Times are nanoseconds, for a packet may take less than a microsecond.
+//! The queue and the line are one number, the moment when the line is free: the queue in front of a
+//! packet is the time left until then. So the fate of a packet, and the moment when it leaves, are
+//! known as soon as it comes. Always: `packets_in = packets_out + lost + dropped + refused + held`.
+//! Bound: [`HELD_BYTES_MAX`]. Times are nanoseconds, since a packet may take less than a
+//! microsecond.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -19,33 +22,33 @@ use crate::random::Random;
 
 /// Bytes of packets that are on their way at a time.
 pub(super) const HELD_BYTES_MAX: u64 = 128 << 20;
-/// What a packet takes besides its bytes.
+/// Memory of a packet besides its bytes.
 const PACKET_OVERHEAD_BYTES: u64 = 64;
 
-/// What became of packets so far.
+/// Figures of packets so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Came to the link.
+    /// Packets that came to the link.
     pub packets_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
-    /// Left it.
+    /// Packets that left it.
     pub packets_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Lost, as was asked for.
+    /// Lost, as configured.
     pub lost: u64,
-    /// Found no place in the queue, or in memory.
+    /// Found no room in the queue, or in memory.
     pub dropped: u64,
-    /// Not taken by the kernel at the other end.
+    /// Not accepted by the kernel at the other end.
     pub refused: u64,
-    /// Come later, so that others overtake them.
+    /// Delayed further, so that others overtake them.
     pub reordered: u64,
     /// On their way.
     pub held: u64,
     /// Dropped by the kernel before the link had read them; in none of the other figures.
     pub overrun: u64,
-    /// By how much all that left did so later than it was to, in total, nanoseconds.
+    /// By how much all that left were late, in total, nanoseconds.
     pub late_ns: u64,
     /// The largest such distance.
     pub late_max_ns: u64,
@@ -55,7 +58,7 @@ pub struct Figures {
 #[derive(Debug)]
 struct Held {
     due_ns: u64,
-    /// Which one: among those that are due at the same time, the first one goes first.
+    /// The packet's number: among those that are due at the same time, the first one goes first.
     number: u64,
     packet: Box<[u8]>,
 }
@@ -69,7 +72,7 @@ pub(super) struct Way {
     reorder: Random,
     /// When the line has sent everything that it was given.
     free_at_ns: u64,
-    /// When the last one leaves that keeps its place.
+    /// When the last packet leaves that keeps its place in the order.
     last_due_ns: u64,
     held: BinaryHeap<Held>,
     held_bytes: u64,
@@ -77,7 +80,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Draws what is left to chance from this.
+    /// Draws everything random from this.
     pub(super) fn new(terms: Terms, random: &Random) -> Way {
         Way {
             terms,
@@ -92,12 +95,13 @@ impl Way {
         }
     }
 
-    /// A packet comes; not before the one before it.
+    /// Accepts a packet; its time is not before that of the previous one.
     pub(super) fn offer(&mut self, now_ns: u64, packet: &[u8]) {
         let bytes = packet.len() as u64;
         self.figures.packets_in += 1;
         self.figures.bytes_in += bytes;
-        // Drawn for each, so that the fate of a packet is in the seed and its number, whatever becomes of others.
+        // Drawn for each, so that the fate of a packet depends only on the seed and its number,
+        // whatever happens to others.
         let is_lost = self.loss.next();
         let jitter_ns = (self.jitter.fraction() * self.terms.jitter_ns as f64) as u64;
         let is_reordered = self.reorder.fraction() < self.terms.reorder;
@@ -124,7 +128,7 @@ impl Way {
         self.held.push(Held { due_ns, number: self.figures.packets_in, packet: packet.into() });
     }
 
-    /// When the line has sent it; None: the queue has no place.
+    /// Returns when the line has sent it; None: the queue has no room.
     fn send(&self, now_ns: u64, bytes: u64) -> Option<u64> {
         let Some(rate) = self.terms.rate else { return Some(now_ns) };
         let wait_ns = self.free_at_ns.saturating_sub(now_ns);
@@ -144,7 +148,7 @@ impl Way {
         self.held.peek().map(|held| held.due_ns)
     }
 
-    /// A packet that leaves now, if one does.
+    /// Returns a packet that leaves now, if any.
     pub(super) fn take(&mut self, now_ns: u64) -> Option<Box<[u8]>> {
         if self.next_due_ns()? > now_ns {
             return None;
@@ -160,7 +164,7 @@ impl Way {
         Some(packet)
     }
 
-    /// One that was taken could not be handed over.
+    /// Counts a packet that was taken but could not be handed over.
     pub(super) fn refuse(&mut self, packet: &[u8]) {
         self.figures.packets_out -= 1;
         self.figures.bytes_out -= packet.len() as u64;
@@ -173,7 +177,7 @@ impl Way {
 }
 
 impl Figures {
-    /// What came since then; lateness and what is held as it is now.
+    /// Returns the changes since then; lateness and `held` as they are now.
     pub fn since(&self, before: &Figures) -> Figures {
         Figures {
             packets_in: self.packets_in - before.packets_in,
@@ -189,7 +193,7 @@ impl Figures {
         }
     }
 
-    /// By how much a packet left later than it was to, on average, nanoseconds.
+    /// Returns how late packets left, on average, nanoseconds.
     pub fn late_mean_ns(&self) -> u64 {
         self.late_ns / (self.packets_out + self.refused).max(1)
     }

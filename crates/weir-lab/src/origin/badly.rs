@@ -1,4 +1,4 @@
-//! What a connection does wrong when it is told to: decides for each request, and spoils answers.
+//! The configured misbehaviour of a connection: decides for each request, and spoils responses.
 //!
 //! Called by `connection.rs` only while there is a [`Mischief`](super::mischief::Mischief). The rules are those of
 //! `misbehave.rs`, in its order.
@@ -8,23 +8,23 @@ use super::misbehave::Kind;
 use super::plan::Plan;
 use super::reply::{Answer, Stream};
 
-/// How an answer is spoilt.
+/// How a response is spoilt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Faults {
     garble: bool,
     /// Ends in the middle of the body; true: by a reset.
     cut: Option<bool>,
     twice: bool,
-    /// The connection ends behind it, which it doesn't say.
+    /// The connection ends after it, without an announcement.
     hang_up: bool,
-    /// Bytes at a time, and the pause between, microseconds.
+    /// Bytes at a time, and the pause in between, microseconds.
     drip: Option<(u64, u64)>,
 }
 
-/// Output that goes out a few bytes at a time.
+/// Output that is sent a few bytes at a time.
 #[derive(Debug)]
 pub(super) struct Drip {
-    /// At most so many at once.
+    /// Maximum bytes at once.
     pub(super) bytes: u64,
     /// Between two pieces.
     pub(super) pause_us: u64,
@@ -33,7 +33,7 @@ pub(super) struct Drip {
 }
 
 impl Scene<'_> {
-    /// Whether this shall go wrong now; counted if so.
+    /// Whether this misbehaviour applies now; counted if so.
     fn strikes(&mut self, kind: Kind) -> Option<super::misbehave::Rule> {
         let rule = self.mischief?.strikes(kind)?;
         self.counts.misbehaved.add(kind);
@@ -42,8 +42,8 @@ impl Scene<'_> {
 }
 
 impl Connection {
-    /// Decides what goes wrong with a complete request: how long its answer waits in addition, microseconds. None: it has
-    /// no answer.
+    /// Decides about faults for a complete request. Returns how long its response waits in
+    /// addition, microseconds. None: it gets no response.
     pub(super) fn spoil(&mut self, scene: &mut Scene<'_>, answer: &mut Answer) -> Option<u64> {
         if let Some(kind) =
             [Kind::Reset, Kind::HangUp, Kind::NoAnswer].into_iter().find(|kind| scene.strikes(*kind).is_some())
@@ -77,7 +77,8 @@ impl Connection {
         faults
     }
 
-    /// Whether the connection hangs up behind this answer; one that says so is marked in the answer.
+    /// Whether the connection hangs up after this response; an announced end is marked in the
+    /// response.
     fn ends_here(&mut self, scene: &mut Scene<'_>, answer: &mut Answer) -> bool {
         if answer.closes() {
             return false;
@@ -94,20 +95,20 @@ impl Connection {
         kind == Kind::HangUpAfter
     }
 
-    /// Answers in front of the body if that shall go wrong; else gives the plan back.
+    /// Responds before the body if that fault applies; else returns the plan.
     pub(super) fn answer_early(&mut self, scene: &mut Scene<'_>, plan: Plan, expect: bool) -> Plan {
         if scene.strikes(Kind::AnswerEarly).is_none() {
             return plan;
         }
         if let Some(mut answer) = plan.into_answer() {
-            // Without 100 nobody knows whether the body comes (RFC 9110 §10.1.1).
+            // Without 100 it is unknown whether the body comes (RFC 9110 §10.1.1).
             answer.wanted.close |= expect;
             self.write(&answer, scene);
         }
         Plan::Answered
     }
 
-    /// Writes an answer with its faults.
+    /// Writes a response with its faults.
     pub(super) fn write_badly(&mut self, answer: &Answer, faults: &Faults, scene: &Scene<'_>) {
         let begin = self.out.len();
         let stream = answer.write(&mut self.out, scene.date_line);
@@ -129,7 +130,7 @@ impl Connection {
 }
 
 impl Faults {
-    /// Head and body stand in `out` from `begin` on.
+    /// Spoils head and body, which are in `out` from `begin` on.
     fn spoil_bytes(&self, out: &mut Vec<u8>, begin: usize) {
         let end_of_head = memchr::memmem::find(&out[begin..], b"\r\n\r\n").map_or(out.len(), |at| begin + at + 4);
         let middle = end_of_head + (out.len() - end_of_head) / 2;
@@ -143,7 +144,7 @@ impl Faults {
         }
     }
 
-    /// The same for a body that comes from the pattern: shifted by one, every byte is wrong.
+    /// Does the same for a body that comes from the pattern: shifted by one, every byte is wrong.
     fn spoil_stream(&self, mut stream: Stream, closes: bool) -> Stream {
         stream.closes = closes;
         if self.garble {

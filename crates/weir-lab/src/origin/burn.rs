@@ -1,6 +1,8 @@
-//! Work for `?burn=` and `?block=`: keeps the thread from others for an amount of processor time, or asleep, as an application does.
+//! Work for `?burn=` and `?block=`: occupies the thread for an amount of processor time, or asleep,
+//! as an application does.
 //!
-//! Called by `connection.rs`; the whole thread serves nobody else meanwhile, which is what busy workers are about.
+//! Called by `connection.rs`; the whole thread serves no other connection meanwhile, which is the
+//! purpose of busy workers.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Rounds of arithmetic between two looks at the clock, a fraction of a microsecond.
 const ROUNDS: u32 = 200;
 
-/// Uses so much processor time of this thread. Time in which the thread doesn't run is not counted, so a full machine takes
-/// longer, as with real work.
+/// Uses this much processor time of this thread. Time in which the thread doesn't run is not
+/// counted, so a full machine takes longer, as with real work.
 pub(super) fn burn(cpu_us: u64) {
     let end_us = thread_cpu_us() + cpu_us;
     let mut value = cpu_us;
@@ -22,7 +24,7 @@ pub(super) fn burn(cpu_us: u64) {
     }
 }
 
-/// Sleeps, as who waits for a database does.
+/// Sleeps, like a worker that waits for a database.
 pub(super) fn block(us: u64) {
     std::thread::sleep(Duration::from_micros(us));
 }

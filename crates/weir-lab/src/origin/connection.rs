@@ -1,10 +1,12 @@
-//! One client connection of the origin as a machine: bytes in, replies out, in order. Knows no sockets.
+//! One client connection of the origin as a state machine: bytes in, responses out, in order. Knows
+//! no sockets.
 //!
-//! Called by `server.rs`: [`Connection::handle_input`] with what arrived, [`Connection::handle_time`] when a delay is
-//! over, then [`Connection::poll_payload`] while nothing is being sent. Calls `plan.rs` for what is asked, `reply.rs` for
-//! bytes, and `badly.rs` when it shall misbehave. Bounds: [`OUT_BYTES_MAX`] of replies not yet sent plus one small reply,
-//! [`INPUT_BYTES_MAX`] of requests not yet read (then [`Connection::wants_input`] says no). RFC 9112 §2.2, §7.1, §9.3
-//! (persistence, pipelining).
+//! Called by `server.rs`: [`Connection::handle_input`] with what arrived,
+//! [`Connection::handle_time`] when a delay is over, then [`Connection::poll_payload`] while
+//! nothing is being sent. Calls `plan.rs` for the content of requests, `reply.rs` for bytes, and
+//! `badly.rs` when it shall misbehave. Bounds: [`OUT_BYTES_MAX`] of responses not yet sent plus one
+//! small response, [`INPUT_BYTES_MAX`] of requests not yet read (then [`Connection::wants_input`]
+//! says no). RFC 9112 §2.2, §7.1, §9.3 (persistence, pipelining).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,9 +24,9 @@ use super::stats::{OriginStats, ThreadStats};
 use super::wanted::{Cost, slowed_us};
 use crate::random::Random;
 
-/// Replies that may wait behind a send; more pipelined requests wait unread.
+/// Responses that may wait for a send; more pipelined requests wait unread.
 const OUT_BYTES_MAX: usize = 256 * 1024;
-/// Received bytes that may wait behind a delay, a stream, or a full output.
+/// Received bytes that may wait for a delay, a stream, or a full output.
 const INPUT_BYTES_MAX: usize = 128 * 1024;
 
 /// What all connections of a thread share; lent for each call.
@@ -35,15 +37,15 @@ pub(super) struct Scene<'a> {
     pub(super) date_line: &'a [u8],
     pub(super) now_us: u64,
     pub(super) counts: &'a mut OriginStats,
-    /// Where others see what was counted.
+    /// Where other threads read the counts.
     pub(super) told: &'a ThreadStats,
     /// Totals over all threads, for `/__stats`.
     pub(super) totals: &'a dyn Fn() -> OriginStats,
-    /// What to do wrong, if anything.
+    /// The misbehaviours, if any.
     pub(super) mischief: Option<&'a Mischief>,
-    /// Where the first line of each request goes, if anywhere.
+    /// Receives the first line of each request, if anything does.
     pub(super) lines: Option<&'a mut Vec<u8>>,
-    /// Draws what is left to chance.
+    /// The source of everything random.
     pub(super) random: &'a mut Random,
     /// Delayed replies under way that have a `beyond`, over all threads.
     pub(super) at_work: &'a Arc<AtomicU64>,
@@ -54,7 +56,7 @@ pub(super) struct Scene<'a> {
 struct AtWork(Arc<AtomicU64>);
 
 impl AtWork {
-    /// One more; how many there are with it.
+    /// Counts one more; returns it with their number including it.
     fn begin(all: &Arc<AtomicU64>) -> (AtWork, u64) {
         (AtWork(Arc::clone(all)), all.fetch_add(1, Relaxed) + 1)
     }
@@ -75,11 +77,11 @@ pub(super) enum Stage {
     Sized(Plan, u64),
     /// Inside a chunked body.
     Chunked(Plan, ChunkedDecoder),
-    /// The reply is due at this time.
+    /// The response is due at this time.
     Delayed(Answer, u64),
-    /// The reply's body is being sent.
+    /// The response's body is being sent.
     Streaming(Stream),
-    /// What comes is read and never answered.
+    /// Input is read and never answered.
     Mute,
     /// Nothing more is read; the connection closes when everything is sent.
     Closing,
@@ -89,22 +91,22 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stage: Stage,
-    /// Received and not yet consumed: part of a head, or what waits behind a delay or stream.
+    /// Received and not yet consumed: part of a head, or bytes that wait for a delay or stream.
     input: Vec<u8>,
     /// Looks for the end of a head that came in pieces.
     scan: Option<HeadScan>,
     pub(super) out: Vec<u8>,
     /// The client sends nothing more.
     ended: bool,
-    /// Where to go on behind the stream, if not at the next head.
+    /// Where to continue after the stream, if not at the next head.
     pub(super) after: Option<Box<Stage>>,
-    /// The output goes out like this.
+    /// The output is sent in this way.
     pub(super) drip: Option<Drip>,
     /// The connection ends by a reset.
     pub(super) resets: bool,
-    /// Answers so far; counted only when it may misbehave.
+    /// Responses so far; counted only when it may misbehave.
     pub(super) answers: u64,
-    /// Its delayed reply slows others down.
+    /// Its delayed response slows others down.
     at_work: Option<AtWork>,
 }
 
@@ -125,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Takes what was received. Replies that are ready wait for [`Connection::poll_payload`].
+    /// Takes received bytes. Responses that are ready wait for [`Connection::poll_payload`].
     pub(super) fn handle_input(&mut self, scene: &mut Scene<'_>, bytes: &[u8]) {
         if self.input.is_empty() {
             let consumed = self.advance(scene, bytes);
@@ -136,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// The client sends nothing more: what it asked for is still answered.
+    /// The client sends nothing more: its requests are still answered.
     pub(super) fn handle_end(&mut self) {
         self.ended = true;
         if matches!(self.stage, Stage::Sized(..) | Stage::Chunked(..)) {
@@ -144,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Time has come for a delayed reply, or not yet.
+    /// Checks whether a delayed response is due.
     pub(super) fn handle_time(&mut self, scene: &mut Scene<'_>) {
         if !matches!(self.stage, Stage::Delayed(_, due_us) if due_us <= scene.now_us) {
             return;
@@ -163,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// When the current reply, or its next piece, is due.
+    /// Returns when the current response, or its next piece, is due.
     pub(super) fn due_us(&self) -> Option<u64> {
         match self.stage {
             Stage::Delayed(_, due_us) => Some(due_us),
@@ -181,7 +183,7 @@ impl Connection {
         !self.ended && self.input.len() < INPUT_BYTES_MAX
     }
 
-    /// Whether nothing was asked that is not answered.
+    /// Whether all requests are answered.
     pub(super) fn rests(&self) -> bool {
         matches!(self.stage, Stage::Head) && self.input.is_empty() && self.out.is_empty()
     }
@@ -191,7 +193,8 @@ impl Connection {
         self.ended
     }
 
-    /// Whether everything is answered and the connection has to end. Ask when nothing is left to send.
+    /// Whether everything is answered and the connection has to end. Call this when nothing is left
+    /// to send.
     pub(super) fn is_over(&self) -> bool {
         match self.stage {
             _ if self.drip.is_some() => false,
@@ -201,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// The next bytes to send, all that are ready.
+    /// Returns the next bytes to send, all that are ready.
     pub(super) fn poll_payload(&mut self, spare: &mut Vec<Vec<u8>>, now_us: u64) -> Option<Payload> {
         if self.drip.is_some() {
             return self.poll_drip(now_us);
@@ -221,7 +224,7 @@ impl Connection {
         Some(Payload::Owned(std::mem::replace(&mut self.out, spare.pop().unwrap_or_default())))
     }
 
-    /// The next few bytes, when they are due.
+    /// Returns the next few bytes, when they are due.
     fn poll_drip(&mut self, now_us: u64) -> Option<Payload> {
         let drip = self.drip.as_mut().filter(|drip| drip.due_us <= now_us)?;
         drip.due_us = now_us + drip.pause_us;
@@ -241,7 +244,7 @@ impl Connection {
         Some(Payload::Owned(piece))
     }
 
-    /// Goes on behind a stream that is done.
+    /// Continues after a stream that is done.
     fn leave_stream(&mut self) {
         if let Stage::Streaming(stream) = &self.stage
             && stream.is_done()
@@ -252,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with the bytes that waited.
+    /// Continues with the bytes that waited.
     fn resume(&mut self, scene: &mut Scene<'_>) {
         let input = std::mem::take(&mut self.input);
         let consumed = self.advance(scene, &input);
@@ -260,7 +263,7 @@ impl Connection {
         self.input.drain(..consumed);
     }
 
-    /// Consumes as many requests as may be answered now; returns how many bytes.
+    /// Consumes as many requests as may be answered now; returns their length in bytes.
     fn advance(&mut self, scene: &mut Scene<'_>, input: &[u8]) -> usize {
         let mut at = 0;
         while at < input.len() {
@@ -338,7 +341,7 @@ impl Connection {
         let stage = match head.body {
             RequestBody::None | RequestBody::Length(0) => return self.finish(scene, plan),
             RequestBody::Length(length) => Stage::Sized(plan, length),
-            // The origin speaks HTTP/1 only, which has no body of an open length.
+            // The origin supports only HTTP/1, which has no body of an open length.
             RequestBody::Chunked | RequestBody::Open => Stage::Chunked(plan, ChunkedDecoder::new(false)),
         };
         match self.stage {
@@ -392,7 +395,7 @@ impl Connection {
         }
     }
 
-    /// The request is complete: its reply is written now, or later if it has a delay.
+    /// The request is complete: its response is written now, or later if it has a delay.
     fn finish(&mut self, scene: &mut Scene<'_>, plan: Plan) {
         let is_exempt = plan.is_exempt();
         let Some(mut answer) = plan.into_answer() else { return };
@@ -403,7 +406,7 @@ impl Connection {
             delay_us = slowed_us(delay_us, at_work, beyond);
         }
         if burn_us + block_us > 0 {
-            // For a while nothing else is told.
+            // The counts are not published again for a while.
             scene.told.publish(scene.counts);
             burn(burn_us);
             block(block_us);
@@ -433,14 +436,14 @@ impl Connection {
         };
     }
 
-    /// A short error reply and the end of the connection.
+    /// Writes a short error response and ends the connection.
     fn refuse(&mut self, status: u16, word: &str) {
         weir_http::encode_error_reply(&mut self.out, status, word);
         self.stage = Stage::Closing;
     }
 }
 
-/// The first line of a head, for the log.
+/// Notes the first line of a head, for the log.
 fn note_line(lines: &mut Vec<u8>, head: &[u8]) {
     let head = head.trim_ascii_start();
     let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());

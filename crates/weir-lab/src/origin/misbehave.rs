@@ -1,8 +1,9 @@
 //! Misbehaviours by name: the table of them, and how a text of the command line becomes rules.
 //!
 //! Called by `weir origin` before anything listens; `mischief.rs` carries the rules out. A text is
-//! `NAME[=ARGUMENT[:ARGUMENT]...][:HOW-OFTEN]`, several with commas; how often is `every=N` or `P%`. What can't be meant,
-//! and what would never happen beside the others, is an error that names the way out.
+//! `NAME[=ARGUMENT[:ARGUMENT]...][:HOW-OFTEN]`, several with commas; how often is `every=N` or
+//! `P%`. Meaningless texts, and rules that would never apply beside the others, are errors that
+//! name the remedy.
 
 use std::str::FromStr;
 
@@ -15,8 +16,8 @@ const COUNT_MAX: u64 = 1 << 40;
 /// A hundred per cent in the unit of [`Often::Share`].
 const WHOLE: u64 = 1_000_000;
 
-/// What the origin can do wrong. In the order in which it is decided: a request that one of the first four hits meets no
-/// other, the rest may come together.
+/// The misbehaviours of the origin, in the order in which they are decided: a request that one of
+/// the first four hits meets no other, the rest may come together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Resets a connection as soon as it is accepted.
@@ -25,21 +26,21 @@ pub enum Kind {
     Reset,
     /// Closes the connection upon a request.
     HangUp,
-    /// Never answers, and keeps the connection.
+    /// Never responds, and keeps the connection.
     NoAnswer,
-    /// All of it stands still for a time, once.
+    /// Freezes as a whole for a time, once.
     Freeze,
-    /// Answers before the body of the request is read.
+    /// Responds before the body of the request is read.
     AnswerEarly,
     /// Gives another status.
     Status,
-    /// One answer waits.
+    /// Delays one response.
     Stall,
-    /// Closes each connection after so many answers; the last says so.
+    /// Closes each connection after this many responses; the last one announces it.
     CloseAfter,
-    /// Closes each connection after so many answers without a word.
+    /// Closes each connection after this many responses without an announcement.
     HangUpAfter,
-    /// Closes each connection after its first answer, which says so.
+    /// Closes each connection after its first response, which announces it.
     NoKeepAlive,
     /// Gives a body of the right length with a wrong byte.
     Garble,
@@ -47,9 +48,9 @@ pub enum Kind {
     ResetMidBody,
     /// Closes the connection in the middle of a body.
     Truncate,
-    /// Gives the answer twice.
+    /// Sends the response twice.
     AnswerTwice,
-    /// Sends the answer a few bytes at a time.
+    /// Sends the response a few bytes at a time.
     SlowDrip,
 }
 
@@ -67,13 +68,13 @@ impl Kind {
         ROWS.iter().map(|row| row.kind)
     }
 
-    /// A request that it hits meets nothing else.
+    /// Whether a request that it hits meets no other misbehaviour.
     fn ends_the_matter(self) -> bool {
         matches!(self, Kind::Refuse | Kind::Reset | Kind::HangUp | Kind::NoAnswer)
     }
 }
 
-/// What a number means.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// At least 1.
@@ -88,10 +89,10 @@ enum Unit {
 
 /// One argument.
 struct Argument {
-    /// May stand in front as `key=`.
+    /// The optional prefix `key=`.
     key: &'static str,
     unit: Unit,
-    /// What holds when it is not given; None: it has to be.
+    /// The value when it is not given; None: it is required.
     default: Option<u64>,
 }
 
@@ -102,7 +103,7 @@ struct Row {
     usage: &'static str,
     help: &'static str,
     arguments: &'static [Argument],
-    /// How often if not said; None: it can't be said.
+    /// How often by default; None: it can't be specified.
     often: Option<Often>,
 }
 
@@ -121,7 +122,7 @@ impl Row {
     }
 }
 
-/// What stands in front of the first `=` or `[`.
+/// Returns the text before the first `=` or `[`.
 const fn name_of(usage: &'static str) -> &'static str {
     let bytes = usage.as_bytes();
     let mut end = 0;
@@ -180,14 +181,14 @@ const ROWS: [Row; 16] = [
     ),
 ];
 
-/// Which of many it hits.
+/// Which occasions it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Often {
     Always,
     Once,
-    /// Each so manieth, from 1.
+    /// Every nth, from 1.
     Every(u64),
-    /// So many of a million, spread without a pattern.
+    /// This many of a million, spread without a pattern.
     Share(u64),
 }
 
@@ -202,7 +203,7 @@ impl Often {
         }
     }
 
-    /// None: it isn't meant to say how often. Err: it is, but can't be.
+    /// None: the text does not specify how often. Err: it does, but is invalid.
     fn read(text: &str) -> Option<Result<Often, String>> {
         if let Some(count) = text.strip_prefix("every=") {
             return Some(read_number(count, Unit::Count).map(|count| match count {
@@ -219,7 +220,7 @@ impl Often {
     }
 }
 
-/// Numbers in, numbers without a pattern out, the same each time (the finaliser of splitmix64).
+/// Maps numbers to numbers without a pattern, the same each time (the finaliser of splitmix64).
 fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -227,7 +228,7 @@ fn scattered(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// One misbehaviour as it was asked for. What the values mean is in its row; times are microseconds.
+/// One misbehaviour as configured. The meaning of the values is in its row; times are microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) first: u64,
@@ -245,7 +246,7 @@ impl Misbehaviours {
     /// Reads texts as the command line has them.
     ///
     /// # Errors
-    /// What is wrong and what is valid, in one line.
+    /// The text says what is wrong and what is valid, in one line.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Misbehaviours, String> {
         let mut all = Misbehaviours::default();
         for text in texts.iter().flat_map(|text| text.as_ref().split(',')) {
@@ -258,22 +259,22 @@ impl Misbehaviours {
         Ok(all)
     }
 
-    /// Whether there is nothing to do wrong.
+    /// Whether there are no misbehaviours.
     pub fn is_empty(&self) -> bool {
         self.rules.iter().all(Option::is_none)
     }
 
-    /// What was asked for, in the order of the table.
+    /// Returns the configured kinds, in the order of the table.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> {
         Kind::all().filter(|kind| self.rule(*kind).is_some())
     }
 
-    /// What was asked for of this kind.
+    /// Returns the rule for this kind.
     pub(super) fn rule(&self, kind: Kind) -> Option<Rule> {
         self.rules[kind as usize]
     }
 
-    /// Refuses what could never happen.
+    /// Rejects rules that could never apply.
     fn check(&self) -> Result<(), String> {
         let kinds: Vec<Kind> = self.kinds().collect();
         let is_always = |kind: &Kind| self.rule(*kind).is_some_and(|rule| rule.often == Often::Always);
@@ -341,7 +342,8 @@ fn read_one(text: &str) -> Result<(Kind, Rule), String> {
 }
 
 impl Row {
-    /// Which argument a part gives, and the value in it: the one that it names, or the first that is not there yet.
+    /// Returns which argument a part gives, and the value in it: the named argument, or the first
+    /// that has no value yet.
     fn place<'a>(&self, part: &'a str, values: &[Option<u64>]) -> Option<(usize, &'a str)> {
         let named = part.split_once('=').filter(|(key, _)| !key.is_empty());
         let free = |at: &usize| values[*at].is_none();
@@ -378,8 +380,8 @@ fn read_number(text: &str, unit: Unit) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each row is where its kind says, each text is read as the help describes it, and what can't be meant or could
-    //! never happen is refused with the way out. How: tables of texts.
+    //! Proves: each row is where its kind says, each text is read as the help describes it, and
+    //! invalid or impossible rules are rejected with the remedy. How: tables of texts.
 
     use super::*;
 

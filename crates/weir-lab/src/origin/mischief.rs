@@ -1,7 +1,8 @@
-//! Carries out what `misbehave.rs` read: decides for each occasion, and stands still when all shall.
+//! Carries out what `misbehave.rs` read: decides for each occasion, and freezes when the whole
+//! origin shall.
 //!
-//! Called by `connection.rs` and `server.rs`, which ask only when there is something to do wrong. Shared by all threads, so
-//! that `every=N` and shares count over the whole origin.
+//! Called by `connection.rs` and `server.rs`, only when there are misbehaviours. Shared by all
+//! threads, so that `every=N` and shares count over the whole origin.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::misbehave::{Kind, Misbehaviours, Rule};
 
-/// Longest sleep in a freeze before it is looked whether the origin shall end.
+/// Longest sleep in a freeze before the next check whether the origin shall end.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Rules and how often each had an occasion.
+/// The rules, and how many occasions each had.
 #[derive(Debug)]
 pub(super) struct Mischief {
     rules: Misbehaviours,
@@ -22,31 +23,32 @@ pub(super) struct Mischief {
 }
 
 impl Mischief {
-    /// None when there is nothing to do wrong.
+    /// Returns None when there are no misbehaviours.
     pub(super) fn new(rules: Misbehaviours) -> Option<Mischief> {
         let occasions = std::array::from_fn(|_| AtomicU64::new(0));
         let mischief = Mischief { rules, occasions, first_request: OnceLock::new(), frozen: AtomicBool::new(false) };
         (!rules.is_empty()).then_some(mischief)
     }
 
-    /// What was asked for.
+    /// Returns the configured misbehaviours.
     pub(super) fn rules(&self) -> &Misbehaviours {
         &self.rules
     }
 
-    /// A request came: the time of a freeze counts from the first.
+    /// Notes a request: the time of a freeze counts from the first.
     pub(super) fn requested(&self) {
         self.first_request.get_or_init(Instant::now);
     }
 
-    /// Takes an occasion; the rule if it is one of those that shall be used.
+    /// Takes an occasion; returns the rule if it applies to this one.
     pub(super) fn strikes(&self, kind: Kind) -> Option<Rule> {
         let rule = self.rules.rule(kind)?;
         let nth = self.occasions[kind as usize].fetch_add(1, Ordering::Relaxed) + 1;
         rule.often.hits(nth).then_some(rule)
     }
 
-    /// Sleeps to the end of the freeze if now is inside it, or until told to stop. True for the first thread that does.
+    /// Sleeps to the end of the freeze if now is inside it, or until `stop` is set. Returns true
+    /// for the first thread that does.
     pub(super) fn stand_still(&self, stop: &AtomicBool) -> bool {
         let Some(rule) = self.rules.rule(Kind::Freeze) else { return false };
         let Some(first) = self.first_request.get() else { return false };

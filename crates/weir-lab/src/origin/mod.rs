@@ -1,7 +1,7 @@
-//! An embedded HTTP/1.1 test origin on weir's own drivers: fast enough not to be the limit of a benchmark, and able to
-//! misbehave on request. Clients speak TLS where [`Conduct::seal`] says how.
+//! An embedded HTTP/1.1 test origin on weir's own drivers: fast enough not to be the limit of a
+//! benchmark, and able to misbehave on request. Clients use TLS where [`Conduct::seal`] says how.
 //!
-//! Called by `weir origin`, `weir demo`, the benchmark harness and end-to-end tests. What it answers:
+//! Called by `weir origin`, `weir demo`, the benchmark harness and end-to-end tests. Its responses:
 //!
 //! | target | answer |
 //! |---|---|
@@ -12,13 +12,15 @@
 //! | `/page` | the demo's page |
 //! | `/__stats` | [`OriginStats`] as JSON |
 //!
-//! TIME is `5` or `5ms`; `100ms..600ms`: at random between these; or `lognormal:2ms:1.5`: median, and deviation of the logarithm. With
-//! `beyond=32` delayed replies take longer while more than 32 of them are under way, as where all wait for one lock.
+//! TIME is `5` or `5ms`; `100ms..600ms`: at random between these; or `lognormal:2ms:1.5`: median,
+//! and deviation of the logarithm. With `beyond=32` delayed responses take longer while more than
+//! 32 of them are under way, as if all waited for one lock.
 //!
-//! Any other path is answered like `/`. `/echo`, `/sum` and the others take the same keys. Pipelined requests are answered
-//! in order, all that one receive brought in one send. A connection is closed only when the client says so (its
-//! `Connection` field, HTTP/1.0, its end), by `close=1`, or after a request that isn't HTTP. [`Misbehaviours`] change that;
-//! on a connection that was accepted `/__stats` is always answered properly.
+//! Any other path gets the same response as `/`. `/echo`, `/sum` and the others take the same keys.
+//! Pipelined requests are answered in order, and all responses to the requests of one receive leave
+//! in one send. A connection is closed only when the client says so (its `Connection` field,
+//! HTTP/1.0, its end), by `close=1`, or after a request that isn't HTTP. [`Misbehaviours`] change
+//! that; on a connection that was accepted `/__stats` always gets a proper response.
 
 mod badly;
 mod burn;
@@ -55,22 +57,24 @@ use mischief::Mischief;
 use server::Server;
 use stats::ThreadStats;
 
-/// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn).
+/// Length of the accept queue requested from the kernel (which caps it at net.core.somaxconn).
 const BACKLOG: u32 = 65_535;
-/// Who may connect at a path: anybody, as at its address.
+/// Permissions of the path: every user may connect, as at its address.
 const UNIX_MODE: u32 = 0o666;
 
 /// Which thread gets a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Accept {
-    /// Each has a listener of its own, and the kernel chooses by a hash of the addresses (SO_REUSEPORT), busy or not.
+    /// Each has a separate listener, and the kernel chooses by a hash of the addresses
+    /// (SO_REUSEPORT), busy or not.
     #[default]
     Spread,
-    /// All have the same listener, and one that is idle takes the connection, as with servers that fork workers, and reads its first request before
-    /// anything else.
+    /// All have the same listener, and an idle thread takes the connection, as with servers that
+    /// fork workers, and reads its first request before anything else.
     Shared,
-    /// All have the same listener, and each accepts one connection at a time, as the processes of a forking server do. A thread closes its
-    /// connection after 5 s without a request. At the path ([`Conduct::unix`]) threads accept any number.
+    /// All have the same listener, and each accepts one connection at a time, as the processes of a
+    /// forking server do. A thread closes its connection after 5 s without a request. At the path
+    /// ([`Conduct::unix`]) threads accept any number.
     One,
 }
 
@@ -85,19 +89,20 @@ pub struct OriginOptions {
     pub io: IoChoice,
 }
 
-/// How it behaves; by default well, and nothing is written down.
+/// How it behaves; by default well, and without a log.
 #[derive(Debug, Default)]
 pub struct Conduct {
-    /// What it does wrong.
+    /// Its misbehaviours.
     pub misbehaviours: Misbehaviours,
     /// Which thread gets a new connection.
     pub accept: Accept,
-    /// A path at which it listens as well; all threads have that listener, for there is no other way.
+    /// A path at which it listens as well; all threads share that listener, since there is no
+    /// alternative.
     pub unix: Option<PathBuf>,
-    /// Gets the first line of each request before that is answered: what is there was received, even if the process is
-    /// killed the next moment.
+    /// Receives the first line of each request before that is answered: a line in it means that the
+    /// request was received, even if the process is killed the next moment.
     pub log: Option<File>,
-    /// Clients speak TLS so; None: they don't.
+    /// How clients use TLS; None: they don't.
     pub seal: Option<Arc<dyn Seal>>,
 }
 
@@ -126,11 +131,11 @@ pub struct OriginHandle {
     shared: Arc<Shared>,
     wakers: Vec<Arc<dyn Waker>>,
     joins: Vec<JoinHandle<io::Result<()>>>,
-    /// The path that it listens at, which goes with it.
+    /// The path at which it listens, removed on drop.
     _file: Option<SocketFile>,
 }
 
-/// What one thread listens on.
+/// The listeners of one thread.
 struct Listeners {
     tcp: TcpListener,
     unix: Option<OwnedFd>,
@@ -147,7 +152,7 @@ pub fn spawn(options: OriginOptions) -> io::Result<OriginHandle> {
     spawn_misbehaving(options, Misbehaviours::default())
 }
 
-/// The same, and lets it do things wrong.
+/// Does the same, with misbehaviours.
 ///
 /// # Errors
 /// As [`spawn`].
@@ -155,7 +160,7 @@ pub fn spawn_misbehaving(options: OriginOptions, misbehaviours: Misbehaviours) -
     spawn_with(options, Conduct { misbehaviours, ..Conduct::default() })
 }
 
-/// The same, and says everything about its conduct.
+/// Does the same, with a complete description of its conduct.
 ///
 /// # Errors
 /// As [`spawn`].
@@ -186,7 +191,7 @@ pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<Origin
 }
 
 impl Accept {
-    /// A shared listener is emptied by one connection a turn, so that the rest goes to others.
+    /// A shared listener is emptied by one connection a turn, so that other threads get the rest.
     fn driver_options(self) -> Options {
         match self {
             Accept::Spread => Options::default(),
@@ -196,8 +201,9 @@ impl Accept {
         }
     }
 
-    /// Each thread's core, when there is one for each: threads that the kernel moves about share one at times, while another is
-    /// idle. Those that share a listener stay where the kernel puts them, as the workers of a forking server do.
+    /// Returns each thread's core, when there is one for each: threads that the kernel moves
+    /// sometimes share one, while another is idle. Threads that share a listener run where the
+    /// kernel puts them, as the workers of a forking server do.
     fn cores(self, threads: usize) -> Vec<usize> {
         let cores = available_cores();
         if self == Accept::Spread && cores.len() == threads { cores } else { Vec::new() }
@@ -205,22 +211,23 @@ impl Accept {
 }
 
 impl OriginHandle {
-    /// The address that it really listens on.
+    /// Returns the address on which it actually listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Name of the driver that it runs on.
+    /// Returns the name of its driver.
     pub fn driver(&self) -> &'static str {
         self.driver
     }
 
-    /// What it has counted so far; at most one turn of a thread behind.
+    /// Returns its counts so far; at most one turn of a thread behind.
     pub fn stats(&self) -> OriginStats {
         self.shared.stats()
     }
 
-    /// Whether a thread has ended, which it does by itself only on an error; [`OriginHandle::stop`] then says which.
+    /// Whether a thread has ended unasked, which it does only on an error; [`OriginHandle::stop`]
+    /// then returns that error.
     pub fn has_failed(&self) -> bool {
         self.joins.iter().any(JoinHandle::is_finished)
     }
@@ -228,7 +235,7 @@ impl OriginHandle {
     /// Ends all threads at once, open connections with them. The counts afterwards are complete.
     ///
     /// # Errors
-    /// What ended a thread before.
+    /// The error that ended a thread before.
     pub fn stop(mut self) -> io::Result<OriginStats> {
         self.halt()?;
         Ok(self.stats())
@@ -237,7 +244,7 @@ impl OriginHandle {
     /// Waits until the threads end, which they do only on an error.
     ///
     /// # Errors
-    /// What ended a thread.
+    /// The error that ended a thread.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }

@@ -1,4 +1,4 @@
-//! What a request asks for: which page, and what is kept of its body for the answer.
+//! What a request selects: which page, and what is kept of its body for the response.
 //!
 //! Called by `connection.rs` once a head is complete and then with each piece of the body; pure. Bound:
 //! [`ECHO_BYTES_MAX`] of a body to send back.
@@ -23,7 +23,7 @@ pub(super) enum Plan {
     Echo(Answer),
     /// `/sum`: length and checksum of the body.
     Sum(Answer, Checksum),
-    /// It is answered already.
+    /// It has its response already.
     Answered,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Checksum {
 }
 
 impl Plan {
-    /// Which page this is. None: the query can't be meant.
+    /// Returns the page of a request. None: the query is invalid.
     pub(super) fn of(scene: &Scene<'_>, input: &[u8], head: &RequestHead) -> Option<Plan> {
         let target = head.path.of(input);
         let split = memchr::memchr(b'?', target).unwrap_or(target.len());
@@ -70,12 +70,12 @@ impl Plan {
         Some(Plan::Reply(answer))
     }
 
-    /// The statistics stay readable whatever goes wrong.
+    /// The statistics remain readable whatever misbehaviours there are.
     pub(super) fn is_exempt(&self) -> bool {
         matches!(self, Plan::Stats(_))
     }
 
-    /// Part of the request's body. False: more than is kept.
+    /// Takes a part of the request's body. False: more than is kept.
     pub(super) fn take_body(&mut self, bytes: &[u8]) -> bool {
         match self {
             Plan::Reply(_) | Plan::Stats(_) | Plan::Answered => true,
@@ -93,7 +93,7 @@ impl Plan {
         }
     }
 
-    /// What is still to be answered.
+    /// Returns the response that is still due.
     pub(super) fn into_answer(self) -> Option<Answer> {
         match self {
             Plan::Reply(answer) | Plan::Stats(answer) | Plan::Echo(answer) => Some(answer),
@@ -125,7 +125,7 @@ fn page() -> Body {
     Body::Text(include_bytes!("page.html").to_vec(), "text/html; charset=utf-8")
 }
 
-/// Whether a browser asks.
+/// Whether the client is a browser.
 fn wants_html(fields: &Fields, input: &[u8]) -> bool {
     fields
         .as_slice()

@@ -1,7 +1,8 @@
-//! Turns an answer into bytes: the head, and the body or the plan to stream it.
+//! Turns a response into bytes: the head, and the body or the plan to stream it.
 //!
-//! Called by `connection.rs`; pure. Bound: a body over [`INLINE_BYTES_MAX`] is never copied, it is sent as slices of one
-//! static pattern, so that a reply of any size needs no memory. RFC 9112 §6 (framing), RFC 9110 §8.6, §15.
+//! Called by `connection.rs`; pure. Bound: a body over [`INLINE_BYTES_MAX`] is never copied, it is
+//! sent as slices of one static pattern, so that a response of any size needs no memory.
+//! RFC 9112 §6 (framing), RFC 9110 §8.6, §15.
 
 use std::sync::OnceLock;
 
@@ -11,13 +12,13 @@ use weir_http::reason;
 use super::badly::Faults;
 use super::wanted::Wanted;
 
-/// Bodies up to this length are copied behind their head.
+/// Bodies up to this length are copied after their head.
 const INLINE_BYTES_MAX: u64 = 16 * 1024;
 /// The pattern repeats after this many bytes: a prime, so that shifted data doesn't look right.
 const PERIOD: u64 = 89;
 /// Length of the static pattern, a multiple of the period, about 256 KiB.
 const PATTERN_BYTES: usize = 89 * 2944;
-/// Most bytes of a streamed body in one send.
+/// Maximum bytes of a streamed body in one send.
 const SEND_BYTES_MAX: u64 = 1024 * 1024;
 /// Length of a chunk of a streamed chunked body.
 const CHUNK_BYTES: u64 = 64 * 1024;
@@ -36,7 +37,7 @@ fn pattern() -> &'static [u8] {
 /// Where a body comes from.
 #[derive(Debug, Clone)]
 pub(super) enum Body {
-    /// Text that was made for this reply, and its media type.
+    /// Text that was made for this response, and its media type.
     Text(Vec<u8>, &'static str),
     /// This many bytes of the pattern.
     Pattern(u64),
@@ -44,20 +45,20 @@ pub(super) enum Body {
     Ok,
 }
 
-/// A reply that is ready to be written.
+/// A response that is ready to be written.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     /// Status, framing, and whether to close.
     pub(super) wanted: Wanted,
-    /// What it carries.
+    /// Its content.
     pub(super) body: Body,
     /// The request was HEAD.
     pub(super) head_only: bool,
-    /// The request was HTTP/1.0: no chunked coding; `keep-alive` has to be said.
+    /// The request was HTTP/1.0: no chunked coding; `keep-alive` has to be announced.
     pub(super) http10: bool,
-    /// The client lets the connection live.
+    /// The client keeps the connection open.
     pub(super) persist: bool,
-    /// What goes wrong with it on purpose.
+    /// Its intentional faults.
     pub(super) faults: Option<Box<Faults>>,
 }
 
@@ -69,22 +70,23 @@ pub(super) struct Stream {
     chunked: bool,
     /// The end of the chunked coding is left out.
     cut: bool,
-    /// The connection ends behind the body.
+    /// The connection ends after the body.
     pub(super) closes: bool,
 }
 
 impl Answer {
-    /// Whether the connection ends behind this reply.
+    /// Whether the connection ends after this response.
     pub(super) fn closes(&self) -> bool {
         self.wanted.close || !self.persist || self.ends_by_close()
     }
 
-    /// A body of unknown length towards HTTP/1.0 has no other end than the connection's.
+    /// Whether only the end of the connection delimits the body: one of unknown length towards
+    /// HTTP/1.0.
     fn ends_by_close(&self) -> bool {
         self.wanted.chunked && self.http10
     }
 
-    /// The same without faults.
+    /// Returns the same response without faults.
     pub(super) fn clone_sound(&self) -> Answer {
         Answer { faults: None, ..self.clone() }
     }
@@ -100,7 +102,7 @@ impl Answer {
         !bodiless && !is_empty
     }
 
-    /// Writes head and short bodies into `out`; a long body is returned to be streamed behind it.
+    /// Writes head and short bodies into `out`; returns a long body, to be streamed after it.
     pub(super) fn write(&self, out: &mut Vec<u8>, date_line: &[u8]) -> Option<Stream> {
         let bodiless = matches!(self.wanted.status, 204 | 304);
         let (length, media) = match &self.body {
@@ -189,13 +191,13 @@ impl Stream {
         self.offset == self.end
     }
 
-    /// Takes a wrong part of the pattern, of the same length.
+    /// Shifts to a wrong part of the pattern, of the same length.
     pub(super) fn shift(&mut self) {
         self.offset += 1;
         self.end += 1;
     }
 
-    /// Ends in the middle.
+    /// Makes it end in the middle.
     pub(super) fn cut(&mut self) {
         self.end = self.offset + (self.end - self.offset) / 2;
         self.cut = true;

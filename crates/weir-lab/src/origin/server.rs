@@ -1,4 +1,5 @@
-//! One thread of the origin: joins a [`Driver`] with [`Connection`]s. Where clients speak TLS its [`Sealed`] does.
+//! One thread of the origin: joins a [`Driver`] with [`Connection`]s. Where clients use TLS,
+//! [`Sealed`] handles it.
 //!
 //! Called by `mod.rs`. Bound: one send in flight a connection; a connection whose client doesn't read is not read either.
 
@@ -22,30 +23,31 @@ use crate::random::Random;
 
 /// Token of the listener; connections use their slot.
 const LISTENER: Token = Token::MAX;
-/// Longest wait of a turn, so that the date goes on.
+/// Longest wait of a turn, so that the date is kept up to date.
 const TURN_WAIT_US: u64 = 1_000_000;
-/// How long a closing connection may take to close its side, so that the kernel doesn't answer late bytes with a reset
-/// that overtakes the reply.
+/// How long a closing connection may take to close its side, so that the kernel doesn't answer late
+/// bytes with a reset that overtakes the response.
 const LINGER_US: u64 = 2_000_000;
 /// A receive of at least this many bytes moves the connection to large buffers.
 const SMALL_BYTES: usize = 4096;
 /// How long a TLS handshake may take.
 const HANDSHAKE_US: u64 = 10_000_000;
-/// How long whoever has taken a connection because it was idle waits for its first request before it does anything else, as workers do that read
-/// what they accept.
+/// How long a thread that has accepted a connection because it was idle waits for its first request
+/// before it does anything else, as workers do that read what they accept.
 const FIRST_REQUEST_US: u64 = 5_000;
 /// Output buffers kept for reuse, and the largest capacity worth keeping.
 const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a connection may rest that keeps its thread from accepting another one (`KeepAliveTimeout` of Apache).
+/// How long a connection may be idle that keeps its thread from accepting another one
+/// (`KeepAliveTimeout` of Apache).
 const REST_US: u64 = 5_000_000;
 
 /// The place that a thread has for one connection.
 struct Place {
-    /// To listen again.
+    /// Needed to listen again.
     listener: TcpListener,
-    /// What the driver calls it.
+    /// The driver's name for it.
     named: Socket,
     /// The driver accepts on it.
     is_open: bool,
@@ -59,17 +61,17 @@ struct Slot {
     machine: Connection,
     sending: bool,
     receive: Receive,
-    /// It has asked for something already.
+    /// It has sent a request before.
     served: bool,
     /// Pipelined requests come in bulk here: large buffers.
     large: bool,
     /// The delay that a timer was set for.
     timer_us: Option<u64>,
-    /// Set once the sending direction was ended: close at the latest then.
+    /// Set once the sending direction was ended: the deadline for closing.
     linger_until_us: Option<u64>,
     /// It keeps the thread from accepting another one.
     takes_place: bool,
-    /// It takes a place and rests: it is closed then.
+    /// The connection takes a place and is idle: it is closed at this time.
     rests_until_us: Option<u64>,
 }
 
@@ -91,13 +93,13 @@ pub(super) struct Server<D: Driver> {
     shared: Arc<Shared>,
     thread: usize,
     accept: Accept,
-    /// Where it accepts one connection at a time.
+    /// The place, where the thread accepts one connection at a time.
     place: Option<Place>,
     /// The connection that was accepted last, and how long others wait for its first request, where an idle thread accepts.
     awaited: Option<(usize, Socket, u64)>,
-    /// What others have asked meanwhile.
+    /// Events of other connections meanwhile.
     held: Vec<Completion>,
-    /// Draws what replies leave to chance: the same in each run of so many threads.
+    /// The source of everything random in responses: the same in each run with this many threads.
     random: Random,
 }
 
@@ -125,7 +127,7 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until it is stopped.
     ///
     /// # Errors
     /// The driver's.
@@ -177,7 +179,7 @@ impl<D: Driver> Server<D> {
         Ok(())
     }
 
-    /// A connection came from this listener: whether it takes the place of the thread.
+    /// Handles a connection from this listener: returns whether it takes the place of the thread.
     fn take_place(&mut self, from: Socket) -> bool {
         let Some(place) = self.place.as_mut().filter(|place| place.named == from) else { return false };
         place.taken += 1;
@@ -187,8 +189,9 @@ impl<D: Driver> Server<D> {
         true
     }
 
-    /// Who took a connection because it was idle does what comes on that first, waits a moment for it, and sends the answer. What is left then is what
-    /// others have asked meanwhile.
+    /// A thread that has accepted a connection because it was idle first handles the events of that
+    /// connection, waits a moment for them, and sends the response. Then it leaves the other
+    /// connections' events of the meantime in `completions`.
     fn handle_new_first(&mut self, completions: &mut Vec<Completion>) {
         let all = completions.len();
         let before = self.held.len();
@@ -198,21 +201,22 @@ impl<D: Driver> Server<D> {
                 false => self.handle(completion),
             }
         }
-        // What was sent leaves in the next turn.
+        // The response leaves in the next turn.
         let is_new = self.held.len() - before < all;
         if !is_new && self.awaited_us() == 0 {
             std::mem::swap(&mut self.held, completions);
         }
     }
 
-    /// How long the first request of the connection that was accepted last is still waited for, microseconds.
+    /// Returns how long to wait further for the first request of the connection that was accepted
+    /// last, microseconds.
     fn awaited_us(&self) -> u64 {
         let Some((index, socket, until_us)) = self.awaited else { return 0 };
         let slot = self.slots[index].as_ref().filter(|slot| slot.socket == socket && !slot.served);
         slot.map_or(0, |_| until_us.saturating_sub(self.driver.now_us()))
     }
 
-    /// Whether something is about a connection that has asked before.
+    /// Whether an event belongs to a connection that has sent a request before.
     fn is_served(&self, completion: &Completion) -> bool {
         let index = usize::try_from(completion.token).unwrap_or(usize::MAX);
         let slot = self.slots.get(index).and_then(Option::as_ref);
@@ -326,7 +330,7 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    /// Lets a connection handle something, then does what it wants done.
+    /// Lets a connection handle something, then does what it requests.
     fn with(&mut self, token: Token, socket: Socket, act: impl FnOnce(&mut Slot, &mut Scene<'_>)) {
         let index = usize::try_from(token).unwrap_or(usize::MAX);
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
@@ -354,7 +358,8 @@ impl<D: Driver> Server<D> {
         self.act(index);
     }
 
-    /// Writes to the log before what was asked is answered. A log that can't be written is given up, and that is said.
+    /// Writes to the log before the requests are answered. A log that can't be written is given up,
+    /// with a message.
     fn write_lines(&mut self) {
         let (Some(lines), Some(log)) = (&mut self.lines, &self.shared.log) else { return };
         match (&*log).write_all(lines) {
@@ -394,7 +399,7 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    /// Notes since when a connection rests that takes a place.
+    /// Notes since when a connection that takes a place has been idle.
     fn rest(&mut self, index: usize) {
         let Some(slot) = &mut self.slots[index] else { return };
         let rests = !slot.sending && slot.linger_until_us.is_none() && slot.machine.rests();

@@ -15,7 +15,7 @@ pub struct OriginStats {
     pub connects: u64,
     /// Connections closed, by either side.
     pub closes: u64,
-    /// Requests whose head was complete, also refused ones.
+    /// Requests whose head was complete, including refused ones.
     pub requests: u64,
     /// Bytes received.
     pub bytes_in: u64,
@@ -29,11 +29,11 @@ pub struct OriginStats {
     pub resumed: u64,
     /// TLS handshakes that failed, and connections that broke after theirs.
     pub handshakes_failed: u64,
-    /// How often it did each thing wrong that it was asked to. In JSON an object by name.
+    /// How often each configured misbehaviour happened. In JSON an object by name.
     pub misbehaved: Misbehaved,
 }
 
-/// A count for each misbehaviour that was asked for.
+/// A count for each configured misbehaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misbehaved {
     counts: [u64; Kind::COUNT],
@@ -47,17 +47,17 @@ impl Default for Misbehaved {
 }
 
 impl Misbehaved {
-    /// How often.
+    /// Returns how often it happened.
     pub fn count(&self, kind: Kind) -> u64 {
         self.counts[kind as usize]
     }
 
-    /// What was asked for, with counts.
+    /// Returns the configured misbehaviours, with counts.
     pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> {
         self.asked_for.kinds().map(|kind| (kind, self.count(kind)))
     }
 
-    /// Once more.
+    /// Counts it once more.
     pub(super) fn add(&mut self, kind: Kind) {
         self.counts[kind as usize] += 1;
     }
@@ -91,7 +91,7 @@ impl OriginStats {
     }
 }
 
-/// The shared side of one thread's counters, on a cache line of its own.
+/// The shared side of one thread's counters, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct ThreadStats {
@@ -118,7 +118,7 @@ impl ThreadStats {
         }
     }
 
-    /// The same for what it did wrong; called only when it shall do something wrong.
+    /// Does the same for misbehaviours; called only when there are any.
     pub(super) fn publish_misbehaved(&self, stats: &OriginStats) {
         for (slot, value) in self.misbehaved.iter().zip(stats.misbehaved.counts) {
             slot.store(value, Relaxed);

@@ -1,4 +1,5 @@
-//! The origin end to end, over real sockets on both drivers: what it answers, in which order, and when it closes.
+//! The origin end to end, over real sockets on both drivers: its responses, their order, and when
+//! it closes.
 //!
 //! Where the kernel or a container forbids io_uring, those runs are skipped with a line that says so.
 
@@ -50,7 +51,7 @@ fn head(status: &str, rest: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\n{rest}\r\n")
 }
 
-/// Waits until the counters say so.
+/// Waits until the counters fulfil a condition.
 fn until(origin: &OriginHandle, what: impl Fn(OriginStats) -> bool) {
     eventually_or("the origin counts so", || what(origin.stats()), || format!("{:?}", origin.stats()));
 }
@@ -128,7 +129,7 @@ fn pipelined_requests_are_answered_in_order_whatever_each_asks_for() {
     });
 }
 
-/// Reads one reply that has a length; returns its body.
+/// Reads one response that has a length; returns its body.
 fn read_reply(reader: &mut impl std::io::BufRead) -> Vec<u8> {
     let (mut line, mut length) = (String::new(), 0);
     loop {
@@ -172,7 +173,8 @@ fn a_large_body_is_streamed_to_a_client_that_pauses_and_the_next_request_waits()
     on_both_drivers(|origin| {
         let mut stream = connect(origin);
         stream.write_all(b"GET /?size=30000000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        // Nobody reads: what the origin has handed to the kernel stays far below the body.
+        // The client does not read: the bytes that the origin has handed to the kernel are far
+        // fewer than the body.
         until(origin, |stats| stats.bytes_out > 0);
         assert!(origin.stats().bytes_out < 16_000_000);
         let mut reader = std::io::BufReader::new(stream);
@@ -258,7 +260,7 @@ fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
             assert!(text.ends_with("ok\n"), "{text}");
         }
         busy.set_nonblocking(true).unwrap();
-        // Not by its patient end, which would wait.
+        // Without blocking, since the client's end would wait.
         let silent = (&*busy).read(&mut [0]).unwrap_err();
         assert_eq!(silent.kind(), io::ErrorKind::WouldBlock, "all were answered while one thread was busy");
     }
@@ -309,7 +311,7 @@ fn a_thread_with_one_place_leaves_others_waiting_until_that_is_free() {
         assert!(first.read(&mut [0; 4096]).unwrap() > 0);
         let mut second = connect(&origin);
         second.write_all(SMALL).unwrap();
-        // What comes at the path is answered meanwhile, and so is the first connection.
+        // A request at the path is answered meanwhile, and so is the first connection.
         let mut unix = UnixStream::connect(&path).unwrap();
         unix.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -318,7 +320,7 @@ fn a_thread_with_one_place_leaves_others_waiting_until_that_is_free() {
         first.write_all(SMALL).unwrap();
         assert!(first.read(&mut [0; 4096]).unwrap() > 0);
         assert_eq!((origin.stats().connects, origin.stats().requests), (2, 3), "the second waits");
-        // Resting connections go by themselves, after a while; one closed by its client goes at once.
+        // Idle connections end after a while; one closed by its client ends at once.
         match io {
             IoChoice::Epoll => assert_eq!(first.read(&mut [0; 4096]).unwrap(), 0),
             _ => first.shutdown(Shutdown::Both).unwrap(),
@@ -333,7 +335,7 @@ fn a_thread_with_one_place_leaves_others_waiting_until_that_is_free() {
 fn delays_are_longer_while_a_server_works_on_more_than_it_has_room_for() {
     on_both_drivers(|origin| {
         let request = |delay: u32| format!("GET /?delay={delay}ms&beyond=1 HTTP/1.1\r\nHost: a\r\n\r\n");
-        // One that does not end in this test.
+        // A request that does not end in this test.
         let mut long = connect(origin);
         long.write_all(request(300_000).as_bytes()).unwrap();
         until(origin, |stats| stats.requests == 1);

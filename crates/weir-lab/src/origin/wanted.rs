@@ -1,34 +1,39 @@
-//! What a request's query asks of the origin. Called by `connection.rs` for each request; pure.
+//! The parameters in the query of a request to the origin. Called by `connection.rs` for each
+//! request; pure.
 //!
-//! Bound: numbers that don't parse are refused with 400 by the caller, never guessed.
+//! Bound: numbers that don't parse are rejected with 400 by the caller, never guessed.
 
 use crate::random::Random;
 use crate::units::time_us;
 
-/// The reply that `/?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N` describes; any part may be missing.
+/// The response that
+/// `/?size=BYTES&status=CODE&delay=TIME&beyond=N&burn=MS&block=MS&every=N&chunked=1&close=1&private=1&tag=N`
+/// describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
     pub(super) size: Option<u64>,
     /// Status code, 200-599. Default 200.
     pub(super) status: u16,
-    /// Time between the complete request and its reply. Default none.
+    /// Time between the complete request and its response. Default none.
     pub(super) delay: Delay,
-    /// How many delayed replies the server works on at full speed; with more each takes longer. None: any number.
+    /// How many delayed responses the server works on at full speed; with more each takes longer.
+    /// None: any number.
     pub(super) beyond: Option<u64>,
-    /// Processor time that the reply costs, microseconds. Default 0.
+    /// Processor time that the response costs, microseconds. Default 0.
     pub(super) burn_us: u64,
-    /// How long the thread sleeps for the reply, microseconds, and serves nobody. Default 0.
+    /// How long the thread sleeps for the response, microseconds, and serves no other connection.
+    /// Default 0.
     pub(super) block_us: u64,
-    /// Delay, cost and sleep only each so manieth request of a thread; from 1, the default.
+    /// Delay, cost and sleep apply only to every nth request of a thread; from 1, the default.
     pub(super) every: u64,
     /// Send the body in the chunked coding instead of with a length.
     pub(super) chunked: bool,
-    /// Close the connection after the reply.
+    /// Close the connection after the response.
     pub(super) close: bool,
-    /// Say that no cache may store it (`Cache-Control: private`).
+    /// Tell caches not to store it (`Cache-Control: private`).
     pub(super) private: bool,
-    /// The number of its tag for caches (`Surrogate-Key: tN`); None: it has none.
+    /// The number of its tag for caches (`Surrogate-Key: tN`); None: it has no tag.
     pub(super) tag: Option<u64>,
 }
 
@@ -52,15 +57,15 @@ impl Default for Wanted {
 
 /// Longest delay that is honoured: ten minutes.
 const DELAY_US_MAX: u64 = 600_000_000;
-/// Most processor time that a reply may cost: ten seconds.
+/// Most processor time that a response may cost: ten seconds.
 const BURN_US_MAX: u64 = 10_000_000;
-/// Longest sleep of a thread for a reply: ten seconds.
+/// Longest sleep of a thread for a response: ten seconds.
 const BLOCK_US_MAX: u64 = 10_000_000;
 
 /// Largest standard deviation of the logarithm of a delay, in thousandths.
 const SIGMA_MILLI_MAX: u64 = 5_000;
 
-/// How long a reply waits, microseconds.
+/// How long a response waits, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delay {
     /// Always as long.
@@ -95,7 +100,7 @@ impl Delay {
         }
     }
 
-    /// Draws one, microseconds.
+    /// Draws a delay, microseconds.
     fn draw_us(self, random: &mut Random) -> u64 {
         match self {
             Delay::Fixed(us) => us,
@@ -108,14 +113,15 @@ impl Delay {
     }
 }
 
-/// A delay that takes longer because `at_work` replies are under way and the server works on `beyond` of them at full speed. Each takes
-/// longer by the square of the excess, as where all wait for one lock: with twice as many the server finishes half as many a second.
+/// Returns a delay that takes longer because `at_work` responses are under way and the server works
+/// on `beyond` of them at full speed. Each takes longer by the square of the excess, as if all
+/// waited for one lock: with twice as many the server finishes half as many a second.
 pub(super) fn slowed_us(delay_us: u64, at_work: u64, beyond: u64) -> u64 {
     let excess = at_work as f64 / beyond as f64;
     if excess <= 1.0 { delay_us } else { ((delay_us as f64 * excess * excess) as u64).min(DELAY_US_MAX) }
 }
 
-/// What a reply costs.
+/// The cost of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Cost {
     /// How long it waits, microseconds.
@@ -127,7 +133,7 @@ pub(super) struct Cost {
 }
 
 impl Wanted {
-    /// What the reply to the `nth` request of this thread costs.
+    /// Returns the cost of the response to the `nth` request of this thread.
     pub(super) fn cost_of(&self, nth: u64, random: &mut Random) -> Cost {
         let Wanted { delay, burn_us, block_us, .. } = *self;
         if !nth.is_multiple_of(self.every) {
@@ -136,8 +142,8 @@ impl Wanted {
         Cost { delay_us: delay.draw_us(random), burn_us, block_us }
     }
 
-    /// Reads a query (without the `?`). None when a known key has a value that can't be meant. Unknown keys are
-    /// ignored, so that a client may tell requests apart with a key of its own.
+    /// Reads a query (without the `?`). None when a known key has an invalid value. Unknown keys
+    /// are ignored, so that a client may distinguish requests with its own key.
     pub(super) fn from_query(query: &[u8]) -> Option<Wanted> {
         let mut wanted = Wanted::default();
         for pair in query.split(|byte| *byte == b'&') {
@@ -176,7 +182,7 @@ fn time(value: &[u8], us_max: u64) -> Option<u64> {
     time_us(std::str::from_utf8(value).ok()?).filter(|time_us| *time_us <= us_max)
 }
 
-/// `1.5` as 1500: a number from 0 with at most three digits behind the point.
+/// Reads `1.5` as 1500: a number from 0 with at most three digits after the point.
 fn thousandths(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let padded = (1..=3).contains(&part.len()).then(|| format!("{part:0<3}"))?;
@@ -261,7 +267,8 @@ mod tests {
         }
     }
 
-    /// 10,000 delays that a query asks for, from the shortest to the longest, microseconds.
+    /// Returns 10,000 delays as a query specifies them, from the shortest to the longest,
+    /// microseconds.
     fn delays(query: &str) -> Vec<u64> {
         let (wanted, mut random) = (Wanted::from_query(query.as_bytes()).unwrap(), Random::new(1));
         let mut all: Vec<u64> = (1..=10_000).map(|nth| wanted.cost_of(nth, &mut random).delay_us).collect();

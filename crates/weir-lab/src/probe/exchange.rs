@@ -1,7 +1,8 @@
-//! One request and its answer on a blocking socket, with the time of each phase.
+//! One request and its response on a blocking socket, with the time of each phase.
 //!
-//! Called by `mod.rs`, one after the other on one thread: nothing but the kernel stands between the clock and the server.
-//! Bounds: the time-out for the whole exchange, [`HEAD_BYTES_MAX`] of a head; bodies are read and forgotten. RFC 9112 §6, §9.
+//! Called by `mod.rs`, one after the other on one thread: only the kernel is between the clock and
+//! the server. Bounds: the time-out for the whole exchange, [`HEAD_BYTES_MAX`] of a head; bodies
+//! are read and discarded. RFC 9112 §6, §9.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ use crate::tls::Caller;
 
 /// Longest head that is read; also the size of a receive.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// The time-out of a receive is shortened only when so much of it has gone: no system call in an exchange that is fast.
+/// The time-out of a receive is shortened only once this much of it has passed: a fast exchange
+/// needs no such system call.
 const SHORTEN_AFTER: Duration = Duration::from_millis(1);
 
 /// Where requests go.
@@ -29,41 +31,42 @@ pub enum Place {
     Unix(PathBuf),
 }
 
-/// Where an exchange is, and which part of it took longest.
+/// The phases of an exchange; one of them took longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Until the connection is there.
+    /// Until the connection is established.
     Connect,
-    /// From then until TLS is spoken, where it is.
+    /// From then until TLS is established, where it is used.
     Handshake,
-    /// From then until the first byte of the answer.
+    /// From then until the first byte of the response.
     FirstByte,
     /// From then until its last byte.
     Body,
 }
 
-/// Why a request has no good answer.
+/// Why a request has no good response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nobody listens.
+    /// Nothing listens.
     Refused,
-    /// There is no way there.
+    /// No route leads there.
     Unreachable,
     /// The connection was reset.
     Reset,
-    /// The connection ended before a byte of the answer.
+    /// The connection ended before the first byte of the response.
     Closed,
-    /// It ended in the middle of the answer.
+    /// It ended in the middle of the response.
     Truncated,
     /// It took longer than allowed.
     Timeout,
-    /// What came is no answer, or more than one.
+    /// The bytes are not a response, or are more than one.
     Malformed,
     /// The status is 400 or more.
     Status,
     /// This machine is out of ports, descriptors or memory.
     Local,
-    /// TLS could not be agreed on, the certificate is not taken, or the connection broke after that.
+    /// TLS could not be negotiated, the certificate is rejected, or the connection broke after
+    /// that.
     Tls,
     /// Anything else.
     Other,
@@ -72,9 +75,10 @@ pub enum Kind {
 /// Nanoseconds of each phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// None: the connection was there already.
+    /// None: the connection existed already.
     pub connect_ns: Option<u64>,
-    /// From the connection until TLS is spoken. None: it is not, or the connection was there already.
+    /// From the connection until TLS is established. None: it is not used, or the connection
+    /// existed already.
     pub handshake_ns: Option<u64>,
     /// From the request to the first byte.
     pub first_byte_ns: u64,
@@ -82,17 +86,17 @@ pub struct Times {
     pub body_ns: u64,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// A whole answer with a status under 400.
+    /// A whole response with a status under 400.
     Answered {
         /// Its status.
         status: u16,
         /// How long it took.
         times: Times,
     },
-    /// No such answer.
+    /// No such response.
     Failed {
         /// Why.
         kind: Kind,
@@ -106,7 +110,7 @@ pub enum Outcome {
 }
 
 impl Phase {
-    /// As texts call it.
+    /// Returns its name in texts.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Connect => "connect",
@@ -133,7 +137,7 @@ impl Kind {
         Kind::Other,
     ];
 
-    /// As texts call it.
+    /// Returns its name in texts.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Refused => "refused",
@@ -169,14 +173,14 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 }
 
 impl Times {
-    /// All phases.
+    /// Returns the time of all phases.
     pub fn total_ns(&self) -> u64 {
         self.connect_ns.unwrap_or(0) + self.handshake_ns.unwrap_or(0) + self.first_byte_ns + self.body_ns
     }
 
     /// The phase that took longest.
     pub fn slowest(&self) -> Phase {
-        // Of equals the last one here.
+        // Of equal ones, the last one here.
         let phases = [
             (self.body_ns, Phase::Body),
             (self.handshake_ns.unwrap_or(0), Phase::Handshake),
@@ -192,7 +196,7 @@ impl Times {
 pub(super) struct Prober {
     place: Place,
     timeout: Duration,
-    /// How TLS is spoken, where it is.
+    /// How the client uses TLS, if it does.
     caller: Option<Caller>,
     socket: Option<Socket>,
     /// TLS on that socket.
@@ -204,14 +208,14 @@ pub(super) struct Prober {
     limits: Limits,
 }
 
-/// Times taken so far, and where they will be missing if it fails.
+/// Times taken so far, and the phase that a failure would interrupt.
 struct Clock {
     begin: Instant,
     deadline: Instant,
     /// The connection was there before.
     is_kept: bool,
     connected: Option<Instant>,
-    /// TLS is spoken since.
+    /// TLS is established since.
     secured: Option<Instant>,
     first_byte: Option<Instant>,
     phase: Phase,
@@ -232,11 +236,12 @@ impl Prober {
         }
     }
 
-    /// Ends the connection; over TLS it says so first (RFC 8446 §6.1), unless that would take time.
+    /// Ends the connection; over TLS it announces that first (RFC 8446 §6.1), unless that would
+    /// take time.
     fn hang_up(&mut self) {
         if let (Some(mut sealed), Some(socket)) = (self.sealed.take(), &mut self.socket) {
             sealed.send_close_notify();
-            // The server may be gone, and nobody waits for it.
+            // The server may be gone, and no one needs the result.
             let _ = socket.set_nonblocking(true).and_then(|()| sealed.write_tls(socket));
         }
         self.socket = None;
@@ -247,10 +252,10 @@ impl Prober {
         self.socket.is_some()
     }
 
-    /// Gives a kept connection up that the server has ended or spoilt since. Nobody waits meanwhile.
+    /// Gives up a kept connection that the server has ended or spoilt since, without waiting.
     ///
     /// # Errors
-    /// Bytes came that nobody asked for.
+    /// Unsolicited bytes came.
     pub(super) fn renew(&mut self) -> Result<bool, String> {
         loop {
             let Some(socket) = &mut self.socket else { return Ok(false) };
@@ -273,10 +278,10 @@ impl Prober {
         Ok(true)
     }
 
-    /// Sends a request and waits for its answer. `is_last`: the connection isn't used again.
+    /// Sends a request and waits for its response. `is_last`: the connection isn't used again.
     pub(super) fn exchange(&mut self, request: &[u8], is_last: bool) -> Outcome {
         let kept = self.socket.as_ref().filter(|_| self.is_short);
-        // Refused only for a socket that is none any more, which the exchange will tell.
+        // Fails only for a socket that is no longer valid, which the exchange will report.
         let _ = kept.map(|socket| socket.set_read_timeout(Some(self.timeout)));
         self.is_short = false;
         let is_kept = self.socket.is_some();
@@ -311,7 +316,7 @@ impl Prober {
     fn attempt(&mut self, request: &[u8], clock: &mut Clock) -> Result<ReplyHead, Fault> {
         if self.socket.is_none() {
             let socket = open(&self.place, self.timeout)?;
-            // Making the socket is no part of connecting.
+            // The creation of the socket does not count as connecting.
             clock.begin = Instant::now();
             clock.deadline = clock.begin + self.timeout;
             connect(&socket, &self.place)?;
@@ -343,7 +348,7 @@ impl Prober {
     }
 }
 
-/// An answer that is being read.
+/// A response in progress.
 struct Answer<'a> {
     socket: &'a mut Socket,
     sealed: Option<&'a mut ClientConnection>,
@@ -364,7 +369,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Receives behind what is held. There is room: the parser refuses heads long before.
+    /// Receives after the held bytes. There is room: the parser rejects heads long before.
     fn receive(&mut self, buffer: &mut [u8], clock: &mut Clock) -> Result<usize, Fault> {
         let length = loop {
             let read = match &mut self.sealed {
@@ -373,7 +378,8 @@ impl Answer<'_> {
             };
             match read {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A body that ends so may lack its end (RFC 9112 §9.8); all others say by themselves whether they do.
+                // A body that ends with the connection may be cut short (RFC 9112 §9.8); all others
+                // mark their own end.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.reader.ends_by_close() => {
                     return Err(Fault::new(Kind::Truncated, "it ended without close_notify"));
                 }
@@ -388,7 +394,7 @@ impl Answer<'_> {
         Ok(length)
     }
 
-    /// Looks at what is held and what came; the head once the answer is complete.
+    /// Parses the held and the received bytes; returns the head once the response is complete.
     fn take(&mut self, bytes: &mut [u8], limits: &Limits, fields: &mut Fields) -> Result<Option<ReplyHead>, Fault> {
         let mut at = 0;
         loop {
@@ -411,7 +417,8 @@ impl Answer<'_> {
         Ok(None)
     }
 
-    /// The server sends nothing more: complete only for a body that ends so.
+    /// The server sends nothing more: the response is complete only if its body ends with the
+    /// connection.
     fn ended(&self, clock: &Clock) -> Result<ReplyHead, Fault> {
         match self.final_head {
             Some(head) if self.reader.ends_by_close() => Ok(head),
@@ -421,7 +428,7 @@ impl Answer<'_> {
     }
 }
 
-/// What went wrong.
+/// The failure.
 struct Fault {
     kind: Kind,
     detail: String,
@@ -446,7 +453,7 @@ impl From<io::Error> for Fault {
 }
 
 impl Clock {
-    /// Leaves the next receive only what is left of the time-out; true if that is less.
+    /// Limits the next receive to the rest of the time-out; returns true if that is less.
     fn shorten(&self, socket: &Socket) -> io::Result<bool> {
         let now = Instant::now();
         if now.saturating_duration_since(self.begin) < SHORTEN_AFTER {
@@ -484,7 +491,8 @@ fn ns(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Speaks until TLS is agreed on; true if receives have less than the whole time-out from now on.
+/// Runs the handshake until TLS is established; returns true if receives have less than the whole
+/// time-out from now on.
 fn handshake(sealed: &mut ClientConnection, socket: &mut Socket, clock: &Clock) -> Result<bool, Fault> {
     let mut is_short = false;
     while sealed.is_handshaking() {
@@ -510,15 +518,15 @@ fn handshake(sealed: &mut ClientConnection, socket: &mut Socket, clock: &Clock) 
 
 /// What a server sent between two requests.
 enum Unasked {
-    /// Tickets and the like, which come when the server likes.
+    /// Tickets and the like, which the server may send at any time.
     Nothing,
     /// It ended the connection.
     End,
-    /// Bytes that nobody asked for.
+    /// Unsolicited bytes.
     Bytes,
 }
 
-/// What has come. It must be there: nobody waits.
+/// Reads the received bytes. They must be there: this does not wait.
 fn unasked(sealed: &mut ClientConnection, socket: &mut Socket) -> Unasked {
     let read = sealed.read_tls(socket).map_err(|_| ()).and_then(|_| sealed.process_new_packets().map_err(|_| ()));
     match read {
@@ -532,7 +540,8 @@ fn malformed(why: &str) -> Fault {
     Fault::new(Kind::Malformed, why)
 }
 
-/// A socket that gives up after the time-out: in Linux the one for sending covers connecting, too (socket(7)).
+/// Makes a socket that gives up after the time-out: in Linux the one for sending covers connecting
+/// as well (socket(7)).
 fn open(place: &Place, timeout: Duration) -> io::Result<Socket> {
     let domain = match place {
         Place::Tcp(address) => Domain::for_address(*address),

@@ -1,7 +1,8 @@
 //! A prober: one request at a time, so that each slow one is seen with the phase that made it slow, where averages hide it.
 //!
-//! Called by `weir probe`. It waits for each answer and then pauses, so a server that stalls gives one slow request and not
-//! many late ones: for latency at a rate use an open loop. Bound: one connection, one request in flight, `count` requests.
+//! Called by `weir probe`. It waits for each response and then pauses, so a server that stalls
+//! gives one slow request and not many late ones: for latency at a rate use an open loop. Bound:
+//! one connection, one request in flight, `count` requests.
 
 mod exchange;
 mod summary;
@@ -19,7 +20,7 @@ use crate::units::show_ns;
 use exchange::Prober;
 use summary::us;
 
-/// What to ask, and how.
+/// What to request, and how.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
     /// Where to connect to.
@@ -30,40 +31,41 @@ pub struct ProbeOptions {
     pub path: String,
     /// Requests, at least 1.
     pub count: u64,
-    /// Between an answer and the next request.
+    /// Time between a response and the next request.
     pub pause: Duration,
-    /// Answers that take longer are slow.
+    /// Responses that take longer are slow.
     pub threshold: Duration,
     /// Requests for each connection; None: as many as the server allows.
     pub close_every: Option<u64>,
-    /// For a whole exchange, connecting included; more than zero.
+    /// Time-out for a whole exchange, including connecting; more than zero.
     pub timeout: Duration,
-    /// How TLS is spoken; None: it is not.
+    /// How the client uses TLS; None: it doesn't.
     pub tls: Option<Caller>,
 }
 
-/// A request that is worth telling.
+/// A request that is worth reporting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Which request, from 1.
     pub number: u64,
     /// When it began.
     pub at: jiff::Timestamp,
-    /// What came of it: a slow answer, or a failure.
+    /// Its outcome: a slow response, or a failure.
     pub outcome: Outcome,
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// With the next request.
     Continue,
-    /// Nobody wants to know more.
+    /// No more results are wanted.
     Stop,
 }
 
-/// Asks until the count is reached or `tell` says stop. `tell` is called behind each request, with a finding if it was slow
-/// or failed; the lock is held meanwhile, so whoever has it sees whole requests only.
+/// Sends requests until the count is reached or `tell` says stop. `tell` is called after each
+/// request, with a finding if it was slow or failed; the lock is held meanwhile, so its holder sees
+/// whole requests only.
 pub fn run(options: &ProbeOptions, summary: &Mutex<Summary>, mut tell: impl FnMut(&Summary, Option<&Finding>) -> Next) {
     let mut prober = Prober::new(options.place.clone(), options.timeout, options.tls.clone());
     let [keep, last] = [false, true].map(|is_last| request(options, is_last));
@@ -103,7 +105,8 @@ fn unsent(detail: &str) -> Outcome {
     Outcome::Failed { kind: Kind::Malformed, phase: Phase::Connect, after_ns: 0, detail }
 }
 
-/// The request; the last on a connection says so, and then the server ends the connection and keeps its port busy, not we.
+/// Returns the request. The last on a connection announces the end, so that the server ends the
+/// connection and keeps its port busy instead of ours.
 fn request(options: &ProbeOptions, is_last: bool) -> Vec<u8> {
     let close = if is_last { "Connection: close\r\n" } else { "" };
     let ProbeOptions { path, host, .. } = options;

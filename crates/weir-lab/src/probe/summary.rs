@@ -1,4 +1,5 @@
-//! What a probe found: latencies of good answers, failures by kind, never mixed; as text and as JSON.
+//! The results of a probe: latencies of good responses, failures by kind, never mixed; as text and
+//! as JSON.
 //!
 //! Called by `mod.rs` for each outcome and by `weir probe` at the end. Latencies are exact to three digits.
 
@@ -8,9 +9,9 @@ use serde_json::{Value, json};
 use super::exchange::{Kind, Outcome, Times};
 use crate::units::show_ns;
 
-/// Longest latency that is told apart: over every time-out.
+/// Longest distinguishable latency: over every time-out.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Latencies are exact to so many digits.
+/// Number of exact digits of latencies.
 const DIGITS: u8 = 3;
 /// Quantiles that are shown, with their names.
 const QUANTILES: [(f64, &str); 5] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
@@ -20,18 +21,18 @@ const BAR_COLUMNS: u64 = 40;
 /// Latencies of a phase.
 type Latencies = Histogram<u64>;
 
-/// Everything that was found so far.
+/// All results so far.
 #[derive(Debug)]
 pub struct Summary {
     /// Requests with an outcome.
     pub requests: u64,
-    /// Whole answers with a status under 400.
+    /// Whole responses with a status under 400.
     pub answered: u64,
     /// Those among them that took longer than the threshold.
     pub slow: u64,
     /// Connections that were made.
     pub connections: u64,
-    /// Connections made anew because the server had ended the one that was kept.
+    /// Connections that were remade because the server had ended the kept one.
     pub renewed: u64,
     /// Since the first request, seconds.
     pub seconds: f64,
@@ -42,12 +43,12 @@ pub struct Summary {
     first_byte: Latencies,
     body: Latencies,
     total: Latencies,
-    /// Of the first requests on their connections, and of the others.
+    /// Results of the first requests on their connections, and of the others.
     first: Part,
     kept: Part,
 }
 
-/// Requests that have in common whether their connection was there before.
+/// Requests that share whether their connection existed before.
 #[derive(Debug)]
 struct Part {
     requests: u64,
@@ -82,7 +83,7 @@ fn latencies() -> Latencies {
 }
 
 impl Summary {
-    /// Nothing yet; answers that take longer than this are slow.
+    /// Returns an empty summary; responses that take longer than this are slow.
     pub fn new(threshold_ns: u64) -> Summary {
         Summary {
             requests: 0,
@@ -103,7 +104,8 @@ impl Summary {
         }
     }
 
-    /// Counts an outcome, of the first request on its connection or of another; true for a slow answer.
+    /// Counts an outcome, of the first request on its connection or of another; returns true for a
+    /// slow response.
     pub(super) fn record(&mut self, outcome: &Outcome, is_first: bool) -> bool {
         self.requests += 1;
         match outcome {
@@ -133,7 +135,7 @@ impl Summary {
         is_slow
     }
 
-    /// Requests without a good answer.
+    /// Returns the number of requests without a good response.
     pub fn failed(&self) -> u64 {
         self.failures.iter().sum()
     }
@@ -143,7 +145,8 @@ impl Summary {
         self.failures[kind as usize]
     }
 
-    /// The time that this share of all good answers did not exceed, connecting included, nanoseconds. 0 without answers.
+    /// Returns the time that this share of all good responses did not exceed, including connecting,
+    /// nanoseconds. 0 without responses.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         self.total.value_at_quantile(quantile)
     }
@@ -191,7 +194,7 @@ impl Summary {
         text
     }
 
-    /// What connections that were kept made of it.
+    /// Returns the effect of kept connections, as text.
     fn parts(&self) -> String {
         let part = |name: &str, part: &Part| {
             let p999 = show_ns(part.total.value_at_quantile(0.999));
@@ -214,7 +217,7 @@ impl Summary {
         text + "\n\n"
     }
 
-    /// A bar for each step of 1, 2, 5, 10 from the fastest answer to the slowest.
+    /// Returns a bar for each step of 1, 2, 5, 10 from the fastest response to the slowest.
     fn bars(&self) -> String {
         let bins = self.bins();
         let most = bins.iter().map(|bin| bin.2).max().unwrap_or(1).max(1);
@@ -228,12 +231,12 @@ impl Summary {
         bins.iter().map(line).collect()
     }
 
-    /// From, to (exclusive), how many: all between the first that isn't empty and the last.
+    /// Returns from, to (exclusive) and count: all between the first that isn't empty and the last.
     fn bins(&self) -> Vec<(u64, u64, u64)> {
         let edges: Vec<u64> = (0..13).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power))).collect();
         let mut bins: Vec<(u64, u64, u64)> = edges.windows(2).map(|edge| (edge[0], edge[1], 0)).collect();
         for step in self.total.iter_recorded() {
-            // The lowest value that this one may stand for: what lies on an edge belongs above it.
+            // The lowest value that this step may represent: a value on an edge belongs above it.
             let value = self.total.lowest_equivalent(step.value_iterated_to());
             let at = bins.partition_point(|bin| bin.1 <= value).min(bins.len() - 1);
             bins[at].2 += step.count_since_last_iteration();
@@ -276,7 +279,7 @@ impl Summary {
     }
 }
 
-/// Microseconds with what is behind the point.
+/// Returns microseconds, with decimals.
 pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
@@ -320,7 +323,8 @@ mod tests {
         let slow = values.iter().filter(|value| **value > 1_000_000).count() as u64;
         assert_eq!((summary.requests, summary.answered, summary.slow, summary.failed()), (11_000, 10_000, slow, 1_000));
         for (from, to, count) in summary.bins() {
-            // Values that the histogram can't tell from an edge are left out of the comparison.
+            // Values that the histogram can't distinguish from an edge are left out of the
+            // comparison.
             let inside = |slack: f64| {
                 let (from, to) = (from as f64 * (1.0 - slack), to as f64 * (1.0 + slack));
                 values.iter().filter(|value| (from..to).contains(&(**value as f64))).count() as u64

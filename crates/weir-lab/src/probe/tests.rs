@@ -1,6 +1,7 @@
-//! Proves: a stall is found and named with its phase, failures are those that the server counted, each by its kind and none
-//! among the latencies, and percentiles are those of the answers. How: the origin misbehaves on loopback; where a server must
-//! do what the origin doesn't, a scripted socket.
+//! Proves: a stall is found and named with its phase, failures are those that the server counted,
+//! each by its kind and none among the latencies, and percentiles are those of the responses. How:
+//! the origin misbehaves on loopback; where a server must do what the origin doesn't, a scripted
+//! socket.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -47,7 +48,7 @@ fn probe(options: &ProbeOptions) -> (Summary, Vec<Finding>) {
     (summary.into_inner().unwrap(), findings)
 }
 
-/// Total time and slowest phase of a slow answer.
+/// Returns the total time and the slowest phase of a slow response.
 fn slow(finding: &Finding) -> (u64, Phase) {
     match &finding.outcome {
         Outcome::Answered { times, .. } => (times.total_ns(), times.slowest()),
@@ -85,7 +86,7 @@ fn failures_are_counted_by_kind_as_the_server_counts_them() {
         ("status=503:33%", origin::Kind::Status, Kind::Status, Phase::Body),
     ] {
         let origin = origin(wrong);
-        // Slower than nothing: every answer is told.
+        // With a threshold of zero, every response is reported.
         let options = ProbeOptions { threshold: Duration::ZERO, ..to(&origin, "/?size=9", 100) };
         let (summary, findings) = probe(&options);
         let misdeeds = origin.stop().unwrap().misbehaved.count(misdeed);
@@ -145,7 +146,8 @@ fn connections_are_used_as_often_as_told_and_renewed_when_the_server_ends_them()
     let origin = origin("hang-up-after=2");
     let options = ProbeOptions { close_every: None, pause: Duration::from_millis(20), ..to(&origin, "/", 10) };
     let (summary, findings) = probe(&options);
-    // The end may be on its way when the next request is sent: that one fails, and nothing else may.
+    // The end may be on its way when the next request is sent: that request fails, and no other
+    // may.
     assert_eq!((summary.renewed + summary.failed(), summary.answered + summary.failed()), (4, 10), "{findings:?}");
 }
 

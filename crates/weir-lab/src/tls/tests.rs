@@ -1,6 +1,7 @@
-//! Proves: the tools of the laboratory speak TLS with its origin on both drivers and count the same as that, each handshake by what
-//! became of it; whom nobody trusts is refused; wishes that can't be fulfilled are refused with the reason and what there is. How:
-//! certificates made on the spot, sockets on loopback, and servers that do what no TLS server does.
+//! Proves: the tools of the laboratory use TLS with its origin on both drivers, and their counts
+//! match, each handshake by its outcome; untrusted certificates are rejected; wishes that can't be
+//! fulfilled are rejected with the reason and the supported values. How: certificates made on the
+//! spot, sockets on loopback, and servers that do what no TLS server does.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -45,10 +46,10 @@ fn what_can_not_be_had_is_refused_with_the_reason() {
     assert!(server_name("-a-").unwrap_err().contains("`-a-`"));
 }
 
-/// For the prober, which waits for answers by itself.
+/// For the prober, which has a separate wait for responses.
 const DEADLINE: Duration = CAP;
 
-/// A file of this test, gone at its end.
+/// A file of this test, removed at its end.
 struct File(std::path::PathBuf);
 
 impl File {
@@ -135,18 +136,19 @@ fn bomb(plan: &Plan) -> Counts {
     Summary::of(&bomb::run(plan, |_, _| {}).unwrap()).total.counted().clone()
 }
 
-/// What the origin has counted once all connections are closed.
+/// Returns the origin's counts once all connections are closed.
 fn when_quiet(origin: &OriginHandle) -> OriginStats {
     when_quiet_behind(origin, 0)
 }
 
-/// The same when it has counted so many at least: what a client has seen complete it counts a moment later.
+/// Does the same once it has counted at least this many connections: the origin counts a moment
+/// after a client has seen the end.
 fn when_quiet_behind(origin: &OriginHandle, connects: u64) -> OriginStats {
     let mut waiting = Waiting::begin();
     loop {
         let stats = origin.stats();
         if stats.connects >= connects && stats.connects == stats.closes {
-            // Counters are read one after the other: those of before may be older than the end.
+            // Counters are read one after the other: earlier values may be from before the end.
             return origin.stats();
         }
         assert!(waiting.goes_on(), "{}: {stats:?}", waiting.story());
@@ -184,7 +186,7 @@ fn every_request_over_tls_is_answered_and_every_handshake_counted() {
         let mut each = plan(origin.local_addr(), "/", io, Some(caller(&anybody())));
         each.classes[0].close_every = Some(1);
         let counts = bomb(&each);
-        // Some connections find that all requests are under way.
+        // Some connections find that all requests are already under way.
         let made = counts.connects(Connect::Established);
         assert!(counts.answered() == 40 && made >= 40, "{:?}", counts.document());
         assert_eq!(counts.handshakes(Handshake::Full), made);
@@ -210,7 +212,7 @@ fn sessions_are_resumed_when_that_is_wanted_and_both_sides_say_how_often() {
             assert_eq!(full + resumed, counts.connects(Connect::Established));
             let stats = when_quiet_behind(origin, before.connects + full + resumed);
             let since = stats.since(before);
-            // What the end of the run cut off may be complete for one side only.
+            // Handshakes that the end of the run cut off may be complete for one side only.
             assert!(since.handshakes + since.handshakes_failed >= full + resumed, "{since:?} {resumed}");
             assert!(since.resumed.abs_diff(resumed) <= 4, "{since:?} {resumed}");
             before = stats;
@@ -276,7 +278,7 @@ fn whom_nobody_trusts_is_refused() {
     });
 }
 
-/// A server that does this with each connection until it has done so many.
+/// Runs a server that does this with each connection until it has done it `count` times.
 fn server(count: usize, act: fn(std::net::TcpStream)) -> (SocketAddr, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

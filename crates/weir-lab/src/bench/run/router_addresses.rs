@@ -1,8 +1,8 @@
 //! The addresses of clients, router and server, in IPv4 and in IPv6, and the commands of ip(8) for
 //! each of their namespaces.
 //!
-//! Used by `router.rs`. Addresses are those that RFC 2544 §C.2.2 and RFC 5180 §8 (with its erratum 1752)
-//! reserve for benchmarks.
+//! Used by `router.rs`. Addresses are those that RFC 2544 §C.2.2 and RFC 5180 §8 (with its erratum
+//! 1752) reserve for benchmarks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -30,7 +30,7 @@ impl Workers {
     /// Finds the workers of a program with these processes, the first one first.
     ///
     /// # Errors
-    /// There are fewer workers than `count`, or more.
+    /// There are fewer workers than `count`.
     pub(super) fn find(program: Program, pids: &[u32], count: usize) -> io::Result<Workers> {
         let mut threads = match program {
             // The first is the master.

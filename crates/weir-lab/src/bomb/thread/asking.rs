@@ -1,7 +1,8 @@
-//! Requests of a thread: who may send one, when, and how.
+//! Requests of a thread: which connection may send one, when, and how.
 //!
-//! Called by the parent: each turn for what is due, and whenever a connection has become free. Bounds: `depth` requests
-//! unanswered and one send in flight on a connection, [`TOGETHER_MAX`] requests in a send.
+//! Called by the parent: each turn for due requests, and whenever a connection has become free.
+//! Bounds: `depth` requests unanswered and one send in flight on a connection, [`TOGETHER_MAX`]
+//! requests in a send.
 
 use std::cmp::Reverse;
 use std::io;
@@ -15,11 +16,11 @@ use crate::bomb::class::{Behaviour, Ending};
 use crate::bomb::requests::with_serial;
 use crate::bomb::schedule::Schedule;
 
-/// Requests that are sent together on a connection, at most.
+/// Maximum number of requests that are sent together on a connection.
 const TOGETHER_MAX: usize = 64;
 
 impl<D: Driver> Generator<'_, D> {
-    /// Gives a connection something to do, or puts it with the free ones.
+    /// Gives a connection something to do, or adds it to the free ones.
     pub(super) fn offer(&mut self, index: u32) {
         let class = self.class(index);
         match (&class.rate, class.behaviour) {
@@ -48,7 +49,7 @@ impl<D: Driver> Generator<'_, D> {
             && class.close_every.is_none_or(|most| connection.begun < most)
     }
 
-    /// Closed loop: as many requests as the connection takes.
+    /// Sends as many requests as the connection takes, in a closed loop.
     pub(super) fn ask(&mut self, index: u32) {
         if !self.can_take(index) || self.stopping {
             return;
@@ -59,7 +60,7 @@ impl<D: Driver> Generator<'_, D> {
         self.begin_requests(index, &dues[..room]);
     }
 
-    /// Sends requests that were due then on a connection that can take at least one.
+    /// Sends requests that were due at `dues` on a connection that can take at least one.
     pub(super) fn begin_requests(&mut self, index: u32, dues: &[u64]) -> usize {
         let now_us = self.driver.now_us();
         let class = self.class(index);
@@ -96,7 +97,8 @@ impl<D: Driver> Generator<'_, D> {
         if count == 0 {
             return 0;
         }
-        // A closed loop has a rate that the server sets: only requests by the clock run out by the clock.
+        // The server sets the rate of a closed loop: only requests by the clock run out by the
+        // clock.
         let share = self.share(index);
         share.left -= count as u64;
         if parts.is_empty() {
@@ -146,7 +148,8 @@ impl<D: Driver> Generator<'_, D> {
                 self.offer(index);
                 self.flush(index);
             }
-            // After an error the receive says that the connection ended, and what came before; but an error is told once.
+            // After an error the receive reports the end of the connection, and the bytes before
+            // it; but an error is reported only once.
             Err(error) => self.connections[index as usize].was_reset |= is_reset(error),
         }
     }
@@ -164,7 +167,7 @@ impl<D: Driver> Generator<'_, D> {
         self.timers.push(Reverse((now_us + drip.every_us, index, life, Timer::Piece)));
     }
 
-    /// Open loop: what is due goes to free connections, oldest first.
+    /// Gives due requests of an open loop to free connections, oldest first.
     pub(super) fn send_due(&mut self) {
         let now_us = self.driver.now_us();
         for class in 0..self.shares.len() {
@@ -172,7 +175,7 @@ impl<D: Driver> Generator<'_, D> {
             let share = &mut self.shares[class];
             while let Some(next_us) = share.next_us.filter(|us| start_us + us <= now_us) {
                 let due_us = start_us + next_us;
-                // A request that becomes due at the stop belongs to nobody.
+                // A request that becomes due at the stop is not sent and not counted.
                 share.next_us = share.schedule.as_mut().and_then(Schedule::next_us);
                 if due_us < stop_us && share.left > share.waiting.len() as u64 + share.connecting {
                     share.waiting.push_back(due_us);

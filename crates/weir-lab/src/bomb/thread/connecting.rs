@@ -1,4 +1,4 @@
-//! Connections of a thread: how they begin and end, and what that means for what was asked on them.
+//! Connections of a thread: how they begin and end, and what that means for the requests on them.
 //!
 //! Called by the parent for the driver's events and timers. Bound: one socket for each connection.
 
@@ -25,7 +25,8 @@ impl<D: Driver> Generator<'_, D> {
         let threads = self.plan.threads as u32;
         let share = self.share(index);
         if class.behaviour == Behaviour::ConnectFlood {
-            // Each connection is what others' requests are; with a rate it is made when one is due.
+            // A connection counts like the others' requests; with a rate it is made when one is
+            // due.
             if share.left == 0 {
                 return;
             }
@@ -63,7 +64,7 @@ impl<D: Driver> Generator<'_, D> {
         self.unconnected(index, Connect::NoTls);
     }
 
-    /// No connection came of an attempt: it is made again after a pause.
+    /// An attempt failed to produce a connection: it is made again after a pause.
     pub(super) fn unconnected(&mut self, index: u32, why: Connect) {
         let (now_us, since_us) = (self.driver.now_us(), self.connections[index as usize].since_us);
         let counted_us = self.counted_us;
@@ -71,12 +72,12 @@ impl<D: Driver> Generator<'_, D> {
         let due_us = self.connections[index as usize].due_us.take();
         let share = self.share(index);
         if let Some(due_us) = due_us {
-            // A user would try again, and has waited so long already.
+            // A user would retry, and has waited that long already.
             share.connecting -= 1;
             share.waiting.push_front(due_us);
         }
         if class.rate.is_none() && class.behaviour != Behaviour::ConnectFlood {
-            // Else a number of requests would never be reached when nobody listens.
+            // Otherwise a number of requests would never be reached when nothing listens.
             share.left = share.left.saturating_sub(1);
         }
         if self.counts(since_us) {
@@ -91,8 +92,9 @@ impl<D: Driver> Generator<'_, D> {
         self.connect_later(index, now_us + PAUSE_US);
     }
 
-    /// The connection was established, and reset before anything could be asked: whoever refuses one answers its first packet with a
-    /// reset, which is another error (connect(2)). What it was made for is not asked again.
+    /// The connection was established, and reset before any request could be sent: a server that
+    /// refuses a connection answers its first packet with a reset, which is another error
+    /// (connect(2)). The request that it was made for is not sent again.
     fn reset_at_once(&mut self, index: u32) {
         let (now_us, since_us) = (self.driver.now_us(), self.connections[index as usize].since_us);
         let class = self.class(index);
@@ -109,7 +111,7 @@ impl<D: Driver> Generator<'_, D> {
         }
         let due_us = self.connections[index as usize].due_us.take();
         self.share(index).connecting -= u64::from(due_us.is_some());
-        // Others may have asked all that was to be asked while this one connected.
+        // Other connections may have sent all requests while this one connected.
         let asks_at_once = asks_at_once && self.share(index).left > 0;
         let due_us = due_us.or(asks_at_once.then_some(now_us));
         if let Some(due_us) = due_us {
@@ -216,11 +218,12 @@ impl<D: Driver> Generator<'_, D> {
                 .receive(socket, if slowly { Receive::Once(Buffers::Small) } else { Receive::Many(Buffers::Small) });
         }
         self.offer(index);
-        // Where nothing is due, the greeting alone.
+        // Where nothing is due, it sends only the greeting.
         self.flush(index);
     }
 
-    /// The server ended the connection; `is_cut`: only the network says so, and an answer that ends with it may be a part.
+    /// The server ended the connection. `is_cut`: only the network says so, and a response that
+    /// ends with it may be incomplete.
     pub(super) fn server_ended(&mut self, index: u32, reset: bool, is_cut: bool) {
         if !is_cut && let Some(reply) = self.connections[index as usize].reader.end() {
             self.answered(index, &reply);
@@ -238,7 +241,7 @@ impl<D: Driver> Generator<'_, D> {
         self.broken(index, first, without, end);
     }
 
-    /// Gives up a connection: what is the outcome of its oldest request, and of those behind it.
+    /// Gives up a connection with the outcome of its oldest request, and that of the later ones.
     pub(super) fn broken(&mut self, index: u32, first: Outcome, others: Outcome, end: End) {
         self.fail_asked(index, first, others);
         self.ended(index, end);
@@ -255,7 +258,7 @@ impl<D: Driver> Generator<'_, D> {
         }
     }
 
-    /// A request has no answer.
+    /// Counts a request without a response.
     pub(super) fn fail(&mut self, index: u32, asked: &Asked, outcome: Outcome) {
         let (now_us, counted_us) = (self.driver.now_us(), self.counted_us);
         let expected = self.class(index).answers();
@@ -272,7 +275,7 @@ impl<D: Driver> Generator<'_, D> {
     }
 }
 
-/// Why a handshake failed, if that is what failed.
+/// Returns why a handshake failed, if that is what failed.
 fn failure(error: &io::Error) -> Option<Failure> {
     error.get_ref()?.downcast_ref().copied()
 }
@@ -282,7 +285,7 @@ pub(super) fn is_reset(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::CONNRESET)
 }
 
-/// What an error of connect(2) says.
+/// Returns the meaning of an error of connect(2).
 fn why(error: &io::Error) -> Connect {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::CONNREFUSED | Errno::CONNRESET) => Connect::Refused,

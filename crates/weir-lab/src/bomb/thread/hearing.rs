@@ -1,4 +1,4 @@
-//! Answers of a thread: what was received, and what it says of the oldest request.
+//! Responses of a thread: the received bytes, and what they say of the oldest request.
 //!
 //! Called by the parent with received bytes.
 
@@ -11,9 +11,9 @@ use crate::bomb::class::{Behaviour, Class, Ending};
 use crate::bomb::count::{End, Outcome, has_failed, turns_away};
 use crate::bomb::reply::{Reply, Step};
 
-/// An answer with more to come than this moves its connection to large buffers.
+/// A response with more to come than this moves its connection to large buffers.
 const LARGE_BYTES: u64 = 16 * 1024;
-/// Pieces that a slow reader takes.
+/// Time between two reads of a slow reader.
 const SLOW_READ_US: u64 = 1_000_000;
 
 impl<D: Driver> Generator<'_, D> {
@@ -34,7 +34,7 @@ impl<D: Driver> Generator<'_, D> {
         }
     }
 
-    /// What was received by HTTP/1.1: answers in the order of the requests.
+    /// Handles bytes received by HTTP/1.1: responses in the order of the requests.
     fn hear_replies(&mut self, index: u32, bytes: &[u8]) {
         let class = self.class(index);
         let life = self.connections[index as usize].life;
@@ -42,7 +42,7 @@ impl<D: Driver> Generator<'_, D> {
         while !rest.is_empty() && self.connections[index as usize].life == life {
             let connection = &mut self.connections[index as usize];
             let Some(front) = connection.asked.front() else {
-                // Bytes that nobody asked for.
+                // Unsolicited bytes.
                 self.broken(index, Outcome::NotHttp, Outcome::NotHttp, End::Idle);
                 break;
             };
@@ -70,7 +70,7 @@ impl<D: Driver> Generator<'_, D> {
         }
     }
 
-    /// The oldest request has its answer.
+    /// The oldest request has its response.
     pub(super) fn answered(&mut self, index: u32, reply: &Reply) {
         let Some(asked) = self.connections[index as usize].asked.pop_front() else { return };
         self.count_answer(index, &asked, reply);
@@ -83,7 +83,7 @@ impl<D: Driver> Generator<'_, D> {
         self.offer(index);
     }
 
-    /// A request has its answer.
+    /// Counts a request that has its response.
     pub(super) fn count_answer(&mut self, index: u32, asked: &Asked, reply: &Reply) {
         let now_us = self.driver.now_us();
         let (late_us, paced) = (self.plan.late_us, self.class(index).rate.is_some());
@@ -120,13 +120,15 @@ impl<D: Driver> Generator<'_, D> {
         let connection = &mut self.connections[index as usize];
         connection.phase = Phase::Ending;
         connection.since_us = now_us;
-        // What was asked behind it will not be answered: a pipelining client asks again, but here it is an outcome.
+        // Requests after it will get no response: a pipelining client sends them again, but here it
+        // is an outcome.
         self.fail_asked(index, Outcome::Closed, Outcome::Closed);
     }
 }
 
 impl Connection {
-    /// Bytes of body that are likely to come: what is announced, or with HTTP/2 as many as an open stream has had.
+    /// Returns the bytes of body that are likely to come: what is announced, or with HTTP/2 the
+    /// most that an open stream has had.
     fn expects(&self) -> u64 {
         self.http2.as_ref().map_or_else(|| self.reader.bytes_left(), |streams| streams.longest())
     }

@@ -1,7 +1,8 @@
-//! Streams of a thread: what was received by HTTP/2, and what it says of the requests on them.
+//! Streams of a thread: the bytes received by HTTP/2, and what they say of the requests on them.
 //!
-//! Called by the parent and its other parts with received bytes, and for what is to be sent. Bound: what has come of a connection is looked at
-//! as a whole before it asks again, so that what it asks leaves together.
+//! Called by the parent and its other parts with received bytes, and to send output. Bound: all
+//! received bytes of a connection are processed before it sends further requests, so that these
+//! leave together.
 
 use bytes::Bytes;
 use weir_io::Driver;
@@ -12,7 +13,7 @@ use crate::bomb::http2::Heard;
 use crate::bomb::reply::Reply;
 
 impl<D: Driver> Generator<'_, D> {
-    /// Sends what a connection of HTTP/2 has to say, unless a send is in flight.
+    /// Sends the pending output of an HTTP/2 connection, unless a send is in flight.
     pub(super) fn flush(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         let (Some(streams), Some(socket), false) = (&mut connection.http2, connection.socket, connection.sending)
@@ -24,7 +25,7 @@ impl<D: Driver> Generator<'_, D> {
         }
     }
 
-    /// What was received: frames.
+    /// Handles received bytes: frames.
     pub(super) fn hear_streams(&mut self, index: u32, bytes: &[u8]) {
         let mut at = 0;
         loop {
@@ -55,21 +56,22 @@ impl<D: Driver> Generator<'_, D> {
         self.go_on_asking(index);
     }
 
-    /// Asks again, or ends a connection on which there is nothing more to ask.
+    /// Sends further requests, or ends a connection on which there are no more to send.
     fn go_on_asking(&mut self, index: u32) {
         let class = self.class(index);
         let connection = &self.connections[index as usize];
         let left = connection.http2.as_ref().is_some_and(|streams| streams.is_leaving());
         let used_up = class.close_every.is_some_and(|most| connection.begun >= most);
         if connection.asked.is_empty() && connection.phase == Phase::Open && (left || used_up) {
-            // Whoever leaves has said so; a client of HTTP/2 may close without a word.
+            // A server that shuts down has announced it; a client of HTTP/2 may close without a
+            // word.
             return self.ended(index, if left { End::Announced } else { End::Ours });
         }
         self.offer(index);
         self.flush(index);
     }
 
-    /// Takes the request on a stream out of those that are under way.
+    /// Removes the request on a stream from those under way.
     fn take_asked(&mut self, index: u32, stream: u32) -> Option<Asked> {
         let asked = &mut self.connections[index as usize].asked;
         let place = asked.binary_search_by_key(&stream, |it| it.stream).ok()?;
@@ -88,7 +90,8 @@ impl<D: Driver> Generator<'_, D> {
         }
     }
 
-    /// Gives up requests that have waited too long; the connection goes on if its server reads.
+    /// Gives up requests that have waited too long; the connection remains in use if its server
+    /// reads.
     pub(super) fn cancel_late(&mut self, index: u32, now_us: u64) {
         let timeout_us = self.plan.timeout_us;
         loop {
@@ -101,7 +104,7 @@ impl<D: Driver> Generator<'_, D> {
         }
         let connection = &self.connections[index as usize];
         if connection.sending && connection.asked.is_empty() {
-            // Its server reads nothing any more: not even that streams are given up.
+            // Its server reads nothing any more: not even that streams are cancelled.
             return self.broken(index, Outcome::TimedOut, Outcome::TimedOut, End::Ours);
         }
         self.go_on_asking(index);

@@ -1,5 +1,7 @@
-//! Proves, for any terms and any packets: none vanishes or appears; none leaves before its delay is over; they stay in order unless some are reordered; the line
-//! never sends more than its rate; the queue keeps its limit; a seed is a fate, which is each packet's own. How: properties, with time as a number.
+//! Proves, for any terms and any packets: none vanishes or appears; none leaves before its delay is
+//! over; they stay in order unless some are reordered; the line never sends more than its rate; the
+//! queue keeps its limit; a seed determines the fate, which is each packet's own. How: properties,
+//! with time as a number.
 
 use proptest::prelude::*;
 
@@ -17,7 +19,7 @@ const PLAIN: Terms = Terms {
     reorder_ns: 5_000_000,
 };
 
-/// What left: when, and which packet.
+/// A packet that left: when, and which one.
 #[derive(Debug, PartialEq)]
 struct Left {
     at_ns: u64,
@@ -25,7 +27,8 @@ struct Left {
     bytes: usize,
 }
 
-/// Plays packets, each so long after the one before it and so long, and takes each at the moment when it is due.
+/// Plays packets, each given by the time since the previous one and its length, and takes each at
+/// the moment when it is due.
 fn play(terms: Terms, seed: u64, packets: &[(u64, usize)]) -> (Vec<Left>, Figures) {
     let mut way = Way::new(terms, &Random::new(seed));
     let mut left = Vec::new();
@@ -141,7 +144,8 @@ proptest! {
             let wait_ns = left.at_ns - terms.delay_ns - own_ns - came[left.number];
             match terms.queue {
                 Queue::Time(most_ns) => prop_assert!(wait_ns <= most_ns),
-                // What waits in front of it, with itself; nothing waits in front of one that finds the line idle.
+                // The bytes that wait in front of it, including its own; nothing waits in front of
+                // a packet that finds the line idle.
                 Queue::Bytes(most) => {
                     let waiting = (u128::from(wait_ns) * u128::from(rate)).div_ceil(8_000_000_000);
                     prop_assert!(waiting == 0 || waiting + left.bytes as u128 <= u128::from(most));
@@ -182,7 +186,7 @@ fn a_line_of_20_mbit_takes_600_us_for_1500_bytes() {
 fn a_queue_of_two_packets_drops_the_fourth() {
     let queue = Queue::Bytes(3_000);
     let (left, figures) = play(Terms { rate: Some(1_000_000), queue, ..PLAIN }, 1, &[(0, 1500); 4]);
-    // What is being sent counts as long as it is there.
+    // A packet counts until it has been sent completely.
     assert_eq!((left.len(), figures.dropped), (2, 2));
     let (left, figures) =
         play(Terms { rate: Some(1_000_000), queue: Queue::Time(24_000_000), ..PLAIN }, 1, &[(0, 1500); 4]);

@@ -1,5 +1,6 @@
-//! Proves: each misbehaviour does what its name says, as often as it shall, and the origin's counts are those of the clients.
-//! How: real sockets on both drivers, one connection at a time, every byte and every end looked at.
+//! Proves: each misbehaviour does what its name says, as often as it shall, and the origin's counts
+//! are those of the clients. How: real sockets on both drivers, one connection at a time, every
+//! byte and every end checked.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 
@@ -7,7 +8,7 @@ use weir_check::waiting::Waiting;
 
 use super::*;
 
-/// Runs a test body on each driver against an origin that does this wrong.
+/// Runs a test body on each driver against an origin with these misbehaviours.
 fn badly(texts: &str, body: impl Fn(&OriginHandle)) {
     let misbehaviours: Misbehaviours = texts.parse().unwrap();
     for io in [IoChoice::Epoll, IoChoice::Uring] {
@@ -20,7 +21,7 @@ fn badly(texts: &str, body: impl Fn(&OriginHandle)) {
     }
 }
 
-/// Asks once on a connection of its own; what came, and how it ended.
+/// Sends one request on a new connection. Returns the bytes received, and how it ended.
 fn ask(origin: &OriginHandle, target: &str) -> (String, Option<ErrorKind>) {
     let mut reply = Vec::new();
     // A reset may overtake the return from connecting.
@@ -33,7 +34,7 @@ fn ask(origin: &OriginHandle, target: &str) -> (String, Option<ErrorKind>) {
     (without_dates(&String::from_utf8(reply).unwrap()), outcome.err().map(|error| error.kind()))
 }
 
-/// The body behind a head.
+/// Returns the body after a head.
 fn body_of(reply: &str) -> &str {
     reply.split_once("\r\n\r\n").unwrap().1
 }
@@ -42,7 +43,8 @@ fn counted(origin: &OriginHandle, kind: Kind, expected: u64) {
     until(origin, |stats| stats.misbehaved.count(kind) == expected);
 }
 
-/// Asks until the connection ends: how many answers came, and whether the last one said so.
+/// Sends requests until the connection ends. Returns how many responses came, and whether the last
+/// one announced the end.
 fn answers_of_a_connection(origin: &OriginHandle) -> (u32, bool) {
     let mut reader = BufReader::new(connect(origin));
     for answers in 0.. {
@@ -197,7 +199,7 @@ fn an_answer_drips_and_the_next_one_waits_behind_it() {
             let (expected, _) = ask(origin, target);
             let (reply, error) = ask(origin, target);
             assert_eq!(error, None);
-            // The chunks are of another length: their bytes go out as they come from the pattern.
+            // The chunks are of another length: their bytes are sent as they come from the pattern.
             let is_whole =
                 if target.contains("chunked") { reply.ends_with("\r\n0\r\n\r\n") } else { reply == expected };
             assert!(is_whole, "{target}");
@@ -225,7 +227,7 @@ fn one_answer_stalls_and_the_others_do_not_wait() {
             assert!(ask(origin, "/").0.ends_with("ok\n"));
         }
         stalled.set_nonblocking(true).unwrap();
-        // Not by its patient end, which would wait.
+        // Without blocking, since the client's end would wait.
         let early = (&*stalled).read(&mut [0]);
         if begin.elapsed() < Duration::from_millis(400) {
             assert_eq!(early.unwrap_err().kind(), ErrorKind::WouldBlock, "ten others were answered meanwhile");
