@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p weir-http --example h2_server -- PORT [BYTES]` listens on 127.0.0.1; BYTES is the length of the body (default 16). It shows
 //! the order in which a [`Mux`] is driven: read until it says None, write until it says 0, then wait for more.
-// The library knows no sockets and clocks; what tries it out must.
+// The library has no sockets and clocks; an example that tries it out needs them.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is to be sent. Bodies are the same byte over and over, so nothing has to be kept of them.
+/// Pending output. Bodies are the same byte over and over, so none of their content has to be kept.
 #[derive(Default)]
 struct Output(Vec<u8>);
 
@@ -107,7 +107,7 @@ fn put_answer(mux: &mut Mux, stream: u32, status: u16, bytes: usize) {
     }
 }
 
-/// Lets the client read what was said last, before a reset of the connection could take it away.
+/// Lets the client read the last bytes before a reset of the connection could take them away.
 fn linger(mut socket: &TcpStream) -> std::io::Result<()> {
     socket.shutdown(std::net::Shutdown::Write)?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;

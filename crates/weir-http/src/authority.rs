@@ -1,4 +1,5 @@
-//! Is this text a host with an optional port? Called for Host, absolute-form and authority-form.
+//! Checks whether a text is a host with an optional port. Called for Host, absolute-form and
+//! authority-form.
 //!
 //! RFC 3986 §3.2.2-3 narrowed: no user information, no comma (a list of two hosts), no percent-encoding (two names for
 //! one host), no empty port, no zone. RFC 9110 §4.2.4, §7.2.
@@ -48,7 +49,7 @@ pub(crate) fn is_authority(text: &[u8], port: Port) -> bool {
     }
 }
 
-/// Whether this is a host, perhaps with a port, and nothing else: as it may stand in a URL.
+/// Whether this is a host, perhaps with a port, and nothing else, as a URL may contain it.
 pub fn is_host(text: &[u8]) -> bool {
     is_authority(text, Port::Optional)
 }

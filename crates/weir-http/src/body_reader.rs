@@ -1,7 +1,9 @@
-//! Where a body ends, whatever says so: a length, the chunked coding or the end of the connection (RFC 9112 §6.3).
+//! Where a body ends, whatever determines that: a length, the chunked coding or the end of the
+//! connection (RFC 9112 §6.3).
 //!
-//! Called by [`ReplyReader`](crate::ReplyReader), and with received bytes by who reads request bodies. Body bytes are not
-//! copied but named by position. Bounds: those of [`ChunkedDecoder`].
+//! Called by [`ReplyReader`](crate::ReplyReader), and with received bytes by every reader of
+//! request bodies. Body bytes are not copied but named by position. Bounds: those of
+//! [`ChunkedDecoder`].
 
 use crate::chunked::{Chunk, ChunkError, ChunkedDecoder};
 use crate::oddity::BodyOddities;
@@ -19,7 +21,7 @@ pub enum BodyPart {
         /// One past the last.
         end: usize,
     },
-    /// The body and its trailers are complete. What follows is the next message.
+    /// The body and its trailers are complete. The next message follows.
     End,
 }
 
@@ -27,7 +29,7 @@ pub enum BodyPart {
 #[derive(Clone, Debug)]
 pub struct BodyReader(Framing);
 
-/// What says where it ends.
+/// What determines the end.
 #[derive(Clone, Debug)]
 enum Framing {
     /// Bytes still to come.
@@ -37,7 +39,7 @@ enum Framing {
 }
 
 impl BodyReader {
-    /// A body of so many bytes, which may be none (RFC 9112 §6.2).
+    /// Makes a reader for a body of `length` bytes, which may be 0 (RFC 9112 §6.2).
     #[inline]
     pub fn length(bytes: u64) -> Self {
         Self(Framing::Length(bytes))
@@ -54,14 +56,15 @@ impl BodyReader {
         Self(Framing::UntilClose)
     }
 
-    /// Reads on from `input[*at..]` and moves `at` behind what was consumed. Call it until it gives [`BodyPart::More`], then with
-    /// new input. When the body is complete it gives [`BodyPart::End`] each time and consumes nothing.
+    /// Reads on from `input[*at..]` and moves `at` past the consumed bytes. Call it until it
+    /// returns [`BodyPart::More`], then with new input. When the body is complete it returns
+    /// [`BodyPart::End`] each time and consumes nothing.
     ///
     /// # Errors
-    /// The sender is at fault. Body that was returned before stands before the fault.
+    /// The sender is at fault. Body that was returned earlier precedes the fault.
     ///
     /// # Panics
-    /// `at` is behind the end of `input`.
+    /// `at` is past the end of `input`.
     #[inline]
     pub fn read(&mut self, input: &[u8], at: &mut usize) -> Result<BodyPart, ChunkError> {
         let start = *at;
@@ -99,13 +102,13 @@ impl BodyReader {
         matches!(self.0, Framing::UntilClose)
     }
 
-    /// Bytes still to come of a declared length; None: no length was declared.
+    /// Returns the bytes still to come of a declared length; None: no length was declared.
     #[inline]
     pub fn left(&self) -> Option<u64> {
         if let Framing::Length(left) = self.0 { Some(left) } else { None }
     }
 
-    /// What was strange since this was last called, as [`ChunkedDecoder::take_oddities`].
+    /// Returns the oddities since the last call, as [`ChunkedDecoder::take_oddities`].
     #[inline]
     pub fn take_oddities(&mut self) -> Option<BodyOddities> {
         if let Framing::Chunked(decoder) = &mut self.0 { decoder.take_oddities() } else { None }
@@ -141,12 +144,12 @@ const _: () = assert!(size_of::<BodyReader>() <= 16);
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each framing ends where it should and nowhere else, and what a body says of itself is true at every byte. How:
-    //! bodies with something behind them, in pieces of every size.
+    //! Proves: each framing ends where it should and nowhere else, and the reported state of a body
+    //! is correct at every byte. How: bodies with something behind them, in pieces of every size.
 
     use super::*;
 
-    /// The body, what was not consumed, and whether it is complete.
+    /// Returns the body, the unconsumed bytes, and whether it is complete.
     fn read_by(mut body: BodyReader, input: &[u8], size: usize) -> (Vec<u8>, usize, bool) {
         let (mut data, mut at) = (Vec::new(), 0);
         for end in (size..input.len() + size).step_by(size).map(|end| end.min(input.len())) {

@@ -1,8 +1,9 @@
 //! The chunked transfer coding, decoded as it arrives (RFC 9112 §7.1).
 //!
-//! Called with received bytes of a request or reply body. Every byte is looked at once whatever the pieces are; body
-//! bytes are not copied but named by position. Extensions are checked and forgotten. Bounds: digits of a size, 16 KiB
-//! of extensions a body, 100 lines and 32 KiB of trailers.
+//! Called with received bytes of a request or response body. Every byte is looked at once, however
+//! the input is cut; body bytes are not copied but named by position. Extensions are checked and
+//! discarded. Bounds: digits of a size, 16 KiB of extensions a body, 100 lines and 32 KiB of
+//! trailers.
 
 use std::fmt;
 
@@ -23,13 +24,14 @@ const TRAILER_BYTES_MAX: u16 = 32 * 1024;
 
 /// Chunks with less data than this are crumbs.
 const CRUMB_BYTES: u64 = 8;
-/// So many crumbs at once are strange. A stream that sends what it has as it has it brings few at a time.
+/// This many crumbs at once are strange. A stream that sends data as soon as it has it brings few
+/// at a time.
 const CRUMBS: u8 = 128;
 
 /// What a call of [`ChunkedDecoder::decode`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Chunk {
-    /// All of the input was consumed and nothing of it passes on.
+    /// All of the input was consumed and none of it passes on.
     More,
     /// `input[start..end]` is body, and `end` bytes were consumed. `start < end`.
     Data {
@@ -40,19 +42,19 @@ pub enum Chunk {
     },
     /// The body and its trailers are complete.
     End {
-        /// Bytes of input that belonged to it; what follows is the next message.
+        /// Bytes of input that belonged to it; the next message follows.
         consumed: usize,
     },
 }
 
-/// Why a chunked body is refused. The sender is at fault; nothing after the fault may be used.
+/// Why a chunked body is rejected. The sender is at fault; nothing after the fault may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ChunkError {
     /// A size that is not 1*HEXDIG, or something else than an extension or CRLF behind it.
     SizeInvalid,
     /// A size above 2^63-1, or one with too many zeros before it.
     SizeTooLarge,
-    /// An extension that is not the grammar.
+    /// An extension that does not match the grammar.
     ExtensionInvalid,
     /// More bytes of extensions than allowed.
     ExtensionsTooLarge,
@@ -145,7 +147,7 @@ enum State {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ChunkedDecoder {
-    /// Size so far, then what is left of the chunk's data.
+    /// Size so far, then the remaining length of the chunk's data.
     left: u64,
     /// Lines that may pass on, and behind them the line that is arriving.
     trailers: Vec<u8>,
@@ -163,8 +165,9 @@ pub struct ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// A new body. With `keep_trailers` (replies) trailers that may pass on are kept and all others dropped; without
-    /// (requests) none is kept, and one that would be framing, routing or authentication is an error.
+    /// Makes a decoder for a new body. With `keep_trailers` (responses) trailers that may pass on
+    /// are kept and all others dropped; without (requests) none is kept, and a trailer that would
+    /// be framing, routing or authentication is an error.
     pub fn new(keep_trailers: bool) -> Self {
         Self {
             left: 0,
@@ -181,11 +184,11 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Looks at `input` from its start; call again with what follows the consumed part, and after
-    /// [`Chunk::More`] with new input. After the end it consumes nothing.
+    /// Looks at `input` from its start; call it again with the bytes after the consumed part, and
+    /// after [`Chunk::More`] with new input. After the end it consumes nothing.
     ///
     /// # Errors
-    /// The sender is at fault. Body that was returned before stands before the fault.
+    /// The sender is at fault. Body that was returned earlier precedes the fault.
     pub fn decode(&mut self, input: &[u8]) -> Result<Chunk, ChunkError> {
         let mut at = 0;
         while at < input.len() {
@@ -213,7 +216,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// What was strange since this was last called; None: nothing. Ask after [`Chunk::More`] and [`Chunk::End`].
+    /// Returns the oddities since the last call; None: nothing. Call it after [`Chunk::More`] and
+    /// [`Chunk::End`].
     #[inline]
     pub fn take_oddities(&mut self) -> Option<BodyOddities> {
         if self.odd == BodyOddities::default() { None } else { Some(std::mem::take(&mut self.odd)) }
@@ -333,7 +337,8 @@ impl ChunkedDecoder {
         Ok(next)
     }
 
-    /// One byte of a trailer line. The line is collected whole, because only its name says whether it may be there.
+    /// Takes one byte of a trailer line. The line is collected whole, because only its name shows
+    /// whether it is allowed.
     fn trailer(&mut self, byte: u8) -> Result<State, ChunkError> {
         if byte == b'\n' {
             return Err(ChunkError::LineEnd);
@@ -374,7 +379,7 @@ impl ChunkedDecoder {
     }
 }
 
-/// `next` if the byte is what must be there.
+/// Returns `next` if the byte is the expected one.
 fn expect(byte: u8, expected: u8, next: State, fault: ChunkError) -> Result<State, ChunkError> {
     if byte == expected { Ok(next) } else { Err(fault) }
 }

@@ -25,7 +25,8 @@ pub fn http_date(seconds_since_epoch: u64) -> [u8; 29] {
     text
 }
 
-/// Unix time in seconds of an IMF-fixdate; None: it is none, or one that [`http_date`] does not write.
+/// Returns the Unix time in seconds of an IMF-fixdate; None: it is not one, or one that
+/// [`http_date`] does not write.
 pub fn parse_http_date(text: &[u8]) -> Option<u64> {
     let text: &[u8; 29] = text.try_into().ok()?;
     let month = 1 + MONTHS.chunks(3).position(|name| name == &text[8..11])? as u64;

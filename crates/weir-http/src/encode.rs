@@ -1,8 +1,8 @@
-//! Writing a request to the upstream from what was parsed: first line, Host, the fields that pass on, one framing field,
-//! and what weir adds (RFC 9110 §7.6, RFC 9112 §3, §6).
+//! Writes a parsed request for the upstream: first line, Host, the fields that pass on, one framing
+//! field, and the fields that weir adds (RFC 9110 §7.6, RFC 9112 §3, §6).
 //!
-//! Called once for each request that is sent, straight into the request log. Field lines that stand together and all
-//! pass are copied as one run. Never fails; what may leave was decided by the parser.
+//! Called once for each request that is sent, straight into the request log. Adjacent field lines
+//! that all pass are copied as one run. Never fails; the parser has decided what may leave.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,33 +33,38 @@ pub struct RequestEdits<'a> {
     pub host: &'a [u8],
     /// How the body is sent.
     pub framing: Framing,
-    /// Say that the connection ends behind the answer: `Connection: close`.
+    /// Announce that the connection ends after the response: `Connection: close`.
     pub close: bool,
     /// Ask whether the body is wanted before it is sent: `Expect: 100-continue` (RFC 9110 §10.1.1).
     pub expect: bool,
     /// Ask for this upgrade: `Connection: upgrade` and the value of Upgrade.
     pub upgrade: Option<&'a [u8]>,
-    /// Say that trailers are welcome: `TE: trailers` and `Connection: TE`.
+    /// Announce that trailers are welcome: `TE: trailers` and `Connection: TE`.
     pub te_trailers: bool,
     /// Add a Via line with this name.
     pub via: Option<Pseudonym>,
-    /// Add a CDN-Loop line with this name (RFC 8586): it says where the request was as Via does, but no server takes it for
-    /// a reason to send its answer without compression.
+    /// Add a CDN-Loop line with this name (RFC 8586): it shows where the request was as Via does,
+    /// but no server disables compression of its response because of it.
     pub cdn_loop: Option<Pseudonym>,
-    /// Keep fields whose name contains `_`, but for those that name one which weir writes or removes if `_` is read as `-`.
+    /// Keep fields whose name contains `_`, except those that name a field which weir writes or
+    /// removes if `_` is read as `-`.
     pub underscores: bool,
-    /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
+    /// The client of the request. None: nothing is added, and the client's own fields about
+    /// forwarding are dropped as well.
     pub forwarded: Option<Forwarded<'a>>,
-    /// What the client said about forwarding passes as it is, and nothing is added, whoever asks.
+    /// The client's fields about forwarding pass unchanged, and nothing is added, whoever the
+    /// client is.
     pub keeps_forwarding: bool,
-    /// Client-Cert and Client-Cert-Chain (RFC 9440) are said by whoever speaks TLS with clients, and that is us: those of the client are
-    /// dropped.
+    /// Client-Cert and Client-Cert-Chain (RFC 9440) come from the program that terminates TLS,
+    /// which is weir: those of the client are dropped.
     pub judges_clients: bool,
-    /// Fields to add; fields of the same name from the client are removed. The caller answers for their grammar.
+    /// Fields to add; fields of the same name from the client are removed. The caller is
+    /// responsible for their grammar.
     pub extra: &'a [(&'a [u8], &'a [u8])],
-    /// Names of fields of the client that are removed, too.
+    /// Names of further fields of the client that are removed.
     pub removed: &'a [&'a [u8]],
-    /// Fields to add behind those of the client, of the same name or not. The caller answers for their grammar.
+    /// Fields to add after those of the client, of the same name or not. The caller is responsible
+    /// for their grammar.
     pub added: &'a [(&'a [u8], &'a [u8])],
 }
 
@@ -71,23 +76,24 @@ pub struct Forwarded<'a> {
     pub client: IpAddr,
     /// `http` or `https`.
     pub proto: &'a [u8],
-    /// Host that the client asked for.
+    /// Host that the client requested.
     pub host: &'a [u8],
-    /// The client may speak for others: X-Forwarded-*, Forwarded and X-Real-IP are kept, -For gets its address
-    /// appended. Otherwise all of them are dropped and written anew.
+    /// The client may speak for others: X-Forwarded-*, Forwarded and X-Real-IP are kept, -For gets
+    /// its address appended. Otherwise all of them are dropped and rewritten.
     pub trusted: bool,
 }
 
-/// Never passed on: hop-by-hop, written anew by us, or dangerous for what runs behind the server.
+/// Never passed on: hop-by-hop, rewritten by weir, or dangerous for programs behind the server.
 const REMOVED: u64 = FieldName::HOP_BY_HOP | FieldName::set(&[FieldName::Host, FieldName::Expect]);
 
-/// Who a client is by its certificate (RFC 9440).
+/// Fields that identify a client by its certificate (RFC 9440).
 const CERTIFIED: u64 = FieldName::set(&[FieldName::ClientCert, FieldName::ClientCertChain]);
 
-/// Room for the fields that we add, without values of variable length.
+/// Room for the fields that weir adds, without values of variable length.
 const ADDED_BYTES: usize = 256;
 
-/// Appends the complete head of a request, always HTTP/1.1. `input` and `fields` are those that gave `head`.
+/// Appends the complete head of a request, always HTTP/1.1. `input` and `fields` are those that
+/// `head` was parsed from.
 pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
     out.reserve(head.bytes + ADDED_BYTES + added_bytes(edits));
     out.extend_from_slice(head.method_span.of(input));
@@ -134,7 +140,7 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
         false if trusted => FieldName::set(&[FieldName::XForwardedFor]),
         false => FieldName::FORWARDING,
     };
-    // A hop count that nobody can read does not leave.
+    // An unreadable hop count is not passed on.
     let unreadable = if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
     let certified = if edits.judges_clients { CERTIFIED } else { 0 };
     let removed = REMOVED | forwarding | unreadable | certified;
@@ -151,8 +157,9 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
     run.flush(out, input);
 }
 
-/// Whether a field may pass whose name contains `_`: only where that is wanted, and only if a server that reads `_` as `-` does not
-/// take it for one that nobody but weir may say, whoever the client is.
+/// Whether a field whose name contains `_` may pass: only where that is wanted, and only if a
+/// server that reads `_` as `-` does not take it for a field that only weir may set, whoever the
+/// client is.
 #[cold]
 fn passes(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
     let read: Vec<u8> = field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
@@ -166,13 +173,13 @@ fn is_named(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
     names(edits).any(|name| name.len() == field.name.len() && field.name.of(input).eq_ignore_ascii_case(name))
 }
 
-/// Names of fields of which the client's are removed.
+/// Returns the names of fields that are removed from the client's.
 #[inline]
 fn names<'a>(edits: &RequestEdits<'a>) -> impl Iterator<Item = &'a [u8]> {
     edits.extra.iter().map(|(name, _)| *name).chain(edits.removed.iter().copied())
 }
 
-/// Lines that stand together in the input and leave together.
+/// Adjacent lines of the input that leave together.
 #[derive(Default)]
 pub(crate) struct Run {
     start: usize,
@@ -180,7 +187,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Takes in a line that is behind all others.
+    /// Adds a line that comes after all others.
     #[inline]
     pub(crate) fn add(&mut self, field: &Field) {
         if self.start == self.end {
@@ -189,7 +196,8 @@ impl Run {
         self.end = field.line.end as usize;
     }
 
-    /// Whether a line, which is behind all others, stands directly behind what was gathered, or nothing was.
+    /// Whether a line, which comes after all others, directly follows the gathered ones, or there
+    /// are none.
     #[inline]
     pub(crate) fn is_followed_by(&self, field: &Field) -> bool {
         self.start == self.end || self.end == field.line.start as usize
@@ -201,7 +209,7 @@ impl Run {
         self.end - self.start
     }
 
-    /// Writes what was gathered.
+    /// Writes the gathered lines.
     #[inline]
     pub(crate) fn flush(&mut self, out: &mut Vec<u8>, input: &[u8]) {
         if self.start != self.end {
@@ -224,7 +232,7 @@ pub(crate) fn put_framing(out: &mut Vec<u8>, framing: Framing) {
 }
 
 fn put_connection(out: &mut Vec<u8>, edits: &RequestEdits<'_>) {
-    // An upgrade is a wish for the connection to go on.
+    // An upgrade implies that the connection remains open.
     match (edits.upgrade, edits.te_trailers) {
         (None, false) if edits.close => return out.extend_from_slice(b"Connection: close\r\n"),
         (None, false) => return,
@@ -241,8 +249,8 @@ fn put_connection(out: &mut Vec<u8>, edits: &RequestEdits<'_>) {
     }
 }
 
-/// Via for a message of this version that we received. Lines that are there already stay: a new one behind them is
-/// the same as appending to the last (RFC 9110 §5.3).
+/// Writes Via for a received message of this version. Existing lines remain: a new line after them
+/// is the same as appending to the last (RFC 9110 §5.3).
 pub(crate) fn put_via(out: &mut Vec<u8>, version: Version, us: Pseudonym) {
     // Texts of known length are copied without a call; `Version::number` has any length.
     match version {
@@ -281,7 +289,7 @@ pub(crate) fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Without `std::fmt`, whose machinery costs several times the digits.
+/// Avoids `std::fmt`, whose machinery costs several times as much as the digits.
 pub(crate) fn put_decimal(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

@@ -1,17 +1,17 @@
 //! Writing a reply to the client: head, framing, connection, chunks, and replies of our own (RFC 9110 §7.6, §15,
 //! RFC 9112 §4, §6, §7.1).
 //!
-//! A reply head is written in two steps: what comes from the upstream as soon as it is there, and framing and
-//! connection when the client's session knows them. Never fails.
+//! A response head is written in two steps: the upstream's part as soon as it is there, and framing
+//! and connection when the client's session knows them. Never fails.
 
 use crate::encode::{Framing, put_decimal, put_field, put_framing, put_via};
 use crate::pseudonym::Pseudonym;
 use crate::reply_parts::{ReplyParts, Trailers};
 
-/// What the reply says about the connection.
+/// How the response describes the future of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence<'a> {
-    /// Nothing: HTTP/1.1 that goes on.
+    /// Not at all: HTTP/1.1 that remains open.
     Implied,
     /// `Connection: keep-alive`, for HTTP/1.0 clients that asked for it.
     KeepAlive,
@@ -27,9 +27,9 @@ pub const CHUNK_TAIL: &[u8] = b"\r\n";
 /// Room for what [`finish_reply_head`] adds.
 const ADDED_BYTES: usize = 128;
 
-/// Appends status line and end-to-end fields, without framing, Connection and the empty line: those come from
-/// [`finish_reply_head`]. Always HTTP/1.1. An answer that passes through gets Via with the name `via`; `date` is the value of Date, for an
-/// answer that has none.
+/// Appends status line and end-to-end fields, without framing, Connection and the empty line: those
+/// come from [`finish_reply_head`]. Always HTTP/1.1. A response that passes through gets Via with
+/// the name `via`; `date` is the value of Date, for a response that has none.
 pub fn encode_reply_head(out: &mut Vec<u8>, parts: &ReplyParts<'_>, via: Option<Pseudonym>, date: Option<&[u8; 29]>) {
     out.reserve(parts.bytes_max() + ADDED_BYTES);
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -49,8 +49,8 @@ pub fn encode_reply_head(out: &mut Vec<u8>, parts: &ReplyParts<'_>, via: Option<
     }
 }
 
-/// Appends the framing field, the connection's fate and the empty line. For HEAD and 304 the framing is that of the
-/// body that is not sent.
+/// Appends the framing field, the connection's future and the empty line. For HEAD and 304 the
+/// framing is that of the body that is not sent.
 pub fn finish_reply_head(out: &mut Vec<u8>, framing: Framing, persistence: Persistence<'_>) {
     put_framing(out, framing);
     match persistence {
@@ -73,12 +73,12 @@ pub fn encode_error_reply(out: &mut Vec<u8>, status: u16, word: &str) {
     out.extend_from_slice(&text);
 }
 
-/// The content of an error of our own: a line of text that names status and `word`.
+/// Returns the content of an error response of weir: a line of text that names status and `word`.
 pub fn error_text(status: u16, word: &str) -> Vec<u8> {
     [&status_digits(status)[..], b" ", reason(status).as_bytes(), b": ", word.as_bytes(), b"\n"].concat()
 }
 
-/// The field Server of answers that are made here.
+/// The field Server of responses that weir makes.
 pub const SERVER: (&[u8], &[u8]) = (b"Server", b"weir");
 
 fn status_digits(status: u16) -> [u8; 3] {

@@ -82,7 +82,8 @@ impl FieldName {
         1 << self as u8
     }
 
-    /// What concerns one connection or its framing, or must not pass a proxy: never passed on, in either direction (RFC 9110 §7.6.1).
+    /// Fields that concern one connection or its framing, or must not pass a proxy: never passed
+    /// on, in either direction (RFC 9110 §7.6.1).
     pub(crate) const HOP_BY_HOP: u64 = Self::set(&[
         Self::ContentLength,
         Self::TransferEncoding,
@@ -105,12 +106,13 @@ impl FieldName {
         self.is_in(Self::HOP_BY_HOP)
     }
 
-    /// Whether it says whom a proxy speaks for, which only trusted ones are believed: Forwarded, X-Forwarded-*, X-Real-IP.
+    /// Whether it names the client that a proxy speaks for; only trusted senders are believed:
+    /// Forwarded, X-Forwarded-*, X-Real-IP.
     pub const fn is_forwarding(self) -> bool {
         self.is_in(Self::FORWARDING)
     }
 
-    /// What only a trusted client may say.
+    /// Fields that only a trusted client may send.
     pub(crate) const FORWARDING: u64 = Self::set(&[
         Self::Forwarded,
         Self::XForwardedFor,
@@ -120,7 +122,7 @@ impl FieldName {
         Self::XRealIp,
     ]);
 
-    /// As a set for quick membership tests.
+    /// Returns a set for quick membership tests.
     pub(crate) const fn set(names: &[Self]) -> u64 {
         let mut bits = 0;
         let mut i = 0;
@@ -131,7 +133,7 @@ impl FieldName {
         bits
     }
 
-    /// Is it in a set made by [`FieldName::set`]?
+    /// Whether it is in a set made by [`FieldName::set`].
     #[inline]
     pub(crate) const fn is_in(self, set: u64) -> bool {
         set & self.bit() != 0
@@ -140,9 +142,10 @@ impl FieldName {
 
 const _: () = assert!((FieldName::XForwardedOther as usize) < FieldName::COUNT);
 
-/// Never removed because Connection names it: framing, identity, what we set ourselves, and what caches go by. A client that could
-/// strip these from a request would decide what the server believes of it (CVE-2022-31813); an answer without its Cache-Control or Vary
-/// would be stored for all.
+/// Never removed because Connection names it: framing, identity, fields that weir sets, and fields
+/// that caches rely on. A client that could strip these from a request would control the server's
+/// view of the client (CVE-2022-31813); a response without its Cache-Control or Vary would be
+/// stored for all.
 const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::Host,
     FieldName::ContentLength,
@@ -167,7 +170,8 @@ const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::Age,
 ]);
 
-/// Fields with one value, which are strange when repeated. Where that is dangerous it is refused (Host, Content-Length).
+/// Fields with one value, which are strange when repeated. Where that is dangerous the message is
+/// rejected (Host, Content-Length).
 const ONCE: u64 = FieldName::set(&[
     FieldName::Authorization,
     FieldName::ProxyAuthorization,
@@ -204,12 +208,12 @@ pub struct Field {
     pub folded: bool,
     /// The name contains `_`.
     pub underscore: bool,
-    /// In replies only: white space stands before the colon, so the line can't be copied.
+    /// In responses only: white space precedes the colon, so the line can't be copied.
     pub(crate) spaced: bool,
 }
 
 impl Field {
-    /// The same when its line begins here.
+    /// Returns the same field for a line that begins here.
     pub(crate) fn moved(&self, start: usize) -> Field {
         let from = self.line.start as usize;
         let moved = |span: Span| Span::new(span.start as usize - from + start, span.end as usize - from + start);
@@ -261,20 +265,21 @@ impl Fields {
         if known.is_in(self.seen) { self.list.get(self.first[known as usize] as usize) } else { None }
     }
 
-    /// All fields of a known name, in order.
+    /// Returns all fields of a known name, in order.
     pub fn all(&self, known: FieldName) -> impl Iterator<Item = &Field> {
         let from = if known.is_in(self.seen) { self.first[known as usize] as usize } else { self.list.len() };
         self.list[from..].iter().filter(move |field| field.known == known)
     }
 
-    /// The value of the first field of this name, compared without regard to case. `input` is what was parsed.
+    /// Returns the value of the first field of this name, compared without regard to case. `input`
+    /// is the parsed input.
     pub fn get<'a>(&self, input: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         let known = classify(name);
         let found = self.all(known).find(|field| field.name.of(input).eq_ignore_ascii_case(name))?;
         Some(found.value.of(input))
     }
 
-    /// What is strange about the head that was parsed.
+    /// Returns the oddities of the head that was parsed.
     #[inline]
     pub fn oddities(&self) -> Oddities {
         self.odd
@@ -314,7 +319,7 @@ impl Fields {
         self.list.last_mut()
     }
 
-    /// Takes note of fields that are there more often than they may be. Call when the head is complete.
+    /// Notes fields that occur more often than allowed. Call it when the head is complete.
     #[inline]
     pub(crate) fn judge_repeated(&mut self) {
         if self.repeated & ONCE != 0 {
@@ -322,7 +327,7 @@ impl Fields {
         }
     }
 
-    /// Marks every field of this name as hop-by-hop, unless it is one that nobody may take away.
+    /// Marks every field of this name as hop-by-hop, unless it may never be removed.
     pub(crate) fn mark_listed(&mut self, input: &[u8], name: &[u8]) {
         let known = classify(name);
         if known.is_in(NEVER_LISTED) {

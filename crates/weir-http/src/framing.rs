@@ -9,7 +9,7 @@ use crate::scan::is_token;
 use crate::span::Span;
 use crate::syntax::SyntaxError;
 
-/// Largest length of a body: sums and offsets stay far from overflow, and so do those of who reads us.
+/// Largest length of a body: sums and offsets stay far from overflow, as do those of our callers.
 pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// Other options than ours in Connection. Each is compared with every field, so their number must be small.
@@ -22,8 +22,9 @@ pub(crate) enum LengthFault {
     Repeated,
 }
 
-/// Content-Length: 1*DIGIT up to 2^63-1 in one line. Equal lines could be taken for one (RFC 9112 §6.3), but who sends
-/// two has a bug or a purpose, and the next program may not look at both (RFC 9110 §8.6).
+/// Reads Content-Length: 1*DIGIT up to 2^63-1 in one line. Equal lines could be merged
+/// (RFC 9112 §6.3), but a sender of two has a bug or a purpose, and the next program may not look
+/// at both (RFC 9110 §8.6).
 #[inline]
 pub(crate) fn content_length(input: &[u8], fields: &Fields) -> Result<Option<u64>, LengthFault> {
     let Some(field) = fields.find(FieldName::ContentLength) else { return Ok(None) };
@@ -51,7 +52,7 @@ pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// What Transfer-Encoding says.
+/// The meaning of Transfer-Encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Coding {
     Absent,
@@ -79,7 +80,7 @@ pub(crate) fn transfer_coding(input: &[u8], fields: &Fields) -> Coding {
     }
 }
 
-/// What Connection says to us.
+/// The options of Connection that concern weir.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) close: bool,
@@ -142,7 +143,8 @@ pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// The value of Upgrade when it is one valid list of protocols without `h2c` (RFC 9110 §7.8; RFC 9113 gave h2c up).
+/// Returns the value of Upgrade when it is one valid list of protocols without `h2c`
+/// (RFC 9110 §7.8; RFC 9113 gave h2c up).
 pub(crate) fn upgrade(input: &[u8], fields: &Fields) -> Option<Span> {
     let field = fields.find(FieldName::Upgrade)?;
     if field.folded || fields.is_repeated(FieldName::Upgrade) {
@@ -163,8 +165,8 @@ pub(crate) fn te_trailers(input: &[u8], fields: &Fields) -> bool {
     fields.all(FieldName::Te).any(|field| members(field.value.of(input)).any(|m| m.eq_ignore_ascii_case(b"trailers")))
 }
 
-/// The request came back: Via already names us as a recipient (RFC 9110 §7.6.3), or CDN-Loop as one that it has passed
-/// (RFC 8586 §2).
+/// Whether the request came back: Via already names weir as a recipient (RFC 9110 §7.6.3), or
+/// CDN-Loop as a proxy that it has passed (RFC 8586 §2).
 pub(crate) fn is_loop(input: &[u8], fields: &Fields, us: Pseudonym) -> bool {
     fields.all(FieldName::Via).any(|field| names_us(field.value.of(input), us))
         || fields.all(FieldName::CdnLoop).any(|field| has_passed(field.value.of(input), us))

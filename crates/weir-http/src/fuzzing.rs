@@ -20,7 +20,8 @@ use crate::{
     encode_reply_head, encode_request, encode_target, finish_reply_head, parse_reply, parse_request,
 };
 
-/// Request and reply heads: cut-off, in pieces and whole agree, and what is encoded reads back as the same.
+/// Checks request and response heads: cut-off, in pieces and whole agree, and encoded heads read
+/// back as the same.
 pub fn head(data: &[u8]) {
     let tight = Limits { line_bytes_max: 40, head_bytes_max: 160, fields_max: 4, ..Limits::default() };
     for limits in [Limits::default(), tight] {
@@ -46,7 +47,8 @@ pub fn head(data: &[u8]) {
     check_encoded_reply(data);
 }
 
-/// Where the request head in `input` ends; of one with raw text in its target, when that is encoded.
+/// Returns where the request head in `input` ends; if its target has raw text, after that is
+/// encoded.
 fn head_end(input: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
     let parse = |input: &[u8]| parse_request(input, limits, &mut Fields::default()).map(|head| head.map(|h| h.bytes));
     match parse(input) {
@@ -58,7 +60,7 @@ fn head_end(input: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError
     }
 }
 
-/// What a parser says, comparable: the head, where it ends, and its fields.
+/// The comparable result of a parser: the head, where it ends, and its fields.
 type Outcome<H> = Result<Option<(H, usize, Vec<Field>)>, &'static str>;
 
 fn request_outcome(input: &[u8], limits: &Limits) -> Outcome<RequestHead> {
@@ -73,7 +75,7 @@ fn reply_outcome(input: &[u8], limits: &Limits) -> Outcome<ReplyHead> {
     Ok(head.map(|head| (head, head.bytes, fields.as_slice().to_vec())))
 }
 
-/// Places to cut at: all in inputs up to 300 bytes, some in longer ones.
+/// Returns places to cut at: all in inputs up to 300 bytes, some in longer ones.
 fn cuts(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(len / 300 + 1)
 }
@@ -89,7 +91,7 @@ fn check_pieces<H: PartialEq + Debug>(data: &[u8], whole: &Outcome<H>, parse: im
     }
 }
 
-/// The scan fed piece by piece ends where the parser ends, or with the error that the parser gives.
+/// Checks that the scan fed piece by piece ends where the parser ends, or with the same error.
 fn check_scan(
     data: &[u8],
     find: impl Fn(&mut HeadScan, &[u8]) -> Result<Option<usize>, &'static str>,
@@ -116,8 +118,8 @@ fn check_scan(
     }
 }
 
-/// The request at the start of `data` as it leaves with ordinary edits, without its body; None if it isn't one that is
-/// forwarded.
+/// Returns the request at the start of `data` as it leaves with ordinary edits, without its body;
+/// None if it isn't a request that is forwarded.
 pub fn encoded_request(data: &[u8]) -> Option<Vec<u8>> {
     let mut fields = Fields::default();
     let head = parse_request(data, &Limits::default(), &mut fields).ok()??;
@@ -208,7 +210,7 @@ fn encode_plain_reply(data: &[u8], head: &ReplyHead, fields: &Fields) -> Vec<u8>
     out
 }
 
-/// What came of a chunked body.
+/// The result of a chunked body.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Decoded {
     /// Body bytes before the end or the error.
@@ -260,7 +262,8 @@ pub fn decode_pieces(data: &[u8], keep_trailers: bool, ends: impl Iterator<Item 
     decoded
 }
 
-/// Chunked bodies: whole, byte by byte and in two pieces give the same, and what is encoded decodes to the same.
+/// Checks chunked bodies: whole, byte by byte and in two pieces they give the same, and encoded
+/// bodies decode to the same.
 pub fn chunked(data: &[u8]) {
     for keep in [false, true] {
         let whole = decode_pieces(data, keep, [data.len()].into_iter());

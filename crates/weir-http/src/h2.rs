@@ -2,12 +2,15 @@
 //!
 //! A connection of a server is a [`Mux`], one of a client ([`client`]) a [`Client`](client::Client), which is made for generators of requests.
 //!
-//! A [`Mux`] reads what was received and says what has come ([`Mux::read`], one [`Event`] a call), takes answers in
-//! parts ([`Mux::reply_head`], [`Mux::reply_data`], [`Mux::end`]), and writes frames when there is room ([`Mux::write_out`]). Requests come
-//! in the form in which [`parse_request`](crate::parse_request) gives them, so that one judgement is enough for both versions. Bodies of
-//! answers stay with the caller: the machine counts their bytes and asks for them, frame by frame ([`Outgoing`]).
+//! A [`Mux`] reads received bytes and reports events ([`Mux::read`], one [`Event`] a call), takes
+//! responses in parts ([`Mux::reply_head`], [`Mux::reply_data`], [`Mux::end`]), and writes frames
+//! when there is room ([`Mux::write_out`]). Requests come in the form in which
+//! [`parse_request`](crate::parse_request) returns them, so that one judgement is enough for both
+//! versions. Bodies of responses remain with the caller: the machine counts their bytes and
+//! requests them, frame by frame ([`Outgoing`]).
 //!
-//! Bounds: everything that a client can make it keep is limited by [`Limits`] or by a constant beside the code that enforces it.
+//! Bounds: everything that a client can make it keep is limited by [`Limits`] or by a constant
+//! beside the code that enforces it.
 
 mod budget;
 pub mod client;
@@ -39,5 +42,5 @@ pub use priority::Priority;
 pub use reply::Additions;
 pub use schedule::Outgoing;
 
-/// What a client sends before its first frame (RFC 9113 §3.4).
+/// The first bytes of a client, before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,9 +1,10 @@
 //! Waiting for the end of a head that arrives in pieces, at a cost linear in its bytes (docs/hostile.md B10).
 //!
-//! Called on the grown input each time something arrived; it looks only at what is new. It finds line ends, nothing
-//! more; the parser runs once, when the head is complete. What can be refused before that is refused: bare CR or
-//! LF, control bytes, and heads over their [`Limits`]. The error itself comes from the parser, run on what is
-//! there, so that a head in pieces and the same head at once get the same answer.
+//! Called on the grown input each time something arrived; it looks only at new bytes. It finds line
+//! ends, nothing more; the parser runs once, when the head is complete. Faults that are visible
+//! before that are rejected at once: bare CR or LF, control bytes, and heads over their [`Limits`].
+//! The error itself comes from the parser, run on the bytes so far, so that a head in pieces and
+//! the same head at once get the same response.
 
 use crate::field::Fields;
 use crate::limits::Limits;
@@ -33,11 +34,13 @@ pub struct HeadScan {
 }
 
 impl HeadScan {
-    /// The length of the request head at the start of `input` once it is complete. `input` must be the input of the
-    /// call before with bytes appended. Once it is complete, further calls give the same.
+    /// Returns the length of the request head at the start of `input` once it is complete. `input`
+    /// must be the input of the previous call with bytes appended. Once it is complete, further
+    /// calls return the same.
     ///
     /// # Errors
-    /// The client is at fault; the same error that [`parse_request`] gives for this input, or for what [`encode_target`] makes of it.
+    /// The client is at fault; the same error that [`parse_request`] returns for this input, or for
+    /// the output of [`encode_target`] for it.
     pub fn find(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
         self.advance(input, limits, LEADING_LINES_MAX).map_err(|fault| {
             let mut parsed = parse_request(input, limits, &mut Fields::default());
@@ -61,7 +64,7 @@ impl HeadScan {
     /// The length of the reply head at the start of `input` once it is complete, as [`HeadScan::find`].
     ///
     /// # Errors
-    /// The upstream is at fault; the same error that [`parse_reply`] gives for this input.
+    /// The upstream is at fault; the same error that [`parse_reply`] returns for this input.
     pub fn find_reply(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, ReplyError> {
         self.advance(input, limits, 0).map_err(|fault| {
             let parsed = parse_reply(input, limits, ReplyContext::default(), &mut Fields::default());
@@ -76,7 +79,7 @@ impl HeadScan {
             let Some(end) = line_end(window, self.at)? else { break };
             let empty = self.at == self.line;
             if empty && (self.first_done || self.leading == leading_max) {
-                // Where it is, so that asking again gives the same.
+                // The position does not move, so that the next call returns the same.
                 return Ok(Some(end));
             }
             (self.line, self.at) = (end, end);

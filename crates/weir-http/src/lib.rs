@@ -1,14 +1,16 @@
-//! HTTP/1.1 without sockets: heads, framing, chunked coding, field edits, encoding (RFC 9110, RFC 9112); and HTTP/2 as its server sees it,
-//! and a generator of requests ([`h2`]).
+//! HTTP/1.1 without sockets: heads, framing, chunked coding, field edits, encoding (RFC 9110,
+//! RFC 9112); and HTTP/2 from the server's side, and a generator of requests ([`h2`]).
 //!
-//! One strictness for all, no lenient mode: what is not exactly the grammar is refused, because what two programs
-//! read differently is how requests are smuggled. Input is a byte slice, output is spans into it; what leaves is
-//! written anew from those spans with exactly one framing field.
+//! One strictness for all, no lenient mode: everything that does not match the grammar exactly is
+//! rejected, because request smuggling relies on texts that two programs read differently. Input is
+//! a byte slice, output is spans into it; messages that leave are rewritten from those spans with
+//! exactly one framing field.
 //!
-//! The usual order for one request: [`parse_request`] on what was received; when it says `None`, [`HeadScan::find`]
-//! on the grown input until the head is complete, then [`parse_request`] once more; [`BodyReader`] for a body;
-//! [`encode_request`] into the connection's log. The reply takes [`ReplyReader`], which parses heads with [`parse_reply`] and
-//! reads bodies, then [`encode_reply_head`] and [`finish_reply_head`].
+//! The usual order for one request: [`parse_request`] on the received bytes; when it returns
+//! `None`, [`HeadScan::find`] on the grown input until the head is complete, then [`parse_request`]
+//! once more; [`BodyReader`] for a body; [`encode_request`] into the connection's log. The response
+//! takes [`ReplyReader`], which parses heads with [`parse_reply`] and reads bodies, then
+//! [`encode_reply_head`] and [`finish_reply_head`].
 #![forbid(unsafe_code)]
 
 mod authority;

@@ -1,8 +1,9 @@
-//! Limits of one message head, the same numbers for requests and replies.
+//! Limits of one message head, the same numbers for requests and responses.
 
 use crate::pseudonym::Pseudonym;
 
-/// What a head may cost at most. Over them: 414 for the line, 431 for the rest; an upstream's head is an error.
+/// The maximum cost of a head. Over the limits: 414 for the line, 431 for the rest; an upstream's
+/// head is an error.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Request or status line in bytes, without its CRLF. Default 8192 (RFC 9112 §3 asks for at least 8000).
@@ -22,7 +23,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Spans are 32 bits wide: whatever was configured, a head never passes 1 GiB.
+    /// Spans are 32 bits wide: whatever the configuration, a head never exceeds 1 GiB.
     const HEAD_BYTES_CEILING: usize = 1 << 30;
 
     /// The part of `input` that a head may lie in.

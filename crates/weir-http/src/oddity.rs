@@ -1,7 +1,8 @@
-//! What is strange about a message although it is legal, so that somebody may count it.
+//! Facts about a message that are strange although legal, so that they can be counted.
 //!
-//! Noted by the parsers and the chunked decoder where the odd branch is taken anyway: a usual message pays for one look at
-//! an empty set. What is refused is not here: that is an error with its own word.
+//! Noted by the parsers and the chunked decoder where the odd branch is taken anyway: a usual
+//! message pays for one look at an empty set. Rejected messages are not counted here: their errors
+//! have separate words.
 
 /// Something strange about a head that is accepted.
 #[repr(u8)]
@@ -15,9 +16,10 @@ pub enum Oddity {
     SpacedName,
     /// In a reply: a folded line, which is unfolded (RFC 9112 §5.2).
     Folded,
-    /// Connection lists a field that is framing, identity or forwarding, and stays (RFC 9110 §7.6.1).
+    /// Connection lists a field that is framing, identity or forwarding, which is kept
+    /// (RFC 9110 §7.6.1).
     ListedInVain,
-    /// A field that may be there once is there more often (RFC 9110 §5.3).
+    /// A field that may occur once occurs more often (RFC 9110 §5.3).
     Repeated,
     /// In a request: Host differs from the authority of the target, which wins (RFC 9112 §3.2.2).
     OtherHost,
@@ -71,7 +73,7 @@ impl Oddities {
 
 const _: () = assert!(Oddity::ALL.len() <= 16);
 
-/// What was strange about a chunked body since somebody last asked.
+/// Oddities of a chunked body since the last query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BodyOddities {
     /// Chunks with an extension (RFC 9112 §7.1.1).

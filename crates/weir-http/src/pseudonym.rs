@@ -1,5 +1,5 @@
-//! The name under which a proxy stands in Via (RFC 9110 §7.6.3). One proxy is told from the next by it, so that only a message
-//! that comes back to the same one is a loop.
+//! The name by which a proxy identifies itself in Via (RFC 9110 §7.6.3). It distinguishes one proxy
+//! from the next, so that only a message that comes back to the same proxy is a loop.
 
 use crate::scan::is_token;
 
@@ -14,7 +14,7 @@ pub struct Pseudonym {
 }
 
 impl Pseudonym {
-    /// None for what is no token, or too long.
+    /// Returns None for a name that is not a token, or too long.
     pub fn new(name: &str) -> Option<Pseudonym> {
         let mut bytes = [0; BYTES_MAX];
         bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());

@@ -1,8 +1,9 @@
-//! Reply heads (RFC 9112 §4, §6.3; RFC 9110 §15).
+//! Response heads (RFC 9112 §4, §6.3; RFC 9110 §15).
 //!
-//! Called by the upstream connection on received bytes. With pipelining a wrong idea of where a reply ends gives one
-//! client's bytes to another, so every doubt is an error with its kind; only two things that the RFC tells a
-//! proxy to repair are repaired: white space before a colon and folded lines.
+//! Called by the upstream connection on received bytes. With pipelining a wrong idea of where a
+//! response ends gives one client's bytes to another, so every doubt is an error with its kind.
+//! Only two faults are repaired, which the RFC requires of a proxy: white space before a colon and
+//! folded lines.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ use crate::syntax::{Sender, SyntaxError, line_end, parse_fields};
 /// How a reply's body is delimited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyBody {
-    /// None whatever the fields say: interim replies, 204, 304, and the answer to HEAD.
+    /// None, whatever the fields say: interim responses, 204, 304, and the response to HEAD.
     None,
     /// Content-Length.
     Length(u64),
@@ -42,22 +43,23 @@ pub struct ReplyHead {
     pub body: ReplyBody,
     /// Content-Length as sent, also where no body follows (HEAD, 304).
     pub declared_length: Option<u64>,
-    /// The server lets the connection live after this reply.
+    /// The server keeps the connection open after this response.
     pub persist: bool,
     /// Only with status 101: value of a valid Upgrade that Connection names.
     pub upgrade: Option<Span>,
-    /// The server authenticates connections, not requests (NTLM, Negotiate): this one belongs to one client now.
+    /// The server authenticates connections, not requests (NTLM, Negotiate): this connection
+    /// belongs to one client now.
     pub connection_auth: bool,
 }
 
-/// What the parser must know of the request that a reply answers.
+/// What the parser must know of the request that a response belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplyContext {
     /// It was HEAD.
     pub head: bool,
 }
 
-/// Kinds of doubt about a server that a reply head can raise.
+/// Kinds of doubt about a server that a response head can raise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ReplyDoubt {
     /// Content-Length and Transfer-Encoding.
@@ -66,7 +68,7 @@ pub enum ReplyDoubt {
     InvalidLength,
     /// A transfer coding other than exactly `chunked`, or any in HTTP/1.0.
     UnknownCoding,
-    /// Bytes that are no valid answer.
+    /// Bytes that are not a valid response.
     NotAnAnswer,
 }
 
@@ -148,8 +150,9 @@ impl std::error::Error for ReplyError {}
 /// Parses a reply head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is overwritten.
 /// Interim replies (1xx) are returned like any other.
 ///
-/// What a cut-off head gives is either None or the error that the whole one gives. Call it once on fresh input; for a
-/// head that arrives in pieces wait with [`HeadScan::find_reply`](crate::HeadScan::find_reply).
+/// A cut-off head gives either None or the error of the whole head. Call it once on fresh input;
+/// for a head that arrives in pieces wait with
+/// [`HeadScan::find_reply`](crate::HeadScan::find_reply).
 ///
 /// # Errors
 /// The upstream is at fault: [`ReplyError::kind`] says which doubt it raises.
@@ -284,7 +287,8 @@ fn delimited(coding: Coding, length: Option<u64>, version: Version) -> Result<Re
     }
 }
 
-/// A comma inside a quoted string may show a scheme that is none; that only makes a connection private in vain.
+/// A comma inside a quoted string may look like a scheme; that only makes a connection private
+/// unnecessarily.
 fn connection_auth(input: &[u8], fields: &Fields) -> bool {
     fields.all(FieldName::WwwAuthenticate).any(|field| {
         framing::members(field.value.of(input)).any(|member| {

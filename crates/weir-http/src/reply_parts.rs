@@ -1,8 +1,10 @@
-//! The parts of an answer on its way from whoever has it to the codec of its client: head and trailers, without a wire format.
+//! The parts of a response on its way from its source to the codec of its client: head and
+//! trailers, without a wire format.
 //!
-//! Made from a parsed head, or of fields that the proxy says itself; read as fields by name and value, or written by
-//! [`encode_reply_head`](crate::encode_reply_head) as lines of HTTP/1. Nothing is copied and nothing allocated on the way; what has to
-//! outlive its input is kept in two buffers that many heads share ([`ReplyParts::keep`]). RFC 9110 §6, §7.6.1.
+//! Made from a parsed head, or of fields that the proxy sets; read as fields by name and value, or
+//! written by [`encode_reply_head`](crate::encode_reply_head) as lines of HTTP/1. Nothing is copied
+//! and nothing allocated on the way; parts that have to outlive their input are kept in two buffers
+//! that many heads share ([`ReplyParts::keep`]). RFC 9110 §6, §7.6.1.
 
 use std::borrow::Cow;
 
@@ -14,28 +16,30 @@ use crate::request_line::Version;
 use crate::span::Span;
 use crate::syntax::{Line, Sender, parse_field};
 
-/// Never passed on: hop-by-hop or written anew by us.
+/// Never passed on: hop-by-hop or rewritten by weir.
 const REMOVED: u64 = FieldName::HOP_BY_HOP;
-/// What passes where the trailers do.
+/// Passes where the trailers do.
 const ANNOUNCED: u64 = FieldName::set(&[FieldName::Trailer]);
 
-/// Status, reason and end-to-end fields of an answer. What was said between its server and us only (framing, connection, hop-by-hop fields)
-/// is not among the fields, however they are read.
+/// Status, reason and end-to-end fields of a response. Fields between its server and weir only
+/// (framing, connection, hop-by-hop fields) are not among the fields, however they are read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyParts<'a> {
     /// 100 to 999.
     pub status: u16,
     /// Reason phrase, may be empty.
     pub reason: &'a [u8],
-    /// Version of the message that was received; None: nobody sent it, it is made here.
+    /// Version of the received message; None: it was not received but made here.
     pub version: Option<Version>,
     /// Date is among the fields that were received (RFC 9110 §6.6.1).
     pub has_date: bool,
-    /// Fields that come on top: name and value. Whoever adds them answers for their grammar; none is a field of framing or connection.
+    /// Additional fields: name and value. The caller that adds them is responsible for their
+    /// grammar; none is a field of framing or connection.
     pub added: &'a [(&'a [u8], &'a [u8])],
-    /// Names of received fields, and of those that are kept as lines, that are not among the fields any more.
+    /// Names of received fields, and of those kept as lines, that are not among the fields any
+    /// more.
     pub removed: &'a [&'a [u8]],
-    /// Behind those that were received: complete lines, each of a field that may be passed on.
+    /// Lines after the received fields: complete lines, each of a field that may be passed on.
     lines: &'a [u8],
     /// Fields that are not passed on.
     hidden: u64,
@@ -44,7 +48,8 @@ pub struct ReplyParts<'a> {
     list: &'a [Field],
 }
 
-/// The same when its bytes and fields lie in buffers of others. Spans are counted from where its own bytes begin.
+/// The same when its bytes and fields are in buffers of others. Spans are counted from where its
+/// own bytes begin.
 #[derive(Clone, Copy, Debug)]
 pub struct KeptReply {
     status: u16,
@@ -54,7 +59,8 @@ pub struct KeptReply {
 }
 
 impl<'a> ReplyParts<'a> {
-    /// Of a head that was parsed: `input` and `fields` are those that gave `head`.
+    /// Makes the parts of a parsed head: `input` and `fields` are those that `head` was parsed
+    /// from.
     #[inline]
     pub fn received(input: &'a [u8], head: &ReplyHead, fields: &'a Fields) -> ReplyParts<'a> {
         ReplyParts {
@@ -71,7 +77,7 @@ impl<'a> ReplyParts<'a> {
         }
     }
 
-    /// Of an answer that the proxy makes itself, with the usual reason and these fields.
+    /// Makes the parts of a response of the proxy itself, with the usual reason and these fields.
     pub fn made(status: u16, fields: &'a [(&'a [u8], &'a [u8])]) -> ReplyParts<'a> {
         ReplyParts {
             status,
@@ -87,25 +93,27 @@ impl<'a> ReplyParts<'a> {
         }
     }
 
-    /// Of an answer whose fields were written before, each as `name: value` and a line end, by whoever knows that they may be passed on; with
-    /// the usual reason. They are written as they are.
+    /// Makes the parts of a response whose fields were written before, each as `name: value` and a
+    /// line end, by a caller that knows that they may be passed on; with the usual reason. They are
+    /// written unchanged.
     #[inline]
     pub fn of_lines(status: u16, lines: &'a [u8]) -> ReplyParts<'a> {
         ReplyParts { lines, ..ReplyParts::made(status, &[]) }
     }
 
-    /// The same with these fields on top.
+    /// Returns the same with these additional fields.
     #[inline]
     pub fn with(self, added: &'a [(&'a [u8], &'a [u8])]) -> ReplyParts<'a> {
         ReplyParts { added, ..self }
     }
 
-    /// The same without received fields of these names.
+    /// Returns the same without received fields of these names.
     pub fn without(self, removed: &'a [&'a [u8]]) -> ReplyParts<'a> {
         ReplyParts { removed, ..self }
     }
 
-    /// The same with the Trailer of its source, for a client that gets the trailers which that announces (RFC 9110 §6.6.2).
+    /// Returns the same with the Trailer of its source, for a client that gets the trailers which
+    /// that announces (RFC 9110 §6.6.2).
     #[inline]
     pub fn announcing(self) -> ReplyParts<'a> {
         ReplyParts { hidden: REMOVED & !ANNOUNCED, ..self }
@@ -148,7 +156,8 @@ impl<'a> ReplyParts<'a> {
         self.reason.len() + self.text.len() + self.lines.len() + added
     }
 
-    /// Appends the fields that were received, and those behind them, as lines of HTTP/1. Lines that stand together and all pass are copied as one run.
+    /// Appends the received fields, and those after them, as lines of HTTP/1. Adjacent lines that
+    /// all pass are copied as one run.
     pub(crate) fn put_received(&self, out: &mut Vec<u8>) {
         let mut run = Run::default();
         for field in self.list {
@@ -170,10 +179,10 @@ impl<'a> ReplyParts<'a> {
         }
     }
 
-    /// Appends its bytes to `text` and its fields, without those that pass to no client, to `list`; [`KeptReply::parts`] gives it back from
-    /// what was appended.
+    /// Appends its bytes to `text` and its fields, without those that pass to no client, to `list`;
+    /// [`KeptReply::parts`] restores it from what was appended.
     pub fn keep(&self, text: &mut Vec<u8>, list: &mut Vec<Field>) -> KeptReply {
-        // Whether its client gets trailers is known later.
+        // It becomes known later whether its client gets trailers.
         let announcing = self.announcing();
         let start = text.len();
         text.extend_from_slice(self.reason);
@@ -202,7 +211,7 @@ impl KeptReply {
     /// The parts again. `text` and `list` are exactly what [`ReplyParts::keep`] has appended.
     ///
     /// # Panics
-    /// When they are others, and shorter.
+    /// They are different, and shorter.
     pub fn parts<'a>(&self, text: &'a [u8], list: &'a [Field]) -> ReplyParts<'a> {
         ReplyParts {
             status: self.status,
@@ -228,7 +237,7 @@ pub fn fields_of_lines(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> + C
     })
 }
 
-/// A value as it may leave: each fold, with the white space around it, becomes one space.
+/// Returns a value as it may leave: each fold, with the white space around it, becomes one space.
 fn unfolded<'a>(text: &'a [u8], field: &Field) -> Cow<'a, [u8]> {
     let value = field.value.of(text);
     if !field.folded {
@@ -238,7 +247,7 @@ fn unfolded<'a>(text: &'a [u8], field: &Field) -> Cow<'a, [u8]> {
     Cow::Owned(lines.collect::<Vec<_>>().join(&b' '))
 }
 
-/// Appends a line to what is kept from `start` on; where it is there.
+/// Appends a line to the bytes kept from `start` on; returns its position.
 fn put_kept(text: &mut Vec<u8>, start: usize, name: &[u8], value: &[u8], known: FieldName) -> Field {
     let begin = text.len() - start;
     put_field(text, name, value);
@@ -247,7 +256,7 @@ fn put_kept(text: &mut Vec<u8>, start: usize, name: &[u8], value: &[u8], known: 
     Field { line: Span::new(begin, end), name, value, known, ..Field::default() }
 }
 
-/// Fields behind the body of an answer, each of which may be passed on (RFC 9110 §6.5).
+/// Fields after the body of a response, each of which may be passed on (RFC 9110 §6.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trailers<'a> {
     lines: &'a [u8],
@@ -259,17 +268,17 @@ impl<'a> Trailers<'a> {
         Trailers { lines }
     }
 
-    /// From what [`Trailers::as_bytes`] has given.
+    /// Restores the output of [`Trailers::as_bytes`].
     pub fn kept(bytes: &'a [u8]) -> Trailers<'a> {
         Trailers { lines: bytes }
     }
 
-    /// To be kept and given back to [`Trailers::kept`].
+    /// Returns the bytes, to be kept and passed to [`Trailers::kept`] later.
     pub fn as_bytes(self) -> &'a [u8] {
         self.lines
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.lines.is_empty()
     }
@@ -289,8 +298,9 @@ impl<'a> Trailers<'a> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: whatever comes of a head, what is kept and given back has the same fields, and the same text of HTTP/1; hop-by-hop fields are
-    //! in neither. How: heads with all kinds of lines, in buffers that hold other things.
+    //! Proves: for any head, the kept and restored parts have the same fields, and the same text of
+    //! HTTP/1; hop-by-hop fields are in neither. How: heads with all kinds of lines, in buffers
+    //! that hold other things.
 
     use super::*;
     use crate::{Limits, ReplyContext, encode_reply_head, parse_reply};
@@ -331,7 +341,7 @@ mod tests {
             assert_eq!(fields_of(&again), fields_of(&parts), "{head}");
             assert_eq!((again.status, again.version, again.has_date), (parts.status, parts.version, parts.has_date));
             assert!(parts.bytes_max() + "HTTP/1.1 200 \r\n".len() >= text_of(&parts).len(), "{head}");
-            // What was kept once may be kept again.
+            // Kept parts may be kept again.
             let (mut text, mut list) = (Vec::new(), Vec::new());
             let kept = again.keep(&mut text, &mut list);
             assert_eq!(fields_of(&kept.parts(&text, &list)), fields_of(&parts), "{head}");
@@ -352,7 +362,7 @@ mod tests {
         assert_eq!(fields(4), (false, ["A=x", "B=1", "C=1"].map(str::to_owned).to_vec()));
     }
 
-    /// Removed are received fields only, and they are so as fields, as text and when they are kept.
+    /// Only received fields are removed: as fields, as text and when they are kept.
     #[test]
     fn fields_that_are_removed() {
         let input = HEADS[4].as_bytes();

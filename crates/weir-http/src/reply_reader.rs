@@ -1,8 +1,10 @@
-//! The replies of one connection, one after the other: interim and final heads, bodies, ends (RFC 9112 §6, §9.3).
+//! The responses of one connection, one after the other: interim and final heads, bodies, ends
+//! (RFC 9112 §6, §9.3).
 //!
-//! Called with received bytes by all who read replies. It knows how they are framed and nothing of who asked: which request a
-//! reply answers, and what may be doubted about it, is the caller's. Body bytes are not copied but named by position.
-//! Bounds: [`Limits`] for a head and for what is held of it, [`BodyReader`] for a body; interim replies are not counted.
+//! Called with received bytes by all readers of responses. It knows how responses are framed and
+//! nothing of the requests: the caller knows which request a response belongs to, and what may be
+//! doubted about it. Body bytes are not copied but named by position. Bounds: [`Limits`] for a head
+//! and for the held part of it, [`BodyReader`] for a body; interim responses are not counted.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,11 +21,11 @@ use crate::reply_parts::Trailers;
 /// What a call of [`ReplyReader::read`] found.
 #[derive(Debug)]
 pub enum ReplyPart {
-    /// The input is used up but for the beginning of a head: that must be there again with what comes next.
+    /// The input is used up except for the beginning of a head: that must precede the next input.
     More,
     /// The head of an interim or of a final reply; its spans count from where it begins.
     Head(ReplyHead),
-    /// `input[start..end]` is body, or what follows a change of protocol. `start < end`.
+    /// `input[start..end]` is body, or bytes after a change of protocol. `start < end`.
     Data {
         /// First byte.
         start: usize,
@@ -34,7 +36,8 @@ pub enum ReplyPart {
     End,
 }
 
-/// Why a reply can't be read further. The sender is at fault; nothing after the fault may be used.
+/// Why a response can't be read further. The sender is at fault; nothing after the fault may be
+/// used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyFault {
     /// Its head.
@@ -66,17 +69,18 @@ impl fmt::Display for ReplyFault {
 
 impl std::error::Error for ReplyFault {}
 
-/// Where it is in a reply.
+/// The position in a response.
 #[derive(Clone, Debug, Default)]
 enum Stage {
     #[default]
     Head,
     Body(BodyReader),
-    /// Another protocol follows: nothing has an end any more.
+    /// Another protocol follows: no response ends any more.
     Switched,
 }
 
-/// State of one connection. The default is for one who passes replies on, [`ReplyReader::judging`] for one who only judges them.
+/// State of one connection. The default is for a reader that passes responses on,
+/// [`ReplyReader::judging`] for one that only judges them.
 ///
 /// ```text
 ///  +-1xx-+
@@ -85,8 +89,8 @@ enum Stage {
 ///   \---101, switch--> Switched: Data ...
 /// ```
 ///
-/// Invariants: `searching` and `held` belong to an incomplete head, or `held` to what the caller has not looked at; with
-/// `judges` nothing is searched.
+/// Invariants: `searching` and `held` belong to an incomplete head, or `held` to bytes that the
+/// caller has not looked at; with `judges` nothing is searched.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyReader {
     stage: Stage,
@@ -94,28 +98,31 @@ pub struct ReplyReader {
     scan: HeadScan,
     searching: bool,
     judges: bool,
-    /// What was not consumed of the input before. Empty: nothing.
+    /// Unconsumed bytes of earlier input. Empty: none.
     held: Vec<u8>,
 }
 
 impl ReplyReader {
-    /// For one who judges a server and keeps nothing: a fault is found as soon as its byte is there, because a head in pieces is
-    /// parsed anew with each piece, which costs their number squared; and trailers that may not be there are faults (RFC 9110
-    /// §6.5.1). The default looks at each byte of a head a bounded number of times (docs/hostile.md B10), so that it finds a fault
-    /// in pieces only when the head is complete, and drops such trailers.
+    /// Makes a reader that judges a server and keeps nothing. It finds a fault as soon as its byte
+    /// is there, because a head in pieces is parsed again with each piece, which costs their number
+    /// squared; and trailers that are not allowed are faults (RFC 9110 §6.5.1). The default looks
+    /// at each byte of a head a bounded number of times (docs/hostile.md B10), so that it finds a
+    /// fault in pieces only when the head is complete, and drops such trailers.
     pub fn judging() -> Self {
         Self { judges: true, ..Self::default() }
     }
 
-    /// Reads on from `input[*at..]` and moves `at` behind what was consumed. Call it until it gives [`ReplyPart::More`], then with
-    /// what is left of the input and more behind that. `context` is of the request that this reply answers; `fields` is overwritten
-    /// with each head. When the reply is complete it gives [`ReplyPart::End`] each time, until [`ReplyReader::begin_reply`].
+    /// Reads on from `input[*at..]` and moves `at` past the consumed bytes. Call it until it
+    /// returns [`ReplyPart::More`], then with the rest of the input followed by more. `context` is
+    /// of the request that this response belongs to; `fields` is overwritten with each head. When
+    /// the response is complete it returns [`ReplyPart::End`] each time, until
+    /// [`ReplyReader::begin_reply`].
     ///
     /// # Errors
-    /// The sender is at fault; what was found before stands.
+    /// The sender is at fault; earlier results remain valid.
     ///
     /// # Panics
-    /// `at` is behind the end of `input`.
+    /// `at` is past the end of `input`.
     pub fn read(
         &mut self,
         input: &[u8],
@@ -135,13 +142,14 @@ impl ReplyReader {
         })
     }
 
-    /// [`ReplyReader::read`] for one who has seen that [a head is next](ReplyReader::awaits_head); None: more is needed.
+    /// Does the same as [`ReplyReader::read`] for a caller that has seen that
+    /// [a head is next](ReplyReader::awaits_head); None: more is needed.
     ///
     /// # Errors
     /// The sender is at fault.
     ///
     /// # Panics
-    /// `at` is behind the end of `input`.
+    /// `at` is past the end of `input`.
     #[inline]
     pub fn read_head(
         &mut self,
@@ -176,13 +184,13 @@ impl ReplyReader {
         Ok(parsed)
     }
 
-    /// [`ReplyReader::read`] for one who has seen that no head is next.
+    /// Does the same as [`ReplyReader::read`] for a caller that has seen that no head is next.
     ///
     /// # Errors
     /// The sender is at fault.
     ///
     /// # Panics
-    /// `at` is behind the end of `input`.
+    /// `at` is past the end of `input`.
     #[inline]
     pub fn read_body(&mut self, input: &[u8], at: &mut usize) -> Result<BodyPart, ChunkError> {
         let start = *at;
@@ -205,36 +213,38 @@ impl ReplyReader {
         }
     }
 
-    /// The next reply begins, whatever came of the one before.
+    /// Begins the next response, whatever the state of the previous one.
     #[inline]
     pub fn begin_reply(&mut self) {
         self.stage = Stage::Head;
     }
 
-    /// What follows is no HTTP any more, without a 101: the answer to CONNECT was good (RFC 9110 §9.3.6).
+    /// The bytes that follow are no longer HTTP, without a 101: CONNECT was successful
+    /// (RFC 9110 §9.3.6).
     pub fn switch(&mut self) {
         self.stage = Stage::Switched;
     }
 
-    /// Keeps what was left of the input when [`ReplyPart::More`] came, or when the caller had enough of it.
+    /// Keeps the rest of the input when [`ReplyPart::More`] came, or when the caller stops early.
     pub fn hold(&mut self, rest: &[u8]) {
         debug_assert!(self.held.is_empty());
         self.held.extend_from_slice(rest);
     }
 
-    /// Something is held.
+    /// Whether bytes are held.
     #[inline]
     pub fn has_held(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Takes out what is held.
+    /// Takes the held bytes.
     pub fn take_held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 
-    /// What to read on: `input` behind what is held, which is held no longer. None: that is still the beginning of a head, and all
-    /// of it is held. So each byte of a head in pieces is copied once.
+    /// Returns what to read on: the held bytes followed by `input`; they are no longer held then.
+    /// None: that is still the beginning of a head, and all of it is held. So each byte of a head
+    /// in pieces is copied once.
     pub fn join<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Option<Cow<'a, [u8]>> {
         if self.held.is_empty() {
             return Some(Cow::Borrowed(input));
@@ -255,7 +265,7 @@ impl ReplyReader {
         matches!(self.stage, Stage::Switched)
     }
 
-    /// The reply is complete, though its end may not have been told yet.
+    /// Whether the response is complete, even if its end has not been reported yet.
     pub fn is_complete(&self) -> bool {
         matches!(&self.stage, Stage::Body(body) if body.is_complete())
     }
@@ -265,7 +275,7 @@ impl ReplyReader {
         matches!(&self.stage, Stage::Body(body) if body.ends_by_close())
     }
 
-    /// Bytes of body still to come, 0 before a head; None: nobody knows.
+    /// Returns the bytes of body still to come, 0 before a head; None: unknown.
     pub fn body_left(&self) -> Option<u64> {
         match &self.stage {
             Stage::Head => Some(0),
@@ -274,7 +284,7 @@ impl ReplyReader {
         }
     }
 
-    /// What was strange about the body being read, or just read, since this was last called.
+    /// Returns the oddities of the body being read, or just read, since the last call.
     #[inline]
     pub fn take_oddities(&mut self) -> Option<BodyOddities> {
         if let Stage::Body(body) = &mut self.stage { body.take_oddities() } else { None }

@@ -1,7 +1,8 @@
 //! Request heads (RFC 9112 §3, §5, §6.3; RFC 9110 §7).
 //!
-//! Called by the client session on received bytes. One pass over the bytes, then a few looks at the fields that were
-//! seen. Everything that weir decides about a request is decided here, once; the encoder only writes it down.
+//! Called by the client session on received bytes. One pass over the bytes, then a few looks at the
+//! fields that were seen. Everything that weir decides about a request is decided here, once; the
+//! encoder only writes it down.
 
 use crate::authority::{Port, is_authority};
 use crate::field::{FieldName, Fields};
@@ -18,11 +19,12 @@ use crate::syntax::{Sender, SyntaxError, line_end, parse_fields};
 pub enum RequestBody {
     /// No framing field: no body.
     None,
-    /// Content-Length; 0 when it said so.
+    /// Content-Length, which may be 0.
     Length(u64),
     /// The chunked coding.
     Chunked,
-    /// In HTTP/2 only: plain bytes until the stream ends; how many is not said (RFC 9113 §8.1).
+    /// In HTTP/2 only: plain bytes until the stream ends; the length is not announced
+    /// (RFC 9113 §8.1).
     Open,
 }
 
@@ -40,9 +42,9 @@ pub struct RequestHead {
     pub bytes: usize,
     /// The method.
     pub method: Method,
-    /// The method as it came.
+    /// The method as received.
     pub method_span: Span,
-    /// The target as it came.
+    /// The target as received.
     pub target: Span,
     /// Path and query to forward; empty for authority-form and for an absolute-form without path (forward `/`, or
     /// `*` for OPTIONS); `*` for asterisk-form.
@@ -55,15 +57,16 @@ pub struct RequestHead {
     pub version: Version,
     /// What follows the head.
     pub body: RequestBody,
-    /// The client lets the connection live after this exchange.
+    /// The client keeps the connection open after this exchange.
     pub persist: bool,
     /// The client waits for 100 before it sends its body. Never set without a body or in HTTP/1.0.
     pub expect_continue: bool,
     /// Value of a valid Upgrade: HTTP/1.1, named by Connection, no body, not h2c.
     pub upgrade: Option<Span>,
-    /// The client takes trailers. Never set in HTTP/1.0, which has no chunked coding to carry them.
+    /// The client accepts trailers. Never set in HTTP/1.0, which has no chunked coding to carry
+    /// them.
     pub te_trailers: bool,
-    /// Conditional or partial: the answer may be one without the body that it describes.
+    /// Conditional or partial: the response may lack the body that it describes.
     pub conditional: bool,
     /// Max-Forwards when it is one valid number; above 2^32-1 it counts as 2^32-1.
     pub max_forwards: Option<u32>,
@@ -72,7 +75,7 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Before anything is known.
+    /// The state before anything is known.
     pub(crate) const EMPTY: Self = Self {
         bytes: 0,
         method: Method::Other,
@@ -92,11 +95,12 @@ impl RequestHead {
         is_loop: false,
     };
 
-    /// This head with another path and query, and its bytes, with one byte of what stands behind it, if there is
-    /// something. What stands in front of the path moves towards it, so that spans behind it stay as they are.
+    /// Returns this head with another path and query, and its bytes, with one byte of what follows
+    /// it, if anything. The part before the path moves towards it, so that spans after it don't
+    /// change.
     ///
     /// # Panics
-    /// When `path` is longer than the one that it replaces.
+    /// `path` is longer than the one that it replaces.
     pub fn with_path(&self, input: &[u8], path: &[u8]) -> (Self, Vec<u8>) {
         let (start, end) = (self.path.start as usize, self.path.end as usize);
         let by = self.path.len() - path.len();
@@ -127,7 +131,7 @@ const CONDITIONAL: u64 = FieldName::set(&[
 
 const FRAMING: u64 = FieldName::set(&[FieldName::ContentLength, FieldName::TransferEncoding]);
 
-/// Fields that need a look of their own; most requests have none.
+/// Fields that need a separate check; most requests have none.
 const RARE: u64 = FieldName::set(&[
     FieldName::Upgrade,
     FieldName::Te,
@@ -140,11 +144,12 @@ const RARE: u64 = FieldName::set(&[
 
 /// Parses a request head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is overwritten.
 ///
-/// What a cut-off head gives is either None or the error that the whole one gives. Call it once on fresh input; for a
-/// head that arrives in pieces wait with [`HeadScan`](crate::HeadScan), which doesn't begin anew each time.
+/// A cut-off head gives either None or the error of the whole head. Call it once on fresh input;
+/// for a head that arrives in pieces wait with [`HeadScan`](crate::HeadScan), which doesn't start
+/// over each time.
 ///
 /// # Errors
-/// The client is at fault: answer with [`RequestError::status`] and close.
+/// The client is at fault: respond with [`RequestError::status`] and close.
 pub fn parse_request(input: &[u8], limits: &Limits, fields: &mut Fields) -> Result<Option<RequestHead>, RequestError> {
     fields.clear();
     let window = limits.window(input);
@@ -201,7 +206,8 @@ pub(crate) fn judge(
     let mut is_followed = false;
     if fields.has_any(FRAMING) {
         let body = body(input, head, fields)?;
-        // CONNECT has no content (RFC 9110 §9.3.6): what follows it is bytes for the tunnel, or for nobody; never another request.
+        // CONNECT has no content (RFC 9110 §9.3.6): what follows is for the tunnel, or is
+        // discarded; never another request.
         is_followed = head.method == Method::Connect && !body.is_empty();
         head.body = if head.method == Method::Connect { RequestBody::None } else { body };
     }
@@ -276,7 +282,7 @@ fn host(input: &[u8], version: Version, fields: &Fields) -> Result<Span, Request
     }
 }
 
-/// RFC 9110 §10.1.1. Two expectations are one too many, even equal ones.
+/// Reads Expect (RFC 9110 §10.1.1). Two expectations are one too many, even equal ones.
 fn expect_continue(input: &[u8], fields: &Fields) -> Result<bool, RequestError> {
     match fields.find(FieldName::Expect) {
         None => Ok(false),

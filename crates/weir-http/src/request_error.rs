@@ -1,4 +1,4 @@
-//! Why a request is refused, and the one table from cause to status and word.
+//! Why a request is rejected, and the one table from cause to status and word.
 
 use crate::faults::faults;
 use crate::syntax::SyntaxError;
@@ -13,7 +13,7 @@ faults! {
     LeadingLines: 400, "leading-lines", "empty lines before the request";
     /// The method is not a token, is missing, or is `PRI`.
     MethodInvalid: 400, "method-invalid", "the method is not a token";
-    /// The target is missing or has a byte that may not stand in one.
+    /// The target is missing or has a byte that is not allowed in a target.
     TargetInvalid: 400, "target-invalid", "the target is missing or has a byte that may not stand in one";
     /// The target has a byte above ASCII, or a query without a path; [`crate::encode_target`] may help.
     TargetRaw: 400, "target-raw", "the target has bytes above ASCII that can't be encoded";
@@ -31,11 +31,12 @@ faults! {
     VersionUnsupported: 505, "version-unsupported", "the version is not HTTP/1.0 or HTTP/1.1";
     /// HTTP/1.1 without Host.
     HostMissing: 400, "host-missing", "Host is missing";
-    /// HTTP/2: a pseudo field is missing, unknown, repeated, not in front of the fields, or has a value that none may have.
+    /// HTTP/2: a pseudo field is missing, unknown, repeated, not in front of the fields, or has an
+    /// invalid value.
     PseudoField: 400, "pseudo-field", "a pseudo field is missing, unknown, repeated or misplaced";
     /// HTTP/2: a field that belongs to connections of HTTP/1, or TE other than `trailers` (RFC 9113 §8.2.2).
     ConnectionField: 400, "connection-field", "a field that HTTP/2 does not have";
-    /// HTTP/2: Host is not what `:authority` says.
+    /// HTTP/2: Host differs from `:authority`.
     HostDiffers: 400, "host-differs", "Host and :authority differ";
     /// HTTP/2: the body is not as long as Content-Length says (RFC 9113 §8.1.1).
     LengthDiffers: 400, "length-differs", "Content-Length is not the length of the body";

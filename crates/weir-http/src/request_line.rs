@@ -18,17 +18,18 @@ pub enum Version {
     Http10,
     /// HTTP/1.1.
     Http11,
-    /// HTTP/2, whose heads are given in the form of HTTP/1 ([`h2`](crate::h2)). Never of a head that was parsed from text.
+    /// HTTP/2, whose heads are given in the form of HTTP/1 ([`h2`](crate::h2)). Never set for a
+    /// head that was parsed from text.
     Http2,
 }
 
 impl Version {
-    /// As it stands in Via.
+    /// Returns the version as written in Via.
     pub(crate) fn number(self) -> &'static [u8] {
         match self {
             Self::Http10 => b"1.0",
             Self::Http11 => b"1.1",
-            // RFC 9110 §7.6.3: there is no minor version.
+            // RFC 9110 §7.6.3: HTTP/2 has no minor version.
             Self::Http2 => b"2",
         }
     }
@@ -48,7 +49,7 @@ pub enum Method {
     Trace,
     Patch,
     Propfind,
-    /// Any other token: forwarded as it is, neither safe nor idempotent.
+    /// Any other token: forwarded unchanged, neither safe nor idempotent.
     Other,
 }
 
@@ -69,18 +70,18 @@ impl Method {
         }
     }
 
-    /// Asks for nothing to change (RFC 9110 §9.2.1; PROPFIND by RFC 4918 §9.1).
+    /// Whether it requests no change (RFC 9110 §9.2.1; PROPFIND by RFC 4918 §9.1).
     pub fn is_safe(self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace | Self::Propfind)
     }
 
-    /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    /// Whether sending it twice has the same effect as sending it once (RFC 9110 §9.2.2).
     pub fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Self::Put | Self::Delete)
     }
 }
 
-/// Which of the four forms a target has (RFC 9112 §3.2).
+/// The form of a target (RFC 9112 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum TargetForm {
     /// `/path?query`.
@@ -203,7 +204,8 @@ fn parse_version(line: &[u8], at: usize) -> Result<Option<(Version, usize)>, Req
     }
 }
 
-/// Decides what the target means. `head` has its method and where the target lies in `line`.
+/// Determines the meaning of the target. `head` has its method and the position of the target in
+/// `line`.
 ///
 /// # Errors
 /// A form that the method may not have, or an encoding that others read as something else.
@@ -234,8 +236,8 @@ fn split_target(line: &[u8], head: &mut RequestHead) -> Result<(), RequestError>
     split_absolute(line, head)
 }
 
-/// `http://authority/path`. A query without a path has to be written anew, with the `/` that it stands for (RFC 3986 §6.2.3), because the path to
-/// forward would not be a slice of it.
+/// Splits `http://authority/path`. A query without a path has to be rewritten with an explicit `/`
+/// (RFC 3986 §6.2.3), because the path to forward would not be a slice of it.
 fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let text = head.target.of(line);
     let scheme_len = [b"http://".as_slice(), b"https://"]
@@ -262,21 +264,25 @@ fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestErro
 /// A head whose target was encoded by [`encode_target`].
 #[derive(Debug)]
 pub struct EncodedHead {
-    /// The head to parse in place of the one that came, and one byte of what stands behind it, if there is something.
+    /// The head to parse instead of the received one, and one byte of what follows it, if anything.
     pub bytes: Vec<u8>,
-    /// Bytes that it is longer than the one that came.
+    /// How many bytes it is longer than the received one.
     pub added: usize,
     /// Bytes had to be encoded, which no client should send.
     pub is_raw: bool,
 }
 
-/// A copy of the head at the start of `input`, which gave [`RequestError::TargetRaw`], with the UTF-8 in path and query of its target
-/// percent-encoded, and with `/` for an empty path in front of a query (RFC 3986 §6.2.3). RFC 3986 has no such bytes, but what people type into simple clients does (`curl http://host/café`), and
-/// everybody reads it like this. None when the line is not complete. Of a head that is not complete everything is copied that is
-/// here, as far as a head may go: what costs is the head, not what a client has sent behind it.
+/// Returns a copy of the head at the start of `input`, for which parsing returned
+/// [`RequestError::TargetRaw`], with the UTF-8 in path and query of its target percent-encoded, and
+/// with `/` for an empty path in front of a query (RFC 3986 §6.2.3). RFC 3986 has no such bytes,
+/// but URLs that people type into simple clients do (`curl http://host/café`), and all programs
+/// read them like this. None when the line is not complete. An incomplete head is copied up to the
+/// end of `input`, within the limit of a head: the cost depends on the head, not on the bytes that
+/// a client has sent after it.
 ///
 /// # Errors
-/// What is not UTF-8, not in path or query, or in the target of CONNECT stays an error. A line that can't become complete has its own.
+/// Text that is not UTF-8, not in path or query, or in the target of CONNECT remains an error. A
+/// line that can't become complete has its own error.
 pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead>, RequestError> {
     let found = HeadScan::request_end(input, limits);
     let window = limits.window(input);
@@ -315,7 +321,7 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
     Ok(Some(EncodedHead { added: encoded.len() - input.len(), bytes: encoded, is_raw: !path.is_ascii() }))
 }
 
-/// Appends `path` with all that is not ASCII percent-encoded.
+/// Appends `path` with all bytes outside ASCII percent-encoded.
 pub(crate) fn put_encoded(out: &mut Vec<u8>, path: &[u8]) {
     for &byte in path {
         if byte.is_ascii() {
@@ -327,9 +333,10 @@ pub(crate) fn put_encoded(out: &mut Vec<u8>, path: &[u8]) {
     }
 }
 
-/// Encoded bytes in the path (not the query, where any bytes may be data) that servers are known to read as something
-/// else than an access rule does: NUL, and a dot, slash or backslash as a UTF-8 sequence longer than needed, such as
-/// `%c0%ae`. Other escapes need not be UTF-8: paths in ISO 8859-1, cp1251 or GBK pass as they came.
+/// Checks encoded bytes in the path (not the query, where any bytes may be data) that servers are
+/// known to read differently than an access rule does: NUL, and a dot, slash or backslash as a
+/// UTF-8 sequence longer than needed, such as `%c0%ae`. Other escapes need not be UTF-8: paths in
+/// ISO 8859-1, cp1251 or GBK pass unchanged.
 #[inline]
 fn check_encoding(path_and_query: &[u8]) -> Result<(), RequestError> {
     if path_and_query.contains(&b'%') { check_encoded(path_and_query) } else { Ok(()) }
@@ -346,9 +353,9 @@ fn check_encoded(path_and_query: &[u8]) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The ASCII character at the start of `path` that is written as a UTF-8 sequence of two to six bytes, each as it is or
-/// escaped, and the length of that text; None: there is no such sequence. Decoders that take more than RFC 3629 allows
-/// read it as that character.
+/// Returns the ASCII character at the start of `path` that is written as a UTF-8 sequence of two to
+/// six bytes, each raw or escaped, and the length of that text; None: there is no such sequence.
+/// Decoders that accept more than RFC 3629 allows read it as that character.
 pub fn overlong_ascii(path: &[u8]) -> Option<(u8, usize)> {
     let byte_at = |at: usize| match path.get(at)? {
         b'%' => Some((encoded_byte(path, at)?, at + 3)),
@@ -374,7 +381,7 @@ pub fn overlong_ascii(path: &[u8]) -> Option<(u8, usize)> {
     u8::try_from(value).ok().filter(u8::is_ascii).map(|byte| (byte, at))
 }
 
-/// The byte that `%xx` at this place stands for.
+/// Returns the byte that `%xx` at this place encodes.
 fn encoded_byte(path: &[u8], at: usize) -> Option<u8> {
     let &[b'%', high, low] = path.get(at..at + 3)? else { return None };
     let (high, low) = ((high as char).to_digit(16)?, (low as char).to_digit(16)?);

@@ -39,14 +39,14 @@ trait Stop {
     fn byte(byte: u8) -> bool;
 }
 
-/// What may not stand in a field value: control bytes other than HTAB (RFC 9110 §5.5).
+/// Bytes that are not allowed in a field value: control bytes other than HTAB (RFC 9110 §5.5).
 struct Value;
 
 impl Stop for Value {
     #[inline(always)]
     fn word(word: u64) -> u64 {
         let stops = control(word, 0x20);
-        // Tabs are rare: they are told apart only where something was found.
+        // Tabs are rare: they are distinguished only where something was found.
         if stops == 0 { 0 } else { stops & !equal(word, b'\t') }
     }
 
@@ -56,7 +56,8 @@ impl Stop for Value {
     }
 }
 
-/// What may not stand in a request target: all but visible ASCII, and `#` (RFC 9112 §3.2: no fragment).
+/// Bytes that are not allowed in a request target: all but visible ASCII, and `#` (RFC 9112 §3.2:
+/// no fragment).
 struct Target;
 
 impl Stop for Target {
@@ -71,7 +72,8 @@ impl Stop for Target {
     }
 }
 
-/// What ends a field name: the colon, white space or a control byte. Other bytes are judged by [`token_faults`].
+/// Bytes that end a field name: the colon, white space or a control byte. Other bytes are judged by
+/// [`token_faults`].
 struct Name;
 
 impl Stop for Name {
@@ -102,7 +104,7 @@ fn find<S: Stop>(input: &[u8], at: usize) -> usize {
     find_long::<S>(input, at)
 }
 
-/// Blocks of 32 without a stop byte are passed over; the words find the place in the one that has it.
+/// Blocks of 32 without a stop byte are skipped; the words find the place in the block that has it.
 #[inline(never)]
 fn find_long<S: Stop>(input: &[u8], mut at: usize) -> usize {
     while let Some(block) = input.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
@@ -127,13 +129,14 @@ fn tail<S: Stop>(input: &[u8], at: usize) -> usize {
     at + rest.iter().position(|&byte| S::byte(byte)).unwrap_or(rest.len())
 }
 
-/// First byte at or after `at` that ends a field value or may not stand in one, or the length.
+/// Returns the first byte at or after `at` that ends a field value or is not allowed in one, or the
+/// length.
 #[inline]
 pub(crate) fn value_end(input: &[u8], at: usize) -> usize {
     find::<Value>(input, at)
 }
 
-/// First byte at or after `at` that may not stand in a request target, or the length.
+/// Returns the first byte at or after `at` that is not allowed in a request target, or the length.
 #[inline]
 pub(crate) fn target_end(input: &[u8], at: usize) -> usize {
     find::<Target>(input, at)

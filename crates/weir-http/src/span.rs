@@ -16,10 +16,10 @@ impl Span {
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// The bytes it stands for.
+    /// Returns the bytes that it covers.
     ///
     /// # Panics
-    /// When `input` is shorter than the input that was parsed.
+    /// `input` is shorter than the input that was parsed.
     #[inline]
     pub fn of(self, input: &[u8]) -> &[u8] {
         &input[self.start as usize..self.end as usize]

@@ -1,8 +1,9 @@
-//! Field lines: from the byte behind the first line to the empty line (RFC 9112 §2.2, §5).
+//! Field lines: from the byte after the first line to the empty line (RFC 9112 §2.2, §5).
 //!
-//! Called by the request and the reply parser and for single trailer lines. Strictly from left to right, and a
-//! fault is reported when its byte is there: what a cut-off head says is therefore either "not complete" or exactly
-//! what the whole head says. Bounds: bytes and number of fields of [`Limits`](crate::Limits).
+//! Called by the request and the response parser and for single trailer lines. Strictly from left
+//! to right, and a fault is reported when its byte is there: a cut-off head is therefore either
+//! "not complete" or has exactly the result of the whole head. Bounds: bytes and number of fields
+//! of [`Limits`](crate::Limits).
 
 use crate::faults::faults;
 use crate::field::{Field, Fields};
@@ -36,18 +37,20 @@ faults! {
     HeadTooLarge: 431, "head-too-large", "the head is too large";
     /// More field lines than allowed.
     FieldsTooMany: 431, "fields-too-many", "too many field lines";
-    /// Connection names more options than anybody needs.
+    /// Connection names more options than is ever useful.
     OptionsTooMany: 431, "connection-options", "too many connection options";
 }
 
-/// Who sent the head: a proxy must repair two things in replies that it must refuse in requests (RFC 9112 §5.1, §5.2).
+/// The sender of the head: a proxy must repair two faults in responses that it must reject in
+/// requests (RFC 9112 §5.1, §5.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
     Client,
     Upstream,
 }
 
-/// What stands at a place where a line end is expected: its end, the fault, or None when bytes are missing.
+/// Reads the bytes at a place where a line end is expected: its end, the fault, or None when bytes
+/// are missing.
 #[inline(always)]
 pub(crate) fn line_end(input: &[u8], at: usize) -> Result<Option<usize>, SyntaxError> {
     match input.get(at) {
@@ -62,8 +65,8 @@ pub(crate) fn line_end(input: &[u8], at: usize) -> Result<Option<usize>, SyntaxE
     }
 }
 
-/// Parses field lines from `at`, appends them to `fields` and returns the position behind the empty line; None when
-/// the window ends before it.
+/// Parses field lines from `at`, appends them to `fields` and returns the position after the empty
+/// line; None when the window ends before it.
 ///
 /// # Errors
 /// The first fault from the left.
@@ -103,7 +106,7 @@ pub(crate) fn parse_fields(
     }
 }
 
-/// What a line is.
+/// The kind of a line.
 pub(crate) enum Line {
     /// The window ends in it.
     Cut,
@@ -112,7 +115,7 @@ pub(crate) enum Line {
     Fold,
 }
 
-/// One field line that begins at `at`. What is strange about its name goes to `odd`.
+/// Parses one field line that begins at `at`. Oddities of its name are added to `odd`.
 ///
 /// # Errors
 /// The first fault from the left.
@@ -178,7 +181,7 @@ fn colon_after_space(window: &[u8], at: usize, sender: Sender) -> Result<Option<
     }
 }
 
-/// Takes a continuation line into the field before it.
+/// Adds a continuation line to the field before it.
 #[cold]
 fn extend_folded(window: &[u8], at: usize, field: &mut Field) -> Result<Option<usize>, SyntaxError> {
     let value_end = value_end(window, at);

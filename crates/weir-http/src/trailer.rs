@@ -1,4 +1,5 @@
-//! Which fields may stand in a trailer section, and the check of one trailer line (RFC 9110 §6.5.1, RFC 9112 §7.1.2).
+//! Which fields are allowed in a trailer section, and the check of one trailer line
+//! (RFC 9110 §6.5.1, RFC 9112 §7.1.2).
 
 use crate::field::{Field, FieldName};
 use crate::oddity::Oddities;
@@ -50,7 +51,7 @@ const TOO_LATE: u64 = FieldName::set(&[
     FieldName::Warning,
 ]);
 
-/// What becomes of a trailer field.
+/// How a trailer field is treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TrailerFate {
     Pass,
@@ -61,7 +62,7 @@ pub(crate) enum TrailerFate {
 /// Judges one line with its CRLF.
 ///
 /// # Errors
-/// It is not a field line; folds are refused.
+/// It is not a field line; folds are rejected.
 pub(crate) fn judge_trailer(line: &[u8]) -> Result<TrailerFate, SyntaxError> {
     match parse_field(line, 0, Sender::Client, &mut Oddities::default())? {
         Line::Field(field) if field.line.len() == line.len() => Ok(fate(&field)),

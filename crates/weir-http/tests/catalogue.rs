@@ -1,6 +1,7 @@
-//! Hostile requests (docs/hostile.md, rows A, B, C) against parser, decoder and encoder alone: a connection of a dozen lines
-//! reads each row, forwards what is accepted and refuses the rest; weir-check judges what left. What the engine adds
-//! (routing, order, timing) is tested with the engine.
+//! Hostile requests (docs/hostile.md, rows A, B, C) against parser, decoder and encoder alone: a
+//! connection of a dozen lines reads each row, forwards accepted requests and rejects the rest;
+//! weir-check judges the output. The engine's part (routing, order, timing) is tested with the
+//! engine.
 
 use weir_check::requests::{HostileRequest, Observed, catalogue};
 use weir_check::{Body, Reply, Request, Rules, StrictRequests};
@@ -9,7 +10,7 @@ use weir_http::{
     RequestHead, TargetForm, Trailers, encode_chunk_head, encode_last_chunk, encode_request, parse_request,
 };
 
-/// A client connection that answers everything with 200 and forwards to a judge.
+/// A client connection that responds to everything with 200 and forwards to a judge.
 #[derive(Default)]
 struct Connection {
     upstream: StrictRequests,
@@ -172,7 +173,8 @@ fn judge(row: &HostileRequest, piece: usize) -> Result<(), String> {
     row.expect.check(observed).map_err(|fault| format!("{}: {fault}", row.id))
 }
 
-/// Rows that the routes of the engine refuse, which read dot segments; the parser lets them pass.
+/// Rows that are rejected by the routes of the engine, which read dot segments; the parser lets
+/// them pass.
 const OF_ROUTES: [&str; 2] = ["c4_parameter", "c4_dot_with_parameter"];
 
 fn rows() -> Vec<HostileRequest> {

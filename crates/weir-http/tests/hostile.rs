@@ -1,5 +1,6 @@
-//! Rows of docs/hostile.md that parsing decides, each as a test named after its letter: what is accepted,
-//! and the word of each refusal. What must be *read* from accepted heads stands below in tests of its own.
+//! Rows of docs/hostile.md that parsing decides, each as a test named after its letter: accepted
+//! inputs, and the word of each rejection. Separate tests below check what must be *read* from
+//! accepted heads.
 
 use weir_http::fuzzing::corpus::{self, HeadCase};
 use weir_http::fuzzing::decode_pieces;

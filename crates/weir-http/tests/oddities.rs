@@ -1,5 +1,5 @@
-//! Proves: what is strange about a message that is accepted is seen, each kind by itself and in any company, and nothing
-//! about a usual one. How: examples of each kind, and every selection of them in one head.
+//! Proves: every oddity of an accepted message is seen, each kind alone and in any company, and
+//! none in a usual message. How: examples of each kind, and every selection of them in one head.
 
 use proptest::prelude::*;
 use weir_http::{
@@ -75,7 +75,7 @@ fn each_kind_of_reply() {
     assert_eq!(of_reply(&answer(usual)), []);
 }
 
-/// What one head showed is not remembered for the next.
+/// The oddities of one head do not carry over to the next.
 #[test]
 fn each_head_begins_anew() {
     let mut fields = Fields::default();
@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// What is strange about a body that comes in these pieces.
+/// Returns the oddities of a body that comes in these pieces.
 fn of_body(pieces: &[Vec<u8>], keep_trailers: bool) -> BodyOddities {
     let mut decoder = ChunkedDecoder::new(keep_trailers);
     let mut all = BodyOddities::default();

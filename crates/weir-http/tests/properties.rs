@@ -15,7 +15,7 @@ fn bodies() -> Vec<Vec<u8>> {
     corpus::chunked().into_iter().map(|case| case.input).collect()
 }
 
-/// Heads that are accepted: small changes of them often still are.
+/// Returns heads that are accepted: small changes of them often still are.
 fn accepted() -> Vec<Vec<u8>> {
     let all = corpus::requests().into_iter().chain(corpus::replies());
     short(all.filter(|case| case.expected.is_ok()).map(|case| case.input).collect())
@@ -70,7 +70,7 @@ fn smoke_chunked() {
     }
 }
 
-/// What is encoded from anything that is accepted satisfies a grammar that was written without our parser.
+/// The encoding of any accepted head satisfies a grammar that was written without our parser.
 #[test]
 fn what_leaves_is_strict() {
     let (mut mutator, seeds) = (Mutator::new(3), accepted());
@@ -108,7 +108,7 @@ fn agree_on_reply(input: &[u8]) -> bool {
         return false;
     };
     if fields.as_slice().iter().any(|field| field.folded) {
-        return false; // httparse keeps folds in its values in a way of its own
+        return false; // httparse keeps folds in its values in its own way
     }
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut other = httparse::Response::new(&mut headers);

@@ -1,4 +1,5 @@
-//! What is read from heads that are accepted: framing, persistence, authority, lists, and the statuses of refusals.
+//! The content of accepted heads: framing, persistence, authority, lists, and the statuses of
+//! rejections.
 
 use weir_http::{
     Field, FieldName, Fields, HeadScan, Limits, Method, ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead,
@@ -171,7 +172,7 @@ fn flags_and_numbers() {
     assert!(!request(&get("Via: 1.1 x (1.1 weir)\r\n")).0.is_loop);
 }
 
-/// docs/hostile.md B11: what Connection may take away and what not.
+/// docs/hostile.md B11: which fields Connection may remove and which not.
 #[test]
 fn b11_listed_fields() {
     let text = get(
@@ -301,8 +302,8 @@ fn doubts_have_kinds() {
     assert_eq!(kind(&answer("X: a\rb\r\n")), Err(ReplyDoubt::NotAnAnswer));
 }
 
-/// B10: byte by byte, the scan looks at each byte about once. Its position is not public, so this counts what it
-/// could only know by not starting anew: bytes before its position may change without its noticing.
+/// B10: byte by byte, the scan looks at each byte about once. Its position is not public, so this
+/// checks that it does not start over: bytes before its position may change without its noticing.
 #[test]
 fn b10_the_scan_never_goes_back() {
     let text = get(&format!("X: {}\r\n", "y".repeat(20_000)));
@@ -345,7 +346,8 @@ fn a_complete_head_is_found_again() {
     }
 }
 
-/// What is wrong with a head with raw text in its target is what would be wrong if that had been encoded, in pieces and at once.
+/// The fault of a head with raw text in its target is the same as if that had been encoded, in
+/// pieces and at once.
 #[test]
 fn raw_targets_hide_no_other_fault() {
     let limits = Limits { line_bytes_max: 100, head_bytes_max: 300, ..Limits::default() };
@@ -370,7 +372,7 @@ fn raw_targets_hide_no_other_fault() {
             Ok(None) => None,
             found => Some(found),
         });
-        // Of a head that is complete and only then found too long, the parser tells.
+        // For a head that is complete and only then found too long, the parser reports the error.
         let in_pieces = match found.expect("an end or an error") {
             Ok(_) => judge(text.as_bytes()).expect_err(&text),
             Err(error) => error,
@@ -413,7 +415,7 @@ fn a_query_without_a_path_gets_one() {
     }
 }
 
-/// Encoding costs what the head costs, however much stands behind it.
+/// The cost of encoding depends on the head, however much follows it.
 #[test]
 fn only_the_head_is_copied_to_encode_its_target() {
     let head = "\r\nGET /é?ü HTTP/1.1\r\nHost: a\r\n\r\n";

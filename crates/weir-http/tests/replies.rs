@@ -1,6 +1,6 @@
-//! Proves: what [`ReplyReader`] finds in a stream of replies, and that it is the same however the stream is cut, whole or not.
-//! How: a table with every truncation and every split of each row, generated streams in generated pieces, and seeded changes of
-//! both and of the corpus.
+//! Proves: the results of [`ReplyReader`] for a stream of responses, and that they are the same
+//! however the stream is cut, whole or not. How: a table with every truncation and every split of
+//! each row, generated streams in generated pieces, and seeded changes of both and of the corpus.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -22,7 +22,8 @@ fn end(trailers: &str) -> Found {
     Found::End(trailers.as_bytes().to_vec())
 }
 
-/// A stream, the request that each of its replies answers, and what it says.
+/// Returns rows: a stream, the request that each of its responses belongs to, and the expected
+/// results.
 fn rows() -> Vec<(&'static str, ReplyContext, Vec<Found>)> {
     use ReplyBody::{Chunked, Length, None, UntilClose};
     vec![
@@ -66,7 +67,7 @@ fn whole(text: &[u8], reader: &ReplyReader, context: ReplyContext) -> Heard {
     read_replies(text, reader.clone(), context, [text.len()].into_iter())
 }
 
-/// Whether what was found of a beginning is the beginning of what is found of the whole.
+/// Whether the results for a beginning are the beginning of the results for the whole.
 fn is_prefix(found: &[Found], of: &[Found]) -> bool {
     let Some((last, before)) = found.split_last() else { return true };
     let Some(rest) = of.strip_prefix(before) else { return false };
@@ -91,7 +92,7 @@ fn every_truncation_and_every_split_say_the_same() {
                     assert_eq!(pieces, heard, "{text} up to {length}, cut at {cut}");
                 }
             }
-            // Who judges keeps no trailers.
+            // A judging reader keeps no trailers.
             expected.iter_mut().filter(|found| matches!(found, Found::End(_))).for_each(|found| *found = end(""));
         }
     }
@@ -116,7 +117,8 @@ fn streams() -> impl Strategy<Value = Vec<(Framed, String)>> {
     vec((framed, "[\\r\\n0-9A-Z/. ]{0,30}"), 1..6)
 }
 
-/// The bytes of these replies and what is to be found in them. Bodies go in chunks of 7 bytes.
+/// Returns the bytes of these responses and the expected results. Bodies are sent in chunks of 7
+/// bytes.
 fn write(replies: &[(Framed, String)]) -> (String, Vec<Found>) {
     let (mut text, mut found) = (String::new(), Vec::new());
     for (framed, body) in replies {
@@ -179,7 +181,7 @@ fn smoke_replies() {
     }
 }
 
-/// What each reader says of a stream in these pieces.
+/// Returns the result of each reader for a stream in these pieces.
 fn said(pieces: &[&str]) -> [Option<Found>; 2] {
     let text = pieces.concat();
     let ends = pieces.iter().scan(0, |end, piece| {
@@ -197,7 +199,7 @@ fn who_judges_finds_faults_at_once() {
     assert_eq!(said(&["HELO"]), [fault(version), fault(version)]);
     assert_eq!(said(&["H", "ELO"]), [None, fault(version)]);
     assert_eq!(said(&["H", "ELO\r\n\r\n"]), [fault(version), fault(version)]);
-    // Bare line ends are found without parsing, and so what stands before them.
+    // Bare line ends are found without parsing, and so are the faults before them.
     assert_eq!(said(&["H", "ELO\n"]), [fault(version), fault(version)]);
 }
 
@@ -208,7 +210,8 @@ fn only_who_passes_replies_on_drops_trailers() {
     assert_eq!(said(&[chunked]), [Some(end("A: b\r\n")), refused]);
 }
 
-/// docs/hostile.md B10: as for requests, heads in pieces are not looked at twice. What changes behind the reader's position it does not notice.
+/// docs/hostile.md B10: as for requests, heads in pieces are not looked at twice. The reader does
+/// not notice changes before its position.
 #[test]
 fn b10_the_search_never_goes_back() {
     let text = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(20_000));

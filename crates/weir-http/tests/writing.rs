@@ -1,4 +1,4 @@
-//! What leaves: exact bytes of encoded requests, replies, errors and chunks.
+//! The output: exact bytes of encoded requests, responses, errors and chunks.
 
 use std::net::IpAddr;
 
@@ -41,7 +41,7 @@ fn get(more: &str) -> String {
     format!("GET /x HTTP/1.1\r\nHost: a\r\n{more}\r\n")
 }
 
-/// What is written between Host and the empty line.
+/// Returns the text between Host and the empty line.
 fn fields_of(more: &str, edits: &RequestEdits<'_>) -> String {
     let out = request(&get(more), edits);
     let rest = out.strip_prefix("GET /p HTTP/1.1\r\nHost: h\r\n").unwrap_or_else(|| panic!("{out}"));
@@ -69,7 +69,8 @@ fn hop_by_hop_fields_stay_behind() {
     assert_eq!(fields_of("A_b: 1\r\n", &RequestEdits { underscores: true, ..edits() }), "A_b: 1\r\n");
 }
 
-/// Where names with `_` pass, those don't that a server may take for what only weir says, whoever sends them.
+/// Where names with `_` pass, except those that a server may take for a field that only weir sets,
+/// whoever the client is.
 #[test]
 fn an_underscore_is_no_way_around() {
     let extra: [(&[u8], &[u8]); 1] = [(b"X-Request-Id", b"1")];
@@ -99,7 +100,8 @@ fn an_underscore_is_no_way_around() {
     }
 }
 
-/// On a way that the client has meant it to go, what it says about forwarding is as it says.
+/// On the way to the destination that the client itself has chosen, its fields about forwarding
+/// pass unchanged.
 #[test]
 fn what_a_client_says_about_forwarding_may_pass() {
     let said = "X-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 1\r\n";
@@ -112,7 +114,8 @@ fn what_a_client_says_about_forwarding_may_pass() {
     }
 }
 
-/// RFC 9440 §2.4: where weir judges certificates of clients, they say nothing of them themselves.
+/// RFC 9440 §2.4: where weir verifies certificates of clients, the clients' own fields about them
+/// are dropped.
 #[test]
 fn certificates_are_said_by_whoever_has_judged_them() {
     let said = "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\nConnection: Client-Cert\r\n";
@@ -124,7 +127,8 @@ fn certificates_are_said_by_whoever_has_judged_them() {
     assert_eq!(fields_of("Client_Cert: 1\r\nclient_cert-chain: 1\r\n", &judging), "");
 }
 
-/// What is removed is so in any case, also where a server would read it out of another name; what is added stands behind all.
+/// Fields are removed in any case, even where a server would read them out of another name; added
+/// fields come after all others.
 #[test]
 fn fields_that_are_removed_and_added() {
     let removed: &[&[u8]] = &[b"X-Gone", b"cookie"];
@@ -247,7 +251,7 @@ fn reply_heads() {
     assert_eq!(reply("HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", false), "HTTP/1.1 200 \r\n");
 }
 
-/// docs/hostile.md E17: what the RFC tells a proxy to repair.
+/// docs/hostile.md E17: faults that the RFC requires a proxy to repair.
 #[test]
 fn e17_repaired_lines() {
     let text = "HTTP/1.1 200 OK\r\nA: 1\r\nB: x\r\n \t y \r\n  \r\n\tz\r\nC\t : w\r\nD:\r\n\r\n";

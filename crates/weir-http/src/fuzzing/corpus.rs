@@ -1,7 +1,7 @@
-//! Inputs with what must come of them: seeds for the fuzz targets, rows for the tests.
+//! Inputs with their expected results: seeds for the fuzz targets, rows for the tests.
 //!
-//! Each case carries the row of docs/hostile.md that it belongs to (`a7`), or `ok` for what anybody may
-//! send. Text is one byte a character, so that cases can hold bytes that are not UTF-8.
+//! Each case has the row of docs/hostile.md that it belongs to (`a7`), or `ok` for legitimate
+//! input. Text is one byte a character, so that cases can hold bytes that are not UTF-8.
 
 /// One head.
 #[derive(Clone, Debug)]
@@ -278,7 +278,7 @@ fn request_targets(heads: &mut Heads) {
     for target in ["http:///x", "http://u@b/", "http://b:x/", "http://a,b/", "http://", "http://?q"] {
         heads.bad("c2", "target-authority", &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
-    // By itself; what `encode_target` makes of it is fine.
+    // Rejected in this form; the output of `encode_target` for it is fine.
     heads.bad("c2", "target-raw", "GET http://b?q HTTP/1.1\r\nHost: a\r\n\r\n");
     for target in ["foo", "*", "ftp://b/", "http:/b", "a:80", "?q", "**", "//", "javascript:x"] {
         let origin = target.starts_with('/');

@@ -1,5 +1,5 @@
-//! Connections of HTTP/2 and header blocks: what comes of the bytes of a client, or of a server, is the same however they are cut, and what
-//! leaves is frames within windows.
+//! Connections of HTTP/2 and header blocks: the bytes of a client, or of a server, have the same
+//! result however they are cut, and the output is frames within windows.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{Fields, Framing, ReplyParts, RequestBody, RequestEdits, Trailers, en
 /// Body of each answer in bytes: more than a frame, less than a window.
 const ANSWER_BYTES: usize = 20_000;
 
-/// What was told of a connection, pieces of a body put together.
+/// What a connection reported, with pieces of a body put together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Told {
     /// Stream, head as text, whether no body follows.
@@ -27,7 +27,7 @@ enum Told {
     Failed(u32, &'static str),
 }
 
-/// A connection whose answers come when the client has said everything.
+/// A connection whose responses come when the client has sent everything.
 struct Listener {
     mux: Mux,
     heads: Heads,
@@ -37,7 +37,7 @@ struct Listener {
     out: Wire,
 }
 
-/// Frames, and what was said of them.
+/// Written frames, and the events of their streams.
 #[derive(Default)]
 struct Wire {
     bytes: Vec<u8>,
@@ -65,7 +65,7 @@ impl Listener {
         Listener { mux, heads, limits, now_us: 1, told: Vec::new(), out: Wire::default() }
     }
 
-    /// Feeds one piece to its end. False: the connection has failed.
+    /// Feeds one piece completely. False: the connection has failed.
     fn feed(&mut self, piece: &[u8]) -> bool {
         let mut at = 0;
         loop {
@@ -123,7 +123,7 @@ impl Listener {
         while self.mux.write_out(bytes_max, &mut self.out) > 0 {}
     }
 
-    /// Answers what is open, takes what is kept, and writes all that may leave.
+    /// Answers open streams, consumes kept bytes, and writes everything that may leave.
     fn finish(&mut self) {
         let open: Vec<u32> = self.mux.streams().map(|(stream, _)| stream).collect();
         for stream in open {
@@ -137,11 +137,11 @@ impl Listener {
     }
 }
 
-/// The text of a request is one that the parser of HTTP/1 takes, with nothing behind it.
+/// Checks that the text of a request is accepted by the parser of HTTP/1, with nothing behind it.
 fn check_head(text: &[u8], limits: &Limits) {
     let line_end = text.windows(11).position(|part| part == b" HTTP/2.0\r\n").expect("a line");
     let old = [&text[..line_end], b" HTTP/1.1\r\n", &text[line_end + 11..]].concat();
-    // The list is counted in another way than text.
+    // The list is measured differently from text.
     let head = crate::Limits { head_bytes_max: 1 << 20, ..limits.head.clone() };
     match parse_request(&old, &head, &mut Fields::default()) {
         Ok(Some(head)) => assert_eq!(head.bytes, old.len(), "{}", old.escape_ascii()),
@@ -149,7 +149,8 @@ fn check_head(text: &[u8], limits: &Limits) {
     }
 }
 
-/// Frames that may be sent: whole, on streams that the client has opened, blocks that can be read, bodies within the first windows.
+/// Checks that frames may be sent: whole, on streams that the client has opened, with readable
+/// blocks, bodies within the first windows.
 fn check_frames(mut bytes: &[u8]) {
     let mut decoder = Decoder::default();
     let (mut block, mut body) = (Vec::new(), 0);
@@ -174,7 +175,8 @@ fn check_frames(mut bytes: &[u8]) {
     assert!(bytes.is_empty() && block.is_empty() && body <= 0x7fff_ffff);
 }
 
-/// A client's side of a connection behind its preface: whole, byte by byte and in two pieces it comes to the same, in events and in frames.
+/// Checks a client's side of a connection after its preface: whole, byte by byte and in two pieces
+/// it has the same result, in events and in frames.
 pub fn connection(data: &[u8]) {
     let tight = Limits {
         head: crate::Limits { line_bytes_max: 60, head_bytes_max: 400, fields_max: 5, ..crate::Limits::default() },
@@ -197,7 +199,8 @@ pub fn connection(data: &[u8]) {
         check_frames(&whole.1);
         let single = run(&input.chunks(1).collect::<Vec<_>>());
         if has_reset(data) {
-            // What is reset in the same piece is not told: pieces without the whole head of a frame have no such thing.
+            // A stream that is reset in the same piece is not reported: pieces without the whole
+            // head of a frame cannot contain a reset.
             assert_eq!(run(&input.chunks(HEAD_BYTES - 1).collect::<Vec<_>>()), single, "in small pieces");
             continue;
         }
@@ -223,7 +226,7 @@ fn has_reset(mut data: &[u8]) -> bool {
 /// Names and values.
 pub type List = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Header blocks, each behind a byte that says how long it is.
+/// Splits header blocks, each preceded by a byte with its length.
 fn split_blocks(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = data;
     std::iter::from_fn(move || {
@@ -234,7 +237,8 @@ fn split_blocks(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Header blocks of one connection beside `theirs`, an independent decoder: what we read it reads alike. We refuse more, never less.
+/// Reads header blocks of one connection with our decoder and with `theirs`, an independent one:
+/// blocks that ours reads give the same there. Ours rejects more, never less.
 pub fn blocks_beside(data: &[u8], mut theirs: impl FnMut(&[u8]) -> Option<List>) {
     let mut ours = Decoder::default();
     for block in split_blocks(data) {
@@ -243,7 +247,8 @@ pub fn blocks_beside(data: &[u8], mut theirs: impl FnMut(&[u8]) -> Option<List>)
             list.push((name.to_vec(), value.to_vec()));
             list.len() < 1_000
         };
-        // Behind a fault the tables may differ, and nobody reads on. A block without fields is one that others don't take.
+        // After a fault the tables may differ, and reading stops. Other decoders don't accept a
+        // block without fields.
         if ours.decode(block, &mut Vec::new(), take).is_err() || list.is_empty() {
             return;
         }
@@ -251,7 +256,7 @@ pub fn blocks_beside(data: &[u8], mut theirs: impl FnMut(&[u8]) -> Option<List>)
     }
 }
 
-/// Header blocks: what is read reads the same when written anew.
+/// Checks header blocks: decoded fields read the same when encoded again.
 pub fn blocks(data: &[u8]) {
     let (mut decoder, mut again) = (Decoder::default(), Decoder::default());
     for block in split_blocks(data) {
@@ -279,7 +284,7 @@ pub fn blocks(data: &[u8]) {
     }
 }
 
-/// A field as it is, without Huffman code and in its case (RFC 7541 §6.2.2).
+/// Appends a field unchanged, without Huffman code and in its case (RFC 7541 §6.2.2).
 pub fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.push(0);
     for text in [name, value] {
@@ -299,7 +304,7 @@ pub fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// A header list out of bytes: fields end with 0xff, their names with 0xfe.
+/// Makes a header list out of bytes: fields end with 0xff, their names with 0xfe.
 pub fn list(data: &[u8]) -> List {
     let fields = data.split(|byte| *byte == 0xff);
     let parts = fields.map(|field| {
@@ -309,7 +314,8 @@ pub fn list(data: &[u8]) -> List {
     parts.collect()
 }
 
-/// A request with this header list as it leaves to a server, with a body as long as it says; None: it is not forwarded, or not so.
+/// Returns a request with this header list as it leaves for a server, with a body as long as
+/// declared; None: it is not forwarded, or not in this form.
 pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
     let mut block = Vec::new();
     list.iter().for_each(|(name, value)| literal(&mut block, name, value));
@@ -353,7 +359,7 @@ pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Seeds of [`list`]: heads as they are and as they must not be.
+/// Returns seeds of [`list`]: valid and invalid heads.
 pub fn list_seeds() -> Vec<Vec<u8>> {
     let start = ":method GET|:scheme http|:path /a?b=c|:authority a.test";
     let more = [
@@ -379,7 +385,7 @@ pub fn list_seeds() -> Vec<Vec<u8>> {
     more.into_iter().map(|more| bytes(format!("{start}{more}"))).collect()
 }
 
-/// What a client was told, pieces of a body put together.
+/// What a client reported, with pieces of a body put together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Heard {
     /// Stream, status, whether no body follows.
@@ -391,8 +397,8 @@ enum Heard {
     Failed(u32, &'static str),
 }
 
-/// A server's side of a connection: whole, byte by byte and in two pieces it comes to the same for a client with three requests under way, in
-/// events and in frames.
+/// Checks a server's side of a connection: whole, byte by byte and in two pieces it has the same
+/// result for a client with three requests under way, in events and in frames.
 pub fn answers(data: &[u8]) {
     for windows in [Windows::OPEN, Windows { stream: 50, connection: 65_535, gives_back: true }, Windows::SHUT] {
         let run = |pieces: &[&[u8]]| {
@@ -418,7 +424,7 @@ pub fn answers(data: &[u8]) {
     }
 }
 
-/// Feeds one piece to its end. False: the connection has failed.
+/// Feeds one piece completely. False: the connection has failed.
 fn hear(client: &mut Client, piece: &[u8], heard: &mut Vec<Heard>) -> bool {
     let mut at = 0;
     loop {

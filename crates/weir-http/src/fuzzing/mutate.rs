@@ -1,6 +1,6 @@
 //! Changes seeds the way a fuzzer does, from a seed number, for runs without a fuzzer.
 
-/// What parsers trip over.
+/// Texts that parsers trip over.
 const TOKENS: &[&[u8]] = &[
     b"\r\n",
     b"\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Streams of replies: what a reader makes of them is the same however they are cut.
+//! Streams of responses: a reader's results are the same however they are cut.
 
 use super::cuts;
 use crate::{Fields, Limits, ReplyBody, ReplyContext, ReplyPart, ReplyReader};
@@ -8,7 +8,7 @@ use crate::{Fields, Limits, ReplyBody, ReplyContext, ReplyPart, ReplyReader};
 pub enum Found {
     /// A head: its status, what follows it, how many field lines it has.
     Head(u16, ReplyBody, usize),
-    /// Bytes of a body, or behind a change of protocol.
+    /// Bytes of a body, or after a change of protocol.
     Data(Vec<u8>),
     /// The end of a reply, with its trailers.
     End(Vec<u8>),
@@ -16,14 +16,14 @@ pub enum Found {
     Fault(String),
 }
 
-/// What a reader found, and where it stands.
+/// What a reader found, and its state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Heard {
     /// In order.
     pub found: Vec<Found>,
     /// Bytes consumed.
     pub consumed: usize,
-    /// The end of the connection would be that of the reply.
+    /// The end of the connection would be that of the response.
     pub ends_by_close: bool,
     /// Bytes of body still to come.
     pub body_left: Option<u64>,
@@ -111,11 +111,13 @@ pub fn replies(data: &[u8]) {
     }
 }
 
-/// One who judges finds a fault as soon as its byte is there. One who passes replies on may miss it until the head is complete.
+/// A judging reader finds a fault as soon as its byte is there. A reader that passes responses on
+/// may miss it until the head is complete.
 fn check_same(pieces: &Heard, whole: &Heard, judges: bool, data: &[u8]) {
     match whole.found.split_last() {
         Some((Found::Fault(_), before)) if !judges && pieces.found == before => {}
-        // How much was consumed before a fault in the middle of a chunk's head is of no use to anybody.
+        // The number of bytes consumed before a fault in the middle of a chunk's head is
+        // irrelevant.
         Some((Found::Fault(_), _)) => assert_eq!(pieces.found, whole.found, "{}", data.escape_ascii()),
         _ => assert_eq!(pieces, whole, "{}", data.escape_ascii()),
     }

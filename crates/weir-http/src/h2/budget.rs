@@ -1,39 +1,42 @@
-//! What a client may waste: budgets of early resets, of errors that make us reset, and of frames that bring nothing.
+//! What a client may waste: budgets of early resets, of errors that force weir to reset streams,
+//! and of useless frames.
 //!
-//! Only what is worthless to an honest client is counted, and honest work earns some of it back, so that the totals of a long connection
-//! don't matter. Against rapid reset (CVE-2023-44487), resets that we are made to send (CVE-2025-8671), floods of PING, SETTINGS, PRIORITY,
-//! empty frames and window updates (CVE-2019-9511 to -9518). No timers: time is looked at when something comes. Invariant: each budget lies
-//! between 0 and its cap.
+//! Only events that are worthless to an honest client are counted, and honest work earns some of
+//! the budget back, so that the totals of a long connection don't matter. Against rapid reset
+//! (CVE-2023-44487), resets that weir is made to send (CVE-2025-8671), floods of PING, SETTINGS,
+//! PRIORITY, empty frames and window updates (CVE-2019-9511 to -9518). No timers: time is checked
+//! when something comes. Invariant: each budget is between 0 and its cap.
 
 use super::error::{Code, Failure};
 
 /// Requests that a client may reset before their answers began.
 const RESETS: u16 = 100;
-/// So many more after a pause.
+/// Further resets after a pause.
 const RESETS_AFTER_PAUSE: u16 = 10;
-/// How long no new request is taken when they are used up.
+/// How long no new request is accepted when they are used up.
 const PAUSE_US: u64 = 100_000;
-/// So many pauses ...
+/// Number of pauses ...
 const PAUSES_MAX: u8 = 2;
 /// ... in this time; the next one is the end.
 const PAUSES_WINDOW_US: u64 = 10_000_000;
 /// Streams that errors of the client make us reset.
 const FORCED: u8 = 10;
-/// Answers that earn another one.
+/// Responses that earn another one.
 const ANSWERS_A_FORCED: u8 = 100;
-/// Frames that bring nothing, to begin with and at most.
+/// Useless frames, to begin with and at most.
 const CHATTER: u32 = 1_000;
 const CHATTER_MAX: u32 = 4_000;
-/// Earned back a second, with a request, and with so many bytes of body either way.
+/// Useless frames that are earned back a second, with a request, and the bytes of body in either
+/// direction that earn one.
 const CHATTER_A_SECOND: u64 = 10;
 const CHATTER_A_REQUEST: u32 = 10;
 const BYTES_A_CHATTER: u32 = 1_024;
-/// Window updates that cost nothing: so many a stream and a DATA frame that we have sent, and at most.
+/// Free window updates: for each stream, for each DATA frame that weir has sent, and at most.
 const UPDATES_A_STREAM: u32 = 10;
 const UPDATES_A_FRAME: u32 = 2;
 const UPDATES_MAX: u32 = 10_000;
 
-/// What a frame that brings nothing costs.
+/// The cost of a useless frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cost {
     /// PING, PRIORITY, PRIORITY_UPDATE, unknown frames.
@@ -49,7 +52,7 @@ pub(super) enum Cost {
 pub(super) struct Budget {
     resets: u16,
     forced: u8,
-    /// Answers since another forced reset was earned.
+    /// Responses since another forced reset was earned.
     answers: u8,
     /// Pauses since `paused_us`.
     pauses: u8,
@@ -57,11 +60,11 @@ pub(super) struct Budget {
     updates: u32,
     /// Bytes that have not earned anything yet.
     bytes: u32,
-    /// Until then no request is taken.
+    /// No request is accepted before this.
     blocked_until_us: Option<u64>,
     /// When the first of the pauses was.
     paused_us: u64,
-    /// When the time last earned something; 0: never.
+    /// When time last earned something back; 0: never.
     earned_us: u64,
 }
 
@@ -89,10 +92,10 @@ const fn calm(why: &'static str) -> Failure {
 impl Budget {
     // ---- costs ----
 
-    /// A request was reset, or refused, before its answer began.
+    /// Counts a request that was reset, or refused, before its response began.
     ///
     /// # Errors
-    /// The client goes on and on.
+    /// The client resets too many requests.
     pub(super) fn reset_early(&mut self, now_us: u64) -> Result<(), Failure> {
         self.resets = self.resets.saturating_sub(1);
         if self.resets > 0 {
@@ -110,16 +113,16 @@ impl Budget {
         Ok(())
     }
 
-    /// An error of the client makes us reset a stream.
+    /// Counts a stream that an error of the client forces weir to reset.
     ///
     /// # Errors
-    /// One too many.
+    /// It is one reset too many.
     pub(super) fn forced_reset(&mut self) -> Result<(), Failure> {
         self.forced = self.forced.checked_sub(1).ok_or(calm("too many errors on streams"))?;
         Ok(())
     }
 
-    /// A frame that brings nothing.
+    /// Charges a useless frame.
     ///
     /// # Errors
     /// The budget is used up.
@@ -129,7 +132,7 @@ impl Budget {
         Ok(())
     }
 
-    /// A window update: free as long as there is something for which it may be.
+    /// Counts a window update: free as long as it can be of use for something.
     ///
     /// # Errors
     /// The budget is used up.
@@ -158,13 +161,13 @@ impl Budget {
         self.chatter = (self.chatter + chatter).min(CHATTER_MAX);
     }
 
-    /// A request has come.
+    /// Counts a request.
     pub(super) fn request(&mut self) {
         self.earn(CHATTER_A_REQUEST);
         self.updates = (self.updates + UPDATES_A_STREAM).min(UPDATES_MAX);
     }
 
-    /// An answer has left completely.
+    /// Counts a response that has left completely.
     pub(super) fn answered(&mut self) {
         self.resets = (self.resets + 1).min(RESETS);
         self.answers += 1;
@@ -174,14 +177,14 @@ impl Budget {
         }
     }
 
-    /// Bytes of a body have come.
+    /// Counts received bytes of a body.
     pub(super) fn received(&mut self, bytes: u32) {
         let bytes = self.bytes + bytes;
         self.bytes = bytes % BYTES_A_CHATTER;
         self.earn(bytes / BYTES_A_CHATTER);
     }
 
-    /// A DATA frame with so many bytes has left.
+    /// Counts a DATA frame with this many bytes that has left.
     pub(super) fn sent(&mut self, bytes: u32) {
         self.received(bytes);
         self.updates = (self.updates + UPDATES_A_FRAME).min(UPDATES_MAX);
@@ -189,12 +192,12 @@ impl Budget {
 
     // ---- pauses ----
 
-    /// No request is taken before then, microseconds.
+    /// Returns the time before which no request is accepted, microseconds.
     pub(super) fn blocked_until(&self) -> Option<u64> {
         self.blocked_until_us
     }
 
-    /// The pause is over if its time is.
+    /// Ends the pause if its time is over.
     pub(super) fn expire(&mut self, now_us: u64) {
         if self.blocked_until_us.is_some_and(|until_us| until_us <= now_us) {
             self.blocked_until_us = None;

@@ -1,12 +1,13 @@
-//! The client's side of HTTP/2 (RFC 9113), as much of it as a generator of requests needs: requests whose content is known, answers that are
-//! told as they come, no push, no priorities.
+//! The client's side of HTTP/2 (RFC 9113), as much of it as a generator of requests needs: requests
+//! whose content is known, responses that are reported as they come, no push, no priorities.
 //!
-//! One connection is a [`Client`]. Requests go in with [`Client::open`], received bytes with [`Client::read`], which says what has come, one
-//! [`Event`] a call; what is to be sent is taken with [`Client::take_out`]. Frames and HPACK are those of the server's side. Bytes to events
-//! are in `client/read.rs`.
+//! One connection is a [`Client`]. Requests go in with [`Client::open`], received bytes with
+//! [`Client::read`], which reports one [`Event`] a call; output is taken with [`Client::take_out`].
+//! Frames and HPACK are those of the server's side. Bytes to events are in `client/read.rs`.
 //!
-//! Bounds: the streams that the server allows at a time, [`OUT_BYTES_MAX`] of content that waits to be sent and a frame more, and for the
-//! rest what `client/read.rs` says. Content beyond that stays in the caller's hands, shared and not copied.
+//! Bounds: the streams that the server allows at a time, [`OUT_BYTES_MAX`] of content that waits to
+//! be sent and a frame more, and otherwise those of `client/read.rs`. Content beyond that remains
+//! with the caller, shared and not copied.
 
 mod read;
 
@@ -22,28 +23,30 @@ use super::mux::{WINDOW_INITIAL, WINDOW_MAX};
 use super::reply::put_fragments;
 use read::Reader;
 
-/// Content that is written ahead of what was taken, at most, bytes.
+/// Maximum content that is written ahead of what was taken, bytes.
 const OUT_BYTES_MAX: usize = 65_536;
-/// Streams that a server is thought to allow before it has said so: the least that RFC 9113 §6.5.2 recommends.
+/// Streams that a server is assumed to allow before it has announced a number: the least that
+/// RFC 9113 §6.5.2 recommends.
 const STREAMS_MAX_INITIAL: u32 = 100;
 /// Last number that a stream of a client can have.
 const STREAM_LAST: u32 = 0x7fff_ffff;
 
-/// What a client lets a server send.
+/// The windows that a client grants a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
-    /// Bytes of an answer's body that may be on their way, 0 to 2^31-1.
+    /// Bytes of a response's body that may be on their way, 0 to 2^31-1.
     pub stream: u32,
-    /// The same of all answers of a connection together, 65,535 to 2^31-1.
+    /// The same of all responses of a connection together, 65,535 to 2^31-1.
     pub connection: u32,
-    /// What has come may come again. A client that never says so stalls its answers.
+    /// Received bytes are given back to the window. A client that never does so stalls its
+    /// responses.
     pub gives_back: bool,
 }
 
 impl Windows {
-    /// Of a client that takes everything at once: 1 MiB an answer, 16 MiB a connection.
+    /// Windows of a client that accepts everything at once: 1 MiB a response, 16 MiB a connection.
     pub const OPEN: Windows = Windows { stream: 1 << 20, connection: 16 << 20, gives_back: true };
-    /// Of a client that takes no body at all.
+    /// Windows of a client that accepts no body at all.
     pub const SHUT: Windows = Windows { stream: 0, connection: WINDOW_INITIAL as u32, gives_back: false };
 }
 
@@ -54,41 +57,43 @@ pub struct Request<'a> {
     pub block: &'a [u8],
     /// Its content.
     pub content: &'a Arc<[u8]>,
-    /// Its method is HEAD: what its answer says of a length is not the length of the answer (RFC 9110 §9.3.2).
+    /// Its method is HEAD: a length in its response is not the length of the response
+    /// (RFC 9110 §9.3.2).
     pub is_head: bool,
 }
 
-/// What has come. Streams are told by the numbers that [`Client::open`] gave.
+/// A received event. Streams have the numbers that [`Client::open`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
-    /// The head of an answer, or of an interim one (below 200).
+    /// The head of a response, or of an interim one (below 200).
     Head {
         /// Its stream, which is gone when `end`.
         stream: u32,
         /// 100 to 999.
         status: u16,
-        /// The answer is complete.
+        /// The response is complete.
         end: bool,
     },
-    /// A piece of an answer's body; empty where only its end has come, with trailers or without.
+    /// A piece of a response's body; empty where only its end has come, with trailers or without.
     Data {
         /// Its stream, which is gone when `end`.
         stream: u32,
-        /// They are the caller's no longer than the input.
+        /// They are valid only as long as the input.
         bytes: &'a [u8],
-        /// The answer is complete.
+        /// The response is complete.
         end: bool,
     },
-    /// The stream is over without a complete answer.
+    /// The stream is over without a complete response.
     Reset {
         /// It is gone.
         stream: u32,
         /// Why.
         code: Code,
-        /// The server has reset it; else its answer was malformed and we have.
+        /// The server has reset it; else its response was malformed and weir has reset it.
         by_server: bool,
     },
-    /// The server takes no further streams; those above `last` are gone and were not worked on (RFC 9113 §6.8).
+    /// The server accepts no further streams; those above `last` are gone and were not processed
+    /// (RFC 9113 §6.8).
     Leaving {
         /// Last stream that may be answered.
         last: u32,
@@ -97,28 +102,29 @@ pub enum Event<'a> {
     },
 }
 
-/// A stream without a complete answer.
+/// A stream without a complete response.
 #[derive(Debug)]
 struct Stream {
     id: u32,
     is_head: bool,
-    /// The head of its answer has come, though there may have been interim ones before.
+    /// The head of its response has come, not counting interim ones.
     has_head: bool,
     /// Bytes of body that Content-Length has announced and that have not come.
     length_left: Option<u64>,
     content: Arc<[u8]>,
-    /// Of it: written.
+    /// Bytes of it that were written.
     sent: usize,
-    /// What the server takes, beyond the initial window that it has announced for all, less what was written.
+    /// What the server accepts, beyond the initial window that it has announced for all, less the
+    /// written bytes.
     credit: i64,
     /// What the server may send yet.
     window: i64,
-    /// Of it: received and not given back.
+    /// Bytes of it that were received and not given back.
     owed: u32,
 }
 
-/// One connection. It owns its header table and what is to be sent. About 500 bytes when nothing is under way, and 4 KiB more when the server
-/// fills the header table.
+/// One connection. It owns its header table and its output. About 500 bytes when nothing is under
+/// way, and 4 KiB more when the server fills the header table.
 #[derive(Debug)]
 pub struct Client {
     reader: Reader,
@@ -131,23 +137,25 @@ pub struct Client {
     next: u32,
     streams_max: u32,
     windows: Windows,
-    /// What the server may send yet on the connection, and of what has come: what was not given back.
+    /// What the server may send yet on the connection, and the received bytes that were not given
+    /// back.
     window: i64,
     owed: u32,
-    /// What the server takes: on the connection, and on a new stream.
+    /// What the server accepts: on the connection, and on a new stream.
     room: i64,
     room_initial: i64,
-    /// The server has changed the size of its header table: the next block says that ours is empty.
+    /// The server has changed the size of its header table: the next block announces that ours is
+    /// empty.
     table_changed: bool,
     table_bytes: u32,
     out: Vec<u8>,
-    /// Last stream that the server works on, once it has said so.
+    /// Last stream that the server processes, once it has announced it.
     left: Option<u32>,
     failure: Option<Failure>,
 }
 
 impl Client {
-    /// A new connection; the preface and our settings are among what is to be sent.
+    /// Makes a new connection; the output begins with the preface and our settings.
     pub fn new(windows: Windows) -> Client {
         let windows = Windows {
             stream: windows.stream.min(WINDOW_MAX as u32),
@@ -179,7 +187,7 @@ impl Client {
 
     // ---- what is known ----
 
-    /// Requests that may be made now.
+    /// Returns the number of requests that may be made now.
     pub fn room(&self) -> usize {
         if self.is_leaving() {
             return 0;
@@ -188,34 +196,35 @@ impl Client {
         (self.streams_max as usize).saturating_sub(self.streams.len()).min(numbers_left as usize)
     }
 
-    /// Streams without a complete answer.
+    /// Returns the number of streams without a complete response.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether the head of an answer has come on a stream that is not over.
+    /// Whether the head of a response has come on a stream that is not over.
     pub fn has_head(&self, stream: u32) -> bool {
         self.place(stream).is_some_and(|place| self.streams[place].has_head)
     }
 
-    /// The server's settings have begun to come: it speaks HTTP/2.
+    /// Whether the server's settings have begun to come: it supports HTTP/2.
     pub fn is_greeted(&self) -> bool {
         self.reader.is_greeted()
     }
 
-    /// No stream can be opened any more: the server leaves, is at fault, or the numbers are used up.
+    /// Whether no stream can be opened any more: the server shuts the connection down, is at fault,
+    /// or the numbers are used up.
     pub fn is_leaving(&self) -> bool {
         self.left.is_some() || self.failure.is_some() || self.next > STREAM_LAST
     }
 
-    /// Something is to be sent.
+    /// Whether something is to be sent.
     pub fn wants_write(&self) -> bool {
         !self.out.is_empty()
     }
 
     // ---- what is done ----
 
-    /// Makes a request; the number of its stream. None: there is no [room](Client::room).
+    /// Makes a request and returns the number of its stream. None: there is no [room](Client::room).
     pub fn open(&mut self, request: &Request<'_>) -> Option<u32> {
         if self.room() == 0 {
             return None;
@@ -245,17 +254,18 @@ impl Client {
         Some(id)
     }
 
-    /// Gives a stream up (CANCEL). Whatever comes on it is passed over; nothing happens when it is over already.
+    /// Cancels a stream (CANCEL). Whatever comes on it is ignored; nothing happens when it is over
+    /// already.
     pub fn cancel(&mut self, stream: u32) {
         if self.forget(stream).is_some() {
             frame::put_reset(&mut self.out, stream, Code::Cancel);
         }
     }
 
-    /// Takes all that may be sent now.
+    /// Takes everything that may be sent now.
     pub fn take_out(&mut self) -> Vec<u8> {
         let taken = std::mem::take(&mut self.out);
-        // What had no place may follow.
+        // Content that had no room may follow.
         self.write_content();
         taken
     }
@@ -293,14 +303,15 @@ impl Client {
         self.streams.get_mut(place)
     }
 
-    /// Takes a stream out of the table.
+    /// Removes a stream from the table.
     fn forget(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(self.place(id)?)?;
         self.unsent -= usize::from(stream.sent < stream.content.len());
         Some(stream)
     }
 
-    /// The answer on a stream is complete. A request whose content is not wanted any more is given up (RFC 9113 §8.1).
+    /// The response on a stream is complete. A request whose content is not wanted any more is
+    /// cancelled (RFC 9113 §8.1).
     fn end(&mut self, id: u32) {
         if self.forget(id).is_some_and(|stream| stream.sent < stream.content.len()) {
             frame::put_reset(&mut self.out, id, Code::Cancel);

@@ -63,7 +63,7 @@ impl Code {
 /// The connection is over and the client is at fault. GOAWAY with the code is among the bytes to send; then close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What the client is told.
+    /// The code that the client gets.
     pub code: Code,
     /// What it did, in a few words.
     pub why: &'static str,

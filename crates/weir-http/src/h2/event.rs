@@ -1,4 +1,4 @@
-//! What [`Mux::read`](super::Mux::read) is given and what it says.
+//! The input and the events of [`Mux::read`](super::Mux::read).
 
 use super::error::Code;
 use super::limits::Limits;
@@ -6,13 +6,14 @@ use crate::field::Fields;
 use crate::request::RequestHead;
 use crate::request_error::RequestError;
 
-/// Received bytes with what is needed to read them. Make one for each receive; when reading was blocked, make one of the rest later.
+/// Received bytes with the context to read them. Make one for each receive; when reading was
+/// blocked, make one of the rest later.
 #[derive(Debug)]
 pub struct Turn<'a> {
     pub(super) input: &'a [u8],
     /// Bytes read.
     pub(super) at: usize,
-    /// Microseconds of any clock that never goes back.
+    /// Microseconds of any clock that is monotonic.
     pub(super) now_us: u64,
     pub(super) limits: &'a Limits,
     /// The input was searched for streams that are reset in it.
@@ -20,12 +21,14 @@ pub struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// `input` begins where the last turn has ended. `now_us` in microseconds, never less than before.
+    /// Makes a turn. `input` begins where the last turn has ended. `now_us` in microseconds, never
+    /// less than before.
     pub fn new(input: &'a [u8], now_us: u64, limits: &'a Limits) -> Turn<'a> {
         Turn { input, at: 0, now_us, limits, searched: false }
     }
 
-    /// Bytes of the input that were read. All of them when [`Mux::read`](super::Mux::read) gave None and reading is not
+    /// Returns the bytes of the input that were read. All of them when
+    /// [`Mux::read`](super::Mux::read) returned None and reading is not
     /// [blocked](super::Mux::blocked).
     pub fn consumed(&self) -> usize {
         self.at
@@ -43,42 +46,45 @@ pub struct Request<'a> {
     pub fields: &'a Fields,
 }
 
-/// What has come. Streams are told by the number that the client gave them.
+/// A received event. Streams have the numbers that the client gave them.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A request. Nothing comes of it any more when `end`, else its body: [`Event::Data`].
+    /// A request. Nothing more of it follows when `end`, else its body: [`Event::Data`].
     Request {
-        /// Its stream, which is open until [`Event::Reset`], or until its answer has left and its body has come.
+        /// Its stream, which is open until [`Event::Reset`], or until its response has left and its
+        /// body has come.
         stream: u32,
         /// Its head.
         request: Request<'a>,
         /// It has no body.
         end: bool,
     },
-    /// A request that must be refused, be it malformed (RFC 9113 §8.1.1) or not: answer with [`RequestError::status`]. Its body is
-    /// thrown away. A malformed one is answered before its stream ends, because a client that gets nothing but RST_STREAM has
-    /// no cause to name, and may repeat it at once.
+    /// A request that must be rejected, whether malformed (RFC 9113 §8.1.1) or not: respond with
+    /// [`RequestError::status`]. Its body is discarded. A malformed request gets a response before
+    /// its stream ends, because a client that gets only RST_STREAM cannot name a cause, and may
+    /// repeat it at once.
     Refused {
         /// Its stream.
         stream: u32,
         /// Why.
         error: RequestError,
-        /// What could be read of it as text of HTTP/1, at most its first line; may be empty.
+        /// The readable part of it as text of HTTP/1, at most its first line; may be empty.
         line: &'a [u8],
     },
-    /// A part of a request's body. Say with [`Mux::consumed`](super::Mux::consumed) when its bytes are no longer kept.
+    /// A part of a request's body. Call [`Mux::consumed`](super::Mux::consumed) when its bytes are
+    /// no longer kept.
     Data {
         /// Its stream.
         stream: u32,
-        /// What [`Mux::set_tag`](super::Mux::set_tag) has set, else 0.
+        /// The value set by [`Mux::set_tag`](super::Mux::set_tag), else 0.
         tag: u64,
         /// The bytes; may be empty when `end`.
         bytes: &'a [u8],
-        /// The body is complete, and as long as its Content-Length has said. Trailers are dropped.
+        /// The body is complete, and as long as its Content-Length announced. Trailers are dropped.
         end: bool,
     },
-    /// A request's body is not what its head has said, or its trailers are malformed, and no answer has begun: answer with
-    /// [`RequestError::status`]. Nothing more comes of it.
+    /// A request's body does not match its head, or its trailers are malformed, and no response has
+    /// begun: respond with [`RequestError::status`]. Nothing more of it follows.
     Broken {
         /// Its stream.
         stream: u32,
@@ -87,7 +93,8 @@ pub enum Event<'a> {
         /// What is wrong.
         error: RequestError,
     },
-    /// A stream has ended before its time: nothing more comes of it and nothing can be sent on it. What waited to be sent is forgotten.
+    /// A stream has ended early: nothing more of it follows and nothing can be sent on it. Pending
+    /// output on it is discarded.
     Reset {
         /// The stream.
         stream: u32,
@@ -95,22 +102,24 @@ pub enum Event<'a> {
         tag: u64,
         /// Why.
         code: Code,
-        /// The client has reset it; else it was made so by an error of the client.
+        /// The client has reset it; else an error of the client made weir reset it.
         by_client: bool,
     },
-    /// The client will ask for nothing more (GOAWAY). What is under way goes on.
+    /// The client will send no more requests (GOAWAY). Those under way continue.
     Leaving {
         /// Why.
         code: Code,
     },
 }
 
-/// Why nothing is read for the moment. The rest of the input is to be kept, and receiving to be stopped.
+/// Why nothing is read for the moment. The caller keeps the rest of the input, and stops receiving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blocked {
-    /// More is to be sent than a client may make us keep: until [`Mux::write_out`](super::Mux::write_out) has written it.
+    /// More output is pending than a client may make weir keep: until
+    /// [`Mux::write_out`](super::Mux::write_out) has written it.
     Output,
-    /// Requests that were reset still run: until [`Mux::gone`](super::Mux::gone) says that one has ended.
+    /// Requests that were reset still run: until [`Mux::gone`](super::Mux::gone) reports that one
+    /// has ended.
     InFlight,
     /// The client has reset too many requests: until then, microseconds.
     Until(u64),

@@ -1,13 +1,16 @@
-//! Frames: the nine bytes in front of each, what may be said of one by them alone, and frames that we write (RFC 9113 §4.1, §6).
+//! Frames: the nine bytes in front of each, the checks that need only these, and frames that weir
+//! writes (RFC 9113 §4.1, §6).
 //!
-//! Called by `read.rs` for each frame, and by whoever has something to say. Nothing is allocated; a payload never passes
-//! [`FRAME_BYTES_MAX`], which is the smallest limit that a peer may have, so it needs no negotiation.
+//! Called by `read.rs` for each frame, and by every writer of frames. Nothing is allocated; a
+//! payload never exceeds [`FRAME_BYTES_MAX`], which is the smallest limit that a peer may have, so
+//! it needs no negotiation.
 
 use super::error::{Code, Failure};
 
 /// Bytes in front of each payload.
 pub const HEAD_BYTES: usize = 9;
-/// Most bytes of a payload: the default of SETTINGS_MAX_FRAME_SIZE, which we never change and never use more of (RFC 9113 §4.2).
+/// Most bytes of a payload: the default of SETTINGS_MAX_FRAME_SIZE, which weir never changes and
+/// never exceeds (RFC 9113 §4.2).
 pub const FRAME_BYTES_MAX: u32 = 16_384;
 /// Default of SETTINGS_HEADER_TABLE_SIZE.
 pub const TABLE_BYTES_INITIAL: u32 = 4096;
@@ -20,10 +23,10 @@ pub const ACK: u8 = 0x1;
 pub const END_HEADERS: u8 = 0x4;
 /// Flag of DATA and HEADERS: the payload begins with the length of the padding at its end.
 pub const PADDED: u8 = 0x8;
-/// Flag of HEADERS: five bytes of RFC 7540's priority stand before the block.
+/// Flag of HEADERS: five bytes of RFC 7540's priority precede the block.
 pub const PRIORITY: u8 = 0x20;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each variant is the frame of that name
 pub enum Kind {
@@ -39,7 +42,7 @@ pub enum Kind {
     Continuation,
     /// RFC 9218 §7.1.
     PriorityUpdate,
-    /// A frame that nobody here knows: to be ignored (RFC 9113 §5.5).
+    /// A frame of unknown type: to be ignored (RFC 9113 §5.5).
     Unknown(u8),
 }
 
@@ -116,8 +119,9 @@ impl FrameHead {
         self.flags & flag != 0
     }
 
-    /// Checks what can be known before the payload: its length, and whether the frame belongs to a stream or to the connection. That
-    /// PRIORITY has five bytes is checked elsewhere: it is the one whose length is an error of its stream alone (RFC 9113 §6.3).
+    /// Checks what can be known before the payload: its length, and whether the frame belongs to a
+    /// stream or to the connection. That PRIORITY has five bytes is checked elsewhere: only its
+    /// length is an error of the stream alone (RFC 9113 §6.3).
     ///
     /// # Errors
     /// The sender is at fault; the connection ends (RFC 9113 §4.2, §6.1 to §6.10).
@@ -149,7 +153,7 @@ impl FrameHead {
     }
 }
 
-/// What SETTINGS may say, as far as we say or heed it (RFC 9113 §6.5.2, RFC 9218 §2.1).
+/// The SETTINGS parameters that weir sends or heeds (RFC 9113 §6.5.2, RFC 9218 §2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each variant is the setting of that name
 pub enum Setting {
@@ -178,7 +182,7 @@ impl Setting {
         }
     }
 
-    /// Whether it may have this value, whoever says so.
+    /// Checks that it may have this value, whichever side sends it.
     ///
     /// # Errors
     /// The sender is at fault and the connection over (RFC 9113 §6.5.2, RFC 9218 §2.1).
@@ -212,8 +216,8 @@ impl Setting {
     }
 }
 
-/// The part of a header block in the payload of HEADERS, and whether the stream depends on itself in the priority of RFC 7540 that may stand
-/// before it (RFC 9113 §6.2).
+/// Returns the part of a header block in the payload of HEADERS, and whether the stream depends on
+/// itself in the priority of RFC 7540 that may precede it (RFC 9113 §6.2).
 pub(super) fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<(&'a [u8], bool), Failure> {
     let (mut rest, mut padding, mut odd) = (payload, 0, false);
     let short = Failure { code: Code::FrameSizeError, why: "HEADERS are too short" };
@@ -231,7 +235,8 @@ pub(super) fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<(&'a 
     Ok((&rest[..length], odd))
 }
 
-/// Whether so many bytes of a body, the last ones if `end`, fit what is `left` of its Content-Length, which is less then (RFC 9113 §8.1.1).
+/// Whether `bytes` of a body, the last ones if `end`, fit the `left` bytes of its Content-Length,
+/// which are reduced by them (RFC 9113 §8.1.1).
 pub(super) fn fits_length(left: &mut u64, bytes: u64, end: bool) -> bool {
     let fits = bytes <= *left && (!end || bytes == *left);
     *left = left.saturating_sub(bytes);
@@ -245,7 +250,7 @@ pub fn settings(payload: &[u8]) -> impl Iterator<Item = (Setting, u32)> {
     })
 }
 
-/// The number that four bytes of a payload are, without its highest bit, which is reserved wherever there is one.
+/// Returns four bytes of a payload as a number, without the highest bit, which is always reserved.
 pub fn number31(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
@@ -276,7 +281,8 @@ pub fn put_pong(out: &mut Vec<u8>, payload: &[u8; 8]) {
     out.extend_from_slice(payload);
 }
 
-/// Appends WINDOW_UPDATE; stream 0 is the connection. An increment of 0, which would be an error, is left out.
+/// Appends WINDOW_UPDATE; stream 0 is the connection. An increment of 0, which would be an error,
+/// is left out.
 pub fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
     if increment > 0 {
         put_head(out, Kind::WindowUpdate, 0, stream, 4);

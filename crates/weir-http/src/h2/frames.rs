@@ -1,8 +1,8 @@
-//! Frames other than DATA and header blocks: resets, settings, windows, priorities, and what is to be ignored (RFC 9113 §6.3 to §6.9,
-//! RFC 9218 §7.1).
+//! Frames other than DATA and header blocks: resets, settings, windows, priorities, and ignored
+//! frames (RFC 9113 §6.3 to §6.9, RFC 9218 §7.1).
 //!
-//! Each that brings nothing is paid for from the budget of chatter. A fault of one stream ends that stream and is paid for too, because
-//! work was done for nothing (CVE-2025-8671).
+//! Each useless frame is paid for from the budget of chatter. A fault of one stream ends that
+//! stream and is paid for as well, because work was done for nothing (CVE-2025-8671).
 
 use super::budget::{Budget, Cost};
 use super::error::{Code, Failure};
@@ -14,7 +14,7 @@ use super::read::{Reading, Step};
 use super::stream::{Answer, Stream};
 
 impl Reading<'_, '_> {
-    /// A complete frame of the connection, or of a stream, without content.
+    /// Takes a complete frame of the connection, or of a stream, without content.
     pub(super) fn take_control(&mut self, payload: &[u8]) -> Result<Option<Step>, Failure> {
         let head = self.mux.reader.frame;
         match head.kind {
@@ -97,13 +97,13 @@ impl Reading<'_, '_> {
         };
         match fault {
             None => Ok(None),
-            // Nobody can reset a stream that is not open.
+            // A stream that is not open cannot be reset.
             Some((code, why)) if self.mux.streams.find(id).is_none() => Err(Failure { code, why }),
             Some((code, _)) => self.stream_error(id, code),
         }
     }
 
-    /// RFC 9218 §7.1. What is said of streams that are not open is forgotten.
+    /// RFC 9218 §7.1. Priorities of streams that are not open are discarded.
     fn take_priority_update(&mut self, payload: &[u8]) -> Result<(), Failure> {
         self.chatter(Cost::Small)?;
         let Some((id, value)) = payload.split_first_chunk() else { return Ok(()) };
@@ -150,7 +150,7 @@ impl Reading<'_, '_> {
         Ok(())
     }
 
-    /// Our settings are heeded from here on: streams that began with the default get what was announced.
+    /// Our settings apply from here on: streams that began with the default get what was announced.
     fn take_settings_ack(&mut self) -> Result<(), Failure> {
         let announced = i64::from(self.mux.receiving.stream_full);
         let moved = announced - std::mem::replace(&mut self.mux.receiving.stream_initial, announced);
@@ -163,7 +163,8 @@ impl Reading<'_, '_> {
 
     // ---- faults and budgets ----
 
-    /// Ends a stream because of an error of the client, who pays for it. Nothing of it is expected any more.
+    /// Ends a stream because of an error of the client, which pays for it. Nothing more of it is
+    /// expected.
     pub(super) fn stream_error(&mut self, id: u32, code: Code) -> Result<Option<Step>, Failure> {
         self.mux.glitch(Glitch::ForcedReset);
         self.mux.budget.forced_reset()?;
@@ -177,13 +178,14 @@ impl Reading<'_, '_> {
         Ok(Some(Step::Reset { stream: id, tag: stream.tag, code, by_client: false }))
     }
 
-    /// RFC 9113 §5.1: a stream that nobody has opened.
+    /// RFC 9113 §5.1: the stream was never opened.
     pub(super) fn not_idle(&self, id: u32) -> Result<(), Failure> {
         let idle = id > self.mux.last || id.is_multiple_of(2);
         if idle { Err(Failure { code: Code::ProtocolError, why: "a frame for a stream that is idle" }) } else { Ok(()) }
     }
 
-    /// What comes on a closed stream is to be passed over: we have closed it, or said that it is not taken.
+    /// Whether frames on a closed stream are ignored: weir has closed it, or announced that it is
+    /// not accepted.
     pub(super) fn passes_over(&self, id: u32) -> bool {
         self.mux.recent.has(id) || self.is_left(id)
     }
@@ -194,7 +196,7 @@ impl Reading<'_, '_> {
         self.chatter(Cost::Closed)
     }
 
-    /// A frame that brings nothing.
+    /// Charges a useless frame.
     pub(super) fn chatter(&mut self, cost: Cost) -> Result<(), Failure> {
         self.note_chatter(|budget, now_us| budget.spend(cost, now_us))
     }
@@ -208,7 +210,7 @@ impl Reading<'_, '_> {
     }
 }
 
-/// The number at the beginning of a payload, whose length was checked.
+/// Returns the number at the beginning of a payload, whose length was checked.
 fn first_number(payload: &[u8]) -> u32 {
     payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }

@@ -1,4 +1,4 @@
-//! What clients do that is strange or costs work for nothing, as words to be counted.
+//! Events that are strange or cost work for nothing, as words to be counted.
 
 /// Declares the kinds with their words.
 macro_rules! glitches {
@@ -31,7 +31,8 @@ glitches! {
     ForcedReset: "h2-forced-reset";
     /// More streams at once than were announced.
     Refused: "h2-refused";
-    /// PING, SETTINGS, PRIORITY, unknown frames or window updates that nobody needed, and the budget had run out for them.
+    /// PING, SETTINGS, PRIORITY, unknown frames or window updates that were useless, after the
+    /// budget for them had run out.
     Chatter: "h2-chatter";
     /// A header block in several frames.
     Continuation: "h2-continuation";
@@ -43,13 +44,14 @@ glitches! {
     WindowShrunk: "h2-window-shrunk";
     /// PRIORITY of RFC 7540, which is ignored.
     Priority: "h2-priority";
-    /// A header list that is no request, or a body that is not what it has said: against RFC 9113 §8.
+    /// A header list that is not a request, or a body that does not match its head: against
+    /// RFC 9113 §8.
     Malformed: "h2-pseudo";
     /// Trailers, which are not passed on.
     TrailerDropped: "trailer-dropped";
 }
 
-/// How often each happened since somebody last asked.
+/// How often each happened since the last query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Glitches {
     counts: [u16; Glitch::ALL.len()],
@@ -61,12 +63,12 @@ impl Glitches {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Times that this happened; at most 65,535.
+    /// Returns how often this happened; at most 65,535.
     pub fn count(&self, kind: Glitch) -> u16 {
         self.counts[kind as usize]
     }
 
-    /// Those that happened, with how often.
+    /// Returns those that happened, with how often.
     pub fn iter(&self) -> impl Iterator<Item = (Glitch, u16)> {
         Glitch::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0).map(|(kind, count)| (*kind, count))
     }

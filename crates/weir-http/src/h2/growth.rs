@@ -1,9 +1,12 @@
-//! Windows of uploads that grow: how much more than what is announced a client may have on its way.
+//! Windows of uploads that grow: how much more than the announced size a client may have on its
+//! way.
 //!
-//! A body that its server takes as fast as it comes is held up by nothing but its window and the way to the client: 64 KiB and 100 ms are 5
-//! Mbit/s. So each time a whole window of such a body has come, and nothing of it had to wait, the window doubles. A body of which something
-//! waits keeps the window that it has. All of it is given back when the stream goes. `mux.rs` asks here and tells the client.
-//! Bounds: [`STREAM_WINDOW_MAX`], [`CONNECTION_GROWTH_MAX`], and the [`WindowPool`] that all connections of a worker share.
+//! A body that its server accepts as fast as it comes is limited only by its window and the
+//! distance to the client: 64 KiB and 100 ms are 5 Mbit/s. So each time a whole window of such a
+//! body has come, and none of it had to wait, the window doubles. A body of which something waits
+//! keeps its window. All of the growth is given back when the stream ends. `mux.rs` queries this
+//! and informs the client. Bounds: [`STREAM_WINDOW_MAX`], [`CONNECTION_GROWTH_MAX`], and the
+//! [`WindowPool`] that all connections of a worker share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +18,8 @@ pub(super) const CONNECTION_GROWTH_MAX: u32 = 4 * 1024 * 1024;
 /// The same of all connections of a worker.
 const WORKER_GROWTH_MAX: u64 = 256 * 1024 * 1024;
 
-/// Bytes by which the windows of all connections that share it may grow yet. One worker's own: it is shared, but not between threads that
-/// compete for it.
+/// Bytes by which the windows of all connections that share it may grow yet. It belongs to one
+/// worker: it is shared, but not between threads that compete for it.
 #[derive(Debug)]
 pub struct WindowPool {
     left: AtomicU64,
@@ -30,12 +33,12 @@ impl Default for WindowPool {
 }
 
 impl WindowPool {
-    /// With so many bytes; 0: no window grows.
+    /// Makes a pool of `bytes` bytes; 0: no window grows.
     pub fn new(bytes: u64) -> WindowPool {
         WindowPool { left: AtomicU64::new(bytes) }
     }
 
-    /// Bytes that nobody has.
+    /// Returns the bytes that are not in use.
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
@@ -50,7 +53,8 @@ impl WindowPool {
     }
 }
 
-/// What one connection has of the pool: it goes back with the connection. Invariant: `taken <=` [`CONNECTION_GROWTH_MAX`].
+/// The share of one connection in the pool: it is given back with the connection. Invariant:
+/// `taken <=` [`CONNECTION_GROWTH_MAX`].
 #[derive(Debug)]
 pub(super) struct Growth {
     pool: Arc<WindowPool>,
@@ -62,7 +66,8 @@ impl Growth {
         Growth { pool: Arc::clone(pool), taken: 0 }
     }
 
-    /// By how many bytes a window of `full` may grow now: as many as it has, or as are missing to the largest. 0: by none.
+    /// Returns by how many bytes a window of `full` may grow now: its own size, or less if the
+    /// largest window is closer. 0: not at all.
     pub(super) fn grow(&mut self, full: u32) -> u32 {
         let more = full.min(STREAM_WINDOW_MAX.saturating_sub(full));
         if more == 0 || more > CONNECTION_GROWTH_MAX - self.taken || !self.pool.take(more) {
@@ -72,7 +77,7 @@ impl Growth {
         more
     }
 
-    /// A stream that has grown by so many bytes is gone.
+    /// Gives back the growth of a stream that is gone.
     pub(super) fn give_back(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.taken, "more is given back than was taken");
         self.taken -= bytes;

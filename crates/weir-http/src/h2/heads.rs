@@ -1,10 +1,11 @@
 //! Header lists to request heads (RFC 9113 §8.2, §8.3): the same text and spans that [`parse_request`](crate::parse_request) gives, judged by
 //! the same code.
 //!
-//! Each field is checked before a byte of it becomes text, so that nothing in a name or value can become a line of its own. Working memory
-//! is one for all connections of a thread. Bounds: the list counts name, value and 32 a field, as RFC 9113 §6.5.2 has it. Over the limit
-//! nothing more is written, and the request is refused; over [`LIST_FACTOR`] times the limit the block is not read on. Fields are counted as
-//! they leave: the crumbs of a cookie are one (RFC 9113 §8.2.3).
+//! Each field is checked before a byte of it becomes text, so that nothing in a name or value can
+//! become a separate line. All connections of a thread share one working memory. Bounds: the list
+//! counts name, value and 32 a field, as RFC 9113 §6.5.2 defines it. Over the limit nothing more is
+//! written, and the request is rejected; over [`LIST_FACTOR`] times the limit the rest of the block
+//! is not read. Fields are counted as they leave: the crumbs of a cookie are one (RFC 9113 §8.2.3).
 
 use super::hpack::{Decoder, HpackError};
 use super::limits::Limits;
@@ -19,14 +20,14 @@ use crate::scan::{NOT_TOKEN, UNDERSCORE, is_blank, is_token, target_end, token_f
 use crate::span::Span;
 use crate::syntax::SyntaxError;
 
-/// A list so many times over the limit ends the connection.
+/// A list this many times over the limit ends the connection.
 const LIST_FACTOR: usize = 4;
 /// What a field counts beyond its text (RFC 9113 §6.5.2).
 const FIELD_BYTES: usize = 32;
 /// Behind the target in the line.
 const VERSION: &[u8] = b" HTTP/2.0\r\n";
 
-/// Fields of a connection, which HTTP/2 has not (RFC 9113 §8.2.2).
+/// Fields of a connection, which HTTP/2 does not have (RFC 9113 §8.2.2).
 const CONNECTION: u64 = FieldName::set(&[
     FieldName::Connection,
     FieldName::KeepAlive,
@@ -51,14 +52,14 @@ pub struct Heads {
     pub(super) doomed: Vec<u32>,
 }
 
-/// What a header list is.
+/// The meaning of a header list.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A request, and its priority.
     Request(RequestHead, Priority),
     /// A request that is well-formed and can't be served.
     Refused(RequestError),
-    /// No request (RFC 9113 §8.1.1), and the first reason for that.
+    /// Not a request (RFC 9113 §8.1.1), and the first reason for that.
     Malformed(RequestError),
 }
 
@@ -97,7 +98,7 @@ impl Heads {
         &self.fields
     }
 
-    /// Its first line, as far as there is one.
+    /// Returns its first line, as far as it was read.
     pub(super) fn line(&self) -> &[u8] {
         let end = self.text.windows(2).position(|pair| pair == b"\r\n").unwrap_or_default();
         &self.text[..end]
@@ -132,7 +133,7 @@ impl Heads {
         Ok(list.finish(end))
     }
 
-    /// Reads a block behind a body. False: it is malformed. What it says is dropped.
+    /// Reads a block after a body. False: it is malformed. Its fields are dropped.
     ///
     /// # Errors
     /// The block can't be read, so that the connection is over.
@@ -167,7 +168,7 @@ fn check_field(name: &[u8], value: &[u8]) -> Result<(), RequestError> {
     if is_name && value_end(value, 0) == value.len() { Ok(()) } else { Err(field_fault(name)) }
 }
 
-/// What is wrong with a field whose name or value is.
+/// Returns the fault of a field whose name or value is invalid.
 #[cold]
 fn field_fault(name: &[u8]) -> RequestError {
     let fault = match name {
@@ -179,9 +180,10 @@ fn field_fault(name: &[u8]) -> RequestError {
     fault.into()
 }
 
-/// A value without the blanks around it. RFC 9113 §8.2.1 calls a request with them malformed. HTTP/1 has them as no part
-/// of the value (RFC 9110 §5.5), servers get the value without them, and clients do send them: Go's repeats such a
-/// request without end when its stream is reset.
+/// Returns a value without the blanks around it. RFC 9113 §8.2.1 calls a request with them
+/// malformed. In HTTP/1 they are not part of the value (RFC 9110 §5.5), servers get the value
+/// without them, and clients do send them: Go's repeats such a request without end when its stream
+/// is reset.
 #[inline]
 fn trim(value: &[u8]) -> &[u8] {
     let is_blank_at = |byte: Option<&u8>| byte.is_some_and(|&byte| is_blank(byte));
@@ -196,7 +198,8 @@ fn trimmed(value: &[u8]) -> &[u8] {
     &value[start..end]
 }
 
-/// The value of a pseudo field: no control bytes and no blanks around it, which no URI and no method has.
+/// Returns the value of a pseudo field: no control bytes and no blanks around it, which no URI and
+/// no method has.
 #[inline]
 fn is_pseudo_value(value: &[u8]) -> bool {
     value_end(value, 0) == value.len() && trim(value).len() == value.len()
@@ -366,11 +369,11 @@ impl List<'_> {
         if let Err(error) = judged {
             return Outcome::Refused(error);
         }
-        // What follows CONNECT is no body.
+        // Bytes after CONNECT are not a body.
         if self.head.method == Method::Connect {
             self.head.body = RequestBody::None;
         }
-        // RFC 9113 §8.1.1: a length that no body follows.
+        // RFC 9113 §8.1.1: a length without a body.
         if end && !self.head.body.is_empty() {
             return Outcome::Malformed(RequestError::LengthDiffers);
         }
@@ -379,7 +382,7 @@ impl List<'_> {
     }
 }
 
-/// What is wrong with a target, of which nothing is written then.
+/// Returns the fault of a target, of which nothing is written in that case.
 fn line_fault(method: &[u8], target: &[u8], limits: &crate::Limits) -> Option<RequestError> {
     let stop = target.iter().position(|&byte| byte < 0x80 && target_end(&[byte], 0) == 0);
     match stop.map(|at| target[at]) {

@@ -1,7 +1,8 @@
 //! Header compression (RFC 7541): [`Decoder`] with a table of 4,096 bytes, and an encoder that keeps none.
 //!
-//! The decoder gives each field to a function and allocates nothing for it. The encoder uses what is in the static table, and else
-//! literals that the other side doesn't keep: it has no state, so a block can be made when a head arrives, whatever leaves first.
+//! The decoder passes each field to a function and allocates nothing for it. The encoder uses the
+//! entries of the static table, and otherwise literals that the other side doesn't keep: it has no
+//! state, so a block can be made when a head arrives, whatever leaves first.
 
 mod decode;
 pub mod encode;

@@ -1,4 +1,5 @@
-//! What one HTTP/2 connection may cost: the few numbers that may be chosen, with their ranges, and what it shares with others.
+//! The cost limits of one HTTP/2 connection: the few configurable numbers, with their ranges, and
+//! the pool that it shares with others.
 //!
 //! All other bounds are constants beside the code that enforces them: `budget.rs`, `receive.rs`, `mux.rs`.
 
@@ -6,13 +7,15 @@ use std::sync::Arc;
 
 use super::growth::WindowPool;
 
-/// Limits of a connection. What is announced to the client is fixed when a [`Mux`](super::Mux) is made; the rest may change between turns.
+/// Limits of a connection. Values that are announced to the client are fixed when a
+/// [`Mux`](super::Mux) is made; the rest may change between turns.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Limits of a head: its bytes are those of the header list with 32 a field (RFC 9113 §6.5.2), its fields count a split cookie once.
     /// The line is that of the same request in HTTP/1.1.
     pub head: crate::Limits,
-    /// Requests under way at once, also those that were reset and still run: 1 to 1000. Default 100.
+    /// Requests under way at once, including those that were reset and still run: 1 to 1000.
+    /// Default 100.
     pub streams_max: u32,
     /// Bytes of a request's body that may be on their way or unread: 16,384 to 1,048,576. Default 65,536.
     pub window_bytes: u32,
@@ -20,7 +23,8 @@ pub struct Limits {
     pub connection_window_bytes: u32,
     /// Requests on one connection in all; then it is drained. Default 10,000.
     pub requests_max: u32,
-    /// What windows of uploads may grow by, shared with the other connections of a worker. Default 256 MiB.
+    /// Pool from which windows of uploads may grow, shared with the other connections of a worker.
+    /// Default 256 MiB.
     pub growth: Arc<WindowPool>,
 }
 

@@ -1,8 +1,10 @@
-//! One HTTP/2 connection as its server sees it: what it keeps, how it begins and how it ends.
+//! One HTTP/2 connection from the server's side: its state, how it begins and how it ends.
 //!
-//! Reading is in `read.rs` (frames from bytes), `frames.rs` and `receive.rs` (what they mean); answers are in `reply.rs`, writing in
-//! `schedule.rs`. Invariants: streams in the table have odd numbers up to `last`; `streams.len() <= streams_max`. Bounds: `out` grows by what clients ask for up to
-//! [`OUT_BYTES_MAX`] and one frame, and by one head for each answer; `block` by one header block. RFC 9113 §3.4, §5, §6.8.
+//! Reading is in `read.rs` (frames from bytes), `frames.rs` and `receive.rs` (their meaning);
+//! responses are in `reply.rs`, writing in `schedule.rs`. Invariants: streams in the table have odd
+//! numbers up to `last`; `streams.len() <= streams_max`. Bounds: `out` grows by responses to
+//! control frames up to [`OUT_BYTES_MAX`] and one frame, and by one head for each response; `block`
+//! by one header block. RFC 9113 §3.4, §5, §6.8.
 
 use super::budget::Budget;
 use super::error::{Code, Failure};
@@ -22,13 +24,13 @@ pub(super) const OUT_BYTES_MAX: usize = 65_536;
 const DRAIN_US: u64 = 1_000_000;
 /// Larger than any stream: "more GOAWAY will follow".
 const STREAM_MAX: u32 = 0x7fff_ffff;
-/// Windows before anybody has said something (RFC 9113 §6.9.2).
+/// Windows before either side has changed them (RFC 9113 §6.9.2).
 pub(super) const WINDOW_INITIAL: i64 = 65_535;
 /// Largest window (RFC 9113 §6.9.1).
 pub(super) const WINDOW_MAX: i64 = 0x7fff_ffff;
 
-/// A connection. It owns its streams, header table and control output; not the bodies of answers. About 500 bytes when idle, and
-/// 4 KiB more when the client fills its header table.
+/// A connection. It owns its streams, header table and control output; not the bodies of responses.
+/// About 500 bytes when idle, and 4 KiB more when the client fills its header table.
 #[derive(Debug)]
 pub struct Mux {
     /// Where it is in the bytes of the client.
@@ -56,14 +58,14 @@ pub struct Mux {
     pub(super) opened: u32,
 }
 
-/// Windows of what the client sends.
+/// Windows of the bytes that the client sends.
 #[derive(Debug)]
 pub(super) struct Receiving {
     /// What the client may send yet on the connection: more than `window_full` for a while after a window that had grown is gone.
     pub(super) window: i64,
-    /// Full size of the connection's window, with what streams have grown by.
+    /// Full size of the connection's window, including the growth of streams.
     pub(super) window_full: u32,
-    /// What they have grown by.
+    /// The growth of streams.
     pub(super) growth: Growth,
     /// Full size of a stream's window, as announced.
     pub(super) stream_full: u32,
@@ -71,14 +73,15 @@ pub(super) struct Receiving {
     pub(super) stream_initial: i64,
 }
 
-/// Windows of what we send.
+/// Windows of the bytes that weir sends.
 #[derive(Debug)]
 pub(super) struct Sending {
-    /// What the client takes on the connection.
+    /// What the client accepts on the connection.
     pub(super) window: i64,
-    /// What it takes on a new stream; older ones move with it.
+    /// What it accepts on a new stream; older ones move with it.
     pub(super) stream_initial: i64,
-    /// The client has changed the size of its header table: the next block says that ours is empty.
+    /// The client has changed the size of its header table: the next block announces that ours is
+    /// empty.
     pub(super) table_changed: bool,
     /// Its size, to notice that.
     pub(super) table_bytes: u32,
@@ -86,20 +89,22 @@ pub(super) struct Sending {
     pub(super) turns: [u32; Priority::URGENCIES],
 }
 
-/// Whether the connection goes on.
+/// Whether the connection continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Going {
     Open,
-    /// The client was told that we leave; from then on, microseconds, it is told where we stop.
+    /// The client was informed of the shutdown; from then on, microseconds, it is informed of the
+    /// last stream.
     Leaving(u64),
-    /// Streams above this one are not taken.
+    /// Streams above this number are not accepted.
     Left(u32),
     /// At fault.
     Failed(Failure),
 }
 
 impl Mux {
-    /// A connection whose first bytes are [`PREFACE`](super::PREFACE). Our settings are among the bytes to send at once.
+    /// Makes a connection whose first bytes are [`PREFACE`](super::PREFACE). Our settings are among
+    /// the bytes to send at once.
     pub fn new(limits: &Limits) -> Mux {
         let window_full = limits.connection_window_bytes.clamp(WINDOW_INITIAL as u32 + 1, WINDOW_MAX as u32);
         let stream_full = limits.window_bytes.clamp(1, WINDOW_MAX as u32);
@@ -146,27 +151,28 @@ impl Mux {
 
     // ---- what is known ----
 
-    /// Streams that are open, oldest first, with their tags.
+    /// Returns the open streams, oldest first, with their tags.
     pub fn streams(&self) -> impl Iterator<Item = (u32, u64)> {
         self.streams.iter().map(|stream| (stream.id, stream.tag))
     }
 
-    /// Streams that are open.
+    /// Returns the number of open streams.
     pub fn open(&self) -> usize {
         self.streams.len()
     }
 
-    /// Requests that were reset and still run: [`Mux::linger`] without [`Mux::gone`].
+    /// Returns the number of requests that were reset and still run: [`Mux::linger`] without
+    /// [`Mux::gone`].
     pub fn lingering(&self) -> u32 {
         self.lingering
     }
 
-    /// What was set for an open stream, else 0; None: it is not open.
+    /// Returns the tag of an open stream, else 0; None: it is not open.
     pub fn tag(&self, stream: u32) -> Option<u64> {
         self.streams.find(stream).map(|stream| stream.tag)
     }
 
-    /// Sets what the caller wants to be told with each event of the stream.
+    /// Sets the tag that comes with each event of the stream.
     pub fn set_tag(&mut self, stream: u32, tag: u64) {
         if let Some(stream) = self.streams.find_mut(stream) {
             stream.tag = tag;
@@ -178,42 +184,44 @@ impl Mux {
         self.streams.find(stream).map(|stream| stream.priority)
     }
 
-    /// Takes what was strange since this was last called.
+    /// Takes the glitches since the last call.
     pub fn take_glitches(&mut self) -> Glitches {
         std::mem::take(&mut self.glitches)
     }
 
-    /// The client is at fault: the connection ends when what is to be sent has left.
+    /// Returns the fault of the client: the connection ends when the pending output has left.
     pub fn failure(&self) -> Option<Failure> {
         if let Going::Failed(failure) = self.going { Some(failure) } else { None }
     }
 
-    /// A frame, a header block or the preface has begun and is not complete.
+    /// Whether a frame, a header block or the preface has begun and is not complete.
     pub fn is_incomplete(&self) -> bool {
         self.reader.is_incomplete()
     }
 
-    /// Something other than a piece of a body has begun and is not complete: what a client has to bring to its end soon.
+    /// Whether something other than a piece of a body has begun and is not complete: something that
+    /// a client has to complete soon.
     pub fn is_incomplete_frame(&self) -> bool {
         self.is_incomplete() && !self.reader.is_in_data()
     }
 
-    /// Frames and header blocks that have come to their ends, to tell whether one that is incomplete is the same as before; it wraps.
+    /// Returns the number of complete frames and header blocks, to detect whether an incomplete one
+    /// is the same as before; it wraps.
     pub fn frames_completed(&self) -> u32 {
         self.reader.completed()
     }
 
-    /// Bytes of this stream would leave now, were it not for more urgent or older ones.
+    /// Whether bytes of this stream would leave now, were it not for more urgent or older streams.
     pub fn may_send(&self, stream: u32) -> bool {
         self.streams.find(stream).is_some_and(|open| self.is_ready(open))
     }
 
-    /// The client has said who it is: preface and settings have come.
+    /// Whether the client has identified itself: preface and settings have come.
     pub fn is_greeted(&self) -> bool {
         self.reader.is_greeted()
     }
 
-    /// Everything is answered and written and nothing more is taken: close.
+    /// Whether everything is answered and written and nothing more is accepted: close.
     pub fn is_finished(&self) -> bool {
         let left = match self.going {
             Going::Open | Going::Leaving(_) => false,
@@ -223,7 +231,8 @@ impl Mux {
         left && self.written == self.out.len()
     }
 
-    /// Why nothing is read, if so. Whoever removes the reason calls [`Mux::read`] again.
+    /// Returns why nothing is read, if so. The caller that removes the reason calls [`Mux::read`]
+    /// again.
     pub fn blocked(&self) -> Option<Blocked> {
         if self.failure().is_some() {
             return None;
@@ -238,13 +247,14 @@ impl Mux {
         (full && self.opens_stream()).then_some(Blocked::InFlight)
     }
 
-    /// When [`Mux::expire`] is to be called, microseconds: reading goes on, or a drain has its second step.
+    /// Returns when [`Mux::expire`] is to be called, microseconds: reading continues, or a drain
+    /// has its second step.
     pub fn deadline_us(&self) -> Option<u64> {
         let drain = if let Going::Leaving(at_us) = self.going { Some(at_us) } else { None };
         drain.into_iter().chain(self.budget.blocked_until()).min()
     }
 
-    /// Does what is due. Reading may go on then, and there may be bytes to send.
+    /// Does what is due. Reading may continue then, and there may be bytes to send.
     pub fn expire(&mut self, now_us: u64) {
         self.budget.expire(now_us);
         if matches!(self.going, Going::Leaving(at_us) if at_us <= now_us) {
@@ -260,8 +270,9 @@ impl Mux {
 
     // ---- the end ----
 
-    /// Tells the client that the connection ends soon. Requests that are on their way are taken for another second; then
-    /// [`Mux::deadline_us`] is due, the client is told which was the last, and others are ignored (RFC 9113 §6.8).
+    /// Announces to the client that the connection ends soon. Requests that are on their way are
+    /// accepted for another second; then [`Mux::deadline_us`] is due, the client is informed which
+    /// was the last, and others are ignored (RFC 9113 §6.8).
     pub fn drain(&mut self, now_us: u64) {
         if self.going == Going::Open {
             self.going = Going::Leaving(now_us.saturating_add(DRAIN_US));
@@ -269,7 +280,7 @@ impl Mux {
         }
     }
 
-    /// Takes no more streams.
+    /// Accepts no more streams.
     pub(super) fn leave(&mut self) {
         if matches!(self.going, Going::Open | Going::Leaving(_)) {
             self.going = Going::Left(self.last);
@@ -277,8 +288,9 @@ impl Mux {
         }
     }
 
-    /// Ends the connection with GOAWAY(`code`), whoever is at fault: nothing is read or answered any more, [`Mux::is_finished`] is true as soon
-    /// as the bytes have left. The first call counts.
+    /// Ends the connection with GOAWAY(`code`), whichever side is at fault: nothing is read or
+    /// answered any more, [`Mux::is_finished`] is true as soon as the bytes have left. The first
+    /// call counts.
     pub fn fail(&mut self, code: Code, why: &'static str) -> Failure {
         if let Going::Failed(failure) = self.going {
             return failure;
@@ -306,8 +318,9 @@ impl Mux {
 
     // ---- streams ----
 
-    /// Ends a stream with RST_STREAM: nothing is sent on it any more, what the client sends on it is ignored. What was counted with
-    /// [`Mux::reply_data`] is forgotten. No event follows.
+    /// Ends a stream with RST_STREAM: nothing is sent on it any more, and bytes from the client on
+    /// it are ignored. The bytes that were counted with [`Mux::reply_data`] are discarded. No event
+    /// follows.
     pub fn reset(&mut self, stream: u32, code: Code) {
         if self.forget(stream).is_some() && self.failure().is_none() {
             self.recent.add(stream);
@@ -315,7 +328,7 @@ impl Mux {
         }
     }
 
-    /// Takes a stream out of the table.
+    /// Removes a stream from the table.
     pub(super) fn forget(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(id)?;
         self.receiving.growth.give_back(stream.grown);
@@ -342,7 +355,7 @@ impl Mux {
             more = receiving.growth.grow(full);
         }
         if more > 0 {
-            // The same for the connection: no other stream has less because of it.
+            // The same for the connection, so that no other stream has less because of it.
             stream.grown += more;
             receiving.window_full += more;
             receiving.window += i64::from(more);
@@ -355,8 +368,8 @@ impl Mux {
         }
     }
 
-    /// The same for the connection, also for what is kept: each stream's own window bounds that, and those that wait must leave room
-    /// for those that go on.
+    /// Does the same for the connection, even for bytes that the caller keeps: each stream's own
+    /// window bounds those, and streams that wait must leave room for those that proceed.
     pub(super) fn give_back_connection(&mut self) {
         let receiving = &mut self.receiving;
         let owed = i64::from(receiving.window_full) - receiving.window;

@@ -1,6 +1,7 @@
-//! Priorities of answers: the field `priority` and PRIORITY_UPDATE (RFC 9218 §4, §7). The trees of RFC 7540 are ignored.
+//! Priorities of responses: the field `priority` and PRIORITY_UPDATE (RFC 9218 §4, §7). The trees
+//! of RFC 7540 are ignored.
 
-/// How urgent an answer is, and whether parts of it are of use.
+/// How urgent a response is, and whether parts of it are of use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Priority {
     /// 0 (first) to 7.
@@ -18,7 +19,8 @@ impl Default for Priority {
 impl Priority {
     pub(super) const URGENCIES: usize = 8;
 
-    /// From the value of the field, a dictionary of RFC 9651. What is not known or out of range is passed over (RFC 9218 §4).
+    /// Parses the value of the field, a dictionary of RFC 9651. Unknown or out-of-range members are
+    /// ignored (RFC 9218 §4).
     pub fn parse(value: &[u8]) -> Priority {
         let mut priority = Priority::default();
         for member in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {

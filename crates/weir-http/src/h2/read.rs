@@ -1,9 +1,10 @@
 //! Bytes to frames: where a connection is in what it receives, and which frame may come next (RFC 9113 §3.4, §4.1, §4.3, §6.10).
 //!
-//! DATA is passed on as it comes. Of all other frames the whole payload is needed: it is read in place when it lies in one piece of input,
-//! else gathered in `Mux::block`, as are header blocks of several frames. Invariant: `block` is empty unless a frame or a header block is
-//! incomplete. Bounds: a payload of [`FRAME_BYTES_MAX`](super::frame::FRAME_BYTES_MAX), header blocks as in `receive.rs`. What a cut-off
-//! input gives is what the whole one gives, as far as it goes.
+//! DATA is passed on as it comes. Of all other frames the whole payload is needed: it is read in
+//! place when it is in one piece of input, else gathered in `Mux::block`, as are header blocks of
+//! several frames. Invariant: `block` is empty unless a frame or a header block is incomplete.
+//! Bounds: a payload of [`FRAME_BYTES_MAX`](super::frame::FRAME_BYTES_MAX), header blocks as in
+//! `receive.rs`. A cut-off input gives the same results as the whole one, up to the cut.
 
 use super::PREFACE;
 use super::budget::Cost;
@@ -27,9 +28,9 @@ pub(super) struct Reader {
     pub(super) frame: FrameHead,
     /// Bytes of its payload that have not come.
     pub(super) left: u32,
-    /// Nothing was done for it yet.
+    /// No part of it was processed yet.
     fresh: bool,
-    /// DATA: what becomes of it.
+    /// DATA: how its payload is treated.
     pub(super) data: Data,
     /// Frames that have begun, those of a header block counted once; it wraps.
     begun: u32,
@@ -46,14 +47,14 @@ enum Phase {
     Payload,
 }
 
-/// What becomes of the payload of a DATA frame.
+/// How the payload of a DATA frame is treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Data {
     /// The length of its padding comes first.
     Padded,
-    /// Body, and so many bytes of padding behind it.
+    /// Body, followed by this many bytes of padding.
     Body(u32),
-    /// It is thrown away.
+    /// It is discarded.
     Dropped,
 }
 
@@ -92,7 +93,7 @@ impl Reader {
         self.phase != Phase::Head || self.have > 0 || self.open_block.is_some() || !self.greeted
     }
 
-    /// Frames and header blocks that are complete; it wraps.
+    /// Returns the number of complete frames and header blocks; it wraps.
     pub(super) fn completed(&self) -> u32 {
         let is_open = self.phase == Phase::Payload || self.open_block.is_some();
         self.begun.wrapping_sub(u32::from(is_open))
@@ -113,11 +114,11 @@ impl Reader {
     }
 }
 
-/// What a part of the input was.
+/// The meaning of a part of the input.
 pub(super) enum Made {
     /// Nothing: more input is needed.
     Nothing,
-    /// Something of which nobody has to know.
+    /// Something that the caller need not know.
     Progress,
     Step(Step),
 }
@@ -142,11 +143,13 @@ enum Payload<'a> {
 }
 
 impl Mux {
-    /// Reads on from what the turn has, to the next event. None: the input is used up, or reading is [blocked](Mux::blocked); the caller
-    /// keeps what was not consumed then. Call it until it says None. `heads` is working memory; one for all connections of a thread will do.
+    /// Reads on from the turn's position, to the next event. None: the input is used up, or reading
+    /// is [blocked](Mux::blocked); the caller keeps the unconsumed bytes then. Call it until it
+    /// returns None. `heads` is working memory; one for all connections of a thread is enough.
     ///
     /// # Errors
-    /// The client is at fault and the connection over: write what is to be written, and close. Every later call says the same.
+    /// The client is at fault and the connection over: write the pending output, and close. Every
+    /// later call returns the same.
     pub fn read<'e, 'a: 'e>(
         &mut self,
         turn: &mut Turn<'a>,
@@ -259,7 +262,7 @@ impl<'a> Reading<'_, 'a> {
         }
     }
 
-    /// What can be said before the payload. A step: the stream is at fault.
+    /// Makes the checks that are possible before the payload. A step: the stream is at fault.
     fn begin_frame(&mut self) -> Result<Option<Step>, Failure> {
         match self.mux.reader.frame.kind {
             Kind::Data => return self.begin_data(),
@@ -270,7 +273,7 @@ impl<'a> Reading<'_, 'a> {
         Ok(None)
     }
 
-    /// Passes over what has come of the payload.
+    /// Skips the received part of the payload.
     pub(super) fn skip(&mut self) -> Made {
         let taken = (self.turn.input.len() - self.turn.at).min(self.mux.reader.left as usize);
         self.turn.at += taken;
@@ -336,7 +339,7 @@ impl<'a> Reading<'_, 'a> {
 }
 
 impl Reader {
-    /// Whether this frame may stand here.
+    /// Whether this frame may come now.
     fn may_come(&mut self, frame: &FrameHead) -> Result<(), Failure> {
         let fault = |why| Err(Failure { code: Code::ProtocolError, why });
         // RFC 9113 §3.4

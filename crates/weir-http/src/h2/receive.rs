@@ -1,9 +1,10 @@
 //! Requests and their bodies: HEADERS, CONTINUATION and DATA (RFC 9113 §5.1, §6.1, §6.2, §6.9, §6.10, §8.1).
 //!
-//! A header block is always decoded, whatever becomes of its stream: later ones depend on it. A DATA frame is charged with all its bytes to
-//! both windows when its head has come; the connection's are given back when they are worth a frame, whatever is kept, so
-//! that uploads that nobody reads don't stop the others. Bounds: [`CONTINUATIONS_MAX`] frames a block, and the head limit in bytes;
-//! what is kept of bodies is at most a window for each stream, which may have grown (`growth.rs`).
+//! A header block is always decoded, whatever happens to its stream: later blocks depend on it. A
+//! DATA frame is charged with all its bytes to both windows when its head has come. The
+//! connection's bytes are given back when they are worth a frame, whatever is kept, so that unread
+//! uploads don't stop the others. Bounds: [`CONTINUATIONS_MAX`] frames a block, and the head limit
+//! in bytes; at most a window of each stream's body is kept, which may have grown (`growth.rs`).
 
 use super::budget::Cost;
 use super::error::{Code, Failure};
@@ -84,7 +85,7 @@ impl Reading<'_, '_> {
         self.take_block(&Block { bytes: &bytes, stream, end_stream, odd_priority })
     }
 
-    /// A block that can't be a head which is allowed is not gathered to its end.
+    /// Checks the size: a block that exceeds the limits of every head is not gathered to its end.
     fn block_fits(&self, limits: &Limits) -> Result<(), Failure> {
         let bytes_max = limits.head.head_max().max(FRAME_BYTES_MAX as usize);
         if self.mux.block.len() > bytes_max {
@@ -93,7 +94,7 @@ impl Reading<'_, '_> {
         Ok(())
     }
 
-    /// A header block is complete: a request, trailers, or nothing that anybody wants.
+    /// A header block is complete: a request, trailers, or a block that is ignored.
     fn take_block(&mut self, block: &Block<'_>) -> Result<Option<Step>, Failure> {
         let id = block.stream;
         if id > self.mux.last {
@@ -175,7 +176,7 @@ impl Reading<'_, '_> {
         Ok(Some(step))
     }
 
-    /// Streams with this number are not taken any more.
+    /// Whether streams with this number are no longer accepted.
     pub(super) fn is_left(&self, id: u32) -> bool {
         matches!(self.mux.going, Going::Left(last) if id > last)
     }
@@ -209,7 +210,7 @@ impl Reading<'_, '_> {
         }
         let Some(stream) = self.mux.streams.find_mut(id) else {
             if self.passes_over(id) {
-                // Behind its end nothing is expected any more.
+                // After its end nothing more is expected.
                 if frame.has(END_STREAM) {
                     self.mux.recent.remove(id);
                 }
@@ -232,7 +233,8 @@ impl Reading<'_, '_> {
         self.begin_body(0)
     }
 
-    /// The padding of a DATA frame is known: its body begins. RFC 9113 §8.1.1: it has to be as long as was said.
+    /// The padding of a DATA frame is known: its body begins. RFC 9113 §8.1.1: it has to be as long
+    /// as announced.
     fn begin_body(&mut self, padding: u32) -> Result<Option<Step>, Failure> {
         let (id, end) = (self.mux.reader.frame.stream, self.mux.reader.frame.has(END_STREAM));
         let bytes = u64::from(self.mux.reader.left - padding);
@@ -247,8 +249,8 @@ impl Reading<'_, '_> {
         Ok(None)
     }
 
-    /// The body of a request is not what was said, which its client pays for. It is answered where that has not begun. `end`: no more
-    /// of it comes behind this frame.
+    /// The body of a request does not match its head, which its client pays for. It gets a response
+    /// if none has begun. `end`: no more of it comes after this frame.
     fn body_fault(&mut self, id: u32, error: RequestError, end: bool) -> Result<Option<Step>, Failure> {
         let Some(stream) = self.mux.streams.find_mut(id) else { return Ok(None) };
         if stream.answer != Answer::Awaited || stream.ignored {
@@ -261,7 +263,7 @@ impl Reading<'_, '_> {
         Ok(Some(Step::Broken { stream: id, tag, error }))
     }
 
-    /// What has come of the payload of a DATA frame.
+    /// Reads the received part of the payload of a DATA frame.
     pub(super) fn read_data(&mut self) -> Result<Made, Failure> {
         match self.mux.reader.data {
             Data::Dropped => Ok(self.skip()),
@@ -305,7 +307,8 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// A request's body is complete; its last bytes are those of the input from `from` to `to`. None: nobody wants to know.
+    /// A request's body is complete; its last bytes are those of the input from `from` to `to`.
+    /// None: the body is ignored.
     fn end_body(&mut self, id: u32, from: usize, to: usize) -> Option<Step> {
         let stream = self.mux.streams.find_mut(id)?;
         stream.received = true;
@@ -314,7 +317,7 @@ impl Reading<'_, '_> {
     }
 }
 
-/// What is announced of a body: nothing may come of none.
+/// Returns the announced length of a body, if any.
 fn length(head: &RequestHead) -> Option<u64> {
     match head.body {
         RequestBody::Length(length) => Some(length),
@@ -327,8 +330,8 @@ fn unreadable(error: HpackError) -> Failure {
     Failure { code, why: error.word() }
 }
 
-/// Whether the stream that has just begun is reset later in the same input: such a request never reaches a server. The rest of the input is
-/// searched once, by the heads of its frames.
+/// Whether the stream that has just begun is reset later in the same input: such a request never
+/// reaches a server. The rest of the input is searched once, by the heads of its frames.
 fn is_doomed(id: u32, turn: &mut Turn<'_>, heads: &mut Heads) -> bool {
     if !std::mem::replace(&mut turn.searched, true) {
         heads.doomed.clear();

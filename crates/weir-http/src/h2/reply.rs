@@ -1,7 +1,9 @@
-//! Answers: their parts as frames, and what is counted until it may leave (RFC 9113 §8.1, §8.8).
+//! Responses: their parts as frames, and the byte counts of what may not leave yet (RFC 9113 §8.1,
+//! §8.8).
 //!
-//! Heads are encoded when they come, behind all control frames, because the encoder keeps no table; bodies are only counted. Trailers wait
-//! as a block of their own. Calls for a stream that is not open any more do nothing: its end and an answer may cross.
+//! Heads are encoded when they come, after all control frames, because the encoder keeps no table;
+//! bodies are only counted. Trailers wait as a separate block. Calls for a stream that is not open
+//! any more do nothing: its end and a response may cross.
 
 use super::frame::{END_HEADERS, END_STREAM, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind};
 use super::hpack::encode::{EMPTY_TABLE, put_field, put_status};
@@ -11,20 +13,21 @@ use crate::encode::put_decimal;
 use crate::pseudonym::Pseudonym;
 use crate::reply_parts::{ReplyParts, Trailers};
 
-/// What the head of an answer says besides what its source has said.
+/// Additions to the head of a response beyond those of its source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Additions<'a> {
-    /// The name in Via, for an answer that passes through.
+    /// The name in Via, for a response that passes through.
     pub via: Option<Pseudonym>,
-    /// The value of Date, for an answer without.
+    /// The value of Date, for a response without.
     pub date: Option<&'a [u8; 29]>,
     /// The value of Content-Length.
     pub length: Option<u64>,
 }
 
 impl Mux {
-    /// The head of the final answer: HEADERS, with END_STREAM when `end`: nothing else may be said of this answer then. Returns its bytes with
-    /// frame headers; 0: the stream is not open, or has had a head.
+    /// Writes the head of the final response: HEADERS, with END_STREAM when `end`: nothing else may
+    /// follow in this response then. Returns its bytes with frame headers; 0: the stream is not
+    /// open, or has had a head.
     pub fn reply_head(&mut self, stream: u32, parts: &ReplyParts<'_>, additions: &Additions<'_>, end: bool) -> usize {
         let answer = if end { Answer::Closed } else { Answer::Begun };
         match self.streams.find_mut(stream) {
@@ -34,7 +37,8 @@ impl Mux {
         self.put_block(stream, end, |out| put_parts(out, parts, additions))
     }
 
-    /// An interim answer: any number of them before the final one; not 101. Returns its bytes with frame headers, 0 when it is too late.
+    /// Writes an interim response: any number of them before the final one; not 101. Returns its
+    /// bytes with frame headers, 0 when it is too late.
     pub fn interim(&mut self, stream: u32, parts: &ReplyParts<'_>, via: Option<Pseudonym>) -> usize {
         debug_assert!((102..200).contains(&parts.status) || parts.status == 100, "an interim answer");
         if self.streams.find(stream).is_none_or(|open| open.answer != Answer::Awaited) {
@@ -44,8 +48,9 @@ impl Mux {
         self.put_block(stream, false, |out| put_parts(out, parts, &additions))
     }
 
-    /// So many more bytes of the answer's body wait with the caller to be sent, behind its head. False: nobody wants them, because the
-    /// stream is not open; the caller forgets them.
+    /// Counts `bytes` more bytes of the response's body, which wait with the caller to be sent
+    /// after its head. False: they are not wanted, because the stream is not open; the caller
+    /// discards them.
     pub fn reply_data(&mut self, stream: u32, bytes: usize) -> bool {
         match self.streams.find_mut(stream) {
             Some(open) if open.answer == Answer::Begun => {
@@ -56,8 +61,9 @@ impl Mux {
         }
     }
 
-    /// The answer is complete: END_STREAM follows what waits, with the trailers. When the request's body is not complete then, the client is
-    /// told that it isn't needed (RST_STREAM with NO_ERROR). Returns the bytes of a block of trailers.
+    /// The response is complete: END_STREAM follows the pending bytes, with the trailers. When the
+    /// request's body is not complete then, RST_STREAM with NO_ERROR informs the client that it
+    /// isn't needed. Returns the bytes of a block of trailers.
     pub fn end(&mut self, stream: u32, trailers: Trailers<'_>) -> usize {
         let Some(open) = self.streams.find_mut(stream) else { return 0 };
         if open.answer != Answer::Begun {
@@ -74,7 +80,8 @@ impl Mux {
         bytes
     }
 
-    /// The caller keeps `bytes` of the request's body no longer: the client may send as many more.
+    /// The caller keeps `bytes` of the request's body no longer: the client may send that many
+    /// more.
     pub fn consumed(&mut self, stream: u32, bytes: usize) {
         let Some(open) = self.streams.find_mut(stream) else { return };
         let bytes = (bytes as u64).min(u64::from(open.held)) as u32;
@@ -84,32 +91,35 @@ impl Mux {
         }
     }
 
-    /// From now on the request's body is passed on as it comes; what is [consumed](Mux::consumed) has left but for `on_way` bytes at most. When a
-    /// whole window has left and was consumed at once, the window grows.
+    /// From now on the request's body is passed on as it comes; [consumed](Mux::consumed) bytes
+    /// have left except for `on_way` bytes at most. When a whole window has left and was consumed
+    /// at once, the window grows.
     pub fn pass_body_on(&mut self, stream: u32, on_way: usize) {
         if let Some(open) = self.streams.find_mut(stream) {
             (open.passed_on, open.prompt) = (Some(on_way as u32), 0);
         }
     }
 
-    /// The rest of the request's body is thrown away: no events. What was told counts as consumed.
+    /// Discards the rest of the request's body: no events. The bytes that were reported count as
+    /// consumed.
     pub fn ignore_body(&mut self, stream: u32) {
         let Some(open) = self.streams.find_mut(stream) else { return };
         open.ignored = true;
         open.held = 0;
     }
 
-    /// Bytes of body that were counted and have not left.
+    /// Returns the bytes of body that were counted and have not left.
     pub fn unsent(&self, stream: u32) -> usize {
         self.streams.find(stream).map_or(0, |open| open.queued)
     }
 
-    /// Bytes of body that have left on an open stream, in all: who judges the pace of a client compares it now and then.
+    /// Returns the bytes of body that have left on an open stream, in all: a caller that judges the
+    /// pace of a client compares it now and then.
     pub fn sent(&self, stream: u32) -> u64 {
         self.streams.find(stream).map_or(0, |open| open.sent)
     }
 
-    /// Appends a header block to what is to be sent. Returns its bytes with frame headers.
+    /// Appends a header block to the pending output. Returns its bytes with frame headers.
     fn put_block(&mut self, stream: u32, end: bool, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         if self.failure().is_some() {
             return 0;
@@ -151,7 +161,7 @@ pub(super) fn put_fragments(out: &mut Vec<u8>, stream: u32, end: bool, block: &[
     }
 }
 
-/// The same fields in the same order as in HTTP/1, but for those of the connection.
+/// Writes the same fields in the same order as in HTTP/1, except those of the connection.
 fn put_parts(out: &mut Vec<u8>, parts: &ReplyParts<'_>, additions: &Additions<'_>) {
     put_status(out, parts.status);
     for (name, value) in parts.fields() {

@@ -1,9 +1,11 @@
 //! Which frame leaves next: control frames and heads first, then bodies by urgency (RFC 9218 §10), as windows allow (RFC 9113 §6.9).
 //!
-//! Within an urgency the oldest stream that is not incremental and all that are incremental take turns, one frame each; other streams that
-//! are not incremental wait until that one has nothing to send. So an answer that is of use only as a whole comes as early as it can, and
-//! nothing starves. Bounds: a call writes what it was told to, and one frame more at most. What is ready is sorted anew in each call:
-//! as many steps as there are open streams, few beside the bytes that a call writes.
+//! Within an urgency the oldest stream that is not incremental and all that are incremental take
+//! turns, one frame each; other streams that are not incremental wait until the oldest has nothing
+//! to send. So a response that is of use only as a whole comes as early as possible, and nothing
+//! starves. Bounds: a call writes the requested amount, and one frame more at most. Ready streams
+//! are sorted in each call: as many steps as there are open streams, few compared with the bytes
+//! that a call writes.
 
 use super::error::Code;
 use super::frame::{self, END_STREAM, FrameHead, Kind};
@@ -20,28 +22,29 @@ const OUT_BYTES_IDLE: usize = 64;
 
 /// Where frames go. Calls come in the order in which the bytes have to leave.
 pub trait Outgoing {
-    /// Bytes of frames as they are: to be copied.
+    /// Takes bytes of frames: to be copied.
     fn frames(&mut self, bytes: &[u8]);
 
-    /// The next `bytes` of the answer's body on this stream, which the caller has: the payload of a DATA frame whose head was just given.
+    /// Takes the next `bytes` of the response's body on this stream, which the caller has: the
+    /// payload of a DATA frame whose head was just given.
     fn body(&mut self, stream: u32, tag: u64, bytes: usize);
 
-    /// The answer on this stream has left completely. The stream is gone.
+    /// The response on this stream has left completely. The stream is gone.
     fn ended(&mut self, stream: u32, tag: u64);
 }
 
-/// A stream that has something to send. The order is that in which they are looked at.
+/// A stream that has something to send. Streams are looked at in the order of this type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Ready {
     urgency: u8,
     incremental: bool,
-    /// Incremental ones that had a turn lately stand behind those that had none.
+    /// Incremental streams that had a turn lately come after those that had none.
     had_turn: bool,
     id: u32,
 }
 
 impl Mux {
-    /// Something may be written now.
+    /// Whether something may be written now.
     pub fn wants_write(&self) -> bool {
         self.written < self.out.len() || self.failure().is_none() && self.streams.iter().any(|open| self.is_ready(open))
     }
@@ -82,7 +85,7 @@ impl Mux {
         bytes
     }
 
-    /// Whether something of it may leave behind the control frames.
+    /// Whether something of it may leave after the control frames.
     pub(super) fn is_ready(&self, open: &Stream) -> bool {
         match (open.answer, open.queued) {
             (Answer::Awaited, _) | (Answer::Begun, 0) => false,
@@ -158,7 +161,8 @@ impl Mux {
         (written, !closed && self.streams.find(id).is_some_and(|open| self.is_ready(open)))
     }
 
-    /// Behind the last byte of an answer: its trailers, and what has to be said when the request's body is still coming (RFC 9113 §8.1).
+    /// Writes the end of a response: its trailers, and the reset that is needed when the request's
+    /// body is still coming (RFC 9113 §8.1).
     fn write_end(&mut self, id: u32, to: &mut impl Outgoing) -> usize {
         let Some(stream) = self.forget(id) else { return 0 };
         let mut end = Vec::new();
@@ -171,7 +175,8 @@ impl Mux {
         }
         if !stream.received {
             self.recent.add(id);
-            // Where all content that was announced is here only an end, or trailers, can follow: no reason to call that off.
+            // Where all announced content is here only an end, or trailers, can follow: no reason
+            // to cancel that.
             if stream.length_left != Some(0) {
                 frame::put_reset(&mut end, id, Code::NoError);
             }

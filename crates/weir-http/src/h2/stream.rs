@@ -1,18 +1,20 @@
-//! The table of open streams, and the last that are closed though the client may not know yet (RFC 9113 §5.1).
+//! The table of open streams, and the last closed ones of which the client may not know yet
+//! (RFC 9113 §5.1).
 //!
-//! Ids only grow, so the table is a list in their order: a new stream goes to its end, and most leave at its beginning. Bounds: as many
-//! streams as are announced, which the reader keeps; [`RECENT`] closed ones.
+//! Ids only grow, so the table is a list in their order: a new stream is added at its end, and most
+//! leave at its beginning. Bounds: as many streams as are announced, which the reader enforces;
+//! [`RECENT`] closed ones.
 
 use std::collections::VecDeque;
 
 use super::priority::Priority;
 
-/// Memory for so many streams is kept when there is none.
+/// Number of streams whose memory is kept when there is none.
 const KEPT: usize = 4;
 /// Closed streams for which frames are still expected: all that a client may have open.
 const RECENT: usize = 1_000;
 
-/// A request and its answer.
+/// A request and its response.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
@@ -21,37 +23,40 @@ pub(super) struct Stream {
     pub(super) tag: u64,
     /// The request's body is complete.
     pub(super) received: bool,
-    /// What comes of the request's body is thrown away.
+    /// The rest of the request's body is discarded.
     pub(super) ignored: bool,
     pub(super) answer: Answer,
     /// What the client may send yet.
     pub(super) window: i64,
-    /// Of it: consumed and not given back.
+    /// Bytes of it that were consumed and not given back.
     pub(super) owed: u32,
     /// Bytes of body that the caller keeps.
     pub(super) held: u32,
     /// Bytes by which its window has grown.
     pub(super) grown: u32,
-    /// The request's body is passed on as it comes, and of that so many bytes may be on their way at once.
+    /// The request's body is passed on as it comes, and at most this many bytes of it may be on
+    /// their way at once.
     pub(super) passed_on: Option<u32>,
-    /// Bytes of such a body that have come since something of it had to wait, or that are more than those that let its window grow.
+    /// Bytes of such a body that have come since a part of it had to wait, or in excess of those
+    /// that made its window grow.
     pub(super) prompt: u32,
     /// Bytes that Content-Length has announced and that have not come.
     pub(super) length_left: Option<u64>,
-    /// What the client takes, beyond the initial window that it has announced for all, less what was sent.
+    /// What the client accepts, beyond the initial window that it has announced for all, less the
+    /// bytes sent.
     pub(super) credit: i64,
-    /// Bytes of the answer's body that wait with the caller.
+    /// Bytes of the response's body that wait with the caller.
     pub(super) queued: usize,
-    /// Bytes of the answer's body that have left.
+    /// Bytes of the response's body that have left.
     pub(super) sent: u64,
-    /// Header block of the trailers, for behind what waits.
+    /// Header block of the trailers, to be sent after the pending bytes.
     pub(super) trailers: Option<Box<[u8]>>,
 }
 
-/// Where an answer stands.
+/// The progress of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// Its head has not come, though there may have been interim ones.
+    /// Its head has not come, not counting interim ones.
     Awaited,
     /// Its head has come.
     Begun,
@@ -62,7 +67,8 @@ pub(super) enum Answer {
 }
 
 impl Stream {
-    /// A request whose head has come. `window`: what the client may send of its body.
+    /// Makes the stream of a request whose head has come. `window`: what the client may send of its
+    /// body.
     pub(super) fn new(id: u32, received: bool, window: i64) -> Stream {
         Stream {
             id,
@@ -85,13 +91,14 @@ impl Stream {
         }
     }
 
-    /// So many bytes of its body are told to the caller, and its from now on.
+    /// Passes `bytes` of its body to the caller, which owns them from now on.
     pub(super) fn hold(&mut self, bytes: u32) {
         self.prompt = if self.held == 0 { self.prompt.saturating_add(bytes) } else { 0 };
         self.held += bytes;
     }
 
-    /// Whether a whole window of its body, of `full` bytes, has come and gone, and nothing of it had to wait. If so the next begins.
+    /// Whether a whole window of its body, of `full` bytes, has come and gone, and none of it had
+    /// to wait. If so the next begins.
     pub(super) fn has_used_up(&mut self, full: u32) -> bool {
         let Some(on_way) = self.passed_on.filter(|_| self.held == 0) else { return false };
         let is_used_up = self.prompt >= full.saturating_add(on_way);
@@ -134,7 +141,7 @@ impl Streams {
         self.list.get_mut(place)
     }
 
-    /// Adds one whose id is higher than those of all others.
+    /// Adds a stream whose id is higher than those of all others.
     pub(super) fn add(&mut self, stream: Stream) {
         debug_assert!(self.list.back().is_none_or(|last| last.id < stream.id));
         self.list.push_back(stream);
@@ -157,7 +164,8 @@ impl Streams {
     }
 }
 
-/// The streams that we have closed last without the client's doing: what it has sent before it knew is passed over.
+/// The last streams that weir has closed on its own initiative: frames that the client has sent
+/// before it knew are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     ids: Option<Box<[u32; RECENT]>>,
@@ -170,7 +178,7 @@ impl Recent {
         self.next = (self.next + 1) % RECENT;
     }
 
-    /// Forgets one; whether it was there.
+    /// Forgets a stream; returns whether it was there.
     pub(super) fn remove(&mut self, id: u32) -> bool {
         let place = self.ids.iter_mut().flat_map(|ids| ids.iter_mut()).find(|other| **other == id);
         place.map(|place| *place = 0).is_some()

@@ -1,4 +1,5 @@
-//! Proves: answers leave as they were given, each frame where it belongs, and whoever is late does no harm. How: scripts.
+//! Proves: responses leave as they were given, each frame where it belongs, and late calls do no
+//! harm. How: scripts.
 
 use weir_http::h2::frame::{END_STREAM, Kind};
 use weir_http::h2::{Additions, Code, Glitch, Limits};
@@ -56,7 +57,8 @@ fn the_three_ends_of_an_answer() {
     assert_eq!(server.sent(), [&heads[..], &rest].concat());
 }
 
-/// Clients whose END_STREAM stands in a frame of its own send that when they have their answers already. Some take a reset for a failure.
+/// Clients whose END_STREAM is a separate frame send it even after they have their responses. Some
+/// treat a reset as a failure.
 #[test]
 fn an_answer_before_an_end_without_content() {
     let mut server = Server::new();
@@ -75,7 +77,7 @@ fn an_answer_before_an_end_without_content() {
     assert_eq!(server.sent(), [""; 0]);
 }
 
-/// RFC 9113 §8.1: the client is told that the rest of its body isn't needed.
+/// RFC 9113 §8.1: the client is informed that the rest of its body isn't needed.
 #[test]
 fn an_answer_before_the_body() {
     let mut server = Server::new();
@@ -100,7 +102,7 @@ fn a_large_head_needs_several_frames() {
     assert!(sent[2].starts_with("headers 1 :status=200 x=") && sent[2].len() > 40_000 && sent.len() == 4);
 }
 
-/// RFC 7541 §4.2: said once, in front of whatever block is next.
+/// RFC 7541 §4.2: announced once, in front of the next block, whichever that is.
 #[test]
 fn the_size_of_the_table_is_confirmed() {
     let mut server = asked(3);
@@ -120,7 +122,7 @@ fn the_size_of_the_table_is_confirmed() {
     assert_eq!(out.iter().filter(|&&byte| byte == 0x20).count(), 1);
 }
 
-/// All bytes that leave, bodies left out.
+/// Returns all bytes that leave, without bodies.
 fn raw(server: &mut Server) -> Vec<u8> {
     struct Raw(Vec<u8>);
     impl weir_http::h2::Outgoing for Raw {
@@ -163,7 +165,7 @@ fn a_reset_forgets_what_waits() {
     assert_eq!(server.sent(), sent);
 }
 
-/// RFC 9113 §6.8: twice, and what was on its way in between is answered.
+/// RFC 9113 §6.8: two GOAWAYs, and requests that were on their way in between are answered.
 #[test]
 fn draining() {
     let mut server = asked(1);
@@ -206,7 +208,7 @@ fn a_failure_ends_all() {
     assert!(server.mux.streams().next().is_none() && server.sent().is_empty());
 }
 
-/// RFC 9113 §6.8: what was on its way when the client was told so is answered.
+/// RFC 9113 §6.8: requests that were on their way when the GOAWAY left are answered.
 #[test]
 fn a_connection_has_so_many_requests() {
     let mut server = Server::with(Limits { requests_max: 3, ..Limits::default() });

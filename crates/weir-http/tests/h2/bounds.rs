@@ -1,5 +1,5 @@
-//! Proves: whatever a client does, memory stays below a number, and what costs work for nothing ends the connection. How: each attack that
-//! is known by a number, on one connection, and what it comes to.
+//! Proves: whatever a client does, memory is bounded by a number, and useless work ends the
+//! connection. How: each attack with a known number, on one connection, and its result.
 
 use weir_http::h2::frame::{ACK, END_HEADERS, END_STREAM, Kind, PRIORITY};
 use weir_http::h2::{Blocked, Code, Glitch, Limits};
@@ -9,7 +9,8 @@ use crate::kit::{GET, POST, Server, block, coded, data, frame, headers, reset, s
 /// Heap of a connection at its worst: control output with a frame, streams, header table, a block.
 const MEMORY_MAX: usize = 65_536 + 16_393 + 100 * 128 + 8192 + 65_536;
 
-/// Feeds the same input until the connection fails; how often that went well, and how it ended.
+/// Feeds the same input until the connection fails. Returns how often that succeeded, and how it
+/// ended.
 fn flood(server: &mut Server, mut input: impl FnMut(u32) -> Vec<u8>) -> (u32, String) {
     for round in 0..100_000 {
         let words = server.feed(&input(round));
@@ -52,7 +53,7 @@ fn frames_that_bring_nothing() {
     assert!(server.count(Glitch::EmptyFrame) > 90);
 }
 
-/// A second of patience is worth ten frames.
+/// A second of waiting is worth ten frames.
 #[test]
 fn slow_pings_are_nobodys_business() {
     let mut server = Server::new();
@@ -115,7 +116,7 @@ fn rapid_reset() {
     };
     assert_eq!((asked, pauses, end.as_str()), (120, 2, "failed enhance-your-calm"));
     assert_eq!(server.count(Glitch::ResetEarly), 120);
-    // Who gets answers may reset as much as they get.
+    // A client that gets responses may reset as many requests as it gets responses.
     let mut honest = Server::new();
     for at in 0..4000 {
         let stream = 1 + 2 * at;
@@ -130,7 +131,7 @@ fn rapid_reset() {
     }
 }
 
-/// The same in one receive: no server hears of them.
+/// The same in one receive: no server sees these requests.
 #[test]
 fn rapid_reset_at_once() {
     let mut server = Server::new();
@@ -180,7 +181,7 @@ fn made_to_reset() {
     assert_eq!(rounds, 10, "a body that is too short");
 }
 
-/// A request that was reset and still runs counts as one that is under way.
+/// A request that was reset and still runs counts as under way.
 #[test]
 fn in_flight_also_after_reset() {
     let mut server = Server::with(Limits { streams_max: 3, ..Limits::default() });
@@ -231,7 +232,7 @@ fn endless_continuation() {
     }
 }
 
-/// CVE-2016-6581, CVE-2026-49975: a byte that stands for a field of 4,000.
+/// CVE-2016-6581, CVE-2026-49975: a byte that expands to a field of 4,000.
 #[test]
 fn header_bomb() {
     let mut list = block(GET);
@@ -242,7 +243,7 @@ fn header_bomb() {
     assert_eq!(server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1, &list)), ["failed enhance-your-calm"]);
     assert!(server.heads.memory() < 4 * 32_768, "{}", server.heads.memory());
     assert!(server.mux.memory() <= MEMORY_MAX);
-    // The same in few bytes a list, on many streams that nobody reads.
+    // The same in few bytes a list, on many unread streams.
     let mut server = Server::new();
     let mut small = block(GET);
     small.push(0x40);
@@ -255,7 +256,8 @@ fn header_bomb() {
     assert!(server.mux.memory() <= 100 * 128 + 8192 + 1024, "{}", server.mux.memory());
 }
 
-/// CVE-2019-9516, CVE-2026-47774: fields that are nothing on the wire, and crumbs of a cookie, cost what the list counts for them.
+/// CVE-2019-9516, CVE-2026-47774: fields that take almost nothing on the wire, and crumbs of a
+/// cookie, cost what the list counts for them.
 #[test]
 fn fields_of_next_to_nothing() {
     // The first field of a list, and what repeats it.
@@ -283,7 +285,8 @@ fn fields_of_next_to_nothing() {
     }
 }
 
-/// RUSTSEC-2026-0258: a body byte by byte that nobody takes. A frame costs what it brings, and the window ends it.
+/// RUSTSEC-2026-0258: a body byte by byte that is never consumed. A frame costs according to its
+/// content, and the window ends it.
 #[test]
 fn tiny_data() {
     let mut server = Server::new();

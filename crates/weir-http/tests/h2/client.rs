@@ -1,5 +1,6 @@
-//! Proves: a client tells each answer as it came, keeps to the windows of its server and gives its own back, and says what a server does
-//! wrong with the code of the section. How: frames of a server by hand, tables by section, and the server's machine at the other end.
+//! Proves: a client reports each response as it came, keeps to the windows of its server and gives
+//! its own back, and reports each fault of a server with the code of the section. How: frames of a
+//! server by hand, tables by section, and the server's machine at the other end.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use weir_http::{ReplyParts, Trailers};
 
 use crate::kit::{block, data, frame, headers, reset, setting, window};
 
-/// What a server sends first.
+/// Returns the first bytes of a server.
 fn greeting() -> Vec<u8> {
     frame(Kind::Settings, 0, 0, &[])
 }
@@ -32,7 +33,7 @@ fn ask(client: &mut Client, method: &str, content: &Arc<[u8]>) -> u32 {
     client.open(&Request { block: &block, content, is_head: method == "HEAD" }).expect("there is room")
 }
 
-/// What comes of some input, in words.
+/// Feeds input and returns its events, in words.
 fn feed(client: &mut Client, input: &[u8]) -> Vec<String> {
     let (mut words, mut at) = (Vec::new(), 0);
     loop {
@@ -106,13 +107,13 @@ fn the_greeting_says_what_may_come() {
     assert_eq!(feed(&mut client, &greeting()), [""; 0]);
     assert!(client.is_greeted());
     assert_eq!(sent(&mut client), ["settings ack"]);
-    // No window: none on streams, and on the connection the least that there is.
+    // No window: none on streams, and on the connection the smallest possible one.
     let mut shut = Client::new(Windows::SHUT);
     assert_eq!(sent(&mut shut), ["settings [0, 2, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]"]);
     assert_eq!(stream, 1);
 }
 
-/// Everything that an answer may have, on three streams.
+/// Returns all parts that a response may have, on three streams.
 fn everything() -> Vec<u8> {
     let head = block(&[(":status", "200"), ("content-length", "5"), ("x-a", "b")]);
     let (first, second) = head.split_at(9);
@@ -142,7 +143,7 @@ fn answers_are_told_as_they_came_however_they_are_cut() {
         (0..4).for_each(|_| _ = get(&mut client));
         let mut body = 0;
         let words: Vec<String> = pieces.iter().flat_map(|piece| feed(&mut client, piece)).collect();
-        // Pieces of a body are what the input's were.
+        // Pieces of a body are as the input was cut.
         let mut words: Vec<String> = words
             .into_iter()
             .filter(|word| {
@@ -193,10 +194,10 @@ fn content_leaves_as_windows_let_it_and_the_last_byte_ends_the_stream() {
     assert_eq!(sent(&mut client), [""; 0], "the connection has no room");
     feed(&mut client, &window(0, 100_000));
     assert_eq!(sent(&mut client), ["data 1 10000 end", "data 3 14465"]);
-    // Smaller windows go below nothing: what is given has to fill that up first (RFC 9113 §6.9.2).
+    // Smaller windows become negative: credit has to fill that up first (RFC 9113 §6.9.2).
     feed(&mut client, &[setting(4, 30_000), window(second, 10_001)].concat());
     assert_eq!(sent(&mut client), ["settings ack", "data 3 1"]);
-    // An answer that does not wait for the rest ends it.
+    // A response that does not wait for the rest ends it.
     assert_eq!(feed(&mut client, &headers(second, END_STREAM, &[(":status", "413")])), ["head 3 413 end"]);
     assert_eq!(sent(&mut client), ["rst 3 cancel"]);
     assert_eq!(feed(&mut client, &headers(first, END_STREAM, &[(":status", "200")])), ["head 1 200 end"]);
@@ -217,7 +218,7 @@ fn windows_are_given_back_to_who_keeps_to_them() {
         let expected: Vec<&str> = connection.chain(["window 1 32000"].into_iter().filter(|_| nth % 2 == 0)).collect();
         assert_eq!(sent(&mut client), expected, "{nth}");
     }
-    // Who gives nothing back, and who is sent more than he has given.
+    // A client that gives nothing back, and a client that gets more than it has granted.
     for (windows, pieces) in [(Windows { gives_back: false, ..windows }, 2), (Windows::SHUT, 0)] {
         let mut client = Client::new(windows);
         get(&mut client);
@@ -280,7 +281,8 @@ fn what_a_server_may_not_do() {
         let last = if expected.starts_with("failed") { "goaway" } else { "rst 1" };
         assert!(said.last().is_some_and(|word| word.starts_with(last)), "{section}: {said:?}");
     }
-    // Behind a head: trailers with a status, or without an end; more or less of a body than was announced.
+    // After a head: trailers with a status, or without an end; more or less of a body than was
+    // announced.
     let five = headers(1, 0, &[(":status", "200"), ("content-length", "5")]);
     for (section, head, behind) in [
         ("8.1", ok(), headers(1, END_STREAM, &[(":status", "200")])),
@@ -315,11 +317,11 @@ fn large_heads_come_in_parts_and_are_bounded() {
     assert_eq!(opened, Some(1));
     let said = sent(&mut client);
     assert_eq!(said[2..], ["headers 1 end", "Continuation 1", "Continuation 1"]);
-    // Answers, too; not for ever.
+    // Responses to control frames as well; not for ever.
     let part = frame(Kind::Continuation, 0, 1, &[0; 16_384]);
     let endless = [greeting(), frame(Kind::Headers, 0, 1, &[0; 16_384]), part.repeat(4)].concat();
     assert_eq!(feed(&mut client, &endless), ["failed enhance-your-calm"]);
-    // What wants an answer is answered as long as answers leave.
+    // Control frames that need a response are answered as long as responses leave.
     let mut client = Client::new(Windows::OPEN);
     let pings = frame(Kind::Ping, 0, 0, b"12345678").repeat(100_000);
     assert_eq!(feed(&mut client, &[greeting(), pings].concat()), ["failed enhance-your-calm"]);
@@ -338,7 +340,7 @@ fn the_table_of_the_peer_is_said_to_be_empty_when_it_changes() {
     assert_eq!((first(&mut client), first(&mut client)), (0x20, 0x82));
 }
 
-/// The server's machine, which sends what it is sent back.
+/// The server's machine, which sends back what it receives.
 struct Echo {
     mux: Mux,
     heads: Heads,
@@ -439,7 +441,7 @@ fn with_our_own_server_everything_comes_back_whole() {
     }
 }
 
-/// What no server may say, also where a generator of requests could live with it.
+/// What no server may send, even where a generator of requests could tolerate it.
 #[test]
 fn answers_are_judged_as_strictly_as_requests() {
     let head = |fields: &[(&str, &str)], flags: u8| headers(1, flags, fields);

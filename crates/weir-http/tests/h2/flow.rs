@@ -1,4 +1,5 @@
-//! Proves: no window is ever overrun either way, and what leaves first is what is wanted first (RFC 9113 §6.9, RFC 9218 §10). How: scripts.
+//! Proves: no window is ever overrun in either direction, and the most wanted bytes leave first
+//! (RFC 9113 §6.9, RFC 9218 §10). How: scripts.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use weir_http::h2::{Glitch, Limits, WindowPool};
 
 use crate::kit::{GET, POST, Server, data, frame, headers, reset, setting, window};
 
-/// Requests with these priorities, each with an answer of so many bytes waiting; heads have left.
+/// Makes requests with these priorities, each with a response of that many bytes pending; heads
+/// have left.
 fn waiting(answers: &[(&str, usize)]) -> Server {
     let mut server = Server::new();
     server.feed(&[window(0, 1 << 24), setting(4, 1 << 24)].concat());
@@ -20,7 +22,8 @@ fn waiting(answers: &[(&str, usize)]) -> Server {
     server
 }
 
-/// Streams in the order of their DATA frames, when so much is written at a time.
+/// Returns the streams in the order of their DATA frames, when `bytes_max` bytes are written at a
+/// time.
 fn order(server: &mut Server, bytes_max: usize) -> Vec<u32> {
     let mut order = Vec::new();
     loop {
@@ -50,7 +53,7 @@ fn incremental_ones_take_turns() {
     for bytes_max in [1, 20_000, 40_000, usize::MAX] {
         assert_eq!(order(&mut waiting(&answers), bytes_max), [1, 3, 5, 1, 3, 5], "{bytes_max}");
     }
-    // The oldest of the others has its turn among them.
+    // The oldest of the others takes turns with them.
     let answers = [("", two), ("i", two), ("", two), ("i", two)];
     assert_eq!(order(&mut waiting(&answers), usize::MAX), [1, 3, 7, 1, 3, 7, 5, 5]);
 }
@@ -149,7 +152,7 @@ fn what_is_kept_is_not_given_back() {
     assert_eq!(server.sent(), ["rst 1 flow-control-error"]);
 }
 
-/// Uploads that nobody takes don't stop another one; each keeps no more than its own window.
+/// Uploads that are not consumed don't stop another one; each keeps no more than its own window.
 #[test]
 fn what_is_kept_of_some_leaves_room_for_others() {
     let mut server = Server::new();
@@ -217,7 +220,8 @@ fn announced_windows_count_from_the_acknowledgement() {
     }
 }
 
-/// A server whose windows grow out of a pool of so many bytes, with uploads on these streams that are passed on.
+/// Makes a server whose windows grow out of a pool of this many bytes, with uploads on these
+/// streams that are passed on.
 fn passing_on(pool: u64, streams: &[u32]) -> Server {
     let growth = Arc::new(WindowPool::new(pool));
     let mut server = Server::with(Limits { growth, ..Limits::default() });
@@ -246,7 +250,7 @@ fn windows_that_are_used_up_at_once_grow() {
     assert!(steps.iter().all(|step| grown.contains(step)), "{grown:?}");
     assert_eq!(grown.last(), Some(&half((1 << 20) + (1 << 20) - 65_536)), "the connection's has grown as much");
     assert_eq!(server.limits.growth.left(), (1 << 28) - (1 << 20) + 65_536);
-    // One that is not passed on, or of which something waits, stays as it is.
+    // An upload that is not passed on, or of which something waits, keeps its window.
     server.feed(&headers(3, 0, POST));
     server.consumes = false;
     for _ in 0..4 {
@@ -260,12 +264,13 @@ fn windows_that_are_used_up_at_once_grow() {
     }
     assert!(server.sent().iter().filter(|words| words.starts_with("window 3")).all(|words| words.len() <= 14));
     assert_eq!(server.limits.growth.left(), (1 << 28) - (1 << 20) + 65_536);
-    // All of it comes back with the stream.
+    // All of the growth is given back with the stream.
     server.mux.reset(1, weir_http::h2::Code::Cancel);
     assert_eq!(server.limits.growth.left(), 1 << 28);
 }
 
-/// Whatever becomes of streams and connections, what a window has grown by comes back, and the connection's shrinks as bytes come.
+/// Whatever happens to streams and connections, the growth of a window is given back, and the
+/// connection's shrinks as bytes come.
 #[test]
 fn what_has_grown_comes_back() {
     let used_up = |server: &mut Server, stream: u32| {
@@ -295,7 +300,7 @@ fn what_has_grown_comes_back() {
             }
         }
         assert_eq!(server.limits.growth.left(), (1 << 21) - full, "{end}");
-        // The connection may have as much less on its way again.
+        // The connection's window is smaller by that much again.
         let mut given = 0i64;
         for _ in 0..400 {
             server.feed(&pieces(3, 1));
@@ -311,7 +316,7 @@ fn what_has_grown_comes_back() {
     }
 }
 
-/// What lies with the proxy has not been taken by a server.
+/// Bytes that the proxy keeps have not been consumed by a server.
 #[test]
 fn what_may_be_on_its_way_does_not_count() {
     let mut server = passing_on(1 << 28, &[]);
@@ -325,7 +330,7 @@ fn what_may_be_on_its_way_does_not_count() {
     };
     assert_eq!(grown(&mut server, 100), Some(11), "both together");
     assert_eq!(grown(&mut server, 100), Some(7), "the next window");
-    // Something has to wait: all begins anew.
+    // Something has to wait: the count starts over.
     server.consumes = false;
     assert_eq!(grown(&mut server, 2), None);
     server.mux.consumed(1, 32_768);
@@ -341,7 +346,7 @@ fn no_window_grows_out_of_an_empty_pool() {
         assert!(!server.sent().contains(&"window 0 65536".to_owned()));
     }
     assert_eq!(server.limits.growth.left(), 65_535);
-    // So much for all streams of a connection: nine have half a MiB, and none has more.
+    // The limit for all streams of a connection: nine have half a MiB, and none has more.
     let streams: Vec<u32> = (0..9).map(|at| 1 + 2 * at).collect();
     let mut server = passing_on(1 << 28, &streams);
     for round in 0..64 {

@@ -1,5 +1,6 @@
-//! Proves: each frame does what its section says, and each violation has its code and its extent. How: a table by section of RFC 9113,
-//! from what a client sends after the greeting to events and frames; and the greeting itself.
+//! Proves: each frame does what its section says, and each violation has its code and its extent.
+//! How: a table by section of RFC 9113, from the frames that a client sends after the greeting to
+//! events and frames; and the greeting itself.
 
 use weir_http::h2::frame::{ACK, END_HEADERS, END_STREAM, Kind, PADDED, PRIORITY};
 use weir_http::h2::{Code, Glitch, Limits, PREFACE};
@@ -41,7 +42,7 @@ fn what_is_no_greeting() {
     }
 }
 
-/// Section, what is sent, what is said, what leaves.
+/// Section, input, events, output.
 type Row = (&'static str, Vec<Vec<u8>>, &'static str, &'static str);
 
 fn check(rows: Vec<Row>) {
@@ -126,7 +127,7 @@ fn streams_and_their_states() {
         ),
     ];
     let rows = rows.into_iter().map(|(section, frames, events, sent)| {
-        // A stream that is reset in the same input was never told.
+        // A stream that is reset in the same input was never reported.
         let events = if section.ends_with("half-closed: RST_STREAM") { "" } else { events };
         (section, frames, events, sent)
     });
@@ -330,7 +331,8 @@ fn frames_of_the_connection() {
     ]);
 }
 
-/// RFC 9113 §5.1: what was sent before the client could know of the end is passed over, and paid for.
+/// RFC 9113 §5.1: frames that were sent before the client could know of the end are ignored, and
+/// paid for.
 #[test]
 fn frames_behind_our_resets() {
     let mut server = Server::new();

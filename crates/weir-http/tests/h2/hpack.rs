@@ -117,7 +117,7 @@ fn faults() {
     assert!(HpackError::Stopped.word() != HpackError::Index.word());
 }
 
-/// RFC 7541 §4.4: a field larger than the table empties it, and is given out all the same.
+/// RFC 7541 §4.4: a field larger than the table empties it, and is passed on all the same.
 #[test]
 fn a_field_larger_than_the_table() {
     let mut decoder = Decoder::default();
@@ -144,7 +144,7 @@ fn lists() -> impl Strategy<Value = Vec<List>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What the other encoder writes, with its table, we read.
+    /// Our decoder reads the output of the other encoder, with its table.
     #[test]
     fn their_blocks(lists in lists()) {
         let (mut theirs, mut ours) = (loona_hpack::Encoder::new(), Decoder::default());
@@ -154,7 +154,7 @@ proptest! {
         }
     }
 
-    /// What we write, the other decoder reads.
+    /// The other decoder reads our output.
     #[test]
     fn our_blocks(lists in lists(), status in 100u16..1000) {
         let mut theirs = loona_hpack::Decoder::new();
@@ -168,14 +168,16 @@ proptest! {
         }
     }
 
-    /// Any bytes: when both read them, both read the same. We refuse more, never less of what is right.
+    /// Any bytes: when both read them, both read the same. Ours rejects more, never less of what is
+    /// right.
     #[test]
     fn any_blocks(blocks in vec(vec(prop_oneof![any::<u8>(), 0x80..0xc2u8, 0x40..0x48u8, 0..6u8], 0..40), 1..6)) {
         let (mut theirs, mut ours) = (loona_hpack::Decoder::new(), Decoder::default());
         for block in blocks {
             match (theirs.decode(&block), decode(&mut ours, &block)) {
                 (Ok(theirs), Ok(ours)) => prop_assert_eq!(theirs, ours),
-                // A size update and no field: they want a field behind it, the RFC does not.
+                // A size update and no field: the other decoder requires a field after it, the RFC
+                // does not.
                 (Err(_), Ok(ours)) if ours.is_empty() => break,
                 (Err(_), Ok(ours)) => prop_assert!(false, "only we read {:?}: {}", block, words(&ours)),
                 (_, Err(_)) => break,

@@ -47,7 +47,7 @@ pub(crate) fn setting(number: u16, value: u32) -> Vec<u8> {
     frame(Kind::Settings, 0, 0, &[&number.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
 
-/// A connection, what is kept for it, and everything that it said.
+/// A connection, its kept state, and everything that it reported.
 pub(crate) struct Server {
     pub mux: Mux,
     pub heads: Heads,
@@ -112,7 +112,7 @@ impl Server {
         Server::with(Limits::default())
     }
 
-    /// What comes of some input; what is not read stays.
+    /// Feeds input and returns the events; unread input is kept.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Vec<String> {
         self.rest.extend_from_slice(input);
         let input = std::mem::take(&mut self.rest);
@@ -194,12 +194,12 @@ impl Server {
         words + if head.has(1) { " end" } else { "" }
     }
 
-    /// How often something strange has happened so far.
+    /// Returns how often something strange has happened so far.
     pub(crate) fn count(&self, kind: Glitch) -> u32 {
         self.glitches.iter().map(|glitches| u32::from(glitches.count(kind))).sum()
     }
 
-    /// Answers with 200 and so many bytes.
+    /// Responds with 200 and a body of this many bytes.
     pub(crate) fn answer(&mut self, stream: u32, bytes: usize) {
         let parts = ReplyParts::made(200, &[]);
         self.mux.reply_head(stream, &parts, &Additions::default(), bytes == 0);
@@ -247,7 +247,7 @@ pub(crate) fn us() -> Option<Pseudonym> {
     Pseudonym::new("weir")
 }
 
-/// A block by the encoder, for what has to be short.
+/// Returns a block by the encoder, where it has to be short.
 pub(crate) fn coded(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     fields.iter().for_each(|(name, value)| encode::put_field(&mut block, name.as_bytes(), value.as_bytes()));

@@ -1,4 +1,5 @@
-//! The machines of HTTP/2, from outside: bytes of a client, or of a server, go in, words say what came of them and which frames left.
+//! The machines of HTTP/2, from outside: bytes of a client, or of a server, are the input; words
+//! describe the events and the frames that left.
 
 mod answers;
 mod bounds;

@@ -39,7 +39,8 @@ fn smoke_blocks() {
     }
 }
 
-/// Header lists out of changed seeds: what is accepted satisfies a grammar that was written without our parser.
+/// Header lists out of changed seeds: accepted ones satisfy a grammar that was written without our
+/// parser.
 #[test]
 fn smoke_lists() {
     let (mut mutator, seeds) = (Mutator::new(7), h2::list_seeds());
@@ -112,7 +113,7 @@ proptest! {
         h2::blocks(&data);
     }
 
-    /// What is encoded from any head that is accepted satisfies a grammar that was written without our parser.
+    /// The encoding of any accepted head satisfies a grammar that was written without our parser.
     #[test]
     fn what_leaves_is_strict(
         method in "GET|POST|FOO|[A-Z]{1,5}",

@@ -1,5 +1,6 @@
-//! Proves: what becomes a request is what the same request in HTTP/1.1 would be, and what is no request never becomes text. How: a table of
-//! header lists (RFC 9113 §8.2, §8.3), and each accepted head is given to the parser of HTTP/1.
+//! Proves: accepted requests equal the same requests in HTTP/1.1, and invalid ones never become
+//! text. How: a table of header lists (RFC 9113 §8.2, §8.3), and each accepted head is given to the
+//! parser of HTTP/1.
 
 use weir_http::h2::frame::{END_HEADERS, END_STREAM, Kind};
 use weir_http::h2::{Code, Event, Glitch, Limits, Turn};
@@ -7,7 +8,7 @@ use weir_http::{Fields, Method, RequestBody, TargetForm, Version, parse_request}
 
 use crate::kit::{GET, POST, Server, block, data, frame, headers, literal};
 
-/// What comes of a list as a request without a body, and what leaves.
+/// Returns the events of a list as a request without a body, and the output.
 fn outcome(list: &[(&str, &str)]) -> (String, String) {
     let mut server = Server::new();
     (server.feed(&headers(1, END_STREAM, list)).join(", "), server.sent().join(", "))
@@ -66,13 +67,13 @@ fn malformed_lists() {
         ("empty", "pseudo-field", vec![]),
     ];
     for (section, word, list) in lists {
-        // It is for the caller to answer it, and nothing is sent before.
+        // The caller has to respond, and nothing is sent before.
         assert_eq!(outcome(&list), (format!("refused 1 {word}"), String::new()), "{section}: {list:?}");
     }
 }
 
-/// A malformed request is answered and its stream is closed, whichever side is still open; no code says that it might be
-/// repeated.
+/// A malformed request gets a response and its stream is closed, whichever side is still open; no
+/// code suggests that it may be repeated.
 #[test]
 fn a_malformed_request_is_answered() {
     let bad = [POST, &[("te", "gzip")]].concat();
@@ -89,7 +90,7 @@ fn a_malformed_request_is_answered() {
     }
 }
 
-/// Blanks around a value are no part of it, as in HTTP/1.
+/// Blanks around a value are not part of it, as in HTTP/1.
 #[test]
 fn blanks_around_values() {
     let list =
@@ -100,7 +101,7 @@ fn blanks_around_values() {
     assert_eq!(server.feed(&headers(1, END_STREAM, &[("x", " y ")])), ["data 1 0 end"], "trailers, too");
 }
 
-/// Well-formed for HTTP/2, and refused for the reasons for which HTTP/1.1 refuses them.
+/// Well-formed for HTTP/2, and rejected for the reasons for which HTTP/1.1 rejects them.
 #[test]
 fn refused_requests() {
     let with = |at: usize, value: &'static str| {
@@ -221,7 +222,7 @@ fn heads_without_a_length() {
     assert_eq!((request.head.body, request.head.form), (RequestBody::Open, TargetForm::Origin));
 }
 
-/// RFC 9113 §8.1.1: the body is as long as was said, whatever pieces it comes in.
+/// RFC 9113 §8.1.1: the body is as long as announced, however it is cut.
 #[test]
 fn content_length_is_kept() {
     let post = |length| headers(1, 0, &[POST, &[("content-length", length)]].concat());
@@ -255,7 +256,7 @@ fn content_length_is_kept() {
             assert_eq!((server.mux.open(), server.count(Glitch::Malformed)), (0, 1));
         }
     }
-    // What is answered already can only be reset.
+    // A request with a response can only be reset.
     let mut server = Server::new();
     server.feed(&post("3"));
     server.answer(1, 2);
@@ -291,7 +292,7 @@ fn large_lists() {
     assert_eq!(feed(&list(8200)), "failed enhance-your-calm");
 }
 
-/// Whatever is refused, the table of the client's encoder is the same on both sides behind it.
+/// Whatever is rejected, the table of the client's encoder is the same on both sides afterwards.
 #[test]
 fn refused_lists_are_decoded() {
     let mut server = Server::new();

@@ -1,9 +1,11 @@
-//! Bytes of a server to events: frames put together, their rules kept, windows given back (RFC 9113 §4 to §6).
+//! Bytes of a server to events: frames put together, their rules enforced, windows given back
+//! (RFC 9113 §4 to §6).
 //!
-//! DATA is told as it comes; of every other frame the whole payload is gathered when it is not in one piece of the input. What a cut-off
-//! input gives is what the whole one gives, as far as it goes, but for the pieces of bodies. Bounds: a payload of
-//! [`FRAME_BYTES_MAX`](crate::h2::frame::FRAME_BYTES_MAX), a header block of [`BLOCK_BYTES_MAX`] whose list has [`LIST_BYTES_MAX`], and
-//! [`CONTROL_BYTES_MAX`] of answers to what the server says.
+//! DATA is reported as it comes; of every other frame the whole payload is gathered when it is not
+//! in one piece of the input. A cut-off input gives the same results as the whole one, up to the
+//! cut, except for the pieces of bodies. Bounds: a payload of
+//! [`FRAME_BYTES_MAX`](crate::h2::frame::FRAME_BYTES_MAX), a header block of [`BLOCK_BYTES_MAX`]
+//! whose list has [`LIST_BYTES_MAX`], and [`CONTROL_BYTES_MAX`] of responses to control frames.
 
 use super::{Client, Event, Stream};
 use crate::h2::error::{Code, Failure};
@@ -14,7 +16,7 @@ use crate::h2::mux::WINDOW_MAX;
 const BLOCK_BYTES_MAX: usize = 65_536;
 /// Most bytes of a header list, with 32 a field (RFC 9113 §6.5.2).
 const LIST_BYTES_MAX: usize = 131_072;
-/// Most bytes that wait to be sent when a control frame comes that is to be answered.
+/// Most bytes that may wait to be sent when a control frame comes that needs a response.
 const CONTROL_BYTES_MAX: usize = 1 << 20;
 
 /// Where a connection is in what it receives.
@@ -43,16 +45,16 @@ impl Reader {
     }
 }
 
-/// What a part of the input was.
+/// The meaning of a part of the input.
 enum Part<'a> {
     /// Nothing: more input is needed.
     Nothing,
-    /// Something of which nobody has to know.
+    /// Something that the caller need not know.
     Progress,
     Event(Event<'a>),
 }
 
-/// What matters of a head.
+/// The relevant parts of a head.
 struct Head {
     status: Option<u16>,
     length: Option<u64>,
@@ -64,10 +66,12 @@ const fn fault<T>(code: Code, why: &'static str) -> Result<T, Failure> {
 }
 
 impl Client {
-    /// Reads on from `at`, which moves, to the next event. None: the input is used up. Call it until it says None.
+    /// Reads on from `at`, which moves, to the next event. None: the input is used up. Call it
+    /// until it returns None.
     ///
     /// # Errors
-    /// The server is at fault and the connection over; GOAWAY is among what is to be sent. Every later call says the same.
+    /// The server is at fault and the connection over; the output includes GOAWAY. Every later call
+    /// returns the same.
     pub fn read<'a>(&mut self, input: &'a [u8], at: &mut usize) -> Result<Option<Event<'a>>, Failure> {
         loop {
             if let Some(failure) = self.failure {
@@ -131,7 +135,7 @@ impl Client {
         Ok(Part::Progress)
     }
 
-    /// Any frame but DATA: its payload is needed as a whole.
+    /// Reads any frame but DATA: its payload is needed as a whole.
     fn read_payload(&mut self, frame: FrameHead, input: &[u8], at: &mut usize) -> Result<Part<'static>, Failure> {
         let taken = (input.len() - *at).min(self.reader.left as usize);
         let piece = &input[*at..*at + taken];
@@ -175,7 +179,7 @@ impl Client {
                 }
                 return Ok(Some(Event::Leaving { last, code: Code::of(number(4)) }));
             }
-            // Priorities are for servers; what nobody knows is ignored (RFC 9113 §5.5).
+            // Priorities are for servers; unknown frames are ignored (RFC 9113 §5.5).
             _ => {}
         }
         Ok(None)
@@ -186,7 +190,7 @@ impl Client {
         for (setting, value) in frame::settings(payload) {
             setting.check(value)?;
             match setting {
-                // RFC 9113 §6.5.2: a server that says so is at fault.
+                // RFC 9113 §6.5.2: a server that enables push is at fault.
                 Setting::EnablePush if value != 0 => {
                     return fault(Code::ProtocolError, "a server wants to be pushed to");
                 }
@@ -234,7 +238,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Writes an answer to a control frame.
+    /// Writes a response to a control frame.
     fn answer(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), Failure> {
         if self.out.len() > CONTROL_BYTES_MAX {
             return fault(Code::EnhanceYourCalm, "more frames that want an answer than answers can leave");
@@ -274,7 +278,8 @@ impl Client {
         Ok(None)
     }
 
-    /// A header block is complete. It is decoded whatever becomes of it: later ones depend on it.
+    /// A header block is complete. It is decoded whatever happens to its stream: later blocks
+    /// depend on it.
     fn take_block(&mut self, id: u32, end: bool, block: &[u8]) -> Result<Option<Event<'static>>, Failure> {
         let head = self.decode(block)?;
         let Some(stream) = self.find(id) else { return Ok(None) };
@@ -287,14 +292,15 @@ impl Client {
             self.end(id);
             return Ok(Some(Event::Data { stream: id, bytes: &[], end: true }));
         }
-        // RFC 9113 §8.6: there is no switch of protocols.
+        // RFC 9113 §8.6: HTTP/2 has no switch of protocols.
         let is_status = |status: &u16| !head.is_malformed && *status != 101 && (!end || *status >= 200);
         let Some(status) = head.status.filter(is_status) else {
             return Ok(Some(self.stream_error(id, Code::ProtocolError)));
         };
         if status >= 200 {
             stream.has_head = true;
-            // RFC 9110 §6.4.1, §8.6: these have no content, and what they say of a length is that of another answer.
+            // RFC 9110 §6.4.1, §8.6: these have no content, and a length in them is that of another
+            // response.
             let has_body = !stream.is_head && !matches!(status, 204 | 304);
             stream.length_left = if has_body { head.length } else { Some(0) };
             if end && stream.length_left.is_some_and(|left| left > 0) {
@@ -340,7 +346,8 @@ impl Client {
 
     // ---- bodies ----
 
-    /// The head of a DATA frame has come: both windows pay for all of it, and get back what is due (RFC 9113 §6.9.1).
+    /// The head of a DATA frame has come: both windows are charged for all of it, and get back what
+    /// is due (RFC 9113 §6.9.1).
     fn charge(&mut self, frame: &FrameHead) -> Result<(), Failure> {
         let (bytes, windows) = (frame.length, self.windows);
         self.window -= i64::from(bytes);
@@ -363,7 +370,8 @@ impl Client {
         if too_much { fault(Code::FlowControlError, "more DATA than a window allows") } else { Ok(()) }
     }
 
-    /// The padding of a DATA frame is known, and so how much of a body it has: as much as was announced (RFC 9113 §8.1.1).
+    /// The padding of a DATA frame is known, and so how much of a body it has, which must fit the
+    /// announced length (RFC 9113 §8.1.1).
     fn begin_body(&mut self, frame: &FrameHead, padding: u32) -> Part<'static> {
         self.reader.padding = Some(padding);
         let bytes = u64::from(self.reader.left - padding);

@@ -1,19 +1,21 @@
 //! Header blocks to fields (RFC 7541 §3, §5, §6).
 //!
-//! Strict where the other reading would be a guess: an index that nothing has, a number above [`NUMBER_MAX`], text that is no Huffman
-//! code, a size update that is too large or stands behind a field are all errors, and the connection can't go on behind one. Work: a byte
-//! of a block can stand for a whole entry of the table, so whoever takes fields counts them and stops ([`HpackError::Stopped`]).
+//! Strict where a lenient reading would be a guess. An index without an entry, a number above
+//! [`NUMBER_MAX`], text that is not a Huffman code, and a size update that is too large or comes
+//! after a field are all errors, and the connection can't continue after an error. Work: a byte of
+//! a block can expand to a whole entry of the table, so the receiver of the fields counts them and
+//! stops ([`HpackError::Stopped`]).
 
 use super::huffman;
 use super::statics::STATIC;
 use super::table::{SIZE_MAX, Table};
 
-/// Larger numbers than this are nothing that anybody could mean.
+/// Larger numbers than this are never meaningful.
 const NUMBER_MAX: u32 = 1 << 28;
 /// Size updates at the beginning of a block: the smallest and the last one since the block before (RFC 7541 §4.2).
 const UPDATES_MAX: usize = 2;
 
-/// A block that can't be read to its end. The table is of no use then.
+/// A block that can't be read to its end. The table is useless then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HpackError {
     /// It ends within a field.
@@ -22,11 +24,11 @@ pub enum HpackError {
     Number,
     /// No entry has this index.
     Index,
-    /// Text that is no Huffman code.
+    /// Text that is not a Huffman code.
     Huffman,
     /// A size update above what is allowed, not at the beginning, or one too many.
     SizeUpdate,
-    /// Whoever takes the fields has had enough.
+    /// The receiver of the fields has stopped.
     Stopped,
 }
 
@@ -44,23 +46,24 @@ impl HpackError {
     }
 }
 
-/// What is left of a block.
+/// The rest of a block.
 struct Block<'a> {
     rest: &'a [u8],
 }
 
-/// Reads header blocks in the order in which they were sent; each has to be read, whatever becomes of its fields.
+/// Reads header blocks in the order in which they were sent; each has to be read, whatever happens
+/// to its fields.
 #[derive(Debug, Default)]
 pub struct Decoder {
     table: Table,
 }
 
 impl Decoder {
-    /// Gives name and value of each field of a complete block to `take` in order, until that says false. `scratch` is working memory; it
-    /// grows to the longest field.
+    /// Passes name and value of each field of a complete block to `take` in order, until that
+    /// returns false. `scratch` is working memory; it grows to the longest field.
     ///
     /// # Errors
-    /// The sender is at fault, and no later block can be read; or `take` said false.
+    /// The sender is at fault, and no later block can be read; or `take` returned false.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -85,7 +88,8 @@ impl Decoder {
                 }
                 // RFC 7541 §6.3: only in front of the first field
                 0x20.. => return Err(HpackError::SizeUpdate),
-                // RFC 7541 §6.2.2, §6.2.3: a proxy that writes everything without indexing need not tell them apart
+                // RFC 7541 §6.2.2, §6.2.3: a proxy that writes everything without indexing need not
+                // distinguish them
                 _ => {
                     let name_len = self.literal(&mut block, 4, scratch)?;
                     let (name, value) = scratch.split_at(name_len);

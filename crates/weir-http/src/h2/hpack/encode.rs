@@ -1,4 +1,5 @@
-//! Fields to header blocks (RFC 7541 §6), without a table: what the static one has by index, all else as literals that are not kept.
+//! Fields to header blocks (RFC 7541 §6), without a dynamic table: entries of the static table by
+//! index, all else as literals that are not kept.
 //!
 //! Names are written in lower case (RFC 9113 §8.2.1), texts with the Huffman code where that is shorter.
 
@@ -10,8 +11,8 @@ const STATUS: u8 = 8;
 /// Entries of the static table that have a status.
 const STATUSES: std::ops::Range<usize> = 7..14;
 
-/// Says that the table is empty from here on. To be in front of the first field of the next block, after the peer has changed what it keeps
-/// (RFC 7541 §4.2).
+/// Announces that the table is empty from here on. It has to precede the first field of the next
+/// block, after the peer has changed the size of its table (RFC 7541 §4.2).
 pub const EMPTY_TABLE: u8 = 0x20;
 
 /// Appends `:status`.
@@ -57,7 +58,8 @@ fn put_text(out: &mut Vec<u8>, text: impl ExactSizeIterator<Item = u8> + Clone) 
     }
 }
 
-/// A number behind flags that stand above its lowest `prefix` bits (RFC 7541 §5.1).
+/// Appends a number after flags that occupy the bits above its lowest `prefix` bits
+/// (RFC 7541 §5.1).
 fn put_number(out: &mut Vec<u8>, flags: u8, prefix: u32, value: usize) {
     let mask = (1usize << prefix) - 1;
     if value < mask {
@@ -74,7 +76,7 @@ fn put_number(out: &mut Vec<u8>, flags: u8, prefix: u32, value: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is written reads back, in lower case; numbers as in RFC 7541 appendix C.1.
+    //! Proves: encoded fields read back, in lower case; numbers as in RFC 7541 appendix C.1.
 
     use super::*;
     use crate::h2::hpack::Decoder;

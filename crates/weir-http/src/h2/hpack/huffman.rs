@@ -1,7 +1,8 @@
 //! The Huffman code of RFC 7541 (§5.2, appendix B).
 //!
-//! It is canonical: the lengths of the codes say what the codes are, so only these are written down. Decoding looks the next
-//! [`FIRST_BITS`] bits up in one table, which has all that is common; longer codes are found by their length.
+//! It is canonical: the lengths of the codes determine the codes, so only these are written down.
+//! Decoding looks up the next [`FIRST_BITS`] bits in one table, which has all common codes; longer
+//! codes are found by their length.
 
 /// Bits of the code of each byte.
 const LENGTHS: [u8; 256] = [
@@ -79,14 +80,15 @@ const fn build() -> Built {
     built
 }
 
-/// The text can't be what an encoder writes.
+/// The text is not the output of an encoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NotHuffman;
 
-/// Appends what `coded` stands for: at most 8/5 of its bytes.
+/// Appends the text that `coded` encodes: at most 8/5 of its bytes.
 ///
 /// # Errors
-/// The code of the end is in it, or the bits behind the last byte are not the beginning of that code, or are more than seven.
+/// It contains the code of the end, or the bits after the last byte are not the beginning of that
+/// code, or are more than seven.
 pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), NotHuffman> {
     out.reserve(coded.len() * 8 / 5);
     let (mut pending, mut have, mut rest) = (0u64, 0usize, coded);
@@ -98,7 +100,7 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), NotHuffman> 
         let (bits, byte) =
             if entry == 0 { long_code((pending >> 32) as u32) } else { ((entry >> 8) as usize, entry as u8) };
         if bits > have {
-            // What is left is no code: it has to be a short piece of the end's, which is all ones.
+            // The rest is not a code: it has to be a short piece of the end's, which is all ones.
             let all_ones = have < 8 && pending.leading_ones() as usize >= have;
             return if all_ones { Ok(()) } else { Err(NotHuffman) };
         }
@@ -108,7 +110,7 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), NotHuffman> 
     }
 }
 
-/// Fills up with whole bytes; below them are zeros.
+/// Fills up with whole bytes, followed by zeros.
 #[inline]
 fn refill(mut pending: u64, mut have: usize, rest: &[u8]) -> (u64, usize, &[u8]) {
     if let Some((word, rest)) = rest.split_first_chunk::<4>() {
@@ -122,7 +124,8 @@ fn refill(mut pending: u64, mut have: usize, rest: &[u8]) -> (u64, usize, &[u8])
     (pending, have, &[])
 }
 
-/// Length and byte of a code longer than [`FIRST_BITS`], which stands at the upper end; a length that nothing has for that of the end.
+/// Returns length and byte of a code longer than [`FIRST_BITS`], which is at the upper end; for the
+/// code of the end, a length that no byte has.
 #[cold]
 fn long_code(upper: u32) -> (usize, u8) {
     for bits in FIRST_BITS + 1..=BITS_MAX {
@@ -134,12 +137,12 @@ fn long_code(upper: u32) -> (usize, u8) {
     (usize::MAX, 0)
 }
 
-/// Bytes of the text when it is coded.
+/// Returns the bytes of the text when it is encoded.
 pub(super) fn coded_len(text: impl Iterator<Item = u8>) -> usize {
     text.map(|byte| usize::from(LENGTHS[usize::from(byte)])).sum::<usize>().div_ceil(8)
 }
 
-/// Appends the text, coded.
+/// Appends the text, encoded.
 pub(super) fn encode(text: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
     let (mut pending, mut have) = (0u64, 0u32);
     for byte in text {
@@ -162,7 +165,8 @@ pub(super) fn encode(text: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is coded decodes to itself, each byte and pair of bytes; what is no code is refused at every length.
+    //! Proves: each byte and pair of bytes decodes to itself after encoding; an invalid code is
+    //! rejected at every length.
 
     use super::*;
 

@@ -79,7 +79,7 @@ const fn by_length() -> [[u8; SAME_LENGTH]; LENGTHS] {
     let mut at = 0;
     while at < STATIC.len() {
         let name = STATIC[at].0;
-        // Names with several values stand together.
+        // Names with several values are adjacent.
         if at == 0 || !same(name, STATIC[at - 1].0) {
             table[name.len()][counts[name.len()]] = at as u8 + 1;
             counts[name.len()] += 1;

@@ -1,13 +1,14 @@
 //! The dynamic table of a decoder (RFC 7541 §2.3.2, §4): the newest fields, as far as 4,096 bytes go.
 //!
-//! Text of all entries in one buffer, oldest first, each name followed by its value; entries never wrap around, so they can be lent as
-//! slices. When the end of the buffer is reached, what lives is moved to its beginning. Invariants: `size` is the sum over entries of name,
-//! value and 32; `size <= size_max <= SIZE_MAX`; so there are at most 128 entries. Memory: nothing before the first entry, then at most
-//! 4,096 bytes of text and 1 KiB of entries.
+//! Text of all entries in one buffer, oldest first, each name followed by its value; entries never
+//! wrap around, so they can be lent as slices. When the end of the buffer is reached, live entries
+//! are moved to its beginning. Invariants: `size` is the sum over entries of name, value and 32;
+//! `size <= size_max <= SIZE_MAX`; so there are at most 128 entries. Memory: nothing before the
+//! first entry, then at most 4,096 bytes of text and 1 KiB of entries.
 
 use std::collections::VecDeque;
 
-/// The default of SETTINGS_HEADER_TABLE_SIZE, and what we allow.
+/// The default of SETTINGS_HEADER_TABLE_SIZE, and the largest size that weir allows.
 pub(super) const SIZE_MAX: usize = 4096;
 /// What an entry counts beyond its text (RFC 7541 §4.1).
 const ENTRY_BYTES: usize = 32;
@@ -24,7 +25,7 @@ pub(super) struct Table {
     size_max: usize,
 }
 
-/// Where a field lies in `bytes`.
+/// The position of a field in `bytes`.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u16,
@@ -56,7 +57,8 @@ impl Table {
         Some(text.split_at(usize::from(entry.name_len)))
     }
 
-    /// Adds a field; older ones go as far as it needs room, and when it is larger than the table all go (RFC 7541 §4.4).
+    /// Adds a field; older ones are evicted as far as it needs room, and when it is larger than the
+    /// table all are (RFC 7541 §4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + ENTRY_BYTES;
         self.evict_to(self.size_max.saturating_sub(size));
@@ -71,7 +73,8 @@ impl Table {
         self.size += size;
     }
 
-    /// Changes how much may be kept, at most [`SIZE_MAX`] (RFC 7541 §4.3). At 0 memory is given back.
+    /// Changes how much may be kept, at most [`SIZE_MAX`] (RFC 7541 §4.3). At 0 memory is given
+    /// back.
     pub(super) fn resize(&mut self, size_max: usize) {
         debug_assert!(size_max <= SIZE_MAX);
         self.size_max = size_max;
@@ -91,7 +94,8 @@ impl Table {
         }
     }
 
-    /// Room for so many bytes behind the newest entry: moves what lives to the beginning before memory grows.
+    /// Makes room for `bytes` bytes after the newest entry: moves live entries to the beginning
+    /// before memory grows.
     fn make_room(&mut self, bytes: usize) {
         if self.bytes.len() + bytes <= self.bytes.capacity() {
             return;
@@ -107,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Bytes of memory that it has.
+    /// Returns the bytes of memory that it has.
     pub(super) fn memory(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
