@@ -1,4 +1,5 @@
-//! Bodies, decoded strictly: exact lengths, chunks without extensions, every CRLF where it belongs (RFC 9112 §6, §7.1).
+//! Bodies, decoded strictly: exact lengths, chunks without extensions, every CRLF where it belongs
+//! (RFC 9112 §6, §7.1).
 
 use crate::grammar::{field, latin1};
 use crate::message::Fields;
@@ -14,7 +15,7 @@ pub struct Body {
     pub sum: u64,
 }
 
-/// What is kept of one body.
+/// Maximum bytes that are kept of one body.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 impl Default for Body {
@@ -39,7 +40,7 @@ impl Body {
         self.bytes.extend_from_slice(&bytes[..kept]);
     }
 
-    /// What was kept, one character for each byte.
+    /// Returns the kept bytes, one character for each byte.
     pub fn text(&self) -> String {
         latin1(&self.bytes)
     }
@@ -54,11 +55,11 @@ pub(crate) enum BodyReader {
     Size(Vec<u8>),
     /// This many bytes of the chunk are missing.
     Data(u64),
-    /// CRLF behind chunk data; how much of it was seen.
+    /// CRLF after chunk data; how much of it was seen.
     DataEnd(usize),
     /// Trailer lines and the empty line, so far.
     Trailers(Vec<u8>),
-    /// All that comes, until the connection ends.
+    /// Everything, until the connection ends.
     UntilClose,
     /// Nothing is missing.
     Done,
@@ -78,7 +79,7 @@ impl BodyReader {
         BodyReader::Size(Vec::new())
     }
 
-    /// Takes what belongs to the body from the front of `input` and returns how much that was.
+    /// Takes the bytes of the body from the front of `input` and returns how many there were.
     pub(crate) fn feed(&mut self, input: &[u8], body: &mut Body, trailers: &mut Fields) -> Result<usize, &'static str> {
         let mut at = 0;
         while at < input.len() && !matches!(self, BodyReader::Done) {
@@ -111,7 +112,7 @@ impl BodyReader {
         Ok(at)
     }
 
-    /// Goes on to the next state when this one is complete.
+    /// Advances to the next state when the current one is complete.
     fn advance(&mut self, trailers: &mut Fields) -> Result<(), &'static str> {
         let next = match self {
             BodyReader::Length(0) => BodyReader::Done,

@@ -1,13 +1,13 @@
 //! The productions of RFC 9112 and RFC 9110 that everything leaving weir must match, byte by byte.
 //!
-//! Called by the two stream checkers. Nothing is tolerated that the grammar marks obsolete or that a recipient "MAY"
-//! accept: senders have no such licence.
+//! Called by the two stream checkers. Nothing is tolerated that the grammar marks obsolete or that
+//! a recipient "MAY" accept: senders have no such licence.
 
 use std::fmt;
 
 use crate::message::Fields;
 
-/// What left weir and should not have.
+/// Output of weir that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Bytes of the stream before the message (or the byte) at fault.
@@ -54,7 +54,8 @@ pub(crate) fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }
 
-/// Where the head ends (behind its empty line), looking from `from` on; the search is resumed, not repeated.
+/// Returns where the head ends (after its empty line), looking from `from` on; the search is
+/// resumed, not repeated.
 ///
 /// # Errors
 /// The sender wrote a bare CR or LF, NUL or another control byte: certain before the head is complete.
@@ -77,7 +78,7 @@ pub(crate) fn head_end(input: &[u8], from: &mut usize) -> Result<Option<usize>, 
     Ok(None)
 }
 
-/// The largest head that anybody may send: twice weir's own limit.
+/// The largest acceptable head: twice weir's own limit.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// The lines of a complete head without their CRLF, the empty line left out.
@@ -112,7 +113,7 @@ pub(crate) fn field(line: &[u8]) -> Result<(String, String), &'static str> {
     Ok((latin1(name), latin1(value)))
 }
 
-/// Without the optional white space at both ends.
+/// Returns the value without the optional white space at both ends.
 fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
@@ -131,7 +132,7 @@ pub(crate) fn content_length(value: &str) -> Result<u64, &'static str> {
     value.parse::<u64>().ok().filter(|&n| i64::try_from(n).is_ok()).ok_or("Content-Length that overflows")
 }
 
-/// What the framing fields of a message say.
+/// The framing fields of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Declared {
     /// Neither field.
@@ -157,7 +158,7 @@ pub(crate) fn framing(fields: &Fields) -> Result<Declared, &'static str> {
     }
 }
 
-/// Members of a comma-separated list, lower case.
+/// Returns the members of a comma-separated list, in lower case.
 pub(crate) fn list(values: &[&str]) -> Vec<String> {
     values
         .iter()
@@ -167,7 +168,8 @@ pub(crate) fn list(values: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// `uri-host [":" port]` of RFC 9110 §7.2, never empty: weir speaks only for http targets.
+/// Whether this is `uri-host [":" port]` of RFC 9110 §7.2, never empty: weir forwards only http
+/// targets.
 pub(crate) fn is_host(value: &str) -> bool {
     let (host, port) = match value.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

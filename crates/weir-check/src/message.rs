@@ -58,7 +58,7 @@ impl Request {
             && !self.fields.has("upgrade")
     }
 
-    /// Whether a careless server may answer it with more than one answer (docs/semantics.md §3a).
+    /// Whether a careless server may send more than one response to it (docs/semantics.md §3a).
     pub fn invites_surplus(&self) -> bool {
         let conditional = self.fields.has("if-none-match") || self.fields.has("if-modified-since");
         let target = self.target.to_ascii_lowercase();
@@ -71,21 +71,21 @@ impl Request {
     }
 }
 
-/// One final reply that weir sent to a client.
+/// One final response that weir sent to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// Bytes of the connection before it.
     pub offset: u64,
     /// Three digits, 200-599, or 101.
     pub status: u16,
-    /// Interim replies (1xx) that came before it.
+    /// Interim responses (1xx) that came before it.
     pub interim: Vec<u16>,
     /// Field lines.
     pub fields: Fields,
     /// What followed the head, decoded.
     pub body: Body,
-    /// Field lines behind a chunked body.
+    /// Field lines after a chunked body.
     pub trailers: Fields,
-    /// It says that the connection ends here.
+    /// It announces that the connection ends here.
     pub closes: bool,
 }

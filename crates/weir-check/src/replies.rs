@@ -1,4 +1,5 @@
-//! The judge of what weir sends to a client: every byte is exactly a sequence of valid answers to what was asked.
+//! The judge of weir's output to a client: its bytes are exactly a sequence of valid responses to
+//! the requests.
 //!
 //! Called by every raw client of the tests. RFC 9112 §4, §6.3, §7.1.3, §9.3, §9.6; RFC 9110 §7.6.1, §8.6, §15.2.
 
@@ -8,7 +9,7 @@ use crate::body::BodyReader;
 use crate::grammar::{Declared, Violation, field, framing, head_end, latin1, lines, list};
 use crate::message::{Fields, Reply};
 
-/// A request of which the answer is due.
+/// A request whose response is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Asked {
     method: String,
@@ -17,7 +18,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether an answer with this status makes a tunnel (RFC 9110 §9.3.6).
+    /// Whether a response with this status makes a tunnel (RFC 9110 §9.3.6).
     fn is_connected(&self, status: u16) -> bool {
         self.method == "CONNECT" && (200..300).contains(&status)
     }
@@ -25,19 +26,20 @@ impl Asked {
 
 /// Reads one client connection from its first byte on.
 ///
-/// Name each request with [`StrictReplies::ask`] before it is sent, feed all that arrives, take complete replies with
-/// [`StrictReplies::poll_reply`], and tell of the end with [`StrictReplies::end`].
+/// Name each request with [`StrictReplies::ask`] before it is sent, feed all that arrives, take
+/// complete responses with [`StrictReplies::poll_reply`], and report the end with
+/// [`StrictReplies::end`].
 #[derive(Debug, Default)]
 pub struct StrictReplies {
     asked: VecDeque<Asked>,
     pending: Vec<u8>,
     searched: usize,
     offset: u64,
-    /// The reply whose body isn't complete, and where that ends.
+    /// The response whose body isn't complete, and where that ends.
     open: Option<(Reply, BodyReader)>,
     interim: Vec<u16>,
     ready: VecDeque<Reply>,
-    /// A reply said that the connection ends behind it.
+    /// A response announced that the connection ends after it.
     closing: bool,
     tunnel: Option<Vec<u8>>,
 }
@@ -45,9 +47,9 @@ pub struct StrictReplies {
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// Behind a complete reply, or before the first.
+    /// After a complete response, or before the first.
     Clean,
-    /// In the middle of a head or of the reply that is given (its body as far as it came).
+    /// In the middle of a head or of the given response (its body as far as it came).
     Truncated(Option<Reply>),
 }
 
@@ -57,7 +59,8 @@ impl StrictReplies {
         StrictReplies::default()
     }
 
-    /// A request is about to be sent: its method, whether it is HTTP/1.0, whether it asks for an upgrade.
+    /// Announces a request that is about to be sent: its method, whether it is HTTP/1.0, whether it
+    /// requests an upgrade.
     pub fn ask(&mut self, method: &str, version_10: bool, upgrade: bool) {
         self.asked.push_back(Asked { method: method.to_owned(), version_10, upgrade });
     }
@@ -96,12 +99,12 @@ impl StrictReplies {
         &self.interim
     }
 
-    /// Bytes behind a 101, or a 2xx to CONNECT, that arrived since the last call.
+    /// Returns the bytes after a 101, or a 2xx to CONNECT, that arrived since the last call.
     pub fn take_tunnel(&mut self) -> Vec<u8> {
         self.tunnel.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The connection ended. A reply that is delimited by that becomes available.
+    /// Ends the connection. A response that is delimited by that becomes available.
     pub fn end(&mut self) -> End {
         match self.open.take() {
             Some((reply, BodyReader::UntilClose)) => {
@@ -168,7 +171,7 @@ impl StrictReplies {
     }
 }
 
-/// Judges a complete head and says where its body ends.
+/// Judges a complete head and determines where its body ends.
 fn head(head: &[u8], asked: &Asked, offset: u64) -> Result<(Reply, BodyReader), String> {
     let lines = lines(head);
     let status = status_line(lines[0])?;
@@ -214,7 +217,8 @@ fn status_line(line: &[u8]) -> Result<u16, String> {
     Ok(status)
 }
 
-/// Hop-by-hop fields are weir's own; true when the connection ends behind the reply.
+/// Checks that hop-by-hop fields are weir's own; returns true when the connection ends after the
+/// response.
 fn check_connection(fields: &Fields, status: u16) -> Result<bool, String> {
     let options = list(&fields.all("connection"));
     for option in &options {
@@ -239,7 +243,7 @@ fn check_connection(fields: &Fields, status: u16) -> Result<bool, String> {
     Ok(options.iter().any(|option| option == "close"))
 }
 
-/// Whether an HTTP/1.0 client is told that the connection stays.
+/// Whether the response announces to an HTTP/1.0 client that the connection remains open.
 fn keeps_alive(fields: &Fields) -> bool {
     list(&fields.all("connection")).iter().any(|option| option == "keep-alive")
 }

@@ -1,8 +1,9 @@
-//! What hostile clients send: rows A, B, C and K5 of docs/hostile.md as data, each with what must come of it.
+//! Requests of hostile clients: rows A, B, C and K5 of docs/hostile.md as data, each with its
+//! expected result.
 //!
-//! Called by machine tests (bytes into the engine) and by the end-to-end tests (bytes into a socket, victims around
-//! them). Rows that need a particular course of events in time (A14, A15, A18, B10, C5) are tests of their own there.
-//! RFC 9112 §2 to §7, RFC 9110 §5, §7, §10.1.1.
+//! Called by machine tests (bytes into the engine) and by the end-to-end tests (bytes into a
+//! socket, victims around them). Rows that need a particular course of events in time (A14, A15,
+//! A18, B10, C5) are separate tests there. RFC 9112 §2 to §7, RFC 9110 §5, §7, §10.1.1.
 
 mod fields;
 mod framing;
@@ -10,7 +11,7 @@ mod targets;
 
 use crate::message::{Reply, Request};
 
-/// One row: bytes of one client connection, and what must come of them.
+/// One row: bytes of one client connection, and the expected result.
 #[derive(Debug, Clone)]
 pub struct HostileRequest {
     /// Letter and a few words, as a name: `a3_te_quoted`.
@@ -19,22 +20,24 @@ pub struct HostileRequest {
     pub letter: &'static str,
     /// Everything that the client sends.
     pub bytes: Vec<u8>,
-    /// Method and "it is HTTP/1.0" of each request that may be answered, in order. More answers are a fault.
+    /// Method and "it is HTTP/1.0" of each request that may get a response, in order. More
+    /// responses are a fault.
     pub asks: Vec<(&'static str, bool)>,
-    /// What must come of it.
+    /// The expected result.
     pub expect: Expect,
 }
 
-/// What must come of a row. Statuses are alternatives.
+/// The expected result of a row. Statuses are alternatives.
 #[derive(Debug, Clone)]
 pub enum Expect {
-    /// One error reply, then the connection closes; no complete request leaves.
+    /// One error response, then the connection closes; no complete request leaves.
     Refused(&'static [u16]),
     /// Exactly these requests leave, in this order, and each is answered with 200.
     Forwarded(Vec<Leaving>),
-    /// These leave and are answered with 200, then comes one error reply and the connection closes.
+    /// These leave and are answered with 200, then comes one error response and the connection
+    /// closes.
     ForwardedThenRefused(Vec<Leaving>, &'static [u16]),
-    /// weir answers by itself and nothing leaves; whether the connection stays is left open.
+    /// weir responds on its own and nothing leaves; the connection may remain open or not.
     Local(&'static [u16]),
     /// One of these.
     OneOf(Vec<Expect>),
@@ -59,22 +62,22 @@ pub struct Leaving {
     pub without: Vec<&'static str>,
 }
 
-/// What came of a row, to be judged.
+/// The observed result of a row, to be judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
     /// Complete requests of the row that reached an upstream, in order.
     pub left: &'a [Request],
-    /// Complete replies that the client got.
+    /// Complete responses that the client got.
     pub replies: &'a [Reply],
     /// weir closed the client's connection.
     pub closed: bool,
 }
 
 impl Expect {
-    /// Judges what came of the row.
+    /// Judges the observed result of the row.
     ///
     /// # Errors
-    /// What differs from the expectation.
+    /// The difference from the expectation.
     pub fn check(&self, seen: Observed<'_>) -> Result<(), String> {
         match self {
             Expect::Refused(statuses) => forwarded_then_refused(&[], statuses, seen),
@@ -106,7 +109,7 @@ impl Expect {
         }
     }
 
-    /// The fewest replies that may come.
+    /// Returns the fewest responses that may come.
     pub fn replies_min(&self) -> usize {
         match self {
             Expect::Refused(_) | Expect::Local(_) => 1,
@@ -117,7 +120,7 @@ impl Expect {
     }
 }
 
-/// The expected requests left, and each was answered.
+/// Checks that the expected requests left, and that each was answered.
 fn forwarded(expected: &[Leaving], seen: Observed<'_>) -> Result<(), String> {
     let left: Vec<(&str, &str)> = seen.left.iter().map(|it| (it.method.as_str(), it.target.as_str())).collect();
     if left.len() != expected.len() {
@@ -145,7 +148,7 @@ fn forwarded_then_refused(expected: &[Leaving], statuses: &[u16], seen: Observed
 }
 
 impl Leaving {
-    /// A request without body and special demands.
+    /// Makes a request without body and special demands.
     pub fn new(method: &'static str, target: &str) -> Leaving {
         Leaving { method, target: target.to_owned(), ..Leaving::default() }
     }
@@ -198,7 +201,7 @@ pub fn of_letter(letter: &str) -> Vec<HostileRequest> {
     catalogue().into_iter().filter(|row| row.letter == letter).collect()
 }
 
-/// Where it shows when a body is taken for a request.
+/// A request that shows when a body is read as a request.
 pub const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// Collects rows.
@@ -208,7 +211,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// A row whose answers are all to the method of its first line, or to GET.
+    /// Adds a row whose responses are all to the method of its first line, or to GET.
     fn add(&mut self, letter: &'static str, name: &str, text: &str, expect: Expect) {
         let methods = ["POST", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT", "PUT"];
         let method = methods.into_iter().find(|method| text.starts_with(method)).unwrap_or("GET");
@@ -223,7 +226,7 @@ impl Rows {
         });
     }
 
-    /// A row that is refused with 400.
+    /// Adds a row that is rejected with 400.
     fn bad(&mut self, letter: &'static str, name: &str, text: &str) {
         self.add(letter, name, text, Expect::Refused(&[400]));
     }
@@ -271,7 +274,8 @@ mod tests {
         }
     }
 
-    /// The refused rows are really hostile: forwarded as received, the checker would object or see more than one.
+    /// The rejected rows are really hostile: forwarded as received, the checker would object or see
+    /// more than one.
     #[test]
     fn judge_and_catalogue_disagree_about_what_is_refused() {
         let via = |bytes: &[u8]| {
@@ -279,7 +283,8 @@ mod tests {
             wire(&text.replacen("Host: a\r\n", "Host: a\r\nVia: 1.1 weir\r\n", 1))
         };
         for row in catalogue() {
-            // Refused by policy, although the grammar allows it: limits, chunk extensions' size, loops, expectations.
+            // Rejected by policy, although the grammar allows it: limits, chunk extensions' size,
+            // loops, expectations.
             let by_policy = ["B8", "B9", "B12", "A9", "A11", "A17", "A16", "C8", "C3", "C4", "C2", "K5", "A8"];
             if !matches!(row.expect, Expect::Refused(_)) || by_policy.contains(&row.letter) {
                 continue;

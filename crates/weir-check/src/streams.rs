@@ -1,5 +1,6 @@
-//! The judge of what weir sends to a client of HTTP/2: every frame is one that a server may send in that moment, within the windows that
-//! the client gave, and every stream is exactly one valid answer to what was asked on it.
+//! The judge of weir's output to a client of HTTP/2: every frame is allowed for a server at that
+//! moment, within the windows that the client gave, and every stream is exactly one valid response
+//! to the request on it.
 //!
 //! RFC 9113 §3.4, §4, §5.1, §5.2, §6, §8; RFC 9110 §8.6, §15.2. Heads are decoded by a library (RFC 7541), so that this shares nothing with
 //! weir.
@@ -30,13 +31,13 @@ pub mod kind {
 
 /// DATA and HEADERS: nothing follows on the stream.
 pub const END_STREAM: u8 = 0x1;
-/// SETTINGS and PING: the answer to one.
+/// SETTINGS and PING: the response to one.
 pub const ACK: u8 = 0x1;
 /// HEADERS and CONTINUATION: the block is complete.
 pub const END_HEADERS: u8 = 0x4;
 /// DATA and HEADERS: with padding (RFC 9113 §6.1).
 pub const PADDED: u8 = 0x8;
-/// What the client sends first (RFC 9113 §3.4).
+/// The first bytes of a client (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The windows of a new connection (RFC 9113 §6.9.2).
@@ -84,35 +85,35 @@ pub fn header_block(fields: &[(&str, &str)]) -> Vec<u8> {
 /// Something that weir sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// A stream has its whole answer.
+    /// A stream has its whole response.
     Reply(u32, Reply),
-    /// So many bytes of the windows of this stream and of the connection were used.
+    /// This many bytes of the windows of this stream and of the connection were used.
     Data(u32, u32),
     /// A stream was reset, with this code.
     Reset(u32, u32),
-    /// No stream behind this one is served; the code.
+    /// No stream above this number is served; the code.
     Goaway(u32, u32),
-    /// Numbers and values; they are to be acknowledged.
+    /// Numbers and values; they need an acknowledgement.
     Settings(Vec<(u16, u32)>),
-    /// To be answered.
+    /// It needs a response.
     Ping([u8; 8]),
-    /// So many bytes more may be sent on this stream; 0: on the connection.
+    /// This many more bytes may be sent on this stream; 0: on the connection.
     Credit(u32, u32),
 }
 
-/// What has come on a stream.
+/// The received part of a stream.
 #[derive(Debug, Default)]
 struct Stream {
     is_head: bool,
     interim: Vec<u16>,
     reply: Option<Reply>,
-    /// What Content-Length said, where a body follows.
+    /// The value of Content-Length, where a body follows.
     declared: Option<u64>,
     window: i64,
     has_ended: bool,
     /// By weir.
     was_reset: bool,
-    /// By the client: what comes on it still is not wrong.
+    /// By the client: frames that still come on it are not wrong.
     was_given_up: bool,
 }
 
@@ -126,7 +127,8 @@ struct Block {
 
 /// Reads one client connection from its first byte on.
 ///
-/// Tell it what the client sends before that is sent, feed all that arrives, and take what came with [`StrictStreams::poll`].
+/// Announce the client's output before it is sent, feed all that arrives, and take events with
+/// [`StrictStreams::poll`].
 pub struct StrictStreams {
     decoder: Decoder<'static>,
     pending: Vec<u8>,
@@ -136,7 +138,8 @@ pub struct StrictStreams {
     ready: VecDeque<Seen>,
     /// Of the connection.
     window: i64,
-    /// Of a new stream, as acknowledged; and what SETTINGS made of it that are not.
+    /// Window of a new stream, as acknowledged; and its values by SETTINGS that are not
+    /// acknowledged yet.
     initial: i64,
     settings: VecDeque<i64>,
     pings: u32,
@@ -180,7 +183,7 @@ impl StrictStreams {
         StrictStreams::default()
     }
 
-    /// A request begins on this stream.
+    /// Announces a request that begins on this stream.
     pub fn ask(&mut self, stream: u32, method: &str) {
         let opened = Stream { is_head: method == "HEAD", window: self.usable(), ..Stream::default() };
         self.streams.insert(stream, opened);
@@ -231,37 +234,38 @@ impl StrictStreams {
         }
     }
 
-    /// The next thing that came.
+    /// Returns the next event.
     pub fn poll(&mut self) -> Option<Seen> {
         self.ready.pop_front()
     }
 
-    /// Whether the head of the answer has come on this stream.
+    /// Whether the head of the response has come on this stream.
     pub fn has_begun(&self, stream: u32) -> bool {
         self.streams.get(&stream).is_some_and(|stream| stream.has_ended || stream.reply.is_some())
     }
 
-    /// The answer on this stream, as far as it has come.
+    /// Returns the response on this stream, as far as it has come.
     pub fn current(&self, stream: u32) -> Option<&Reply> {
         self.streams.get(&stream)?.reply.as_ref()
     }
 
-    /// Interim answers that came on this stream.
+    /// Returns the interim responses that came on this stream.
     pub fn interim(&self, stream: u32) -> &[u16] {
         self.streams.get(&stream).map_or(&[], |stream| &stream.interim)
     }
 
-    /// Whether nothing is missing of the last frame and of the last header block.
+    /// Whether the last frame and the last header block are complete.
     pub fn is_between_frames(&self) -> bool {
         self.pending.is_empty() && self.block.is_none()
     }
 
-    /// The window of a new stream that weir may use: until SETTINGS are acknowledged the larger one.
+    /// Returns the window of a new stream that weir may use: until SETTINGS are acknowledged the
+    /// larger one.
     fn usable(&self) -> i64 {
         self.settings.iter().copied().fold(self.initial, i64::max)
     }
 
-    /// What changes the initial window changes those of open streams (RFC 9113 §6.9.2).
+    /// A change of the initial window changes those of open streams (RFC 9113 §6.9.2).
     fn change_settings(&mut self, change: impl FnOnce(&mut StrictStreams)) {
         let before = self.usable();
         change(self);
@@ -269,7 +273,7 @@ impl StrictStreams {
         self.streams.values_mut().for_each(|stream| stream.window += change);
     }
 
-    /// The length of the payload of a frame that is there as a whole.
+    /// Returns the length of the payload of a frame that is complete.
     fn next_length(&self) -> Option<usize> {
         let length = word(self.pending.get(..3)?) as usize;
         (length <= FRAME_BYTES_MAX && self.pending.len() >= 9 + length).then_some(length)
@@ -376,7 +380,7 @@ impl StrictStreams {
         }
     }
 
-    /// All of an answer is there.
+    /// The whole response is there.
     fn ended(&mut self, id: u32) -> Judged<()> {
         let stream = self.streams.get_mut(&id).ok_or("no stream")?;
         let reply = stream.reply.take().ok_or("an end before the head")?;
@@ -453,7 +457,7 @@ impl StrictStreams {
     }
 }
 
-/// Without its padding (RFC 9113 §6.1).
+/// Returns the payload without its padding (RFC 9113 §6.1).
 fn unpadded(flags: u8, payload: &[u8]) -> Judged<&[u8]> {
     if flags & PADDED == 0 {
         return Ok(payload);
@@ -463,7 +467,7 @@ fn unpadded(flags: u8, payload: &[u8]) -> Judged<&[u8]> {
     Ok(&rest[..kept])
 }
 
-/// The status, where there is one, and the fields (RFC 9113 §8.2, §8.3).
+/// Returns the status, if there is any, and the fields (RFC 9113 §8.2, §8.3).
 fn header_list(list: &[(Vec<u8>, Vec<u8>)]) -> Judged<(Option<u16>, Fields)> {
     let mut fields = Fields::default();
     let mut status = None;

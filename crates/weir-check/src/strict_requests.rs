@@ -1,8 +1,10 @@
-//! The judge of what weir sends upstream: every byte of a connection is exactly a sequence of valid requests.
+//! The judge of weir's output to upstreams: the bytes of a connection are exactly a sequence of
+//! valid requests.
 //!
-//! Called by every scripted upstream of the tests. It enforces what RFC 9112 demands of a sender, and what weir promises
-//! on top: one framing field, no extensions, no trailers, no hop-by-hop leftovers, one `Via` or `CDN-Loop`, and nothing behind a
-//! request that must not be followed until that is answered (docs/semantics.md §1 to §3).
+//! Called by every scripted upstream of the tests. It enforces what RFC 9112 demands of a sender,
+//! and what weir promises on top: one framing field, no extensions, no trailers, no hop-by-hop
+//! leftovers, one `Via` or `CDN-Loop`, and nothing after a request that must not be followed until
+//! that is answered (docs/semantics.md §1 to §3).
 
 use std::collections::VecDeque;
 
@@ -10,14 +12,14 @@ use crate::body::BodyReader;
 use crate::grammar::{Declared, Violation, field, framing, head_end, is_host, is_token, latin1, lines, list};
 use crate::message::{Fields, Request};
 
-/// What the configuration of the weir under test promises.
+/// Promises of the configuration of the weir under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// `Via` or `CDN-Loop` names weir exactly once. Default true.
     pub via: bool,
     /// Field names with `_` may leave. Default false.
     pub underscores: bool,
-    /// Nothing follows what invites an answer too many. Default true.
+    /// Nothing follows a request that invites surplus responses. Default true.
     pub lasts: bool,
 }
 
@@ -29,8 +31,8 @@ impl Default for Rules {
 
 /// Reads one upstream connection from its first byte on.
 ///
-/// Feed it all that arrives, take complete requests with [`StrictRequests::poll_request`], and tell it of each final
-/// answer with [`StrictRequests::answered`] *before* that answer is written.
+/// Feed it all that arrives, take complete requests with [`StrictRequests::poll_request`], and
+/// report each final response with [`StrictRequests::answered`] *before* that response is written.
 #[derive(Debug, Default)]
 pub struct StrictRequests {
     rules: Rules,
@@ -45,11 +47,11 @@ pub struct StrictRequests {
     ready: VecDeque<Request>,
     /// The requests whose heads were seen and that aren't answered.
     unanswered: VecDeque<Seen>,
-    /// Those that are: weir may not know that yet.
+    /// The answered requests: weir may not know that yet.
     answered: VecDeque<Seen>,
     /// Most requests that were ever unanswered at once.
     unanswered_max: usize,
-    /// After 101: raw bytes that nobody took.
+    /// After 101: raw bytes that were not taken yet.
     tunnel: Option<Vec<u8>>,
 }
 
@@ -61,16 +63,17 @@ const ANSWERED_MAX: usize = 64;
 struct Seen {
     /// Another may follow it.
     followed: bool,
-    /// Safe and without a body: it may be sent once more, even behind itself, since the second answer is for nobody.
+    /// Safe and without a body: it may be sent once more, even after itself, since the second
+    /// response is discarded.
     safe: bool,
-    /// It was sent once more behind what must not be followed, or is that.
+    /// It was sent once more after a request that must not be followed, or is such a request.
     repeated: bool,
     head: Vec<u8>,
 }
 
 impl Seen {
-    /// Whether these bytes may be the request once more, or its beginning: even behind what must not be followed, since the answer is
-    /// for nobody.
+    /// Whether these bytes may be the request once more, or its beginning: even after a request
+    /// that must not be followed, since the response is discarded.
     fn is_repeated_by(&self, bytes: &[u8]) -> bool {
         let len = self.head.len().min(bytes.len());
         self.safe && !self.repeated && self.head[..len] == bytes[..len]
@@ -112,7 +115,7 @@ impl StrictRequests {
         self.open.as_ref().map(|(request, _)| request)
     }
 
-    /// The oldest unanswered request has its final answer now.
+    /// Notes that the oldest unanswered request has its final response now.
     pub fn answered(&mut self) {
         self.answered.extend(self.unanswered.pop_front());
         if self.answered.len() > ANSWERED_MAX {
@@ -120,7 +123,8 @@ impl StrictRequests {
         }
     }
 
-    /// The oldest unanswered request was answered with 101: what follows is not HTTP.
+    /// Notes that the oldest unanswered request was answered with 101: the following bytes are not
+    /// HTTP.
     pub fn upgraded(&mut self) {
         self.answered();
         self.tunnel = Some(Vec::new());
@@ -131,7 +135,7 @@ impl StrictRequests {
         self.tunnel.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Requests whose head was seen and that have no final answer.
+    /// Returns the requests whose head was seen and that have no final response.
     pub fn unanswered(&self) -> usize {
         self.unanswered.len()
     }
@@ -241,7 +245,7 @@ impl StrictRequests {
             .filter(|(version, _)| ["1.0", "1.1", "2"].contains(version));
         let is_last =
             last.map(|(_, name)| name).into_iter().chain(loops.last().map(String::as_str)).any(|name| is_weir(&name));
-        // Its own probes come through nobody.
+        // weir's own probes have no client behind them.
         let asked = self.rules.via && fields.first("user-agent") != Some("weir-health");
         if asked && !(once && is_last) {
             return Err(format!("neither Via nor CDN-Loop ends with weir, exactly once: {vias:?} {loops:?}"));
@@ -283,7 +287,8 @@ fn request_line(line: &[u8]) -> Result<(String, String), String> {
     Ok((latin1(method), latin1(target)))
 }
 
-/// Connection says only what RFC 9110 §7.6.1, §7.8 and §10.1.4 allow, and each such field is named by it.
+/// Checks that Connection has only what RFC 9110 §7.6.1, §7.8 and §10.1.4 allow, and that each such
+/// field is named by it.
 fn check_connection(fields: &Fields) -> Result<(), String> {
     let options = list(&fields.all("connection"));
     let named = |option: &str| options.iter().any(|given| given == option);
@@ -306,7 +311,7 @@ fn check_connection(fields: &Fields) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A request as weir may send it, with more field lines and a body.
+    /// Returns a request as weir may send it, with more field lines and a body.
     fn request(line: &str, more: &str) -> Vec<u8> {
         format!("{line}\r\nHost: a\r\nVia: 1.1 weir\r\n{more}").into_bytes()
     }
@@ -380,7 +385,7 @@ mod tests {
         assert_eq!(checker.unanswered_max(), 2);
         let upgrade = request("GET / HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
         checker.feed(&upgrade).unwrap();
-        // Each that may be followed once more, and nothing else.
+        // Each request that may be followed may come once more, and no other.
         checker.feed(&get[..10]).unwrap();
         checker.feed(&get[10..]).unwrap();
         checker.feed(&get).unwrap();

@@ -1,9 +1,12 @@
-//! What hostile servers answer: rows E0 to E18, E21, E26 to E28 of docs/hostile.md as scripts, each with what must come.
+//! Responses of hostile servers: rows E0 to E18, E21, E26 to E28 of docs/hostile.md as scripts,
+//! each with its expected result.
 //!
-//! Called by machine tests (bytes into the engine) and by the end-to-end tests (a scripted server, victims around the
-//! asker). A script is played for the *trigger* request alone; the same server answers every other request honestly,
-//! with the nonce that the request carries ([`honest_answer`]), so a misplaced byte shows at a victim. Always expected:
-//! every victim gets exactly one answer, in order, with its own nonce. RFC 9112 §6.3, §9.2, §9.3; docs/semantics.md §3, §3a.
+//! Called by machine tests (bytes into the engine) and by the end-to-end tests (a scripted server,
+//! victims around the asker). A script is played for the *trigger* request alone; the same server
+//! responds to every other request honestly, with the nonce that the request carries
+//! ([`honest_answer`]), so a misplaced byte shows at a victim. Always expected: every victim gets
+//! exactly one response, in order, with its own nonce. RFC 9112 §6.3, §9.2, §9.3;
+//! docs/semantics.md §3, §3a.
 
 mod rows;
 
@@ -12,7 +15,7 @@ use std::sync::LazyLock;
 use crate::message::Reply;
 use crate::replies::End;
 
-/// One row: a request, what the server does with it, and what must come of it.
+/// One row: a request, the server's script, and the expected result.
 #[derive(Debug, Clone)]
 pub struct HostileUpstream {
     /// Letter and a few words, as a name: `e1_second_answer`.
@@ -25,7 +28,7 @@ pub struct HostileUpstream {
     pub steps: Vec<Step>,
     /// What the asker must see.
     pub asker: Asker,
-    /// What becomes of the server's standing and of this connection.
+    /// The effect on the server's standing and on this connection.
     pub trust: Trust,
     /// How much may happen on the connection meanwhile.
     pub company: Company,
@@ -42,17 +45,19 @@ pub struct Trigger {
     pub fields: &'static str,
     /// The Content-Length that it declares, if any.
     pub declared: Option<u64>,
-    /// Body bytes that the client sends before it waits for the answer; fewer than declared: it never sends the rest. More
-    /// than weir gathers before it asks a server (64 KiB), then.
+    /// Body bytes that the client sends before it waits for the response. Fewer than declared: it
+    /// never sends the rest. They are then more than weir gathers before it sends a request to a
+    /// server (64 KiB).
     pub body: Vec<u8>,
 }
 
-/// What a scripted server does. `{n}` in bytes stands for the nonce of the trigger.
+/// The steps of a scripted server. `{n}` in bytes stands for the nonce of the trigger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Writes these bytes with one call.
     Send(Vec<u8>),
-    /// Waits until the asker has what was sent so far (its answer, or for [`Asker::Leaves`] the first bytes).
+    /// Waits until the asker has everything sent so far (its response, or for [`Asker::Leaves`] the
+    /// first bytes).
     AwaitDelivered,
     /// Ends its direction of the connection, or all of it.
     Fin,
@@ -63,30 +68,33 @@ pub enum Step {
 /// What the asker must see. Statuses are alternatives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asker {
-    /// A complete reply with this status, this body (`{n}`: nonce) and the field `X-Nonce` with its nonce.
+    /// A complete response with this status, this body (`{n}`: nonce) and the field `X-Nonce` with
+    /// its nonce.
     Answer(u16, String),
-    /// As `Answer`, or 502: the head already says that a body follows where none may be.
+    /// As `Answer`, or 502: the head already announces a body where none is allowed.
     AnswerOr502(u16, String),
-    /// A complete error reply of weir's own.
+    /// A complete error response of weir's own.
     Status(&'static [u16]),
-    /// The reply begins and is cut: the connection closes before its end. Or, if nothing was delivered, 502.
+    /// The response begins and is cut: the connection closes before its end. Or, if nothing was
+    /// delivered, 502.
     Truncated,
-    /// The asker resets its connection when the first bytes of the reply have arrived.
+    /// The asker resets its connection when the first bytes of the response have arrived.
     Leaves,
 }
 
-/// What becomes of the connection that the script ran on, and of the server's standing.
+/// The effect on the connection that the script ran on, and on the server's standing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Nothing: the connection goes on.
+    /// No effect: the connection remains open.
     Kept,
-    /// The connection goes on or ends; the server is not blamed.
+    /// The connection remains open or ends; the server is not blamed.
     Either,
-    /// That depends on what stands behind the trigger.
+    /// The effect depends on the requests after the trigger.
     Any,
     /// weir closes the connection; the server is not blamed.
     Closed,
-    /// weir closes the connection, and the server is at depth 1 for a time if others waited behind the trigger.
+    /// weir closes the connection, and the server is at depth 1 for a time if others waited after
+    /// the trigger.
     Rude,
     /// weir closes the connection and the server is at depth 1 for a time.
     Doubt,
@@ -94,25 +102,27 @@ pub enum Trust {
     Surplus,
 }
 
-/// Under which circumstances HTTP lets a proxy notice the fault at all.
+/// The circumstances under which HTTP lets a proxy notice the fault at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Company {
-    /// Only when nothing else is asked until the connection has ended: later bytes look like the next answer.
+    /// Only when no other request is sent until the connection has ended: later bytes look like the
+    /// next response.
     Alone,
     /// Also while others wait for their turn on a connection at depth 1.
     Queued,
-    /// Also with requests of others pipelined in front of and behind the trigger.
+    /// Also with requests of others pipelined before and after the trigger.
     Pipelined,
 }
 
-/// A server that closes its connections after so many answers, whatever else was sent to it.
+/// A server that closes its connections after a fixed number of responses, whatever else was sent
+/// to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closing {
     /// Letter and a few words.
     pub id: &'static str,
     /// The row of the catalogue.
     pub letter: &'static str,
-    /// Answers on each connection before it ends.
+    /// Responses on each connection before it ends.
     pub answers: usize,
     /// How it ends.
     pub how: Ending,
@@ -121,15 +131,15 @@ pub struct Closing {
 /// How a server ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Ends its direction, having read everything that came.
+    /// Ends its direction, after reading everything that came.
     Fin,
     /// Resets.
     Rst,
-    /// Sends half of the next answer first.
+    /// Sends half of the next response first.
     HalfAnswer,
     /// Closes with requests unread in its socket, so that its kernel answers them with a reset.
     Unread,
-    /// Says `Connection: close` in its last answer.
+    /// Announces `Connection: close` in its last response.
     Announced,
 }
 
@@ -138,7 +148,7 @@ pub enum Ending {
 pub struct Outcome<'a> {
     /// The nonce of the trigger.
     pub nonce: &'a str,
-    /// Complete replies.
+    /// Complete responses.
     pub replies: &'a [Reply],
     /// How the connection ended, if it did.
     pub end: Option<&'a End>,
@@ -148,7 +158,7 @@ impl Asker {
     /// Judges what the asker saw.
     ///
     /// # Errors
-    /// What differs from the expectation.
+    /// The difference from the expectation.
     pub fn check(&self, seen: Outcome<'_>) -> Result<(), String> {
         let cut = matches!(seen.end, Some(End::Truncated(_)));
         match (self, seen.replies) {
@@ -170,7 +180,7 @@ impl Asker {
     }
 }
 
-/// Nothing that the server sent is in an error reply.
+/// Checks that nothing from the server is in an error response.
 fn own_error(reply: &Reply) -> Result<(), String> {
     match reply.fields.has("x-nonce") || reply.body.text().contains(SURPLUS) {
         true => Err(format!("an error reply with the server's bytes: {reply:?}")),
@@ -178,9 +188,9 @@ fn own_error(reply: &Reply) -> Result<(), String> {
     }
 }
 
-/// Text that hostile servers send where nothing may be: whoever receives it was harmed.
+/// Text that hostile servers send where nothing is allowed: a client that receives it was harmed.
 pub const SURPLUS: &str = "SURPLUS";
-/// Status of interim answers that are for nobody.
+/// Status of interim responses that belong to no request.
 pub const STRAY: u16 = 199;
 
 impl Trigger {
@@ -199,7 +209,7 @@ impl Trigger {
 }
 
 impl Step {
-    /// The bytes of a send with the nonce in place.
+    /// Returns the bytes of a send with the nonce in place.
     pub fn bytes(template: &[u8], nonce: &str) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(template.len() + nonce.len());
         let mut rest = template;
@@ -213,16 +223,16 @@ impl Step {
     }
 }
 
-/// The answer that an honest server gives: the nonce in the field `X-Nonce` and in the body.
+/// Returns the response of an honest server: the nonce in the field `X-Nonce` and in the body.
 pub fn honest_answer(nonce: &str) -> Vec<u8> {
     let body = format!("answer {nonce}");
     format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// Whether a reply is exactly what [`honest_answer`] says for this nonce.
+/// Checks that a response is exactly that of [`honest_answer`] for this nonce.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn check_honest(nonce: &str, reply: &Reply) -> Result<(), String> {
     let own = reply.fields.all("x-nonce") == [nonce] && reply.body.text() == format!("answer {nonce}");
     if own && reply.status == 200 && !reply.interim.contains(&STRAY) {
@@ -232,7 +242,7 @@ pub fn check_honest(nonce: &str, reply: &Reply) -> Result<(), String> {
     }
 }
 
-/// Made once: some scripts have a megabyte, and simulations ask for rows all the time.
+/// Made once: some scripts have a megabyte, and simulations look rows up all the time.
 static ROWS: LazyLock<Vec<HostileUpstream>> = LazyLock::new(rows::all);
 
 /// Every scripted row, in the order of the catalogue. Ids are unique.
@@ -243,7 +253,7 @@ pub fn catalogue() -> &'static [HostileUpstream] {
 /// The row with this id.
 ///
 /// # Panics
-/// There is none.
+/// No row has this id.
 pub fn by_id(id: &str) -> &'static HostileUpstream {
     ROWS.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no row {id} in the catalogue"))
 }
@@ -271,7 +281,8 @@ mod tests {
         }
     }
 
-    /// A server that the catalogue blames sends what the judge of replies would not let pass, or an unasked reply.
+    /// A server that the catalogue blames sends what the judge of responses would reject, or an
+    /// unsolicited response.
     #[test]
     fn blamed_scripts_are_faulty_by_the_judge_too() {
         for row in catalogue() {

@@ -1,4 +1,5 @@
-//! The one place where tests wait for the real machine: how long, for what, and what a failure tells.
+//! The one place where tests wait for the real machine: how long, for what, and the message of a
+//! failure.
 //!
 //! Called by the tests of all crates that have real sockets, threads or programs; nothing here runs in the product. A wait
 //! has [`DEADLINE`]. When that has passed, a look at the machine decides: while it is shown to be busy (see [`Busy`]), the
@@ -14,29 +15,32 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long one event may take on a machine that has time for it. Shorter than the times after which weir ends by default what
-/// stands still (30 s and more), so that a test can't take such an end for the event.
+/// How long one event may take on a machine that has time for it. Shorter than weir's default
+/// time-outs for inactivity (30 s and more), so that a test can't mistake such an end for the
+/// event.
 pub const DEADLINE: Duration = Duration::from_secs(25);
 /// For how long one look at the machine counts once the deadline has passed.
 pub const SLICE: Duration = Duration::from_secs(5);
 /// The longest that a test waits for one event, however busy the machine is.
 pub const CAP: Duration = Duration::from_secs(300);
-/// How long a program may run on a machine that has time for it: it may wait for several events. Its cap is in proportion.
+/// How long a program may run on a machine that has time for it: it may wait for several events.
+/// Its cap is in proportion.
 pub const PROGRAM: Duration = Duration::from_secs(120);
 
-/// Time between two looks at what is waited for.
+/// Time between two checks of the awaited event.
 const POLL: Duration = Duration::from_millis(2);
 /// Longest time in one blocking call.
 const BLOCK: Duration = Duration::from_secs(1);
 
 /// From which share of its time the machine counts as busy, percent.
 const PRESSURE_PERCENT: u64 = 20;
-/// The same for time that the host has taken away, of all its cores.
+/// The same for time that the host has taken, of all its cores.
 const STEAL_PERCENT: u64 = 5;
-/// The same for the time that threads of this process stood in the run queue, of the time of one core.
+/// The same for the time that threads of this process were in the run queue, of the time of one
+/// core.
 const QUEUE_PERCENT: u64 = 20;
 
-/// What the kernel has counted so far. A source that is missing gives None.
+/// The kernel's counts so far. A missing source gives None.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Time in which some thread had no core though it could run, microseconds (`some` of /proc/pressure/cpu).
@@ -91,7 +95,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// From the counts at both ends of `time`.
+    /// Makes it from the counts at both ends of `time`.
     pub fn between(before: Counts, after: Counts, time: Duration) -> Busy {
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         let since = |now: u64, then: u64| now.saturating_sub(then);
@@ -104,7 +108,8 @@ impl Busy {
         Busy { pressure_percent: pressure, steal_percent: steal, queue_percent }
     }
 
-    /// Whether a deadline that has passed proves nothing. The run queue counts where the kernel tells no pressure.
+    /// Whether a deadline that has passed proves nothing. The run queue counts where the kernel
+    /// reports no pressure.
     pub fn is_shown(&self) -> bool {
         let is_pressed = match self.pressure_percent {
             Some(percent) => percent >= PRESSURE_PERCENT,
@@ -128,22 +133,22 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// For an event.
+    /// Begins a wait for an event.
     pub fn begin() -> Waiting {
         Waiting { begun: Instant::now(), patience: Patience::new(DEADLINE, CAP) }
     }
 
-    /// For the end of a program, which may itself wait for several events.
+    /// Begins a wait for the end of a program, which may itself wait for several events.
     pub fn for_program() -> Waiting {
         Waiting { begun: Instant::now(), patience: Patience::new(PROGRAM, CAP * 3) }
     }
 
-    /// Whether the test should go on waiting. Cheap until the deadline is near.
+    /// Whether the test should continue to wait. Cheap until the deadline is near.
     pub fn goes_on(&mut self) -> bool {
         self.patience.goes_on(self.begun.elapsed(), Counts::now)
     }
 
-    /// How long a blocking call may take before [`Waiting::goes_on`] is asked again.
+    /// Returns how long a blocking call may take before the next call of [`Waiting::goes_on`].
     pub fn block(&self) -> Duration {
         BLOCK
     }
@@ -163,7 +168,7 @@ struct Patience {
     look: Option<(Duration, Counts)>,
     /// Until then the last look counts.
     until: Duration,
-    /// What the last look said.
+    /// The result of the last look.
     busy: Option<Busy>,
 }
 
@@ -174,10 +179,11 @@ impl Patience {
 
     fn goes_on(&mut self, spent: Duration, counts: impl FnOnce() -> Counts) -> bool {
         let Some((since, before)) = self.look else {
-            // What decides is how busy the machine was just before the deadline.
+            // The load of the machine just before the deadline decides.
             if spent + SLICE >= self.deadline {
                 self.look = Some((spent, counts()));
-                // A caller that first asks after the deadline has measured no share of any time yet.
+                // A caller that first calls this after the deadline has measured no share of any
+                // time yet.
                 self.until = self.until.max(spent + SLICE);
             }
             return true;
@@ -212,7 +218,7 @@ pub fn eventually(what: &str, check: impl FnMut() -> bool) {
     eventually_or(what, check, String::new);
 }
 
-/// The same; a failure tells `state`, too.
+/// Does the same; a failure also reports `state`.
 ///
 /// # Panics
 /// As [`eventually`].
@@ -225,7 +231,7 @@ pub fn eventually_or(what: &str, mut check: impl FnMut() -> bool, state: impl Fn
     }
 }
 
-/// What comes by a channel.
+/// Returns what comes by a channel.
 ///
 /// # Errors
 /// All senders are gone, or nothing came in time.
@@ -247,7 +253,7 @@ pub trait Bounded: Read + Write + Debug {
     /// The system refuses an option.
     fn bound(&self, read: Duration, write: Duration) -> io::Result<()>;
 
-    /// What the kernel knows of its two ends.
+    /// Returns what the kernel knows of its two ends.
     fn ends(&self) -> String;
 }
 
@@ -276,8 +282,8 @@ impl Bounded for UnixStream {
     }
 }
 
-/// The bound of one call that can't be asked again: [`DEADLINE`], or [`CAP`] where the machine has been busy for the last ten
-/// seconds.
+/// Returns the bound of one call that can't be repeated: [`DEADLINE`], or [`CAP`] where the machine
+/// has been busy for the last ten seconds.
 pub fn patience_now() -> Duration {
     let share = tenths(&fs::read_to_string("/proc/pressure/cpu").unwrap_or_default());
     if share.is_some_and(|percent| percent >= PRESSURE_PERCENT) { CAP } else { DEADLINE }
@@ -289,7 +295,8 @@ fn tenths(pressure: &str) -> Option<u64> {
     share.parse().ok()
 }
 
-/// Bounds each read and write of a socket by [`patience_now`]: for tests that use it by hand, or hand it on.
+/// Bounds each read and write of a socket by [`patience_now`]: for tests that use it directly, or
+/// pass it on.
 ///
 /// # Panics
 /// The system refuses a socket option.
@@ -333,8 +340,9 @@ fn written(address: SocketAddr) -> Option<String> {
     Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()))
 }
 
-/// A socket on which every read waits as [`Waiting`] does, and a write for [`patience_now`]. A read that gives up fails with
-/// [`ErrorKind::TimedOut`] and tells how long it waited and what the kernel knows of both ends.
+/// A socket on which every read waits as [`Waiting`] does, and a write for [`patience_now`]. A read
+/// that gives up fails with [`ErrorKind::TimedOut`] and reports how long it waited and what the
+/// kernel knows of both ends.
 #[derive(Debug)]
 pub struct Patient<S: Bounded>(S);
 
@@ -383,7 +391,8 @@ impl<S: Bounded> Read for Patient<S> {
         let mut waiting = Waiting::begin();
         loop {
             match self.0.read(into) {
-                // A call with a bound ends whenever this process was stopped and goes on (signal(7)).
+                // A call with a bound is interrupted when this process was stopped and continues
+                // (signal(7)).
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !waiting.goes_on() {

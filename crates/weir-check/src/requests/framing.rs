@@ -166,7 +166,8 @@ fn chunk_extensions(rows: &mut Rows) {
         ("lf_ends_it", "5;a=b\nhello\r\n0\r\n\r\n"),
     ];
     for (name, chunks) in bad {
-        // A quoted CRLF may be refused at the quote, or the line ends there: never is it carried on.
+        // A quoted CRLF may be rejected at the quote, or the line ends there: it is never passed
+        // on.
         let refused = Expect::Refused(&[400]);
         let expect = match name {
             "quoted_crlf" => Expect::OneOf(vec![
@@ -228,7 +229,8 @@ fn trailers(rows: &mut Rows) {
 fn version_10(rows: &mut Rows) {
     let chunked = "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     rows.bad("A12", "chunked", chunked);
-    // Without a length the body is empty; what follows is never delimited by the end of the connection.
+    // Without a length the body is empty; the bytes that follow are never delimited by the end of
+    // the connection.
     let lengthless = format!("GET / HTTP/1.0\r\nHost: a\r\n\r\n{SMUGGLED}");
     rows.add("A12", "get_without_length", &lengthless, Expect::Forwarded(vec![Leaving::new("GET", "/")]));
     let kept = "GET /1 HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
@@ -272,7 +274,7 @@ fn expectations(rows: &mut Rows) {
     rows.add("A16", "then_another", &two, Expect::Forwarded(vec![hello(), Leaving::new("GET", "/2")]));
 }
 
-/// The body of a request that weir answers by itself is never the next request.
+/// The body of a request to which weir itself responds is never the next request.
 fn local_answers(rows: &mut Rows) {
     let length = format!("Content-Length: {}\r\n", SMUGGLED.len());
     let expectation = post(&format!("Expect: tea\r\n{length}"), SMUGGLED);

@@ -77,7 +77,8 @@ fn forms(rows: &mut Rows) {
     rows.bad("C3", "latin1", &with("GET /\u{e9}"));
 }
 
-/// The same bytes are forwarded that were judged; what no application reads alike is refused.
+/// The forwarded bytes are those that were judged; targets that applications read differently are
+/// rejected.
 fn paths(rows: &mut Rows) {
     let with = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
     let same = [
@@ -90,7 +91,7 @@ fn paths(rows: &mut Rows) {
         let either = vec![Expect::Forwarded(vec![Leaving::new("GET", target)]), Expect::Refused(&[400])];
         rows.add("C4", name, &with(target), Expect::OneOf(either));
     }
-    // The framing is beyond doubt, so the connection may stay.
+    // The framing is beyond doubt, so the connection may remain open.
     for (name, target) in [("parameter", "/a;/../admin"), ("dot_with_parameter", "/a/.;/../admin")] {
         rows.add("C4", name, &with(target), Expect::Local(&[400]));
     }
@@ -132,7 +133,7 @@ fn methods(rows: &mut Rows) {
         Expect::Local(&[501]),
     ]);
     rows.add("C8", "token_of_1_kib", &with(long), unknown);
-    // The class of idempotence comes from the request line alone: it stays a GET and may be followed.
+    // Idempotence follows from the request line alone: it remains a GET and may be followed.
     let kept = Leaving { fields: vec![("x-http-method-override", "DELETE")], ..Leaving::new("GET", "/") };
     let text = get("X-HTTP-Method-Override: DELETE\r\n");
     rows.add("C9", "override_is_not_read", &text, Expect::Forwarded(vec![kept]));

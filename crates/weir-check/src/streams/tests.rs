@@ -1,4 +1,4 @@
-//! The judge of streams: what it takes and what it refuses, each rule with frames that break it.
+//! The judge of streams: what it accepts and what it rejects, each rule with frames that break it.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,8 @@ use super::*;
 const SERVER_PREFACE: &[&[u8]] =
     &[&[0, 0, 0, kind::SETTINGS, 0, 0, 0, 0, 0], &[0, 0, 0, kind::SETTINGS, ACK, 0, 0, 0, 0]];
 
-/// A connection on which `method` was asked on stream 1, and so many bytes may be sent.
+/// Returns a connection with a request by `method` on stream 1, on which `window` bytes may be
+/// sent.
 fn asked(method: &str, window: u32) -> StrictStreams {
     let mut judge = StrictStreams::new();
     judge.set(Some(window));
@@ -30,7 +31,7 @@ fn seen(judge: &mut StrictStreams) -> Vec<Seen> {
 
 const OK: (&str, &str) = (":status", "200");
 
-/// Frames of every kind that weir may send, one answer with all parts of it.
+/// Returns frames of every kind that weir may send, one response with all its parts.
 fn whole() -> Vec<u8> {
     [
         head(0, &[(":status", "103"), ("link", "</a>")]),
@@ -94,7 +95,7 @@ proptest! {
     }
 }
 
-/// Each is wrong behind what stands before it, and the judge says why.
+/// Each is wrong after the frames before it, and the judge says why.
 #[test]
 fn what_must_not_leave_is_refused() {
     let ok = || head(0, &[OK]);
@@ -163,7 +164,7 @@ fn windows_are_those_that_the_client_gave() {
     judge.credit(1, 5);
     send(&mut judge, 2).unwrap();
     assert!(send(&mut judge, 1).is_err());
-    // The connection's is its own.
+    // The connection's window is separate.
     let mut judge = asked("GET", 1 << 20);
     judge.feed(&head(0, &[OK])).unwrap();
     (0..4).for_each(|_| send(&mut judge, 16_000).unwrap());

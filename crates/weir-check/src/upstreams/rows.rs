@@ -4,7 +4,7 @@ use super::{Asker, Closing, Company, Ending, HostileUpstream, STRAY, Step, Trigg
 
 /// The honest first line and the nonce, to which a script adds framing and body.
 const OK: &str = "HTTP/1.1 200 OK\r\nX-Nonce: {n}\r\n";
-/// A complete and valid answer to nothing.
+/// A complete and valid response to no request.
 const SECOND: &str = "HTTP/1.1 200 OK\r\nX-Nonce: SURPLUS\r\nContent-Length: 7\r\n\r\nSURPLUS";
 
 /// All rows.
@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<HostileUpstream> {
     .concat()
 }
 
-/// Servers that close after so many answers.
+/// Returns servers that close after a number of responses.
 pub(super) fn closings() -> Vec<Closing> {
     let row = |id, letter, answers, how| Closing { id, letter, answers, how };
     vec![
@@ -72,10 +72,11 @@ const LETTERS: [&str; 22] = [
 fn surplus() -> Vec<HostileUpstream> {
     let company = |company, row| HostileUpstream { company, ..row };
     let two = send(&format!("{}{SECOND}", ok_body()));
-    // A field that copies what the client sent, line ends and all, ends its own answer and begins another.
+    // A field that copies the client's input, including line ends, ends its own response and begins
+    // another.
     let split = format!("{OK}Content-Length: 11\r\nX-Copied: a\r\n\r\nok {{n}}{SECOND}");
     let split = send(&split);
-    // The server has undone the encoding.
+    // The server has decoded the percent-encoding.
     let encoded = Trigger { query: "&to=%0d%0aContent-Length:%2011%0d%0a%0d%0aok", ..get() };
     let garbage = |text: &str| vec![send(&format!("{}{text}", ok_body()))];
     vec![
@@ -174,7 +175,7 @@ fn early_and_late() -> Vec<HostileUpstream> {
             trigger: half,
             ..row("e9_early_refusal", vec![send(refusal)], Asker::Answer(413, "ok {n}".to_owned()), Trust::Closed)
         },
-        // Alone: whoever waits behind it for as long has a late answer too.
+        // Alone: a client that waits after it for as long has a late response as well.
         HostileUpstream {
             company: Company::Alone,
             ..row("e10_late_answer", vec![Step::AwaitDelivered, send(SECOND)], Asker::Status(&[504]), Trust::Closed)
@@ -186,7 +187,8 @@ fn early_and_late() -> Vec<HostileUpstream> {
 /// E12 and E16: the reply has begun when the fault shows.
 fn truncated() -> Vec<HostileUpstream> {
     let length = send(&format!("{OK}Content-Length: 100\r\n\r\nSHORT"));
-    // The answer of somebody whose request stands behind, in the fields of this server, where the body should be.
+    // The response to another client's later request, in the fields of this server, where the body
+    // should be.
     let stranger = format!("{OK}Content-Length: 100\r\n\r\nok {{n}}{SECOND}");
     let chunked = |chunks: &str| send(&format!("{OK}Transfer-Encoding: chunked\r\n\r\n{chunks}"));
     let cut = |id, first, last| row(id, vec![first, last], Asker::Truncated, Trust::Closed);
@@ -251,7 +253,7 @@ fn grammar() -> Vec<HostileUpstream> {
     ]
 }
 
-/// E17: what a proxy repairs, as the RFC tells it (RFC 9112 §5.1, §5.2).
+/// E17: faults that a proxy repairs, as the RFC requires (RFC 9112 §5.1, §5.2).
 fn grammar_tolerated() -> Vec<HostileUpstream> {
     let repaired = |id, field: &str| {
         row(id, vec![send(&format!("{OK}{field}Content-Length: 11\r\n\r\nok {{n}}"))], answered(), Trust::Kept)
@@ -266,7 +268,8 @@ fn close_delimited() -> Vec<HostileUpstream> {
     let whole = send(&format!("{OK}\r\nok {{n}}"));
     let old = send("HTTP/1.0 200 OK\r\nX-Nonce: {n}\r\nContent-Length: 11\r\n\r\nok {n}");
     let announced = send(&format!("{OK}Connection: close\r\nContent-Length: 11\r\n\r\nok {{n}}"));
-    // The connection is authenticated from now on: it would speak for this client with whatever another one asks.
+    // The connection is authenticated from now on: any other client's requests on it would count as
+    // this client's.
     let bound =
         send("HTTP/1.1 401 Unauthorized\r\nX-Nonce: {n}\r\nWWW-Authenticate: NTLM\r\nContent-Length: 11\r\n\r\nok {n}");
     vec![

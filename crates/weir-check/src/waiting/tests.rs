@@ -1,4 +1,5 @@
-//! Waits without a clock: what a look at the machine decides; and real sockets, of which one end is silent.
+//! Waits without a clock: how a look at the machine decides; and real sockets, of which one end is
+//! silent.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +8,13 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Counts of a machine that is busy for this share of its time, percent, after so many seconds.
+/// Returns the counts of a machine that is busy for this share of its time, percent, after this
+/// many seconds.
 fn pressed(seconds: u64, percent: u64) -> Counts {
     Counts { pressure_us: Some(seconds * percent * 10_000), steal: Some((0, seconds * 200)), queue_ns: 0 }
 }
 
-/// Asks every second; when the wait was given up.
+/// Checks every second; returns when the wait was given up.
 fn given_up_after(mut counts: impl FnMut(u64) -> Counts) -> u64 {
     let mut patience = Patience::new(DEADLINE, CAP);
     (0..10_000).find(|&second| !patience.goes_on(SECOND * second as u32, || counts(second))).expect("every wait ends")
@@ -51,7 +53,7 @@ fn the_own_run_queue_counts_where_the_kernel_tells_no_pressure() {
         |percent: u64| move |second| Counts { pressure_us: None, steal: None, queue_ns: second * percent * 10_000_000 };
     assert_eq!(given_up_after(queued(QUEUE_PERCENT)), CAP.as_secs());
     assert_eq!(given_up_after(queued(QUEUE_PERCENT - 1)), DEADLINE.as_secs());
-    // Where it does, its word is the better one: threads of this process may be many.
+    // Where the kernel reports pressure, that takes precedence: this process may have many threads.
     let both = |second| Counts { queue_ns: second * 1_000_000_000, ..pressed(second, 0) };
     assert_eq!(given_up_after(both), DEADLINE.as_secs());
 }
@@ -78,7 +80,7 @@ fn the_kernels_texts_are_read() {
     assert_eq!(steal("cpu  1 2 3\n"), None);
 }
 
-/// More threads than cores compute: what the kernel tells of that must count, whatever it tells.
+/// More threads than cores compute: whatever the kernel reports of that must count.
 #[test]
 fn a_machine_that_computes_is_shown_to_be_busy() {
     let over = AtomicBool::new(false);
@@ -107,7 +109,7 @@ fn a_read_waits_longer_than_a_slice_of_its_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let mut client = patient(TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens"));
     let (mut server, _) = listener.accept().expect("a client");
-    // Several of its calls end without a byte before there is one.
+    // Several of its calls end without a byte before any arrives.
     client.bound(Duration::from_millis(1), CAP).expect("an option of every socket");
     let reader = std::thread::spawn(move || {
         let mut all = [0; 2];
@@ -131,7 +133,7 @@ fn what_the_kernel_knows_of_both_ends_is_told() {
         told = client.ends();
         told.contains("FIN wait 2")
     });
-    // The FIN counts as a byte, too, once it has come.
+    // The FIN counts as a byte as well, once it has come.
     let unread = ["close wait, 0 bytes unacknowledged, 5 unread", "close wait, 0 bytes unacknowledged, 4 unread"];
     assert!(told.contains("own end 127.0.0.1:") && unread.iter().any(|text| told.contains(text)), "{told}");
     assert!(told.contains("; other end 127.0.0.1:"), "{told}");
