@@ -16,7 +16,7 @@ use crate::trailer::{TrailerFate, judge_trailer};
 
 /// Digits of a chunk size with leading zeros: twice what 64 bits need.
 const DIGITS_MAX: u8 = 32;
-/// Bytes of extensions in one body (RFC 9112 §7.1.1 asks for a limit).
+/// Bytes of extensions in one body (RFC 9112 §7.1.1 requires a limit).
 const EXTENSION_BYTES_MAX: u16 = 16 * 1024;
 /// Trailer lines and their bytes; dropped ones count.
 const TRAILERS_MAX: u8 = 100;
@@ -37,7 +37,7 @@ pub enum Chunk {
     Data {
         /// First byte of body.
         start: usize,
-        /// One past the last; also what was consumed.
+        /// One past the last; also the number of consumed bytes.
         end: usize,
     },
     /// The body and its trailers are complete.
@@ -50,7 +50,7 @@ pub enum Chunk {
 /// Why a chunked body is rejected. The sender is at fault; nothing after the fault may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ChunkError {
-    /// A size that is not 1*HEXDIG, or something else than an extension or CRLF behind it.
+    /// A size that is not 1*HEXDIG, or is followed by something other than an extension or CRLF.
     SizeInvalid,
     /// A size above 2^63-1, or one with too many zeros before it.
     SizeTooLarge,
@@ -60,7 +60,7 @@ pub enum ChunkError {
     ExtensionsTooLarge,
     /// A line that ends with LF alone, or with a CR without LF.
     LineEnd,
-    /// The bytes behind the data of a chunk are not CRLF.
+    /// The bytes after the data of a chunk are not CRLF.
     DataEnd,
     /// A trailer that is not a field line.
     TrailerInvalid(SyntaxError),
@@ -116,9 +116,9 @@ enum State {
     /// Behind `;` or white space after it.
     ExtensionStart,
     ExtensionName,
-    /// White space behind a name or value: another part must follow.
+    /// White space after a name or value: another part must follow.
     ExtensionSpace,
-    /// As `ExtensionSpace`, but behind a value: no `=` any more.
+    /// As `ExtensionSpace`, but after a value: no `=` any more.
     ValueSpace,
     ValueStart,
     ValueToken,
@@ -149,7 +149,7 @@ enum State {
 pub struct ChunkedDecoder {
     /// Size so far, then the remaining length of the chunk's data.
     left: u64,
-    /// Lines that may pass on, and behind them the line that is arriving.
+    /// Lines that may pass on, followed by the line that is arriving.
     trailers: Vec<u8>,
     extension_bytes: u16,
     trailer_bytes: u16,
@@ -223,7 +223,8 @@ impl ChunkedDecoder {
         if self.odd == BodyOddities::default() { None } else { Some(std::mem::take(&mut self.odd)) }
     }
 
-    /// Fields behind the body that may pass on. None unless they are kept and the body is complete.
+    /// Returns the fields after the body that may pass on. None unless they are kept and the body
+    /// is complete.
     pub fn trailers(&self) -> Trailers<'_> {
         if self.state == State::Done { Trailers::new(&self.trailers) } else { Trailers::default() }
     }
@@ -384,7 +385,8 @@ fn expect(byte: u8, expected: u8, next: State, fault: ChunkError) -> Result<Stat
     if byte == expected { Ok(next) } else { Err(fault) }
 }
 
-/// May stand in a quoted string, in part behind a backslash: HTAB, SP, visible and obs-text (RFC 9110 §5.6.4).
+/// Whether a byte is allowed in a quoted string, in part after a backslash: HTAB, SP, visible and
+/// obs-text (RFC 9110 §5.6.4).
 fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
 }

@@ -13,7 +13,7 @@ use crate::reply_parts::{ReplyParts, Trailers};
 pub enum Persistence<'a> {
     /// Not at all: HTTP/1.1 that remains open.
     Implied,
-    /// `Connection: keep-alive`, for HTTP/1.0 clients that asked for it.
+    /// `Connection: keep-alive`, for HTTP/1.0 clients that requested it.
     KeepAlive,
     /// `Connection: close`.
     Close,

@@ -230,7 +230,7 @@ pub struct Fields {
     repeated: u64,
     /// Position of the first field of each name; meaningful only when `seen` has it.
     first: [u32; FieldName::COUNT],
-    /// What is strange about the head.
+    /// Oddities of the head.
     pub(crate) odd: Oddities,
 }
 

@@ -195,7 +195,8 @@ fn skip_leading_lines(window: &[u8], fields: &mut Fields) -> Result<Option<usize
     Ok((at < window.len()).then_some(at))
 }
 
-/// Decides what the request means from all of its fields. `head` has all that its line says; of HTTP/2 also whether there is a body.
+/// Decides what the request means from all of its fields. `head` has everything from its line; for
+/// HTTP/2 also whether there is a body.
 #[inline]
 pub(crate) fn judge(
     input: &[u8],

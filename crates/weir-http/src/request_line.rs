@@ -94,8 +94,9 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// Parses the request line that begins at `start` into `head` and returns the position behind it; None when the window
-/// ends in it. Filling the head in place spares copies of the parts through three layers of results.
+/// Parses the request line that begins at `start` into `head` and returns the position after it;
+/// None when the window ends in it. Filling the head in place spares copies of the parts through
+/// three layers of results.
 ///
 /// # Errors
 /// The first fault from the left; a line over the limit is [`SyntaxError::LineTooLong`].
@@ -175,8 +176,8 @@ fn target_fault(line: &[u8], at: usize) -> Result<Option<usize>, RequestError> {
     Err(fault)
 }
 
-/// The fault of a byte in the wrong place: line ends and control bytes by their own names. None when the byte behind
-/// a CR is needed and missing.
+/// Returns the fault of a byte in the wrong place: line ends and control bytes by their own names.
+/// None when the byte after a CR is needed and missing.
 fn byte_fault(line: &[u8], at: usize, other: RequestError) -> Option<RequestError> {
     match line[at] {
         0..=0x1f | 0x7f if line[at] != b'\t' => match line_end(line, at) {
@@ -188,7 +189,7 @@ fn byte_fault(line: &[u8], at: usize, other: RequestError) -> Option<RequestErro
     }
 }
 
-/// Version and the position behind the line.
+/// Returns the version and the position after the line.
 #[inline(always)]
 fn parse_version(line: &[u8], at: usize) -> Result<Option<(Version, usize)>, RequestError> {
     if line[at..].starts_with(b"HTTP/1.1\r\n") {

@@ -161,7 +161,7 @@ pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender, odd: &mut Od
     Ok(Line::Field(field))
 }
 
-/// A name ended without a colon: the colon behind white space in a reply, else the fault.
+/// A name ended without a colon: returns the colon after white space in a response, else the fault.
 #[cold]
 fn colon_after_space(window: &[u8], at: usize, sender: Sender) -> Result<Option<usize>, SyntaxError> {
     if !is_blank(window[at]) {

@@ -85,7 +85,7 @@ pub fn shown_command_line(words: &[String]) -> String {
     command_line(&shown)
 }
 
-/// Returns what a report shows in place of a value.
+/// Returns the text that a report shows in place of a value.
 type Mask = fn(&str) -> String;
 
 /// If a word is an option whose value may be a secret, returns where its value begins, and how that

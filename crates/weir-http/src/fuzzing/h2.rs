@@ -10,7 +10,7 @@ use crate::h2::hpack::{Decoder, encode};
 use crate::h2::{Additions, Blocked, Event, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
 use crate::{Fields, Framing, ReplyParts, RequestBody, RequestEdits, Trailers, encode_request, parse_request};
 
-/// Body of each answer in bytes: more than a frame, less than a window.
+/// Body of each response in bytes: more than a frame, less than a window.
 const ANSWER_BYTES: usize = 20_000;
 
 /// What a connection reported, with pieces of a body put together.

@@ -75,7 +75,8 @@ impl Heard {
     }
 }
 
-/// Reads `data` in pieces that end at `ends` (ascending, the last one is the length); every reply answers `context`.
+/// Reads `data` in pieces that end at `ends` (ascending, the last one is the length); every
+/// response belongs to `context`.
 pub fn read_replies(
     data: &[u8],
     mut reader: ReplyReader,

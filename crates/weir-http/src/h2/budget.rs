@@ -9,7 +9,7 @@
 
 use super::error::{Code, Failure};
 
-/// Requests that a client may reset before their answers began.
+/// Requests that a client may reset before their responses began.
 const RESETS: u16 = 100;
 /// Further resets after a pause.
 const RESETS_AFTER_PAUSE: u16 = 10;

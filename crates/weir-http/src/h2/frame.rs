@@ -114,7 +114,7 @@ impl FrameHead {
         [l0, l1, l2, self.kind.number(), self.flags, s0, s1, s2, s3]
     }
 
-    /// Has this flag.
+    /// Whether it has this flag.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -275,7 +275,7 @@ pub fn put_settings_ack(out: &mut Vec<u8>) {
     put_head(out, Kind::Settings, ACK, 0, 0);
 }
 
-/// Appends the answer to PING.
+/// Appends the response to PING.
 pub fn put_pong(out: &mut Vec<u8>, payload: &[u8; 8]) {
     put_head(out, Kind::Ping, ACK, 0, 8);
     out.extend_from_slice(payload);

@@ -25,7 +25,7 @@ macro_rules! glitches {
 }
 
 glitches! {
-    /// The client reset a request before its answer began.
+    /// The client reset a request before its response began.
     ResetEarly: "h2-reset-early";
     /// An error of the client made us reset a stream.
     ForcedReset: "h2-forced-reset";

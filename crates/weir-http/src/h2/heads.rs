@@ -160,8 +160,8 @@ impl Heads {
     }
 }
 
-/// A name as it may stand in HTTP/2, which is a token without capital letters, and a value without control bytes
-/// (RFC 9113 §8.2.1, RFC 9110 §5.5).
+/// Checks that a name is valid in HTTP/2, which requires a token without capital letters, and that
+/// a value has no control bytes (RFC 9113 §8.2.1, RFC 9110 §5.5).
 #[inline]
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), RequestError> {
     let is_name = !name.is_empty() && token_faults(name) & NOT_TOKEN == 0 && !name.iter().any(u8::is_ascii_uppercase);
@@ -198,8 +198,8 @@ fn trimmed(value: &[u8]) -> &[u8] {
     &value[start..end]
 }
 
-/// Returns the value of a pseudo field: no control bytes and no blanks around it, which no URI and
-/// no method has.
+/// Whether this can be the value of a pseudo field: no control bytes and no blanks around it, which
+/// no URI and no method has.
 #[inline]
 fn is_pseudo_value(value: &[u8]) -> bool {
     value_end(value, 0) == value.len() && trim(value).len() == value.len()

@@ -339,7 +339,7 @@ impl<'a> Reading<'_, 'a> {
 }
 
 impl Reader {
-    /// Whether this frame may come now.
+    /// Checks that this frame may come now.
     fn may_come(&mut self, frame: &FrameHead) -> Result<(), Failure> {
         let fault = |why| Err(Failure { code: Code::ProtocolError, why });
         // RFC 9113 §3.4

@@ -1,4 +1,5 @@
-//! Requests through weir-proxy's engine, without sockets: parse, route, schedule, log, match the reply, order, answer.
+//! Requests through weir-proxy's engine, without sockets: parse, route, schedule, log, match the
+//! response, order, respond.
 //!
 //! Each turn every client sends one request; then every upstream connection that was sent something answers all of it.
 
@@ -21,7 +22,7 @@ struct Harness {
     now_us: u64,
     /// Tokens of clients by socket; sockets of upstream connections are their tokens.
     clients: Vec<u64>,
-    /// Upstream connections with requests in this turn, and what they were sent.
+    /// Upstream connections with requests in this turn, and the number of bytes sent on each.
     asked: Vec<(u64, usize)>,
     answered: u64,
     connected: usize,
@@ -135,7 +136,7 @@ impl Harness {
         bytes
     }
 
-    /// One request from every client, and all answers.
+    /// Plays one request from every client, and all responses.
     fn turn(&mut self, request: &[u8], forwarded: usize, reply: &[u8]) {
         let goal = self.answered + self.clients.len() as u64;
         self.begin();
@@ -143,7 +144,7 @@ impl Harness {
             self.engine.client_received(self.clients[index], &Input::borrowed(request));
         }
         self.end();
-        // Requests beyond the depth of the connections are sent when answers make room.
+        // Requests beyond the depth of the connections are sent when responses make room.
         while self.answered < goal {
             self.begin();
             for (conn, bytes) in std::mem::take(&mut self.asked) {

@@ -28,7 +28,7 @@ pub(crate) fn browser() -> Vec<u8> {
     .into_bytes()
 }
 
-/// What nginx answers for a file of three bytes, without the body.
+/// Returns nginx's response for a file of three bytes, without the body.
 pub(crate) fn reply_head() -> &'static str {
     "HTTP/1.1 200 OK\r\n\
      Server: nginx/1.22.1\r\n\

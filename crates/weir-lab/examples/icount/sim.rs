@@ -17,7 +17,7 @@ const CLIENTS: usize = 16;
 /// The end of a head that has no body.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// Answers each request, however many come together.
+/// Responds to each request, however many come together.
 struct Server {
     address: SocketAddr,
     reply: Vec<u8>,
@@ -34,7 +34,7 @@ impl Actor for Server {
     }
 }
 
-/// Asks, waits for the answer, asks again.
+/// Sends a request, waits for the response, and repeats.
 struct Client {
     to: SocketAddr,
     request: Vec<u8>,

@@ -10,7 +10,7 @@ use std::fmt::{self, Display};
 use crate::random::Random;
 use crate::units::{duration_us, number};
 
-/// Highest rate that can be asked for, requests a second.
+/// Highest possible rate, requests a second.
 const RATE_MAX: f64 = 1e8;
 
 /// One part of a rate.

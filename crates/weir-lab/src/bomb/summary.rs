@@ -291,7 +291,7 @@ impl ClassSummary {
     }
 }
 
-/// One line under a class; nothing when there is nothing to say.
+/// Writes one line under a class; nothing when the text is empty.
 fn put(out: &mut String, name: &str, text: &str) {
     if !text.is_empty() {
         let _ = writeln!(out, "  {name:<13}{text}");

@@ -33,7 +33,7 @@ pub(super) struct Drip {
 }
 
 impl Scene<'_> {
-    /// Whether this misbehaviour applies now; counted if so.
+    /// Returns the rule if this misbehaviour applies now; counted if so.
     fn strikes(&mut self, kind: Kind) -> Option<super::misbehave::Rule> {
         let rule = self.mischief?.strikes(kind)?;
         self.counts.misbehaved.add(kind);

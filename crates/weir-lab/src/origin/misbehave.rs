@@ -81,7 +81,7 @@ enum Unit {
     Count,
     /// Milliseconds, or with a unit; at least 1 us.
     Time,
-    /// The same, and 0 is allowed.
+    /// The same, but 0 is allowed.
     Moment,
     /// 200 to 599.
     Status,

@@ -23,7 +23,7 @@ const SEND_BYTES_MAX: u64 = 1024 * 1024;
 /// Length of a chunk of a streamed chunked body.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// The byte at `offset` of every body that `size=` asks for; printable ASCII.
+/// Returns the byte at `offset` of every body that `size=` requests; printable ASCII.
 pub fn pattern_byte(offset: u64) -> u8 {
     b'!' + u8::try_from(offset % PERIOD).unwrap_or(0)
 }

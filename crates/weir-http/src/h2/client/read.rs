@@ -284,7 +284,7 @@ impl Client {
         let head = self.decode(block)?;
         let Some(stream) = self.find(id) else { return Ok(None) };
         if stream.has_head {
-            // Trailers (RFC 9113 §8.1): they end the answer and have no status.
+            // Trailers (RFC 9113 §8.1): they end the response and have no status.
             let is_short = stream.length_left.is_some_and(|left| left > 0);
             if head.is_malformed || head.status.is_some() || !end || is_short {
                 return Ok(Some(self.stream_error(id, Code::ProtocolError)));

@@ -1,4 +1,4 @@
-//! The experiment `cache`: the caches that take part, and what is asked of them besides hits.
+//! The experiment `cache`: the caches that take part, and their loads besides hits.
 //!
 //! Read by `cells.rs`, `contenders.rs` and `cache_cells.rs`, done by `run/cache.rs`, `run/cache_events.rs` and `run/cache_restart.rs`.
 

@@ -25,7 +25,7 @@ use crate::units::grouped;
 pub(crate) struct Experiment {
     /// Its name on the command line, and of its files.
     pub(crate) name: &'static str,
-    /// The question that it asks, for people.
+    /// The question that it answers, for people.
     pub(crate) title: &'static str,
     /// Its cells.
     pub(crate) cells: fn(&Axes) -> Vec<Cell>,

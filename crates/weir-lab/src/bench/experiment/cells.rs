@@ -23,7 +23,7 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     /// For people.
     pub(crate) title: String,
-    /// What is done to them.
+    /// The load.
     pub(crate) load: Load,
     /// The contenders that take part.
     pub(crate) contenders: Vec<&'static str>,
@@ -78,7 +78,7 @@ impl Cell {
 /// The path whose response is a body of three bytes.
 pub(crate) const SMALL: &str = "/";
 
-/// What is done to a contender.
+/// The load on a contender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Load {
     /// Each connection sends its next request when it has its response.
@@ -235,7 +235,7 @@ const _: () = assert!(STALL_CONNECTIONS * 100 < STALL_RATE * STALL_SECONDS / 2);
 pub(crate) struct Closed {
     /// Client connections.
     pub(crate) connections: u32,
-    /// Length of each answer's body, bytes.
+    /// Length of each response's body, bytes.
     pub(crate) body: u64,
     /// The kind of requests.
     pub(crate) kind: RequestKind,

@@ -3,7 +3,7 @@
 use super::cells::{Axes, Cell, Closed, Load, Origin, RequestKind, clients};
 use super::tunnel::{Tunnels, Way};
 
-/// Bytes of an answer of `forward`: a small page.
+/// Bytes of a response of `forward`: a small page.
 const PAGE: u64 = 3600;
 
 /// Returns all cells.

@@ -56,7 +56,7 @@ impl Mixed {
         self.all().any(|clients| clients.path.contains("{serial}"))
     }
 
-    /// Whether the measured clients ask by the clock.
+    /// Whether the measured clients send requests by the clock.
     pub(crate) fn is_by_the_clock(&self) -> bool {
         self.measured.pace != Pace::Loop
     }

@@ -39,7 +39,7 @@ const UNEVEN: &[Clients] = &[
     Clients { connections: 32, pace: Pace::Loop, path: "/item/{serial}?delay=100ms..600ms&every=20" },
     Clients { connections: 8, pace: Pace::Even(500), path: "/fast" },
 ];
-/// Few clients with slow answers, so that a server with 16 places has some to spare.
+/// Few clients with slow responses, so that a server with 16 places has some to spare.
 const SOME_SLOW: &[Clients] = &[Clients { connections: 4, pace: Pace::Random(60), path: "/slow?delay=25ms" }];
 /// Places of a server of processes that each serve one connection at a time.
 const PLACES: usize = 16;

@@ -8,7 +8,7 @@ use super::cache::Cacher;
 use super::cells::{Cell, Closed, Load, Origin, RequestKind};
 use super::contenders::{Contender, What};
 
-/// From this length of an answer on, nginx may copy it in fewer pieces, bytes.
+/// From this length of a response on, nginx may copy it in fewer pieces, bytes.
 const LARGE_BYTES: u64 = 16 << 10;
 
 /// One way to set a rival, as changes of its configuration.
@@ -45,7 +45,7 @@ const NGINX: &[Tuning] = &[
     },
 ];
 
-/// nginx with stored answers: a small file is cheaper to read than to be sent by the kernel.
+/// nginx with stored responses: a small file is cheaper to read than to be sent by the kernel.
 const NGINX_CACHE: &[Tuning] = &[
     Tuning { name: "sendfile on", changes: &[] },
     Tuning { name: "sendfile off", changes: &[("    sendfile on;\n", "    sendfile off;\n")] },

@@ -103,7 +103,8 @@ fn small_files(bodies: &[u64]) -> String {
     names.iter().map(|name| format!("        location = /{name} {{ sendfile off; }}\n")).collect()
 }
 
-/// An nginx that serves files of these lengths, besides `/`; `often` closes each connection after 100 answers.
+/// Returns the configuration of an nginx that serves files of these lengths, besides `/`; `often`
+/// closes each connection after 100 responses.
 pub(super) fn nginx_origin(
     (directory, name): (&Path, &str),
     listen: &[SocketAddr],
@@ -192,7 +193,8 @@ backend app
     )
 }
 
-/// HAProxy as a forwarder of bytes, by splice(2) where it has pipes; it makes them as large as the system does unless told.
+/// Returns HAProxy's configuration as a forwarder of bytes, by splice(2) where it has pipes, which
+/// have the system's default size unless set otherwise.
 pub(super) fn haproxy_tcp(
     listen: SocketAddr,
     to: SocketAddr,

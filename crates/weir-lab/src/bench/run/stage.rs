@@ -550,7 +550,7 @@ impl Stage {
     pub(super) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
         let own = running.origin.as_ref().map(|(_, address)| *address);
         let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
-        // weir's origin says so in JSON, nginx in the second or first line of its words.
+        // weir's origin reports it as JSON, nginx in the second or first line of its text.
         let after = |word: &str| text.split(word).nth(1);
         let number = after("\"connects\":").or_else(|| after("requests\n")).or_else(|| after("server accepts"));
         number
