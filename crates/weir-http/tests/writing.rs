@@ -69,8 +69,8 @@ fn hop_by_hop_fields_stay_behind() {
     assert_eq!(fields_of("A_b: 1\r\n", &RequestEdits { underscores: true, ..edits() }), "A_b: 1\r\n");
 }
 
-/// Where names with `_` pass, except those that a server may take for a field that only weir sets,
-/// whoever the client is.
+/// Where names with `_` pass, those that a server may take for a field that only weir sets are
+/// dropped, whichever client sends them.
 #[test]
 fn an_underscore_is_no_way_around() {
     let extra: [(&[u8], &[u8]); 1] = [(b"X-Request-Id", b"1")];

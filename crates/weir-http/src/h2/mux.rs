@@ -93,7 +93,7 @@ pub(super) struct Sending {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Going {
     Open,
-    /// The client was informed of the shutdown; from then on, microseconds, it is informed of the
+    /// The client was informed of the shutdown; at this time, microseconds, it is informed of the
     /// last stream.
     Leaving(u64),
     /// Streams above this number are not accepted.

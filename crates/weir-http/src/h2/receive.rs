@@ -85,7 +85,7 @@ impl Reading<'_, '_> {
         self.take_block(&Block { bytes: &bytes, stream, end_stream, odd_priority })
     }
 
-    /// Checks the size: a block that exceeds the limits of every head is not gathered to its end.
+    /// Checks the size: a block that is too large for any allowed head is not gathered to its end.
     fn block_fits(&self, limits: &Limits) -> Result<(), Failure> {
         let bytes_max = limits.head.head_max().max(FRAME_BYTES_MAX as usize);
         if self.mux.block.len() > bytes_max {

@@ -220,8 +220,8 @@ impl ClassSummary {
     }
 
     /// Whether there were attempts, and all failed: there was no correct response with a status
-    /// below 500, not counting what the end of the run cut off. A connection that was the only
-    /// goal, or that was held until the end by a client with that purpose, is no failure.
+    /// below 500, whatever the end of the run cut off. A connection that was the only goal, or that
+    /// was held until the end by a client with that purpose, is no failure.
     pub fn failed_entirely(&self) -> bool {
         let counts = self.counted();
         let told = counts.statuses.iter().filter(|(status, _)| !has_failed(**status)).map(|(_, count)| count);

@@ -83,7 +83,7 @@ impl Link {
         figures
     }
 
-    /// Whether it has ended unasked, because an end is gone.
+    /// Whether it has ended on its own, because an end is gone.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

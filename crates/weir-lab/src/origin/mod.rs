@@ -226,8 +226,8 @@ impl OriginHandle {
         self.shared.stats()
     }
 
-    /// Whether a thread has ended unasked, which it does only on an error; [`OriginHandle::stop`]
-    /// then returns that error.
+    /// Whether a thread has ended on its own, which it does only on an error;
+    /// [`OriginHandle::stop`] then returns that error.
     pub fn has_failed(&self) -> bool {
         self.joins.iter().any(JoinHandle::is_finished)
     }

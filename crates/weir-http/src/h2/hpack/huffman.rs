@@ -110,7 +110,7 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), NotHuffman> 
     }
 }
 
-/// Fills up with whole bytes, followed by zeros.
+/// Fills up with whole bytes; the bits below them are zeros.
 #[inline]
 fn refill(mut pending: u64, mut have: usize, rest: &[u8]) -> (u64, usize, &[u8]) {
     if let Some((word, rest)) = rest.split_first_chunk::<4>() {

@@ -131,7 +131,7 @@ pub(crate) enum Load {
     /// Clients that connect, stay, and send requests now and then: which worker has how many of
     /// them.
     Ladder(Ladder),
-    /// By the clock, while another process takes a core now and then.
+    /// By the clock, while another program takes a core now and then.
     Taken,
     /// Clients that connect during configuration reloads, again and again.
     Reload,

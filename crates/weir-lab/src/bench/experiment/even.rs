@@ -88,8 +88,8 @@ impl Iterator for Takings {
 pub(crate) struct Rival {
     /// The program.
     pub(crate) program: Program,
-    /// All workers accept from one socket, which is their default: a worker that is awake does.
-    /// Else each has its own socket (`reuseport`, `shards by-thread`).
+    /// All workers accept from one socket, which is the default: a worker that is awake takes the
+    /// connection. Else each has its own socket (`reuseport`, `shards by-thread`).
     pub(crate) is_shared: bool,
     /// Each worker has a core.
     pub(crate) is_pinned: bool,

@@ -33,11 +33,11 @@ pub(crate) struct Probing {
 pub(crate) enum Busy {
     /// Nothing: slow responses are then due to the machine.
     No,
-    /// Requests that reach the server without the proxy.
+    /// Requests that reach the server directly, bypassing the proxy.
     Beside,
     /// Requests that come through the proxy like the probe.
     Through,
-    /// Requests for which workers sleep, which reach each worker without the proxy.
+    /// Requests for which workers sleep, which reach each worker directly, bypassing the proxy.
     Blocked(Blocked),
 }
 

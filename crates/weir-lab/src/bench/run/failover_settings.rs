@@ -54,8 +54,8 @@ http {{
     )
 }
 
-/// HAProxy: probes, and every response observed; ten bad ones in a row mark a server down. Only a
-/// request other than POST is retried once it was sent.
+/// HAProxy: probes, and every response observed; ten bad ones in a row mark a server down. Once it
+/// was sent, only a request other than POST is retried.
 pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |nth, to| format!("    server s{nth} {to} pool-purge-delay 1h"));
     format!(

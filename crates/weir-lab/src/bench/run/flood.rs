@@ -1,7 +1,7 @@
 //! Established clients beside a flood of handshakes: the effect of the flood on their latency.
 //!
-//! Called by `rounds.rs`. Bound: the flood ends with the run; its connections at a time are
-//! limited.
+//! Called by `rounds.rs`. Bound: the flood ends with the run; it has at most the given number of
+//! connections at a time.
 
 use std::io;
 use std::path::Path;

@@ -239,7 +239,7 @@ pub(super) fn pss_bytes(pids: &[u32]) -> u64 {
 
 /// Returns the part of [`pss_bytes`] that is not mapped from a file, in bytes: the memory that the
 /// processes have allocated. The rest is mostly the text of the program, and their share of it
-/// changes when another user starts or ends the same program.
+/// changes when the same program is started or ended elsewhere.
 pub(super) fn own_bytes(pids: &[u32]) -> u64 {
     let of = |pid: &u32, key: &str| kib_line(&format!("/proc/{pid}/smaps_rollup"), key) * 1024;
     pids.iter().map(|pid| of(pid, "Pss_Anon:") + of(pid, "Pss_Shmem:")).sum()

@@ -126,8 +126,8 @@ impl Row {
         if self.way == Way::Ipv6 { &IPV6 } else { &IPV4 }
     }
 
-    /// Sets what IPv6 needs before there are links: routers don't probe for duplicate addresses
-    /// first, and clients may use any address that is local.
+    /// Sets what IPv6 needs before there are links: no side probes for duplicate addresses first,
+    /// and clients may use any address that is local.
     fn have_ipv6(&self) -> io::Result<()> {
         if !Path::new("/proc/sys/net/ipv6").exists() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no IPv6 (ipv6.disable=0)"));
