@@ -157,9 +157,9 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
     run.flush(out, input);
 }
 
-/// Whether a field whose name contains `_` may pass: only where that is wanted, and only if a
-/// server that reads `_` as `-` does not take it for a field that only weir may set, whoever the
-/// client is.
+/// Whether a field whose name contains `_` may pass. It may only where that is wanted, and only if
+/// a server that reads `_` as `-` does not take it for a field that only weir may set; which client
+/// sends it does not matter.
 #[cold]
 fn passes(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
     let read: Vec<u8> = field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();

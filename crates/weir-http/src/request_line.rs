@@ -274,12 +274,12 @@ pub struct EncodedHead {
 }
 
 /// Returns a copy of the head at the start of `input`, for which parsing returned
-/// [`RequestError::TargetRaw`], with the UTF-8 in path and query of its target percent-encoded, and
-/// with `/` for an empty path in front of a query (RFC 3986 §6.2.3). RFC 3986 has no such bytes,
-/// but URLs that people type into simple clients do (`curl http://host/café`), and all programs
-/// read them like this. None when the line is not complete. An incomplete head is copied up to the
-/// end of `input`, within the limit of a head: the cost depends on the head, not on the bytes that
-/// a client has sent after it.
+/// [`RequestError::TargetRaw`]. The UTF-8 in path and query of its target is percent-encoded, and
+/// an empty path in front of a query becomes `/` (RFC 3986 §6.2.3). RFC 3986 has no such bytes, but
+/// URLs that people type into simple clients do (`curl http://host/café`), and all programs read
+/// them like this. None when the line is not complete. An incomplete head is copied up to the end
+/// of `input`, within the limit of a head: the cost depends on the head, not on the bytes that a
+/// client has sent after it.
 ///
 /// # Errors
 /// Text that is not UTF-8, not in path or query, or in the target of CONNECT remains an error. A

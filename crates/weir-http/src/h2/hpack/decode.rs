@@ -1,8 +1,8 @@
 //! Header blocks to fields (RFC 7541 §3, §5, §6).
 //!
-//! Strict where a lenient reading would be a guess. An index without an entry, a number above
-//! [`NUMBER_MAX`], text that is not a Huffman code, and a size update that is too large or comes
-//! after a field are all errors, and the connection can't continue after an error. Work: a byte of
+//! Strict where a lenient reading would be a guess. These are all errors: an index without an
+//! entry, a number above [`NUMBER_MAX`], text that is not a Huffman code, and a size update that is
+//! too large or comes after a field. The connection can't continue after an error. Work: a byte of
 //! a block can expand to a whole entry of the table, so the receiver of the fields counts them and
 //! stops ([`HpackError::Stopped`]).
 

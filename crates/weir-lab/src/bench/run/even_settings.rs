@@ -1,6 +1,6 @@
-//! How contenders of `ladder`, `taken-core` and `mixed` are configured. It differs from the other
-//! experiments in the number of workers, the socket that they accept from, whether they are pinned,
-//! and how many requests they send their server at a time.
+//! How contenders of `ladder`, `taken-core` and `mixed` are configured. Four things differ from the
+//! other experiments: the number of workers, the socket that they accept from, whether they are
+//! pinned, and how many requests they send their server at a time.
 //!
 //! Called by `ladder.rs`, `taken.rs` and `mixed.rs`. The settings are repeated in the report's last section.
 

@@ -417,8 +417,8 @@ fn of_cache(
 }
 
 /// Returns the order of a round's turns, as indices of the contenders. Two contenders that run side
-/// by side swap places in each round (A B B A), so that a drift of the machine, or an after-effect
-/// of the previous run, affects both equally.
+/// by side swap places in each round (A B B A). So a drift of the machine, or an after-effect of
+/// the previous run, affects both equally.
 fn turns(contenders: usize, round: u32, side_by_side: bool) -> Vec<usize> {
     let mut turns: Vec<usize> = (0..contenders).collect();
     if contenders == 2 && side_by_side && round.is_multiple_of(2) {
