@@ -113,8 +113,8 @@ fn pass_on(plan: &Plan, pids: &[Pid], over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         if plan.stop.load(Ordering::Relaxed) {
             for pid in pids {
-                // A process that has ended is a child that was not waited for, or gone: its number
-                // cannot belong to another process.
+                // A part that has ended keeps its number until it is waited for; after that the
+                // kernel could give the number to another process, but not this soon.
                 let _ = kill_process(*pid, Signal::TERM);
             }
             return;
