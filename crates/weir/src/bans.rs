@@ -1,9 +1,12 @@
-//! Who is banned: takes clients whom workers offer, keeps the list of bans, and tells workers whom not to accept (docs/semantics.md §22).
+//! Bans: takes the clients that workers offer, keeps the list of bans, and informs workers which
+//! clients not to accept (docs/semantics.md §22).
 //!
-//! One thread waits for offers, and is the only one that tells the kernel ([`kernel`]); operators come by the control thread (`weir ban`). Both work on one list behind a lock that no worker ever
-//! takes: workers get a set of their own ([`BanSet`]), at once after a first ban and then at most every [`PUBLISH_EVERY`], or more seldom
-//! when the list is so long that making a set takes a while. What is kept over a restart is in [`file`], written at most every
-//! [`SAVE_EVERY`] and at the end. Bounds: `bans-max` bans, what [`voice`] says of lines, [`REASON_BYTES_MAX`].
+//! One thread waits for offers and alone updates the kernel ([`kernel`]); operators' requests
+//! arrive on the control thread (`weir ban`). Both use one list behind a lock that workers never
+//! take: workers get a set ([`BanSet`]). They get it at once after a first ban, then at most every
+//! [`PUBLISH_EVERY`], or less often when the list is so long that making a set takes a while. Bans
+//! survive a restart in [`file`], written at most every [`SAVE_EVERY`] and at the end. Bounds:
+//! `bans-max` bans, the limits on lines in [`voice`], [`REASON_BYTES_MAX`].
 
 mod exempt;
 mod file;
@@ -38,52 +41,55 @@ pub(crate) use orders::{Figures, NeverBanned, Shown};
 use tier::Wish;
 use voice::{Said, Voice};
 
-/// Workers get another set at most so often, and the kernel what has changed.
+/// Shortest time between two sets for the workers, and between two updates of the kernel.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// And making sets, or telling the kernel, takes at most one part in so many of a thread's time.
+/// Making sets and updating the kernel each takes at most one part in this many of a thread's time.
 const PUBLISH_SHARE: u32 = 10;
-/// The file is written at most so often.
+/// Shortest time between two writes of the file.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// How often the plan is looked at, and what is over forgotten.
+/// How often weir checks for a new plan and forgets bans that are over.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the addresses of the machine are.
+/// How often weir reads the addresses of the machine.
 const EXEMPT_EVERY: Duration = Duration::from_secs(60);
-/// A step of the clock on the wall that counts.
+/// Steps of the wall clock from this size on count.
 const CLOCK_STEP_US: u64 = 1_000_000;
-/// Offers that are taken before anybody else gets the list.
+/// Offers taken before another thread gets the list.
 const BATCH_MAX: usize = 1024;
-/// Bans that a new table of the kernel is told of at a time.
+/// Bans added to a new kernel table at a time.
 const KERNEL_BATCH: usize = 2048;
-/// Lines of the file that are made at a time.
+/// Lines of the file written at a time.
 const SAVE_BATCH: usize = 1024;
-/// What is kept of a reason.
+/// A reason is cut to this length.
 const REASON_BYTES_MAX: usize = 200;
 
-/// The list, for all who need it.
+/// The list, shared by all parts of the program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bans(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     list: Mutex<List>,
-    /// Whoever writes the file has it, from the list to the file's name: so none is older than another one that was there.
+    /// Held while the file is written, from reading the list to renaming the file, so that no older
+    /// list replaces a newer one.
     writing: Mutex<()>,
 }
 
-/// The thread. It ends when all workers have.
+/// The thread. It ends when all workers have ended.
 #[derive(Debug)]
 pub(crate) struct Keeper(JoinHandle<()>);
 
-/// What is said of a client whose requests say for whom they are: anybody may write that, so it changes nothing.
+/// Hint about a client whose requests name other clients. Any client can write these fields, so
+/// they change nothing.
 const PERHAPS_A_PROXY: &str = "; its requests have X-Forwarded-For or Forwarded: if it is a load balancer of yours, it belongs in `trusted-proxies`";
 
-/// What the kernel is to be told.
+/// An update for the kernel.
 #[derive(Debug)]
 struct Task {
     wish: Option<Wish>,
-    /// Who is banned until when (seconds since 1970), which may be over; None: he is not any more.
+    /// Blocks with the ends of their bans (seconds since 1970), which may be over; None: no longer
+    /// banned.
     changed: Vec<(Block, Option<u64>)>,
-    /// Somebody is banned whose packets it can drop.
+    /// There is a ban whose packets it can drop.
     has_some: bool,
 }
 
@@ -91,20 +97,20 @@ struct Task {
 struct List {
     ledger: Ledger,
     plan: Arc<Plan>,
-    /// Of what is in force: see [`Desk::news`].
+    /// Of the plan in force: see [`Desk::news`].
     number: u64,
     exempt: Vec<Exempt>,
     machine: Machine,
     workers: Option<Handle>,
-    /// Workers don't know yet.
+    /// Workers lack the latest changes.
     is_news: bool,
-    /// When they may be told next, and whether they were told of somebody.
+    /// Earliest time of the next set for the workers, and whether their last set had any bans.
     publish_at: Option<Instant>,
     knows_some: bool,
-    /// How far the clock on the wall was ahead of theirs, microseconds.
+    /// How far the wall clock was ahead of the workers' clock, in microseconds.
     offset_us: i64,
     kept: Kept,
-    /// What the kernel does, and whether and when it is to be told of changes.
+    /// What the kernel does, whether it lacks changes, and the earliest time of its next update.
     part: Part,
     kernel_waits: bool,
     kernel_at: Option<Instant>,
@@ -112,13 +118,13 @@ struct List {
     voice: Voice,
 }
 
-/// Microseconds since 1970.
+/// Returns microseconds since 1970.
 pub(crate) fn wall_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The present second. A ban begins with the next one, so that none is too short.
+/// Returns the present second. A ban begins with the next one, so that none is too short.
 fn now_s() -> u64 {
     wall_us() / 1_000_000
 }
@@ -133,14 +139,15 @@ fn kept(waits: bool) -> Kept {
     Kept::new(Words { what: "bans", option: "state" }, SAVE_EVERY, waits)
 }
 
-/// Where bans are kept.
+/// The path of the file of bans.
 fn place(plan: &Plan) -> Option<PathBuf> {
     let state = plan.ban().and_then(|ban| ban.state.as_deref());
     state.map(std::path::Path::to_owned).or_else(|| usual_place("bans"))
 }
 
 impl Bans {
-    /// For a plan, with what was kept when weir ran the last time. `waits`: another process keeps it until [`Bans::enter`].
+    /// Opens the list for a plan, with the bans of the last run. `waits`: another process owns the
+    /// file until [`Bans::enter`].
     pub(crate) fn open(plan: &Arc<Plan>, waits: bool) -> Bans {
         let bans = Bans::default();
         let mut machine = Machine::default();
@@ -152,18 +159,20 @@ impl Bans {
         bans
     }
 
-    /// From now on the list is this process's, as the one before has left it.
+    /// From now on the list belongs to this process, as the previous process left it.
     pub(crate) fn enter(&self) {
         self.with(|list| {
             if list.kept.hold.enter() {
-                // If another program has the file, what is banned from now on is this one's own all the same.
+                // Even if another program has the file, this process keeps its own list from now
+                // on.
                 list.take_file(true);
                 list.publish(Instant::now());
             }
         });
     }
 
-    /// Tells workers that have just been made who is banned, before they accept anybody, and starts the thread, which ends with them.
+    /// Sends the bans to new workers before they accept clients, and starts the thread, which ends
+    /// with the workers.
     ///
     /// # Errors
     /// The operating system's.
@@ -183,7 +192,7 @@ impl Bans {
     }
 
     fn keep(&self, offences: &Receiver<Offence>, desk: &Desk) {
-        // Without that right the kernel says so, and weir.
+        // Without this privilege the kernel refuses, and weir reports that.
         let _ = weir_io::take_up_network();
         let mut look_at = Instant::now();
         let mut kernel = Kernel::default();
@@ -226,10 +235,12 @@ impl Bans {
         }
     }
 
-    /// Tells the kernel what has changed; what it does then. None: nothing, for nobody is banned yet.
+    /// Updates the kernel. Returns what it does from then on. None: nothing, because the list has
+    /// no bans yet.
     fn tell_kernel(&self, kernel: &mut Kernel, task: Task) -> Option<Part> {
         let Task { wish, changed, has_some } = task;
-        // There is no table before there is somebody to stand in it; but drivers may stop for a moment when they get a program.
+        // There is no table before the first ban, except for programs on interfaces: drivers may
+        // pause for a moment when they load one.
         let waits = wish.as_ref().is_none_or(|wish| wish.interfaces.is_empty());
         if !has_some && !kernel.is_there() && waits {
             return None;
@@ -250,7 +261,7 @@ impl Bans {
         }
     }
 
-    /// Looks whom no ban may meet.
+    /// Determines which addresses must not be banned.
     fn look_at_machine(&self) {
         let mut machine = self.lock().machine.clone();
         machine.look();
@@ -260,11 +271,11 @@ impl Bans {
         });
     }
 
-    /// Writes the file if it is not what it should be, and it is time or to be done at once.
+    /// Writes the file if it lacks changes and a write is due or `at_once`.
     fn save(&self, at_once: bool) {
         let _writing = self.writing();
         let Some(path) = self.lock().kept.take_unsaved(Instant::now(), at_once) else { return };
-        // Others get the list in between: what changes then is written the next time.
+        // Other threads get the list in between; changes during the write follow with the next one.
         let mut last = None;
         let outcome = lines::write(&path, |text| {
             for (block, ban) in self.lock().ledger.behind(last).take(SAVE_BATCH) {
@@ -275,7 +286,7 @@ impl Bans {
         self.with(|list| list.kept.saved(&path, outcome).into_iter().for_each(|line| list.voice.warn(line)));
     }
 
-    /// From now on the list, and its file, are another process's, which begins with what this one has.
+    /// Hands the list and its file over to another process, with all the bans.
     pub(crate) fn leave(&self) {
         self.save(true);
         let _writing = self.writing();
@@ -286,7 +297,7 @@ impl Bans {
         self.0.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the list, and prints what there is to tell when others may have it again.
+    /// Does something with the list, and prints its messages after unlocking it.
     fn with<T>(&self, what: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.lock();
         let done = what(&mut list);
@@ -302,34 +313,34 @@ impl Bans {
 }
 
 impl Keeper {
-    /// Waits for its end, and for the file: call it when all workers have ended.
+    /// Waits for the thread to end and to write the file: call it when all workers have ended.
     pub(crate) fn finish(self) {
-        // Its panic would be told on standard error; the proxy has ended well all the same.
+        // A panic of the thread is already on standard error, and the proxy itself has ended well.
         let _ = self.0.join();
     }
 }
 
-/// So many seconds for people.
+/// This many seconds, as text for people.
 fn seconds(count: u64) -> String {
     time_text(count.saturating_mul(1_000_000))
 }
 
 impl List {
-    /// Another plan is in force.
+    /// Puts another plan in force.
     fn adopt(&mut self, plan: Arc<Plan>) {
         let place = place(&plan);
         self.plan = plan;
         self.look_whom_to_spare();
         match self.kept.want(place) {
             Some(Turn::Now) => self.take_file(false),
-            // To begin with, as it is.
+            // At the start, as the file is.
             Some(Turn::Before) => self.read(),
             Some(Turn::After) | None => {}
         }
     }
 
-    /// Has the file, and what is in it, if it is this process's turn and no other program has it. `is_borrowed`: what is in the list is what the process
-    /// before had in the file once.
+    /// Takes the file and reads it, if this process may use it and no other program does.
+    /// `is_borrowed`: the list holds an earlier state of the previous process's file.
     fn take_file(&mut self, is_borrowed: bool) {
         if !self.kept.take(|line| self.voice.warn(line)) {
             return;
@@ -337,12 +348,12 @@ impl List {
         if is_borrowed {
             self.ledger.forgive(None, now_s());
         }
-        // What is there stays, beside what there is here.
+        // The entries of the file are added to those of the list.
         self.read();
         self.kept.is_unsaved |= self.ledger.len() > 0;
     }
 
-    /// Whom no ban may meet may be others than before.
+    /// Notes that other addresses may be exempt from bans now.
     fn look_whom_to_spare(&mut self) {
         let exempt = exempt(&self.plan, &self.machine);
         if exempt == self.exempt {
@@ -361,7 +372,7 @@ impl List {
         self.exempt.iter().find(|(exempt, _)| exempt.meets(block)).map(|(_, why)| *why)
     }
 
-    /// What was kept.
+    /// Reads the saved bans.
     fn read(&mut self) {
         let Some(path) = self.kept.file.clone() else { return };
         (self.is_news, self.kernel_waits) = (true, true);
@@ -384,7 +395,7 @@ impl List {
         }
     }
 
-    /// A client whom a worker offers.
+    /// Takes a client that a worker offers.
     fn take(&mut self, offence: &Offence) {
         let (terms, reason) = (terms(&self.plan), format!("limit {}", offence.limit));
         let block = offence.block;
@@ -405,7 +416,7 @@ impl List {
         (self.is_news, self.kept.is_unsaved, self.kernel_waits) = (true, true, true);
     }
 
-    /// Time has passed.
+    /// Does the regular work.
     fn look(&mut self) {
         self.take_file(false);
         let now_s = now_s();
@@ -413,16 +424,17 @@ impl List {
         let terms = terms(&self.plan);
         self.ledger.forget(&terms, now_s);
         self.kept.is_unsaved |= self.ledger.len() != before;
-        // Workers need not look any more.
+        // Workers need not check any more.
         self.is_news |= self.knows_some && !self.ledger.has_some(now_s);
-        // Workers compare with a clock that nobody sets.
+        // Workers compare with a clock that cannot be set.
         self.is_news |= self.knows_some && self.offset_us.abs_diff(wall_offset_us()) > CLOCK_STEP_US;
-        // What lay in a network whose ban is over needs a place of its own now, and packets are counted.
+        // Blocks within a network whose ban is over need their own entries now, and packets are
+        // counted.
         self.kernel_waits = true;
         self.voice.look(now_s);
     }
 
-    /// When something is to be done next.
+    /// Returns the time until something is due.
     fn patience(&self, now: Instant, look_at: Instant) -> Duration {
         let due = |is_wanted: bool, at: Option<Instant>| is_wanted.then(|| at.unwrap_or(now));
         let saves = self.kept.is_unsaved && self.kept.is_ours();
@@ -432,14 +444,14 @@ impl List {
         next.saturating_duration_since(now)
     }
 
-    /// Tells workers, if there is something to tell and it is time.
+    /// Sends a set to the workers if there is a change and a set is due.
     fn publish(&mut self, now: Instant) {
         let Some(workers) = &self.workers else { return };
         if !self.is_news || self.publish_at.is_some_and(|at| now < at) {
             return;
         }
         let (begin, offset_us) = (Instant::now(), wall_offset_us());
-        // Workers have the clock that does not jump.
+        // Workers use the clock that never jumps.
         let end_us =
             |ban: &Ban| ban.until_s().saturating_mul(1_000_000).saturating_add_signed(offset_us.saturating_neg());
         let mut ends = Vec::with_capacity(self.ledger.len());
@@ -453,7 +465,7 @@ impl List {
         }
     }
 
-    /// What the kernel is to be told, which has a table or none. None: nothing new.
+    /// Returns the next update for the kernel, given whether it has a table. None: nothing new.
     fn kernel_task(&mut self, has_table: bool, now: Instant) -> Option<Task> {
         if !self.kernel_waits || self.kernel_at.is_some_and(|at| now < at) {
             return None;
@@ -468,7 +480,8 @@ impl List {
         Some(Task { wish, changed, has_some })
     }
 
-    /// What the kernel is to know of those behind `last`, which is moved on. Empty: that is all.
+    /// Returns the next bans for the kernel behind `last`, and moves `last` on. Empty: those were
+    /// all.
     fn for_kernel(&self, last: &mut Option<Block>) -> Vec<(Block, Option<u64>)> {
         let now_s = now_s();
         let is_meant = |ban: &Ban| ban.until_s() > now_s && ban.is_for_packets();

@@ -1,10 +1,12 @@
-//! Another configuration while weir runs: `weir reload`, SIGHUP, `weir server weight`, `add` and `remove` (docs/semantics.md §13), and names of servers that have
-//! other addresses (docs/semantics.md §15). Another program is a job like these, so that nothing else is done meanwhile: [`Upgrader`].
+//! Changes of the configuration while weir runs: `weir reload`, SIGHUP, `weir server weight`, `add` and `remove`
+//! (docs/semantics.md §13), and new addresses of server names (docs/semantics.md §15). An upgrade is also a job here,
+//! so that nothing else happens meanwhile: [`Upgrader`].
 //!
-//! One thread does one job after another: reads and checks the file whole, compares it with what is in force, asks [`restart`] whether a
-//! running weir can do it, and has [`hand_over`] tell the workers. Whatever goes wrong leaves in force what was. `run` (signals) and the
-//! control thread put jobs on the [`Desk`] and look there for what came of them; nobody waits for this thread. Bounds: [`JOBS_MAX`] jobs
-//! that wait, [`OUTCOMES_MAX`] outcomes that are remembered.
+//! One thread does one job after another. It reads and checks the whole file, compares it with the configuration in
+//! force, asks [`restart`] whether a running weir can change that, and has [`hand_over`] inform the workers. If
+//! anything fails, the previous configuration stays in force. `run` (signals) and the control thread put jobs on the
+//! [`Desk`] and look there for the outcomes; they never wait for this thread. Bounds: [`JOBS_MAX`] waiting jobs,
+//! [`OUTCOMES_MAX`] remembered outcomes.
 
 mod found;
 mod hand_over;
@@ -37,23 +39,23 @@ pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
 pub(crate) use temporary::{Added, Temporary};
 
-/// Jobs that wait; further ones are refused.
+/// Largest number of waiting jobs; further ones are rejected.
 const JOBS_MAX: usize = 16;
-/// Outcomes that are remembered for whoever asks.
+/// Largest number of outcomes kept for later questions.
 const OUTCOMES_MAX: usize = 64;
 /// How long the main thread may take to stop accepting.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 /// Lines of a difference that go to the log.
 const LINES_MAX: usize = 50;
 
-/// What is to be done.
+/// A job for the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Job {
-    /// Read the configuration anew and take it into force.
+    /// Read the configuration again and put it in force.
     Reload,
-    /// Say what would be different.
+    /// Show what would change.
     DryRun,
-    /// Names of servers have other addresses: take them into force.
+    /// Put new addresses of server names in force.
     Found,
     /// Have a new program take over.
     Upgrade,
@@ -63,14 +65,14 @@ pub(crate) enum Job {
         upstream: String,
         /// Its name.
         server: String,
-        /// Which one.
+        /// The new weight.
         weight: Option<u32>,
     },
     /// Add a temporary server.
     Add {
-        /// To this upstream.
+        /// The upstream that gets it.
         upstream: String,
-        /// Where it is.
+        /// The server and its address.
         server: Box<Added>,
     },
     /// Remove a temporary server.
@@ -82,41 +84,41 @@ pub(crate) enum Job {
     },
 }
 
-/// What came of a job.
+/// The outcome of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// The exit code that it is for whoever asked ([`Failure::code`]); 0: it was done.
+    /// The exit code for the caller ([`Failure::code`]); 0: success.
     pub(crate) code: u8,
     /// For standard output or standard error: lines, or nothing.
     pub(crate) text: String,
 }
 
-/// What is in force.
+/// The configuration in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Current {
     /// Differs after each change.
     pub(crate) number: u64,
     pub(crate) plan: Arc<Plan>,
-    /// By worker, by slot: what is counted of servers.
+    /// By worker, by slot: the counters of servers.
     pub(crate) servers: Vec<Vec<Arc<ServerStats>>>,
 }
 
-/// How the last reload went.
+/// The outcome of the last reload.
 #[derive(Debug, Clone)]
 pub(crate) struct Last {
     pub(crate) at: SystemTime,
-    /// What was wrong; None: it was done.
+    /// The error; None: success.
     pub(crate) error: Option<String>,
 }
 
-/// What is told of reloads.
+/// Facts about reloads for the status.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
-    /// Configurations that were in force since the start: 1 is the first.
+    /// Number of configurations in force since the start: 1 is the first.
     pub(crate) generation: u64,
-    /// None: there was no reload.
+    /// None: no reload yet.
     pub(crate) last: Option<Last>,
-    /// Addresses that are listened on for clients, with the real port where 0 was asked.
+    /// Addresses that listen for clients, with the real port where port 0 was configured.
     pub(crate) listeners: Vec<Location>,
 }
 
@@ -126,26 +128,26 @@ struct State {
     told: Told,
     asked: u64,
     outcomes: VecDeque<(u64, Outcome)>,
-    /// The job that is or was the last: nothing is taken behind it.
+    /// The last job, waiting or done: no job is taken behind it.
     upgrade: Option<u64>,
-    /// The new program may accept clients: what is done to listeners now is done to its own.
+    /// The new program may accept clients: from now on it owns the listeners.
     is_committed: bool,
     /// This program ends: no new one may take over.
     is_ending: bool,
-    /// A new program accepts clients; whoever is told when this one has stopped to.
+    /// A new program accepts clients; the channel is for the news that this program has stopped accepting.
     handed: Option<(Handed, SyncSender<()>)>,
 }
 
-/// Why a job is not taken.
+/// Why a job is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unwanted {
-    /// There are too many.
+    /// Too many jobs wait.
     Busy,
     /// A new program takes over, or has.
     Upgrading,
 }
 
-/// Where jobs are put, and what came of them is found.
+/// Takes jobs, and keeps their outcomes.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
     state: Arc<Mutex<State>>,
@@ -153,7 +155,7 @@ pub(crate) struct Desk {
 }
 
 impl Unwanted {
-    /// For programs.
+    /// Returns the word for programs.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Unwanted::Busy => "busy",
@@ -171,43 +173,43 @@ impl fmt::Display for Unwanted {
     }
 }
 
-/// What has become of a job.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It waits, or is being done.
+    /// It waits, or is under way.
     Open,
-    /// This came of it.
+    /// It is done, with this outcome.
     Done(Outcome),
-    /// Nobody knows it (any more).
+    /// The number is unknown, or its outcome is forgotten.
     Unknown,
 }
 
-/// Reads the configuration anew.
+/// Reads the configuration again.
 pub(crate) type Read = Box<dyn Fn() -> Result<Config, Failure> + Send>;
 
-/// What is in force, as it is written.
+/// The configuration in force, as written.
 pub(crate) struct Written {
     /// With all defaults.
     pub(crate) tree: Tree,
-    /// Compiled, before any name was looked up.
+    /// Compiled, before any lookup of names.
     pub(crate) plan: Plan,
-    /// Who looks them up.
+    /// Looks the names up.
     pub(crate) discovery: Discovery,
-    /// What operators have added to it: as of the last job that has done what it was asked for.
+    /// What operators have added to it: as of the last job that succeeded.
     pub(crate) temporary: Temporary,
 }
 
-/// What the thread begins with.
+/// The initial state of the thread.
 pub(crate) struct Reloader {
     desk: Desk,
     jobs: Receiver<(u64, Job)>,
 }
 
 impl Desk {
-    /// Puts a job there. Its number is for [`Desk::answer`].
+    /// Adds a job. Returns its number for [`Desk::answer`].
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// Why it is rejected.
     pub(crate) fn ask(&self, job: Job) -> Result<u64, Unwanted> {
         let mut state = self.lock();
         if state.upgrade.is_some() {
@@ -221,21 +223,22 @@ impl Desk {
         Ok(number)
     }
 
-    /// This program is about to end. False: not yet, for a new one is beginning to accept clients.
+    /// Asks whether this program may end now. False: not yet, because a new one is beginning to accept clients.
     pub(crate) fn may_end(&self) -> bool {
         let mut state = self.lock();
         state.is_ending |= !state.is_committed;
         state.is_ending
     }
 
-    /// A new program is about to accept clients. False: this one ends.
+    /// Asks whether a new program may accept clients now. False: this program ends.
     fn may_commit(&self) -> bool {
         let mut state = self.lock();
         state.is_committed = !state.is_ending;
         state.is_committed
     }
 
-    /// What a new program has taken over, once. Whoever takes it says so on the channel when nothing of it is accepted any more.
+    /// Returns what a new program has taken over, once. The caller confirms on the channel when it no longer accepts
+    /// any of it.
     pub(crate) fn take_handed(&self) -> Option<(Handed, SyncSender<()>)> {
         self.lock().handed.take()
     }
@@ -244,11 +247,11 @@ impl Desk {
     fn hand_over(&self, handed: Handed) {
         let (done, stopped) = sync_channel(1);
         self.lock().handed = Some((handed, done));
-        // It looks every 50 ms; if it does not, it is ending.
+        // The main thread looks every 50 ms; if it does not, it is ending.
         let _ = stopped.recv_timeout(HAND_OVER_MAX);
     }
 
-    /// What has become of a job.
+    /// Returns the state of a job.
     pub(crate) fn answer(&self, number: u64) -> Answer {
         let state = self.lock();
         let found = state.outcomes.iter().find(|(of, _)| *of == number);
@@ -260,18 +263,18 @@ impl Desk {
         }
     }
 
-    /// What is in force, if that is not what the caller knows by this number.
+    /// Returns what is in force, unless the caller has it already, by its number.
     pub(crate) fn news(&self, number: u64) -> Option<Current> {
         let state = self.lock();
         (state.current.number != number).then(|| state.current.clone())
     }
 
-    /// What is told of reloads.
+    /// Returns facts about reloads for the status.
     pub(crate) fn told(&self) -> Told {
         self.lock().told.clone()
     }
 
-    /// `listeners`: where clients are listened for now; None: where they were before.
+    /// `listeners`: where weir listens for clients now; None: as before.
     fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Option<Vec<Location>>) {
         let state = &mut *self.lock();
         state.current = Current { number: state.current.number + 1, plan, servers };
@@ -286,7 +289,7 @@ impl Desk {
 }
 
 impl Reloader {
-    /// For workers that run by this plan, count into these, and listen there.
+    /// For workers that run this plan, use these counters, and listen on these addresses.
     pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Vec<Location>) -> Reloader {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let told = Told { generation: 1, last: None, listeners };
@@ -304,7 +307,8 @@ impl Reloader {
         Reloader { desk: Desk { state: Arc::new(Mutex::new(state)), jobs: sender }, jobs }
     }
 
-    /// The same for a program that is what came of this job of its predecessor: so whoever asked that one finds it done here.
+    /// The same for a program that took over by this job of its predecessor, so that later questions about the job find
+    /// it done here.
     pub(crate) fn after(self, job: Option<u64>) -> Reloader {
         if let Some(job) = job {
             let mut state = self.desk.lock();
@@ -314,13 +318,13 @@ impl Reloader {
         self
     }
 
-    /// Where to put jobs.
+    /// Returns where to put jobs.
     pub(crate) fn desk(&self) -> Desk {
         self.desk.clone()
     }
 
-    /// Starts the thread, which lives as long as the process. `written` is what is in force, `read` None where that does not come from a
-    /// file; `upgrader` None where no new program can take over.
+    /// Starts the thread, which lives as long as the process. `written` is the configuration in force. `read` is None
+    /// if that is not from a file, `upgrader` if no new program can take over.
     ///
     /// # Errors
     /// The operating system's.
@@ -349,10 +353,10 @@ struct Clerk {
     desk: Desk,
     written: Written,
     fixed: Fixed,
-    /// None where the configuration does not come from a file.
+    /// None if the configuration is not from a file.
     read: Option<Read>,
     workers: Workers,
-    /// Why addresses that were found last could not be taken into force; empty: they were.
+    /// Why the addresses found last could not be put in force; empty: they are in force.
     not_found: String,
     upgrader: Option<Upgrader>,
 }
@@ -387,7 +391,7 @@ impl Clerk {
         }
     }
 
-    /// The configuration as it is now, and what is different in it, if it can take the place of the one in force.
+    /// Returns the configuration of the file and its differences, if it can replace the one in force.
     fn look(&self) -> Result<(Config, Vec<String>), Failure> {
         let Some(read) = &self.read else {
             let text = "weir: this weir runs without a configuration file; there is nothing to read anew\n";
@@ -404,13 +408,13 @@ impl Clerk {
         let wanted = config.plan.located(&self.known());
         let mut lines = self.written.tree.difference(&config.tree);
         lines.extend(temporary::lines(&plan, &wanted));
-        // Whether there is room for it.
+        // Checks that there is room for it.
         self.workers.merged(&plan, wanted)?;
         Ok((config, lines))
     }
 
     fn reload(&mut self) -> Result<String, Failure> {
-        // Whatever comes of the configuration: they would be looked at soon anyway.
+        // weir would check these files soon anyway, whether or not the reload succeeds.
         self.workers.look_at_files();
         let done = self.look().and_then(|(config, mut lines)| {
             lines.extend(self.apply(config)?);
@@ -431,13 +435,13 @@ impl Clerk {
         done.map(|_| String::new())
     }
 
-    /// What comes of names is returned.
+    /// Puts a configuration in force. Returns the changes that come from names.
     fn apply(&mut self, mut config: Config) -> Result<Vec<String>, Failure> {
         if let Some(forward) = &mut config.plan.forward {
             forward.policy.set_local(run::own_addresses()?);
         }
         let failed = |error| run::failed("can't look names up", &error);
-        // Nothing of what is in force is forgotten before it is not any more.
+        // weir forgets nothing that is still in force.
         self.written.discovery.want(&[&self.written.plan, &config.plan], RELOAD_PATIENCE).map_err(failed)?;
         let (plan, wanted) = (self.plan(), config.plan.located(&self.known()));
         let lines = found::lines(&plan, &wanted);
@@ -449,13 +453,13 @@ impl Clerk {
         done.map(|()| lines)
     }
 
-    /// Names have other addresses.
+    /// Puts new addresses of names in force.
     fn found(&mut self) -> Result<String, Failure> {
         let (plan, wanted) = (self.plan(), self.wanted());
         let mut lines = found::lines(&plan, &wanted);
         lines.extend(temporary::lines(&plan, &wanted));
         if lines.is_empty() {
-            // A job before it has done that.
+            // An earlier job has done that.
             return Ok(String::new());
         }
         let done = self.take_over(&plan, wanted);
@@ -472,7 +476,7 @@ impl Clerk {
         done.map(|()| String::new())
     }
 
-    /// What is wanted comes after this plan; what operators have added is from then on what of that it has.
+    /// Puts `wanted` in force after this plan. The temporary servers are then those of `wanted`.
     fn take_over(&mut self, plan: &Plan, wanted: Plan) -> Result<(), Failure> {
         let temporary = wanted.temporary();
         let next = self.workers.merged(plan, wanted)?;
@@ -509,7 +513,7 @@ impl Clerk {
     fn add(&mut self, upstream: &str, added: &Added) -> Result<String, Failure> {
         let plan = self.plan();
         self.change(&plan, temporary::with(&self.wanted(), upstream, added).map_err(|why| ordered(&why))?)?;
-        // One that was drained before it was removed the last time serves all the same.
+        // A server that was drained before its last removal is enabled now.
         let (plan, workers) = (self.plan(), self.workers.handle());
         let is_it = |slot: &usize| {
             let found = plan.server(*slot).filter(|_| !plan.is_retired(*slot));
@@ -531,7 +535,7 @@ impl Clerk {
         Ok(String::new())
     }
 
-    /// Other temporary servers than those of the plan in force.
+    /// Changes the temporary servers of the plan in force.
     fn change(&mut self, plan: &Plan, temporary: Temporary) -> Result<(), Failure> {
         let wanted = self.written.plan.located(&Known { temporary, ..self.known() });
         let lines = found::lines(plan, &wanted);
@@ -540,12 +544,12 @@ impl Clerk {
         Ok(())
     }
 
-    /// What is in force as soon as all that is known is: it may be that a file lists what was added.
+    /// Returns the plan with everything that is known now: a file may list a server that was added.
     fn wanted(&self) -> Plan {
         self.written.plan.located(&self.known())
     }
 
-    /// What is known of servers that are not written in the configuration as addresses.
+    /// Returns what is known of servers that the configuration does not give as addresses.
     fn known(&self) -> Known {
         Known { temporary: self.written.temporary.clone(), ..self.written.discovery.known() }
     }
@@ -555,15 +559,15 @@ impl Clerk {
     }
 }
 
-/// Why an order could not be carried out.
+/// Why an order failed.
 fn ordered(why: &str) -> Failure {
     Failure::Running(format!("weir: {why}\n"))
 }
 
-/// The slot of a server that the configuration has.
+/// Returns the slot of a server of the configuration.
 ///
 /// # Errors
-/// There is none: a word for it, and what was probably meant.
+/// The server does not exist: a word for that, and a suggestion.
 pub(crate) fn slot(plan: &Plan, upstream: &str, server: &str) -> Result<usize, (&'static str, String)> {
     let upstreams = || plan.upstreams.iter().filter(|plan| !plan.is_retired());
     let Some(found) = upstreams().find(|plan| plan.name == upstream) else {

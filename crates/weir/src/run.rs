@@ -1,9 +1,9 @@
 //! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
 //!
-//! SIGTERM and SIGQUIT have it leave in peace ([`crate::leaving`]). A second one, or
-//! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. SIGHUP reads the configuration anew, on a thread of its own
-//! ([`crate::reload`]). SIGUSR2 has a new program take over ([`crate::upgrade`]); this is also where one begins that does. Workers are told
-//! through their control; the service manager by `notify`.
+//! SIGTERM and SIGQUIT drain and end weir ([`crate::leaving`]). A second one, or SIGINT at any time, ends it at once.
+//! SIGUSR1 reopens the access log. SIGHUP reads the configuration again, on a separate thread ([`crate::reload`]).
+//! SIGUSR2 starts a new program that takes over ([`crate::upgrade`]); that program begins here, too. The control of the
+//! workers informs them, `notify` the service manager.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,14 +40,14 @@ use crate::terminal::{alarm, tell, warn};
 use crate::upgrade::{Heritage, Predecessor, Program, Taken, Upgrader};
 use crate::{admin, arrival, certificates, machine, privileges, side, ways};
 
-/// How long a port that is taken is tried again, and how often.
+/// How long and how often weir tries again to bind a port that is in use.
 const BIND_MAX: Duration = Duration::from_secs(2);
 const BIND_EVERY: Duration = Duration::from_millis(20);
 
-/// How often the workers are looked at; signals are noticed at once.
+/// How often the main thread checks the workers; it notices signals at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Who looks into files for whoever runs.
+/// Check the files that a configuration names, for a weir that is about to run.
 pub(crate) const EXPERTS: Experts<'static> = Experts {
     users: &side::users::check,
     tls: &certificates::check_to_run,
@@ -57,16 +57,16 @@ pub(crate) const EXPERTS: Experts<'static> = Experts {
     ..Experts::NOBODY
 };
 
-/// What a running proxy reacts to.
+/// Signals that a running proxy handles.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 
-/// Does the verb; returns when the proxy has ended.
+/// Runs the verb; returns when the proxy has ended.
 ///
 /// # Errors
-/// What is wrong with the configuration, or what [`serve`] says.
+/// What is wrong with the configuration, or the errors of [`serve`].
 pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure> {
     let path = find_path(arguments.config.path())?;
-    // The working directory stays what it is, but its name may go.
+    // The working directory remains the same, but its name may disappear.
     let path = std::path::absolute(&path).unwrap_or(path);
     let config = read(&path, &arguments.engine)?;
     let engine = arguments.engine.clone();
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &RunArgs, heritage: Heritage) -> Result<(), Failure
     serve_from(config, Source { file: Some(file), again: Some(again), ..Source::default() }, heritage)
 }
 
-/// The configuration as it is in its file now, with what the command line says over it.
+/// Reads the configuration from its file; options of the command line override it.
 fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
     let mut config = load(path, EXPERTS)?;
     let EngineArgs { workers, io, admin, metrics } = engine;
@@ -87,15 +87,15 @@ fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Runs a configuration that is in no file until a signal ends it, with the sockets that this process was given.
+/// Runs a configuration without a file until a signal ends it, with the sockets that this process inherited.
 ///
 /// # Errors
-/// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
+/// A listener that cannot be bound, a driver that does not work here, a worker that failed.
 pub(crate) fn serve(config: Config, heritage: Heritage) -> Result<(), Failure> {
     serve_from(config, Source::default(), heritage)
 }
 
-/// The same for an interception: `ahead` connects to servers before clients are accepted, and `interception` is what `weir status` shows of it.
+/// The same for an interception. `ahead` connects to servers before accepting, `weir status` shows `interception`.
 ///
 /// # Errors
 /// As [`serve`].
@@ -112,19 +112,19 @@ fn counted(workers: u32) -> String {
     format!("{workers} {}", if workers == 1 { "worker" } else { "workers" })
 }
 
-/// What there is besides a configuration.
+/// What accompanies a configuration.
 #[derive(Default)]
 struct Source {
-    /// Its file, and what reads that anew.
+    /// Its file, and the function that reads it again.
     file: Option<PathBuf>,
     again: Option<Read>,
-    /// Connects to servers before clients are accepted.
+    /// Connects to servers before weir accepts clients.
     ahead: Option<Ahead>,
     /// What `weir status` shows of an interception.
     interception: Option<Watch>,
 }
 
-/// The same, with what comes with it.
+/// The same, with what accompanies the configuration.
 fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Result<(), Failure> {
     let program = Program::of_this();
     // Before anything else, so that a signal during the start is not lost.
@@ -180,11 +180,11 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     reloads.map_err(|error| no_thread(&running, "reloads", &error))?;
     let keepers = lasting.start(&mut running, &desk).map_err(|error| no_thread(&running, "what is kept", &error))?;
     accept(&mut running, predecessor.as_ref(), takes, &plan).inspect_err(|_| {
-        // What is not this program's stays.
+        // Files that do not belong to this program remain.
         running.handle().remove_files(|_| false);
     })?;
     lasting.enter();
-    // Without it the proxy runs as well; its socket goes when this function ends.
+    // The proxy also runs without it; its socket is removed when this function returns.
     let admin = admin::start(doors, plan, running.handle(), facts, desk.clone());
     let admin = admin.unwrap_or_else(|error| without_admin(&error));
     if predecessor.is_none() {
@@ -196,19 +196,19 @@ fn serve_from(mut config: Config, source: Source, mut heritage: Heritage) -> Res
     ended
 }
 
-/// There is no control plane.
+/// Reports that the control plane is missing.
 fn without_admin(error: &io::Error) -> Option<Admin> {
     warn(format_args!("no admin socket and no metrics: {error}"));
     None
 }
 
-/// A thread can't be started: the proxy ends.
+/// Reports that a thread cannot be started, and ends the proxy.
 fn no_thread(running: &Running, what: &str, error: &std::io::Error) -> Failure {
     running.stop();
     failed(&format!("can't start the thread for {what}"), error)
 }
 
-/// What needs rights that are given up then.
+/// Everything that needs rights which weir then gives up.
 struct Opened {
     doors: Doors,
     side: Side,
@@ -217,12 +217,12 @@ struct Opened {
     certificates: certificates::Opened,
     listeners: weir_worker::Opened,
     spreading: Spreading,
-    /// What the kernel reads of workers, if it does.
+    /// The load of the workers for the kernel to read, if it does.
     load_board: Option<Arc<Board>>,
     user: NewUser,
 }
 
-/// Binds, and reads what only root may, with all rights that this process has; then gives them up if it is to. No thread may run before.
+/// Binds and reads files with all rights of this process, then drops those it should. No thread may run before.
 fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, workers: u32) -> Result<Opened, Failure> {
     let user = NewUser::of(config)?;
     for listener in config.plan.listeners.iter().filter(|listener| !heritage.covers(&listener.address)) {
@@ -231,7 +231,7 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     let workers = usize::try_from(workers).unwrap_or(usize::MAX).max(1);
     complete(&mut config.plan, workers)?;
     let mut metrics = Doors::listen(config.metrics, heritage).map_err(|error| Failure::binding(&error))?;
-    // Whoever can connect as a client finds the admin socket, too, unless that has to be the user's.
+    // A client that can connect can then use the admin socket as well, unless that has to belong to `user`.
     let mut open_doors = |heritage: &mut Heritage| {
         Doors::open(&config.admin, metrics.take(), heritage).map_err(|error| Failure::binding(&error))
     };
@@ -252,7 +252,7 @@ fn open(config: &mut Config, file: Option<&Path>, heritage: &mut Heritage, worke
     Ok(Opened { doors, side, notes, certificates, listeners, spreading, load_board, user })
 }
 
-/// What of a plan is known only where it is run.
+/// Completes a plan with what is known only where it runs.
 fn complete(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
     if let Some(forward) = &mut plan.forward {
         forward.policy.set_local(own_addresses()?);
@@ -262,14 +262,14 @@ fn complete(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
     open_cache(plan, workers)
 }
 
-/// Who knows the addresses of this machine as they are at each moment.
+/// Returns a function that knows the current addresses of this machine.
 pub(crate) fn own_addresses() -> Result<IsLocal, Failure> {
     let routes = LocalRoutes::here();
     let routes = routes.map_err(|error| failed("can't list the addresses of this machine", &error))?;
     Ok(Arc::new(move |address| routes.has(address)))
 }
 
-/// Gives the accounts of `shield` a key that nobody can predict. The successor of a plan that has some keeps those.
+/// Gives the accounts of `shield` an unpredictable key. A later plan keeps the accounts.
 pub(crate) fn key_shield(plan: &mut Plan) -> Result<(), Failure> {
     if let Some(shield) = &mut plan.shield {
         shield.set_key(unpredictable("`shield`")?);
@@ -277,7 +277,7 @@ pub(crate) fn key_shield(plan: &mut Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes the store of a plan that has `cache`. The successor of a plan that has one keeps that.
+/// Makes the store of a plan with `cache`. A later plan keeps it.
 pub(crate) fn open_cache(plan: &mut Plan, workers: usize) -> Result<(), Failure> {
     if let Some(cache) = &mut plan.cache {
         cache.open(unpredictable("`cache`")?, workers);
@@ -285,7 +285,7 @@ pub(crate) fn open_cache(plan: &mut Plan, workers: usize) -> Result<(), Failure>
     Ok(())
 }
 
-/// A key that nobody can predict.
+/// Returns an unpredictable key.
 fn unpredictable(what: &str) -> Result<[u64; 2], Failure> {
     let mut bytes = [0; 16];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -297,7 +297,7 @@ fn unpredictable(what: &str) -> Result<[u64; 2], Failure> {
     Err(failed(&format!("no key for {what}"), &error))
 }
 
-/// Tells what the operator should know.
+/// Prints warnings for the operator.
 fn warn_of<'a>(warnings: Option<&Errors>, notes: impl Iterator<Item = &'a String>) {
     if let Some(warnings) = warnings {
         warnings.to_string().lines().for_each(warn);
@@ -305,7 +305,7 @@ fn warn_of<'a>(warnings: Option<&Errors>, notes: impl Iterator<Item = &'a String
     notes.for_each(warn);
 }
 
-/// Has workers that are ready accept clients; where there is a predecessor, when it says so.
+/// Lets workers that are ready accept clients; after an upgrade only when the predecessor allows it.
 fn accept(
     running: &mut Running,
     predecessor: Option<&Predecessor>,
@@ -326,7 +326,7 @@ fn accept(
     Ok(())
 }
 
-/// Has the files of unix sockets have the rights that these listeners have, as far as they are this process's.
+/// Sets the configured rights of these listeners on the files of unix sockets, as far as they belong to this process.
 pub(crate) fn set_rights<'a>(workers: &Handle, listeners: impl IntoIterator<Item = &'a ListenerPlan>) {
     for plan in listeners {
         if let Location::Unix(path) = &plan.address
@@ -337,7 +337,7 @@ pub(crate) fn set_rights<'a>(workers: &Handle, listeners: impl IntoIterator<Item
     }
 }
 
-/// Why workers did not start.
+/// Explains why workers did not start.
 pub(crate) fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
@@ -346,8 +346,8 @@ pub(crate) fn not_started(error: StartError) -> Failure {
     }
 }
 
-/// Looks servers up by their names; with what is known of them then, and those that were added to a predecessor, the plan that workers
-/// begin with.
+/// Looks server names up. Returns the plan for the workers to begin with, from the results and the servers added to a
+/// predecessor.
 fn find(written: &Plan, heritage: &Heritage) -> Result<(Discovery, Plan), Failure> {
     let mut discovery = Discovery::default();
     let done = discovery.want(&[written], START_PATIENCE);
@@ -356,30 +356,30 @@ fn find(written: &Plan, heritage: &Heritage) -> Result<(Discovery, Plan), Failur
     Ok((discovery, plan))
 }
 
-/// What the workers count of each server.
+/// Returns the counters of each server in the workers.
 pub(crate) fn servers(running: &Running) -> Vec<Vec<Arc<ServerStats>>> {
     running.views().iter().map(|view| view.servers.clone()).collect()
 }
 
-/// These signals as messages.
+/// Delivers these signals as messages.
 pub(crate) fn watch_signals(which: &[i32]) -> io::Result<Receiver<i32>> {
     deliver(Signals::new(which)?)
 }
 
-/// Signals that are caught already.
+/// Delivers signals that are caught already.
 fn deliver(mut signals: Signals) -> io::Result<Receiver<i32>> {
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            // Nobody listens when the process is about to end anyway.
+            // The receiver is gone only when the process is about to end anyway.
             let _ = sender.send(signal);
         }
     })?;
     Ok(receiver)
 }
 
-/// Tries again for a while when a port is taken: the kernel may still be tidying up after a program that has just been killed, and
-/// one that drains keeps its port a moment longer. Says so, since whoever waits wants to know what for.
+/// Tries again for a while when a port is in use: the kernel may still be cleaning up after a killed program, and a
+/// program that drains keeps its port a moment longer. Says so, to explain the wait.
 pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut until: Option<Instant> = None;
     loop {
@@ -397,8 +397,8 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
     }
 }
 
-/// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half of
-/// the connections of a first. Binding once without sharing finds out.
+/// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half
+/// of the connections of a first. Binding once without sharing detects that.
 pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<()> {
     let address = match place {
         Location::Network(address) if address.port() == 0 => return Ok(()),
@@ -411,7 +411,7 @@ pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<(
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Another one may listen there by another interface. Why it can't be had is told where the real listener is made.
+    // Another program may listen there on another interface. The real listener reports why binding fails.
     if device.is_some_and(|device| socket.bind_device(Some(device.as_bytes())).is_err()) {
         return Ok(());
     }
@@ -420,12 +420,12 @@ pub(crate) fn check_free(place: &Location, device: Option<&str>) -> io::Result<(
             let text = format!("cannot listen on {address}: the port is taken by another program");
             Err(io::Error::new(io::ErrorKind::AddrInUse, text))
         }
-        // All other causes have their text where the real listener is made.
+        // All other causes are reported where the real listener is made.
         _ => Ok(()),
     }
 }
 
-/// What weir's own bugs did to the workers, so far.
+/// Effects of weir's own bugs on the workers so far.
 struct Bugs {
     watchdog: Watchdog,
     /// By worker.
@@ -437,7 +437,7 @@ impl Bugs {
         Bugs { watchdog: running.watchdog(), rebirths: vec![0; running.views().len()] }
     }
 
-    /// Tells of workers that began anew, and ends the process when one is stuck: its clients would wait for ever.
+    /// Reports workers that restarted, and aborts the process when one is stuck: its clients would wait for ever.
     fn look(&mut self, running: &Running) {
         for (worker, (view, before)) in running.views().iter().zip(&mut self.rebirths).enumerate() {
             let rebirths = view.counters.rebirths.get();
@@ -481,14 +481,14 @@ fn supervise(
     (mut admin, lasting, pinning, spreading): (Option<Admin>, &Lasting, PinningChoice, &Spreading),
 ) -> Result<(), Failure> {
     let (mut reload, mut leaving): (Option<u64>, Leaving) = (None, Leaving::default());
-    // It is told to end.
+    // A signal asks the process to end.
     let mut ends = false;
     let (mut bugs, mut scarcity) = (Bugs::new(&running), Scarcity::new());
     let mut cores = Caretaker::new(&running, pinning);
     let mut shedder = running.handle().shedder();
     while !running.is_finished() {
-        // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
-        // stand in for it, a service manager's restart can.
+        // The worker's clients and its share of the upstream connections are lost. The other workers cannot replace it;
+        // a restart by the service manager can.
         if running.has_ended() && !leaving.has_begun() {
             alarm("a worker ended by itself; ending the others");
             leaving.end(&running);
@@ -511,7 +511,7 @@ fn supervise(
                 admin.hand_over(handed.admin, handed.metrics);
             }
             notify::succeeded_by(handed.pid);
-            // The thread that waits for it may have lost patience.
+            // The waiting thread may have lost patience.
             let _ = done.try_send(());
         }
         match signals.recv_timeout(shedder.look(journal.plan()).unwrap_or(LOOK_EVERY)) {
@@ -544,21 +544,21 @@ fn supervise(
     ended
 }
 
-/// Tells what has happened to servers, and has verdicts on them kept.
+/// Logs events of servers, and keeps verdicts on them.
 fn hear(running: &Running, journal: &mut Journal, lasting: &Lasting) {
     let events = running.events();
     lasting.verdicts.note(journal.plan(), &events);
     journal.write(events.into_iter());
 }
 
-/// Has a new program take over, as SIGUSR2 asks.
+/// Starts an upgrade, as SIGUSR2 requests.
 fn begin_upgrade(desk: &Desk) {
     if let Err(unwanted) = desk.ask(Job::Upgrade) {
         warn(format_args!("SIGUSR2: {unwanted}"));
     }
 }
 
-/// The driver's word for what the configuration says.
+/// Translates the configured driver.
 pub(crate) fn io_choice(io: weir_config::IoChoice) -> weir_io::IoChoice {
     match io {
         weir_config::IoChoice::Auto => weir_io::IoChoice::Auto,
@@ -567,7 +567,7 @@ pub(crate) fn io_choice(io: weir_config::IoChoice) -> weir_io::IoChoice {
     }
 }
 
-/// A failure of something that should work.
+/// Reports the failure of something that should work.
 pub(crate) fn failed(what: &str, error: &io::Error) -> Failure {
     Failure::Running(format!("weir: {what}: {error}\n"))
 }
@@ -588,7 +588,7 @@ pub(crate) fn seed() -> u64 {
     since.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
 }
 
-/// A name in Via that no other proxy has (RFC 9110 §7.6.3).
+/// Returns a name for Via that no other proxy has (RFC 9110 §7.6.3).
 fn random_name() -> Pseudonym {
     let mixed = seed().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Pseudonym::new(&format!("weir-{:08x}", mixed >> 32)).unwrap_or_default()

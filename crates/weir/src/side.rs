@@ -1,8 +1,11 @@
-//! What workers must not wait for: names are resolved and passwords verified on a thread beside them. docs/semantics.md §9, §14.
+//! Work that workers must not wait for: a separate thread resolves names and verifies passwords.
+//! docs/semantics.md §9, §14.
 //!
-//! `run::serve` reads files of users before the workers start, so that a bad one is told at once, and starts the thread
-//! when they run and there is a forward proxy or a route with `users`; else a reload does that brings one ([`Registry`]). A worker hands over an [`Errand`] without waiting, and is told [`News`] through its control. Bounds:
-//! each worker has at most so many errands open at once (`weir-worker`), and each service has its own.
+//! `run::serve` reads files of users before the workers start, so that it reports a bad one at
+//! once. It starts the thread when the workers run, if there is a forward proxy or a route with
+//! `users`. Otherwise the first reload that brings one starts it ([`Registry`]). A worker hands
+//! over an [`Errand`] without waiting, and gets [`News`] through its control. Bounds: each worker
+//! has a limited number of open errands (`weir-worker`), and each service has its own limits.
 
 pub(crate) mod hash;
 pub(crate) mod stamp;
@@ -43,21 +46,22 @@ use names::{Limits, Names};
 use users::Source;
 use verify::{Room, Times, Verifier};
 
-/// Tells a worker what it asked for.
+/// Sends a reply to a worker.
 pub(crate) type Tell = Rc<dyn Fn(u16, News)>;
 
 /// Cores for each thread that compares passwords.
 const CORES_EACH: usize = 4;
-/// Descriptors that a name takes while nobody answers: two kinds of addresses, each asked of two name servers three times.
+/// Descriptors that a name takes while no name server replies: queries for two address types, three
+/// for each to each of two name servers.
 const DESCRIPTORS_EACH: u64 = 12;
 
-/// What the thread is to do.
+/// An order for the thread.
 enum Order {
     /// An errand of a worker.
     Run(u16, Errand),
-    /// There are these files of users as well, and of all others only these.
+    /// Add these files of users, and of all others keep only these.
     Users(Vec<Source>, Vec<Arc<Path>>),
-    /// Look at all files of users now. Whoever waits sees the end of the channel.
+    /// Check all files of users now. The end of the channel signals that it is done.
     Look(std::sync::mpsc::Sender<()>),
 }
 
@@ -74,21 +78,21 @@ impl Errands for Desk {
     }
 }
 
-/// What the thread begins with. What is sent before it runs waits for it.
+/// The initial state of the thread. Orders sent before it runs wait.
 struct Beginning {
     orders: UnboundedReceiver<Order>,
     /// Key of the marks of good credentials.
     key: [u8; 32],
-    /// Name servers of a forward proxy; None: there is none, and no names are asked for.
+    /// Name servers of a forward proxy; None: no forward proxy, so no names to resolve.
     resolvers: Option<Vec<SocketAddr>>,
 }
 
-/// The thread, which there is as soon as somebody needs it.
+/// The thread, which starts when it is first needed.
 #[derive(Default)]
 enum State {
     Idle(Box<Beginning>),
     Runs {
-        /// Dropped: the end.
+        /// Dropping it ends the thread.
         end: oneshot::Sender<()>,
         thread: JoinHandle<()>,
     },
@@ -96,7 +100,7 @@ enum State {
     Ended,
 }
 
-/// Where files of users are told, for whoever has another configuration.
+/// Registers the files of users of another configuration.
 #[derive(Clone, Default)]
 pub(crate) struct Registry(Option<Inner>);
 
@@ -106,19 +110,19 @@ struct Inner {
     state: Arc<Mutex<State>>,
 }
 
-/// The owner of all that. The thread ends with its drop.
+/// Owns the thread, and ends it when dropped.
 pub(crate) struct Side(Inner);
 
-/// Reads the files of users, and makes what workers need to be started with.
+/// Reads the files of users, and makes what workers need to start.
 ///
 /// # Errors
-/// A file of users is bad: a matter of configuration. What the operating system refuses.
+/// A file of users is bad, which is an error in the configuration; or the operating system's.
 pub(crate) fn open(plan: &Plan) -> Result<(Side, Vec<String>), Failure> {
     let sources = read(&plan.users)?;
     let notes = sources.iter().filter_map(Source::note).collect();
     let key = key().map_err(|error| Failure::Running(format!("weir: no randomness: {error}\n")))?;
     let (sender, orders) = unbounded_channel();
-    // Nobody takes them yet, and they wait.
+    // The order waits for the thread.
     let _ = sender.send(Order::Users(sources, plan.users.clone()));
     let resolvers = plan.forward.as_ref().map(|forward| forward.resolvers.clone());
     let state = State::Idle(Box::new(Beginning { orders, key, resolvers }));
@@ -133,12 +137,12 @@ fn read(files: &[Arc<Path>]) -> Result<Vec<Source>, Failure> {
 }
 
 impl Side {
-    /// Where workers hand over errands. What comes before the start waits for it.
+    /// Returns where workers hand over errands. Errands wait for the start of the thread.
     pub(crate) fn errands(&self) -> Arc<dyn Errands> {
         Arc::clone(&self.0.desk) as Arc<dyn Errands>
     }
 
-    /// Where files of users are told.
+    /// Returns the registry of files of users.
     pub(crate) fn registry(&self) -> Registry {
         Registry(Some(self.0.clone()))
     }
@@ -153,11 +157,12 @@ impl Side {
 }
 
 impl Registry {
-    /// The files of users of a plan that is to follow another one: those that are new are read, and asked from now on. Whatever comes of the
-    /// plan, none of the other one's is forgotten before the next.
+    /// Prepares the files of users of a plan that will follow another: reads the new ones, and
+    /// verifies by them from now on. Whether or not the plan succeeds, the files of the old plan
+    /// remain until the next call.
     ///
     /// # Errors
-    /// A new one is bad, and nothing has changed; or the operating system refuses a thread.
+    /// A new file is bad, and nothing has changed; or the operating system refuses a thread.
     pub(crate) fn follow(&self, old: &Plan, next: &Plan, handle: &Handle) -> Result<(), Failure> {
         let Some(inner) = &self.0 else { return Ok(()) };
         if old.users.is_empty() && next.users.is_empty() {
@@ -168,12 +173,12 @@ impl Registry {
         sources.iter().filter_map(Source::note).for_each(crate::terminal::warn);
         inner.start(handle)?;
         let all = old.users.iter().cloned().chain(new).collect();
-        // An error: all ends.
+        // An error: the program is ending.
         let _ = inner.desk.0.send(Order::Users(sources, all));
         Ok(())
     }
 
-    /// Has all files of users looked at; returns when what is new in them is in force.
+    /// Has all files of users checked; returns when their changes are in force.
     pub(crate) fn look(&self) {
         let Some(inner) = &self.0 else { return };
         if !matches!(*inner.lock(), State::Runs { .. }) {
@@ -181,7 +186,7 @@ impl Registry {
         }
         let (done, ended) = std::sync::mpsc::channel();
         if inner.desk.0.send(Order::Look(done)).is_ok() {
-            // Nothing is ever sent, it ends.
+            // The channel carries no message; it closes.
             let _ = ended.recv();
         }
     }
@@ -210,7 +215,7 @@ impl Beginning {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            // One more looks at files of users.
+            // One more thread checks files of users.
             .max_blocking_threads(threads + 1)
             .build()
             .map_err(|error| failed("no thread for names and passwords", error))?;
@@ -233,7 +238,7 @@ impl Beginning {
                 // An error: the other end was dropped.
                 let _ = ended.await;
             });
-            // A comparison that is under way is of no use to anybody.
+            // No client needs the result of a comparison that is under way.
             runtime.shutdown_background();
         });
         let thread = thread.map_err(|error| failed("can't start the thread for names and passwords", error))?;
@@ -241,9 +246,9 @@ impl Beginning {
     }
 }
 
-/// What the thread does.
+/// The state of the running thread.
 struct Clerk {
-    /// None: nobody asks for any.
+    /// None: no forward proxy, so no names to resolve.
     names: Option<Rc<Names>>,
     verifiers: HashMap<Arc<Path>, Rc<Verifier>>,
     key: [u8; 32],
@@ -252,7 +257,7 @@ struct Clerk {
 }
 
 impl Clerk {
-    /// Takes orders until nobody can send any.
+    /// Carries out orders until all senders are gone.
     async fn work(mut self, mut orders: UnboundedReceiver<Order>) {
         while let Some(order) = orders.recv().await {
             match order {
@@ -284,7 +289,7 @@ impl Clerk {
         }
     }
 
-    /// There are these files as well, and none but `all`.
+    /// Adds these files, and keeps only those in `all`.
     fn keep(&mut self, sources: Vec<Source>, all: &[Arc<Path>]) {
         self.verifiers.retain(|path, verifier| {
             let stays = all.contains(path);
@@ -306,14 +311,14 @@ impl Clerk {
     }
 }
 
-/// Names take at most a quarter of the descriptors (None: there are any number).
+/// Limits names to a quarter of the descriptors (None: unlimited descriptors).
 fn limits(descriptors: Option<u64>) -> Limits {
     let usual = Limits::default();
     let fit = descriptors.map_or(usual.asked_max as u64, |all| (all / 4 / DESCRIPTORS_EACH).max(1));
     Limits { asked_max: usual.asked_max.min(fit as usize), ..usual }
 }
 
-/// Numbers that nobody can guess.
+/// Returns unpredictable bytes.
 fn key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
     let filled = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
@@ -325,11 +330,11 @@ fn key() -> io::Result<[u8; 32]> {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // Nobody may wait for the lock while the thread ends.
+        // The lock must be free while the thread ends.
         let state = std::mem::take(&mut *self.0.lock());
         if let State::Runs { end, thread } = state {
             drop(end);
-            // Its panic would be told on standard error.
+            // A panic of the thread is already on standard error.
             let _ = thread.join();
         }
     }
@@ -337,8 +342,8 @@ impl Drop for Side {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what is wrong is told before anything runs, and the thread ends when it is dropped, whatever is under way. How:
-    //! real files, no workers.
+    //! Proves: errors are reported before anything runs, and the thread ends when it is dropped,
+    //! whatever is under way. How: real files, no workers.
 
     use super::*;
     use std::path::PathBuf;
@@ -395,7 +400,7 @@ mod tests {
 
     #[test]
     fn it_ends_with_its_drop_and_takes_nothing_then() {
-        // Nobody answers there.
+        // No name server replies there.
         let plan = plan(None, &["127.0.0.1:9"]);
         let (side, _) = open(&plan).unwrap();
         let errands = side.errands();

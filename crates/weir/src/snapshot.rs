@@ -1,10 +1,13 @@
-//! Keeps what is stored over a restart: writes the snapshot of the cache, and reads it at the start (docs/semantics.md §26).
+//! Keeps the cache over a restart: writes a snapshot of it, and reads that at the start
+//! (docs/semantics.md §26).
 //!
-//! One thread does it all; workers never wait for a disk. At the start it reads, while clients are served already; then it writes every
-//! `snapshot-interval`, before another program takes over ([`Snapshots::write_before_upgrade`]), and at the end. A purge holds for the file as well,
-//! also if weir is killed a moment later: what becomes invalid is noted by the store and put behind the answers of the last snapshot, which is where
-//! the next process looks first. Where much does another snapshot is written before its time; if all that can't be done, the file is removed.
-//! Another program that has the same file keeps it ([`Hold`]). Bounds: `snapshot-size`, and
+//! One thread does this; workers never wait for a disk. It reads at the start, while weir already
+//! serves clients. Then it writes every `snapshot-interval`, before another program takes over
+//! ([`Snapshots::write_before_upgrade`]), and at the end. A purge also applies to the file, even if
+//! weir is killed a moment later. The store notes what becomes invalid, and the thread appends that
+//! to the last snapshot, where the next process looks first. After many such changes the next
+//! snapshot is written early; if that fails too, the file is removed. If another program uses the
+//! same file, that program keeps it ([`Hold`]). Bounds: `snapshot-size`, and
 //! [`CHANGES_BYTES_MAX`](file::CHANGES_BYTES_MAX) behind it.
 
 mod book;
@@ -32,31 +35,33 @@ use crate::reload::Desk;
 use book::Book;
 pub(crate) use file::check;
 
-/// How often the plan is looked at, and what was put behind a snapshot is had on the disk.
+/// How often the thread checks for a new plan, and syncs what was appended to a snapshot to the
+/// disk.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often is looked for signals while the last snapshot is written, and for what becomes invalid while any is.
+/// How often to check for signals while the last snapshot is written, and for invalid entries while
+/// any is.
 const HURRY_EVERY: Duration = Duration::from_millis(50);
-/// How long somebody who wants another program to take over waits for the snapshot; then that one has an older one.
+/// How long an upgrade waits for the snapshot; after that the new program gets an older one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a snapshot that are had on the disk at a time.
+/// Bytes of a snapshot between two syncs to the disk.
 const SYNC_BYTES: u64 = 8 << 20;
-/// Where much becomes invalid another snapshot is written at most so often,
+/// Shortest time between two snapshots when much becomes invalid,
 const SPACE: Duration = Duration::from_secs(2);
-/// and writing takes at most one part in so many of the time.
+/// and writing takes at most one part in this many of the time.
 const SPACE_SHARE: u32 = 10;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The snapshot, for all who have to do with it.
+/// The snapshot, shared by all parts of the program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshots(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     book: Mutex<Book>,
-    /// Has the thread look.
+    /// Wakes the thread.
     bell: SyncSender<()>,
     rung: Mutex<Option<Receiver<()>>>,
-    /// Nobody waits for the last one.
+    /// The last snapshot is not worth waiting for.
     hurries: AtomicBool,
 }
 
@@ -71,18 +76,18 @@ impl Default for Shared {
 #[derive(Debug)]
 pub(crate) struct Keeper(Snapshots, JoinHandle<()>);
 
-/// What became of a snapshot that was begun.
+/// The outcome of writing a snapshot.
 #[derive(Debug)]
 enum Outcome {
-    /// It has taken the place of the last one.
+    /// It has replaced the last one.
     Whole,
-    /// Somebody hurries, or the file is another process's.
+    /// Writing was abandoned to end quickly, or because the file belongs to another process.
     GivenUp,
-    /// It was in its place, but not for good: there is none.
+    /// It was in place, but not durably: now no snapshot exists.
     Dropped,
 }
 
-/// What is to be kept, and where.
+/// What to keep, and where.
 #[derive(Debug, Clone)]
 struct Wish {
     plan: SnapshotPlan,
@@ -103,7 +108,8 @@ fn wish(plan: &Plan) -> Option<Wish> {
 }
 
 impl Snapshots {
-    /// For a plan. `waits`: another process has the file until [`Snapshots::enter`].
+    /// Opens the snapshot for a plan. `waits`: another process owns the file until
+    /// [`Snapshots::enter`].
     pub(crate) fn open(plan: &Plan, waits: bool) -> Snapshots {
         let snapshots = Snapshots::default();
         let mut book = snapshots.lock();
@@ -113,7 +119,7 @@ impl Snapshots {
         snapshots
     }
 
-    /// Starts the thread, which ends when it is told to.
+    /// Starts the thread. `Keeper::finish` ends it.
     ///
     /// # Errors
     /// The operating system's.
@@ -124,24 +130,26 @@ impl Snapshots {
         thread.spawn(keep).map(|thread| Keeper(self.clone(), thread))
     }
 
-    /// From now on the file is this process's.
+    /// From now on the file belongs to this process.
     pub(crate) fn enter(&self) {
         self.lock().enter();
         self.ring();
     }
 
-    /// From now on it is another process's, which reads what there is.
+    /// From now on it belongs to another process, which reads it as it is.
     pub(crate) fn leave(&self) {
         self.lock().leave();
     }
 
-    /// Another process accepts clients beside this one from now on, and will have the file; false: it has come to nothing.
+    /// Another process accepts clients beside this one from now on, and will own the file; false:
+    /// the upgrade has failed.
     pub(crate) fn set_successor(&self, is_there: bool) {
         self.lock().has_successor = is_there;
     }
 
-    /// Returns when what became invalid before holds for the file as well, whatever becomes of this process and its machine. False: another process
-    /// takes over, or has; it may have stored what this one does not know of, and nobody tells it.
+    /// Returns when earlier invalidations also apply to the file, even if this process or its
+    /// machine crashes. False: another process takes over, or has. That process may have stored
+    /// entries unknown to this one, and does not learn of the invalidations.
     pub(crate) fn settle(&self) -> bool {
         let mut book = self.lock();
         book.flush();
@@ -149,7 +157,8 @@ impl Snapshots {
         !book.has_successor
     }
 
-    /// Another program will take over: it finds what is stored now. Returns after [`PATIENCE`] at the latest.
+    /// Writes what is stored now for a program that will take over. Returns after [`PATIENCE`] at
+    /// the latest.
     pub(crate) fn write_before_upgrade(&self) {
         let (done, written) = sync_channel(1);
         {
@@ -163,7 +172,7 @@ impl Snapshots {
         let _ = written.recv_timeout(PATIENCE);
     }
 
-    /// Nobody waits for the last snapshot: what there is has to do.
+    /// Ends the wait for the last snapshot: the present file has to do.
     pub(crate) fn hurry(&self) {
         self.0.hurries.store(true, Ordering::Relaxed);
     }
@@ -173,7 +182,7 @@ impl Snapshots {
     }
 
     fn ring(&self) {
-        // Full: it is rung already.
+        // Full: the thread is waking up already.
         let _ = self.0.bell.try_send(());
     }
 
@@ -190,7 +199,7 @@ impl Snapshots {
                     book.adopt(wish(&current.plan), &self.0.bell);
                 }
                 book.take_file();
-                // Where nothing was to be kept at the start nothing is read later.
+                // If nothing was to be kept at the start, nothing is read later.
                 book.is_read |= book.wish.is_none() && book.hold.turn() == Turn::Now;
                 (book.has_file() && !book.is_read, book.ends)
             };
@@ -215,12 +224,12 @@ impl Snapshots {
                 return;
             }
             drop(book);
-            // Rung or not: what became invalid may have to be had on the disk.
+            // Woken or not: invalidations may need a sync to the disk.
             let _ = rung.recv_timeout(LOOK_EVERY);
         }
     }
 
-    /// Writes a snapshot in the place of the last one.
+    /// Writes a snapshot that replaces the last one.
     fn write(&self) {
         let Some(wish) = self.lock().begin() else { return };
         let begun = Instant::now();
@@ -229,7 +238,7 @@ impl Snapshots {
         let now = Instant::now();
         book.spaced_until = Some(now + SPACE.max((now - begun) * SPACE_SHARE));
         book.write_at = Some(now + Duration::from_micros(wish.plan.every_us));
-        // Else more became invalid than fits, or it was whole.
+        // Otherwise more became invalid than fits, or it was complete.
         let is_overrun = book.next.take().is_none();
         match outcome {
             Ok(Outcome::Whole) => book.told(&wish, None),
@@ -261,7 +270,7 @@ impl Snapshots {
             let (more, more_bytes) = store.put_records(key, began, plan.bytes_max.saturating_sub(bytes), &mut out)?;
             (answers, bytes) = (answers + more, bytes + more_bytes);
             if bytes - synced >= SYNC_BYTES {
-                // So that the last one does not take long.
+                // Keeps the last sync short.
                 out.get_ref().sync_data()?;
                 synced = bytes;
             }
@@ -276,7 +285,7 @@ impl Snapshots {
         }
         out.flush()?;
         drop(out);
-        // The most of it, while nobody waits for the book.
+        // Syncs most of it while the book is unlocked.
         next.file().sync_data()?;
         let mut book = self.lock();
         book.flush();
@@ -288,7 +297,7 @@ impl Snapshots {
         next.file().write_all_at(&preface.encode(), 0)?;
         let last = changes.behind(next.file().try_clone()?)?;
         file::take_its_place(next, &plan.path)?;
-        // Whatever becomes of the directory, this is the file by that name now.
+        // Whatever happens to the directory, this is the file by that name now.
         (book.last, book.stored) = (Some(last), stored);
         if let Err(error) = file::sync_directory(&plan.path) {
             book.drop_last(&error);
@@ -299,10 +308,11 @@ impl Snapshots {
         Ok(Outcome::Whole)
     }
 
-    /// Has what became invalid in its place, while another snapshot is written. False: the file is another process's.
+    /// Appends invalidations where they belong while another snapshot is written. False: the file
+    /// belongs to another process.
     ///
     /// # Errors
-    /// More became invalid than fits behind that.
+    /// More became invalid than fits behind the new snapshot.
     fn look(&self) -> io::Result<bool> {
         let mut book = self.lock();
         book.flush();
@@ -319,20 +329,20 @@ fn overrun() -> io::Error {
 }
 
 impl Keeper {
-    /// Has the last snapshot written, and waits for that; `signals` say that nobody wants to wait any more.
+    /// Has the last snapshot written, and waits for that; `signals` can end the wait.
     pub(crate) fn finish(self, signals: &Receiver<i32>) {
         let Keeper(snapshots, thread) = self;
         snapshots.lock().ends = true;
         snapshots.ring();
         let mut patience = Duration::from_millis(1);
         while !thread.is_finished() {
-            // Others mean logs and configurations.
+            // The other signals concern logs and configurations.
             if matches!(signals.recv_timeout(patience), Ok(SIGINT | SIGTERM | SIGQUIT)) {
                 snapshots.hurry();
             }
             patience = (patience * 2).min(HURRY_EVERY);
         }
-        // Its panic would be told on standard error; the proxy has ended well all the same.
+        // A panic of the thread is already on standard error, and the proxy itself has ended well.
         let _ = thread.join();
     }
 }

@@ -1,9 +1,11 @@
-//! The kernel's part in bans: whoever is banned stands in a table of the kernel, too ([`Tier`]), and his packets are dropped in front of everything
-//! else (docs/semantics.md §22).
+//! The kernel's part in bans: a kernel table ([`Tier`]) also lists banned clients, and the kernel
+//! drops their packets before anything else handles them (docs/semantics.md §22).
 //!
-//! Called by the keeper's thread alone, which has the right to it. Whom the kernel does not take, the workers turn away as before; nothing here is
-//! ever an error for clients. A long list costs nothing while nothing of it changes, but for networks that are not of the usual length: those are
-//! compared, for none may lie in another. Bound: `bans-max` of the configuration, and what the kernel grants.
+//! Called only by the keeper's thread, which has the privilege for it. Workers reject the clients
+//! that the kernel does not take, as before; nothing here is ever an error for clients. A long list
+//! without changes costs nothing. The exception is networks of an unusual length: weir compares
+//! them, because no network in the table may contain another. Bound: `bans-max` of the
+//! configuration, and what the kernel grants.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::ErrorKind;
@@ -16,10 +18,10 @@ use weir_proxy::shield::bans::Block;
 use super::exempt::Exempt;
 use super::tier::{Tier, Wish};
 
-/// Changes that the kernel is told at a time.
+/// Changes sent to the kernel at a time.
 const BATCH_MAX: usize = 1024;
 
-/// How long after a failure that may pass it is tried again.
+/// Time before another try after a failure that may be temporary.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -30,43 +32,43 @@ pub(super) struct Kernel {
     /// Tables made so far.
     tables: u32,
     tried: Option<Tried>,
-    /// By what packets are dropped, and why not by what was wished for, as it was said.
+    /// How packets are dropped, and why not in the configured way, as last reported.
     told: Option<(Option<&'static str>, String)>,
     stand: Standing,
-    /// Packets that tables before this one have dropped, and this one.
+    /// Packets dropped by earlier tables, and by the present table.
     packets: (u64, u64),
 }
 
-/// What was wished for the last time.
+/// The last wish.
 #[derive(Debug)]
 struct Tried {
     wish: Wish,
-    /// Why there is no table, or not the one that was wished for.
+    /// Why the table is missing, or not as wished.
     lacking: Option<String>,
-    /// When it is worth another try, and which interface is tried first then.
+    /// Earliest time of another try, and which interface it begins with.
     again_at: Option<Instant>,
     first: Option<String>,
 }
 
-/// Who stands in a table. Times are seconds since 1970.
+/// The entries of a table. Times are seconds since 1970.
 #[derive(Debug, Default)]
 struct Standing {
-    /// The table takes out whoever's time is up by itself.
+    /// The table removes expired entries automatically.
     forgets: bool,
     /// Hosts, and networks of the usual length of IPv6.
     hosts: BTreeSet<Block>,
-    /// Other networks, and until when.
+    /// Other networks, and when their bans end.
     networks: BTreeMap<Block, u64>,
-    /// All other networks that are banned, also those that lie in another one.
+    /// All other networks that are banned, including those within another one.
     banned: BTreeMap<Block, u64>,
-    /// Whom the kernel has not taken, and until when they are banned: they are tried again.
+    /// Blocks that the kernel has not taken, and when their bans end. weir tries them again.
     refused: BTreeMap<Block, u64>,
 }
 
-/// What has come of a wish.
+/// The outcome of a wish.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Prepared {
-    /// There is another table, in which nobody stands yet.
+    /// There is another table, still empty.
     pub(super) is_new: bool,
     pub(super) said: Option<String>,
 }
@@ -74,19 +76,19 @@ pub(super) struct Prepared {
 /// How the kernel takes part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Bans that it knows; None: it takes none.
+    /// Bans in its table; None: it takes none.
     pub(crate) bans: Option<u64>,
-    /// By what it drops packets: `nftables`, `xdp`.
+    /// How it drops packets: `nftables`, `xdp`.
     pub(crate) tier: Option<&'static str>,
     /// Bans that it has not taken.
     pub(crate) refused: u64,
     /// Packets that it has dropped.
     pub(crate) packets: u64,
-    /// Why it takes no part, or not in the way that was wished for, or has not taken the last of those.
+    /// Why it takes no part, or not in the wished way, or has not taken the last of these bans.
     pub(crate) problem: Option<String>,
 }
 
-/// What a plan wishes of the kernel; None: nothing.
+/// What a plan wants the kernel to do; None: nothing.
 pub(super) fn wish(plan: &Plan, exempt: &[Exempt]) -> Option<Wish> {
     let usual = BanPlan::default();
     let ban = plan.ban().unwrap_or(&usual);
@@ -112,7 +114,7 @@ pub(super) fn wish(plan: &Plan, exempt: &[Exempt]) -> Option<Wish> {
 }
 
 impl Kernel {
-    /// Makes the table as it is wished, or takes it away.
+    /// Makes the wished table, or removes it.
     pub(super) fn prepare(&mut self, wish: Option<Wish>) -> Prepared {
         let Some(wish) = wish else {
             (self.table, self.tried, self.told, self.stand) = (None, None, None, Standing::default());
@@ -145,13 +147,13 @@ impl Kernel {
         if !stays || is_new {
             self.stand = Standing { forgets: new.as_ref().is_some_and(Tier::forgets), ..Standing::default() };
             self.packets = (self.packets.0 + self.packets.1, 0);
-            // The old one goes when the new one is there; what stood in it follows.
+            // The old table remains until the new one exists; its entries follow.
             self.table = new;
         }
         Prepared { is_new, said: self.tell(why) }
     }
 
-    /// What there is to say, if it was not said yet.
+    /// Returns the message, unless it was the last one too.
     fn tell(&mut self, why: String) -> Option<String> {
         let is = (self.table.as_ref().map(Tier::word), why);
         if self.told.as_ref() == Some(&is) {
@@ -167,12 +169,13 @@ impl Kernel {
         Some(said)
     }
 
-    /// Whether it takes part.
+    /// Whether the kernel takes part.
     pub(super) fn is_there(&self) -> bool {
         self.table.is_some()
     }
 
-    /// Tells the table what has changed (microseconds since 1970): who is banned until when (seconds since 1970), which may be over; None: he is not any more.
+    /// Updates the table at `now_us` (microseconds since 1970): blocks with the ends of their bans
+    /// (seconds since 1970), which may be over; None: no longer banned.
     pub(super) fn follow(&mut self, changed: Vec<(Block, Option<u64>)>, now_us: u64) -> Part {
         let mut problem = self.tried.as_ref().and_then(|tried| tried.lacking.clone());
         let Some(table) = &mut self.table else {
@@ -180,7 +183,7 @@ impl Kernel {
         };
         let changes = self.stand.changes(changed, now_us / 1_000_000);
         for (gone, new) in changes.batches() {
-            // What is not there any more has ended a moment ago.
+            // A missing entry has expired a moment ago.
             let failed = table.remove(gone).into_iter().find(|(_, error)| error.kind() != ErrorKind::NotFound);
             let left = |until_s: u64| Duration::from_micros(until_s.saturating_mul(1_000_000).saturating_sub(now_us));
             let timed: Vec<_> = new.iter().map(|(block, until_s)| (network(*block), left(*until_s))).collect();
@@ -193,7 +196,7 @@ impl Kernel {
         }
         self.packets.1 = table.packets().unwrap_or(self.packets.1);
         let tier = Some(table.word());
-        // An interface that was taken away may come again, as another one.
+        // A removed interface may come back as another one.
         if !table.is_in_place() {
             self.tried.iter_mut().for_each(|tried| tried.again_at = Some(Instant::now()));
         }
@@ -203,7 +206,7 @@ impl Kernel {
     }
 }
 
-/// Who is to be taken out of a table, and then who is to be put in, until when.
+/// Entries to remove from a table first, and entries to add then, with their ends.
 #[derive(Debug, Default)]
 struct Changes {
     gone: Vec<Network>,
@@ -211,7 +214,7 @@ struct Changes {
 }
 
 impl Changes {
-    /// In parts: all that go before any that come.
+    /// Returns the changes in batches: all removals before any additions.
     fn batches(&self) -> impl Iterator<Item = (&[Network], &[(Block, u64)])> {
         let gone = self.gone.chunks(BATCH_MAX).map(|gone| (gone, &[][..]));
         gone.chain(self.new.chunks(BATCH_MAX).map(|new| (&[][..], new)))
@@ -219,7 +222,7 @@ impl Changes {
 }
 
 impl Standing {
-    /// What is to be done. The time is seconds since 1970.
+    /// Works out the changes. The time is seconds since 1970.
     fn changes(&mut self, changed: Vec<(Block, Option<u64>)>, now_s: u64) -> Changes {
         let mut changes = Changes::default();
         let mut has_networks = false;
@@ -249,7 +252,7 @@ impl Standing {
         changes
     }
 
-    /// A network in another one has no place beside it.
+    /// Works out the changes of networks: the table has no network within another one.
     fn compare_networks(&mut self, changes: &mut Changes, now_s: u64) {
         let wanted: BTreeMap<Block, u64> =
             outermost(self.banned.keys().copied()).into_iter().map(|block| (block, self.banned[&block])).collect();
@@ -266,7 +269,7 @@ impl Standing {
         changes.new.extend(new);
     }
 
-    /// The kernel has been told, and has taken it or not.
+    /// Notes whether the kernel has taken a ban.
     fn told(&mut self, block: Block, until_s: u64, is_taken: bool) {
         if !is_taken {
             self.refused.insert(block, until_s);
@@ -282,10 +285,10 @@ fn network(block: Block) -> Network {
     (block.address(), block.prefix())
 }
 
-/// Those that lie in none of the others.
+/// Returns the blocks that are in none of the others.
 fn outermost(blocks: impl Iterator<Item = Block>) -> Vec<Block> {
     let mut blocks: Vec<Block> = blocks.collect();
-    // A network stands in front of all that lies in it.
+    // A network sorts before everything in it.
     blocks.sort_unstable_by_key(|block| (block.address(), block.prefix()));
     blocks.dedup_by(|block, before| before.meets(*block));
     blocks
@@ -293,15 +296,17 @@ fn outermost(blocks: impl Iterator<Item = Block>) -> Vec<Block> {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what lies in another has no place beside it, a wish names what a plan does, and a table that is told of changes alone has whom it
-    //! should have. How: by hand, and random changes to a model of a table that refuses some; what the kernel makes of it is tested in
-    //! `weir_io::nft` and end to end.
+    //! Proves: a network within another has no entry, a wish matches its plan, and a table that
+    //! gets only changes has the right entries. How: by hand, and random changes to a model of a
+    //! table that refuses some; what the kernel makes of it is tested in `weir_io::nft` and end to
+    //! end.
 
     use proptest::prelude::*;
 
     use super::*;
 
-    /// Carries changes out as the kernel would: it takes none that lies in another, and nothing goes that is not there.
+    /// Carries changes out as the kernel would: it takes no entry within another, and removes only
+    /// entries that exist.
     fn carry_out(
         standing: &mut Standing,
         (table, swept): (&mut BTreeMap<Block, u64>, &[Block]),
@@ -336,7 +341,7 @@ mod tests {
             for (told, wait_s, refuses) in steps {
                 let before_s = now_s;
                 now_s += wait_s;
-                // It sweeps whoever's time is up.
+                // It removes expired entries.
                 let swept: Vec<Block> = table.extract_if(.., |_, until_s| forgets && *until_s <= now_s).map(|(block, _)| block).collect();
                 let mut changed = BTreeSet::new();
                 for (who, kind, for_s) in told {

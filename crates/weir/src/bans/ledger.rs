@@ -1,9 +1,10 @@
-//! The list of bans: who is banned until when, how often that happened, and whom nobody may ban. Pure: times are arguments, seconds of the
-//! clock on the wall, because the list outlives the process and the machine's boot.
+//! The list of bans: which addresses are banned and until when, how often that happened, and which
+//! must never be banned. Pure: times are arguments, seconds of the wall clock, because the list
+//! outlives the process and a reboot of the machine.
 //!
-//! Called by the keeper (`bans`). A ban has an end, and one that is over is none, whether or not somebody has taken it off; it is remembered
-//! for as long as it makes the next one longer. Bound: [`Terms::bans_max`] in all; what is one too many takes the place of what ends first, or
-//! has ended.
+//! Called by the keeper (`bans`). A ban is over at its end, even before it is removed from the
+//! list. It is remembered for as long as it makes the next one longer. Bound: [`Terms::bans_max`]
+//! in all; one more replaces the entry that ends first, or has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
@@ -11,29 +12,31 @@ use std::sync::Arc;
 
 use weir_proxy::shield::bans::Block;
 
-/// What the configuration says of bans. Times are seconds.
+/// The configuration of bans. Times are seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// How long the first one is.
+    /// Length of the first ban.
     pub(crate) for_s: u64,
-    /// By what each further one is longer, 1 or more.
+    /// Factor by which each further ban is longer, 1 or more.
     pub(crate) grow: u32,
-    /// How long one is at most, and for how long one that is over counts.
+    /// Longest ban, and how long a ban counts after its end.
     pub(crate) max_s: u64,
-    /// How many at a time.
+    /// Largest number of bans at a time.
     pub(crate) bans_max: usize,
 }
 
-/// A ban, or one that was. Small, for there are many: times are seconds since 1970 up to the year 2106, and reasons are shared.
+/// A ban, in force or over. It is small because there are many: times are seconds since 1970 up to
+/// the year 2106, and reasons are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ban {
     pub(super) since: u32,
     pub(super) until: u32,
-    /// How many there were, with this one.
+    /// Number of bans so far, the present ban included.
     pub(crate) count: u32,
-    /// An operator insisted on it although nobody is to ban him.
+    /// An operator insisted on it although the address is exempt from bans.
     pub(crate) forced: bool,
-    /// A trusted proxy has said that it is him: what comes from his address is none of this.
+    /// A trusted proxy has named this client, so the ban does not apply to packets from this
+    /// address.
     pub(crate) forwarded: bool,
     pub(super) reason: Arc<String>,
 }
@@ -41,18 +44,19 @@ pub(crate) struct Ban {
 const _: () = assert!(size_of::<(Block, Ban)>() <= 48);
 
 impl Ban {
-    /// A first one, of seconds since 1970, and why, for people: the limit that was gone over, or what an operator wrote.
+    /// A first ban, in seconds since 1970, with the reason for people: the exceeded limit, or the
+    /// text of an operator.
     pub(crate) fn new(since_s: u64, until_s: u64, reason: impl Into<String>) -> Ban {
         let reason = Arc::new(reason.into());
         Ban { since: stored(since_s), until: stored(until_s), count: 1, forced: false, forwarded: false, reason }
     }
 
-    /// When it began.
+    /// Returns when it began.
     pub(crate) fn since_s(&self) -> u64 {
         self.since.into()
     }
 
-    /// It is over from then on.
+    /// Returns when it ends; it is over from that second on.
     pub(crate) fn until_s(&self) -> u64 {
         self.until.into()
     }
@@ -61,7 +65,7 @@ impl Ban {
         &self.reason
     }
 
-    /// Whether packets of his address are his.
+    /// Whether packets from the banned address may be dropped.
     pub(crate) fn is_for_packets(&self) -> bool {
         !self.forwarded && !self.forced
     }
@@ -71,12 +75,12 @@ fn stored(seconds: u64) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-/// Why somebody is not banned.
+/// Why a client is not banned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spared {
-    /// The configuration says so, or it is somebody whom no ban may meet.
+    /// The configuration exempts it, or no ban may apply to it.
     Allowed,
-    /// He is already, for longer.
+    /// It already has a longer ban.
     Banned,
 }
 
@@ -84,22 +88,24 @@ pub(crate) enum Spared {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     bans: BTreeMap<Block, Ban>,
-    /// The same by their ends.
+    /// The same bans by their ends.
     by_end: BTreeSet<(u32, Block)>,
-    /// Reasons of bans, each once, and how many were in use when they were looked at last.
+    /// Reasons of bans, each once, and how many were in use at the last check.
     reasons: HashSet<Arc<String>>,
     reasons_used: usize,
-    /// Whose bans have begun, changed or ended since somebody took these, and the last second of which ends are among them. None: nobody asks.
+    /// Blocks whose bans have begun, changed or ended since the last call that took them, and the
+    /// last second whose ends are included. None: not watched.
     changed: Option<BTreeSet<Block>>,
     noted_s: u64,
-    /// Nobody in these is banned, and nothing with one of them in it.
+    /// Blocks that are never banned, nor any block that contains part of one.
     allowed: Vec<Block>,
-    /// Bans that gave way to others before their time.
+    /// Bans that were displaced before their end.
     pub(crate) displaced: u64,
 }
 
 impl Ledger {
-    /// From now on nobody of these is banned, unless an operator insisted. Those who were, and are no more.
+    /// Exempts these blocks from now on, except from bans on which an operator insisted. Returns
+    /// the blocks whose bans this ends.
     pub(crate) fn allow(&mut self, allowed: Vec<Block>, now_s: u64) -> Vec<Block> {
         self.allowed = allowed;
         let wrong = |ledger: &Ledger, block: Block, ban: &Ban| !ban.forced && !ledger.may_ban(block);
@@ -109,12 +115,13 @@ impl Ledger {
         freed
     }
 
-    /// Whether nobody in it is one whom no ban may meet.
+    /// Whether no part of the block is exempt from bans.
     pub(crate) fn may_ban(&self, block: Block) -> bool {
         !self.allowed.iter().any(|allowed| allowed.meets(block))
     }
 
-    /// Somebody has gone too far: for how many seconds he is banned, each time for longer. With whoever gives way to him.
+    /// Bans a client that exceeded a limit, each time for longer. Returns the length in seconds,
+    /// and the block that this displaces.
     pub(crate) fn offended(
         &mut self,
         block: Block,
@@ -137,7 +144,7 @@ impl Ledger {
         Ok((for_s, self.put(block, ban, terms, now_s)))
     }
 
-    /// An operator bans somebody for so many seconds, allowed or not.
+    /// Bans a block for this many seconds at an operator's request, even if it is exempt.
     pub(crate) fn insist(
         &mut self,
         block: Block,
@@ -152,7 +159,7 @@ impl Ledger {
         (for_s, self.put(block, ban, terms, now_s))
     }
 
-    /// Puts a ban in the place of the one that there is. Whoever gives way to it.
+    /// Replaces the block's ban. Returns the block that this displaces.
     fn put(&mut self, block: Block, mut ban: Ban, terms: &Terms, now_s: u64) -> Option<Block> {
         self.take(block);
         let way = self.make_room(terms, now_s);
@@ -163,7 +170,7 @@ impl Ledger {
         way
     }
 
-    /// Takes off whoever ends first when there are as many as may be: those that are only remembered before any other.
+    /// Removes the ban that ends first if the list is full: bans that are over before any other.
     fn make_room(&mut self, terms: &Terms, now_s: u64) -> Option<Block> {
         if self.bans.len() < terms.bans_max {
             return None;
@@ -171,7 +178,7 @@ impl Ledger {
         self.pop(now_s)
     }
 
-    /// Takes off whoever ends first: who that was, if he was banned still.
+    /// Removes the ban that ends first. Returns its block if the ban was still in force.
     fn pop(&mut self, now_s: u64) -> Option<Block> {
         let (until, first) = self.by_end.pop_first()?;
         self.bans.remove(&first);
@@ -181,7 +188,7 @@ impl Ledger {
         was_in_force.then_some(first)
     }
 
-    /// Ends the bans of everybody in a block, and forgives them. Those that were in force.
+    /// Ends all bans within a block and forgets them. Returns those that were in force.
     pub(crate) fn forgive(&mut self, of: Option<Block>, now_s: u64) -> Vec<Block> {
         let is_meant = |block: &Block| of.is_none_or(|of| of.prefix() <= block.prefix() && of.meets(*block));
         let freed = self.in_force(now_s).map(|(block, _)| block).filter(|block| is_meant(block)).collect();
@@ -195,7 +202,7 @@ impl Ledger {
         gone.into_iter().for_each(|block| drop(self.take(block)));
     }
 
-    /// Forgets what is over and counts no more, and what there is no room for any more.
+    /// Forgets bans that no longer count, and those that exceed the limit.
     pub(crate) fn forget(&mut self, terms: &Terms, now_s: u64) {
         while let Some((until, _)) = self.by_end.first()
             && (u64::from(*until).saturating_add(terms.max_s) <= now_s || self.bans.len() > terms.bans_max)
@@ -228,7 +235,7 @@ impl Ledger {
         }
     }
 
-    /// From now on it is noted whose bans change, or no more.
+    /// Starts or stops noting which bans change.
     pub(crate) fn watch(&mut self, is_watched: bool, now_s: u64) {
         if is_watched != self.changed.is_some() {
             self.changed = is_watched.then(BTreeSet::new);
@@ -236,12 +243,13 @@ impl Ledger {
         }
     }
 
-    /// Puts in what was saved, unless it counts no more, is shorter than what there is, or meets somebody whom no ban may meet.
+    /// Adds saved bans, except those that no longer count, are shorter than the present one, or
+    /// meet an exempt block.
     pub(crate) fn restore(&mut self, mut saved: Vec<(Block, Ban)>, terms: &Terms, now_s: u64) {
         let counts = |ban: &Ban| ban.until_s().saturating_add(terms.max_s) > now_s;
         saved.retain(|(block, ban)| counts(ban) && (ban.forced || self.may_ban(*block)));
         if self.bans.is_empty() && saved.len() <= terms.bans_max {
-            // Made from all of them at once a tree is half as large as one that they are put into in their order.
+            // A tree made from all of them at once is half as large as one filled in their order.
             saved.iter_mut().for_each(|(_, ban)| self.share_reason(ban));
             saved.sort_by_key(|(block, ban)| (*block, ban.until));
             self.bans = saved.into_iter().collect();
@@ -258,46 +266,46 @@ impl Ledger {
         }
     }
 
-    /// All, also what is over and still counts, by their ends.
+    /// Returns all bans by their ends, including those that are over and still count.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Block, &Ban)> {
         self.by_end.iter().filter_map(|(_, block)| Some((*block, self.bans.get(block)?)))
     }
 
-    /// The same in the order of blocks, from behind one.
+    /// Returns the same in the order of blocks, starting behind one.
     pub(crate) fn behind(&self, block: Option<Block>) -> impl Iterator<Item = (Block, &Ban)> {
         let begin = block.map_or(Bound::Unbounded, Bound::Excluded);
         self.bans.range((begin, Bound::Unbounded)).map(|(block, ban)| (*block, ban))
     }
 
-    /// Those that are in force, in the order of blocks.
+    /// Returns the bans in force, in the order of blocks.
     pub(crate) fn in_force(&self, now_s: u64) -> impl Iterator<Item = (Block, &Ban)> {
         self.behind(None).filter(move |(_, ban)| ban.until_s() > now_s)
     }
 
-    /// Whether one is in force.
+    /// Whether any ban is in force.
     pub(crate) fn has_some(&self, now_s: u64) -> bool {
         self.by_end.last().is_some_and(|(until, _)| u64::from(*until) > now_s)
     }
 
-    /// Whose bans have begun, changed or ended since the last call, each with its ban, which may be over. Nobody's unless that is
-    /// [watched](Ledger::watch).
+    /// Returns the blocks whose bans have begun, changed or ended since the last call, each with
+    /// its ban, which may be over. Returns none unless changes are [watched](Ledger::watch).
     pub(crate) fn take_changed(&mut self, now_s: u64) -> impl Iterator<Item = (Block, Option<&Ban>)> {
         let at = |second: u64| (stored(second.saturating_add(1)), Block::LEAST);
         let mut changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
         if self.changed.is_some() && self.noted_s < now_s {
             changed.extend(self.by_end.range(at(self.noted_s)..at(now_s)).map(|(_, block)| *block));
         }
-        // The clock on the wall may have been set back.
+        // The wall clock may have been set back.
         self.noted_s = now_s;
         changed.into_iter().map(|block| (block, self.bans.get(&block)))
     }
 
-    /// That of a block, also if it is over and still counts.
+    /// Returns the ban of a block, even one that is over and still counts.
     pub(crate) fn get(&self, block: Block) -> Option<&Ban> {
         self.bans.get(&block)
     }
 
-    /// How many there are, with those that are over and still count.
+    /// Returns the number of bans, including those that are over and still count.
     pub(crate) fn len(&self) -> usize {
         self.bans.len()
     }
@@ -305,8 +313,9 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: bans end by comparison, grow, and are bounded; nobody who is allowed is ever in one; what is restored is what was there. How: tables and
-    //! a list of random steps with what must hold after each.
+    //! Proves: bans end by comparison, grow, and are bounded; no ban ever meets an exempt block;
+    //! bans are restored as they were saved. How: tables, and random steps with invariants checked
+    //! after each.
 
     use proptest::prelude::*;
 
@@ -371,7 +380,7 @@ mod tests {
             Ok((600, Some(block("192.0.2.2"))))
         );
         assert_eq!(ledger.displaced, 1);
-        // The third is over by then: nobody has to give way.
+        // The third is over by then, so nothing is displaced.
         assert_eq!(ledger.offended(block("192.0.2.6"), ("", false), &TERMS, NOW_S + 300), Ok((600, None)));
         assert_eq!((ledger.displaced, ledger.len()), (1, 4));
         assert_eq!(ledger.insist(block("192.0.2.6"), 9, "again", &TERMS, NOW_S + 300), (9, None), "it has its place");
@@ -417,7 +426,7 @@ mod tests {
         assert_eq!(told(&mut ledger, NOW_S + 20), []);
     }
 
-    /// A reload may name a file in which somebody stands who is banned already.
+    /// A reload may name a file with a client that is already banned.
     #[test]
     fn what_was_saved_shortens_nothing() {
         let (mut ledger, one) = (Ledger::default(), block("192.0.2.1"));

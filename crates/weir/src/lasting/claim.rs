@@ -1,8 +1,11 @@
-//! One process at a time has a file that outlives it: two would undo each other's words, and what was purged from one came back by the other.
+//! Ensures that only one process at a time uses a file that outlives it. Two would undo each
+//! other's changes, and entries purged by one would come back from the other.
 //!
-//! Called by `hold` when it is this process's turn. Who has a file has the lock (flock(2)) of another one beside it, `.lock`, for the file itself is
-//! another one each time that it is written. The kernel ends the lock with the process, however that ends; who ends in peace removes the file of the
-//! lock, too. In it is the number of the process, for people, and nothing else: what is something else by that name is left alone.
+//! Called by `hold` when this process may use the file. Its owner holds a lock (flock(2)) on a
+//! second file beside it, `.lock`, because each write replaces the file itself. The kernel releases
+//! the lock when the process ends, however that happens; a process that ends in order also removes
+//! the lock file. The lock file holds only the number of the process, for people. weir leaves
+//! anything else by that name alone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -14,18 +17,18 @@ use rustix::process::geteuid;
 
 use super::WARY;
 
-/// How often a lock is tried whose file was removed by the one who had it.
+/// How often weir tries a lock whose file the previous owner has removed.
 const TRIES_MAX: usize = 16;
-/// What is in the file of a lock: a number of 32 bits and the end of a line.
+/// Longest content of a lock file: a number of 32 bits and the end of a line.
 const TEXT_BYTES_MAX: usize = 11;
 
-/// A file that is to be this process's alone.
+/// A claim to a file for this process alone.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
-    /// None: none is wanted.
+    /// None: no file is wanted.
     path: Option<PathBuf>,
     state: State,
-    /// Why there is no lock, as it was said last.
+    /// Why the lock is missing, as last reported.
     said: Option<String>,
 }
 
@@ -35,38 +38,40 @@ enum State {
     #[default]
     Open,
     Held(#[expect(dead_code, reason = "it ends with this")] Lock),
-    /// It is used without, for where it is there are no locks.
+    /// It is used without a lock, because that place has no locks.
     Unlocked,
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It was this process's before, or none is wanted.
     Before,
-    /// It is from now on. If no lock can be had there, a word for the operator, once.
+    /// It is this process's from now on. If no lock is possible there, with a message for the
+    /// operator, once.
     Now(Option<String>),
-    /// Another program has it: who, for people.
+    /// Another program has it; its description is for people.
     Others(String),
 }
 
-/// Held until it is dropped.
+/// The lock, held until this is dropped.
 #[derive(Debug)]
 struct Lock {
     file: File,
-    /// Of the file of the lock.
+    /// Path of the lock file.
     path: PathBuf,
 }
 
 impl Claim {
-    /// This one is wanted from now on, or none; another one is let go.
+    /// Sets which file is wanted from now on, if any, and releases another one.
     pub(crate) fn want(&mut self, path: Option<&Path>) {
         if self.path.as_deref() != path {
             *self = Claim { path: path.map(Path::to_owned), ..Claim::default() };
         }
     }
 
-    /// Takes it, if nobody else has it. Never waits: who is told that others have it may try again.
+    /// Takes the file if no other process has it. Never waits: if another process has it, the
+    /// caller may try again.
     pub(crate) fn take(&mut self) -> Taken {
         let Some(path) = self.path.as_deref().filter(|_| !matches!(self.state, State::Held(_))) else {
             return Taken::Before;
@@ -83,7 +88,8 @@ impl Claim {
             }
             Err(error) => {
                 self.state = State::Unlocked;
-                // Where there is no directory there is nothing to be kept either, which is said by who tries to.
+                // Without the directory there can be no file either, and the writer of the file
+                // reports that.
                 (error.kind() != io::ErrorKind::NotFound).then(|| error.to_string())
             }
         };
@@ -101,14 +107,14 @@ impl Claim {
         !matches!(self.state, State::Open)
     }
 
-    /// From now on it is whoever's takes it.
+    /// Releases it; any process may take it from now on.
     pub(crate) fn let_go(&mut self) {
         self.state = State::Open;
     }
 }
 
 impl Lock {
-    /// The lock of a file, or who has it.
+    /// Returns the lock of a file, or its owner.
     fn of(path: &Path) -> io::Result<Result<Lock, String>> {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
@@ -131,14 +137,14 @@ impl Lock {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file, &path))),
                 Err(error) => return Err(error.into()),
             }
-            // Whoever had it has removed it, perhaps, after it was opened here.
+            // The previous owner may have removed it after it was opened here.
             if !is_at(&file, &path) {
                 continue;
             }
             if !is_a_lock(&file)? {
                 return Err(something_else());
             }
-            // For people alone: on a full disk nobody is told who.
+            // Only for people: on a full disk the lock file names no process.
             let _ = file.set_len(0).and_then(|()| writeln!(&file, "{}", std::process::id()));
             return Ok(Ok(Lock { file, path }));
         }
@@ -148,16 +154,17 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is held nobody puts another one in its place.
+        // While this process holds the lock, no other one replaces the file.
         if is_at(&self.file, &self.path) {
             let _ = std::fs::remove_file(&self.path);
         }
-        // A process that is being started may have it open for a moment longer.
+        // A process that is just starting may keep it open for a moment longer.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Whether a file is one that may be written over and removed: this user's, by this name alone, with the number of a process in it or nothing.
+/// Whether weir may overwrite and remove a file: it belongs to this user, has only this name, and
+/// holds the number of a process or nothing.
 fn is_a_lock(file: &File) -> io::Result<bool> {
     let (about, mut bytes) = (file.metadata()?, [0; TEXT_BYTES_MAX + 1]);
     let count = file.read_at(&mut bytes, 0)?;
@@ -167,7 +174,8 @@ fn is_a_lock(file: &File) -> io::Result<bool> {
     Ok(about.uid() == geteuid().as_raw() && about.nlink() == 1 && is_short && is_number)
 }
 
-/// Who has a lock that this user may not open, for people. None: it is his own, or there is none.
+/// Returns the owner of a lock that this user may not open, for people. None: the lock belongs to
+/// this user, or there is none.
 fn foreign(path: &Path) -> Option<String> {
     let uid = std::fs::symlink_metadata(path).ok()?.uid();
     (uid != geteuid().as_raw()).then(|| {
@@ -175,12 +183,12 @@ fn foreign(path: &Path) -> Option<String> {
     })
 }
 
-/// Who has a lock, for people.
+/// Returns the owner of a lock, for people.
 fn holder(file: &mut File, path: &Path) -> String {
     let mut text = String::new();
     let _ = file.take(16).read_to_string(&mut text);
     let who = match text.trim_end().parse::<u32>() {
-        // Containers count their processes for themselves.
+        // Containers number their processes separately.
         Ok(pid) if pid == std::process::id() => {
             format!("weir itself, for something else, or by process {pid} of another container")
         }
@@ -190,7 +198,7 @@ fn holder(file: &mut File, path: &Path) -> String {
     format!("{who} (it has locked {})", path.display())
 }
 
-/// Whether the file is what is at a path now.
+/// Whether the file is the one that is at a path now.
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     let id = |about: &std::fs::Metadata| (about.dev(), about.ino());
     let both = (file.metadata(), std::fs::symlink_metadata(path));
@@ -199,7 +207,8 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: one has the file at a time, whoever lets it go; who can't lock it is told so once and goes on. How: files in a directory of its own.
+    //! Proves: one process has the file at a time, however the previous one releases it; a process
+    //! that cannot lock it gets one message and goes on. How: files in a separate directory.
 
     use super::*;
     use crate::lasting::tests::Directory;
@@ -228,7 +237,7 @@ mod tests {
         assert_eq!(second.take(), Taken::Now(None));
         second.let_go();
         assert_eq!((second.is_ours(), lock.exists()), (false, false));
-        // What a crash has left is locked by nobody.
+        // The lock file that a crash leaves is not locked.
         std::fs::write(&lock, "4711\n").unwrap();
         let mut third = claim(&path);
         assert_eq!(third.take(), Taken::Now(None));
@@ -259,7 +268,7 @@ mod tests {
         let mut claim = claim(&path);
         assert!(matches!(claim.take(), Taken::Now(Some(note)) if note.contains("no lock can be had (")));
         assert_eq!((claim.take(), claim.is_ours()), (Taken::Before, true), "it is said once");
-        // It has to be shared no longer than it has to be.
+        // It goes without a lock no longer than necessary.
         std::fs::remove_dir(directory.path("cache.lock")).unwrap();
         assert_eq!(claim.take(), Taken::Before);
         assert!(matches!(self::claim(&path).take(), Taken::Others(_)));
@@ -281,7 +290,7 @@ mod tests {
             assert!(is_refused(), "{text}");
             assert_eq!(std::fs::read_to_string(&lock).unwrap(), text);
         }
-        // By another name it may be anything.
+        // Under another name it may be anything.
         std::fs::write(&lock, "").unwrap();
         std::fs::hard_link(&lock, directory.path("other")).unwrap();
         assert!(is_refused() && lock.exists());

@@ -1,46 +1,48 @@
-//! Whose name is asked of name servers next: each client or user has a line of its own, so that names which are never answered keep
-//! up nobody but who asked for them. Pure. Called by `names`.
+//! Decides which name weir resolves next. Each client or user has its own line, so names that are
+//! never answered delay only the client or user that asked for them. Pure. Called by `names`.
 //!
-//! A turn goes to whoever has the fewest, and among those to the name that has waited for the longest time. Somebody may have as many
-//! as are free ([`Shares`]). Bound: the tickets that wait are those of open errands.
+//! The next turn goes to the asker that has the fewest, and among those to the name that has waited
+//! longest. An asker may have as many turns as are free ([`Shares`]). Bound: the waiting tickets
+//! are those of open errands.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use weir_proxy::forward::shares::{Asker, Shares};
 
-/// A name that waits, in the order of numbers. It may stand in several lines.
+/// A waiting name, in the order of numbers. It may be in several lines.
 pub(crate) type Ticket = (u64, Rc<str>);
 
-/// Turns and those who wait for one.
+/// Turns, and the lines of those that wait for one.
 #[derive(Debug)]
 pub(crate) struct Turns {
     shares: Shares,
-    /// None of them is empty.
+    /// Empty lines are removed.
     lines: HashMap<Asker, BTreeSet<Ticket>>,
-    /// All lines: how many turns somebody has, the number of his first ticket, who he is.
+    /// All lines: the asker's number of turns, the number of its first ticket, and the asker.
     order: BTreeSet<(usize, u64, Asker)>,
 }
 
 impl Turns {
-    /// So many turns at once.
+    /// Allows this many turns at once.
     pub(crate) fn new(max: usize) -> Turns {
         Turns { shares: Shares::new(max), lines: HashMap::new(), order: BTreeSet::new() }
     }
 
-    /// Puts a ticket into somebody's line, unless it stands there.
+    /// Puts a ticket into an asker's line, unless it is there already.
     pub(crate) fn wait(&mut self, asker: &Asker, ticket: Ticket) {
         self.change(asker, |_, line| line.insert(ticket));
     }
 
-    /// Takes a ticket out of somebody's line, if it stands there.
+    /// Takes a ticket out of an asker's line, if it is there.
     pub(crate) fn withdraw(&mut self, asker: &Asker, ticket: &Ticket) {
         self.change(asker, |_, line| line.remove(ticket));
     }
 
-    /// Gives the next turn: whose it is, and his first ticket. In other lines the ticket stays.
+    /// Gives the next turn: returns the asker and its first ticket. The ticket remains in other
+    /// lines.
     pub(crate) fn next(&mut self) -> Option<(Asker, Ticket)> {
-        // Who has the fewest turns has room if anybody has.
+        // If any asker has room, the one with the fewest turns has.
         let (_, _, asker) = self.order.first().filter(|(_, _, asker)| self.shares.has_room(asker))?.clone();
         let ticket = self.change(&asker, |shares, line| {
             shares.enter(&asker);
@@ -54,7 +56,7 @@ impl Turns {
         self.change(asker, |shares, _| shares.leave(asker));
     }
 
-    /// Changes what somebody has; his place in the order follows.
+    /// Changes an asker's line or turns, and its place in the order accordingly.
     fn change<R>(&mut self, asker: &Asker, change: impl FnOnce(&mut Shares, &mut BTreeSet<Ticket>) -> R) -> R {
         let line = self.lines.entry(asker.clone()).or_default();
         if let Some((first, _)) = line.first() {
@@ -71,7 +73,8 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: turns go round between those who wait, nobody has more than his share, and nothing is left of those who are gone.
+    //! Proves: turns rotate between those that wait, no asker exceeds its share, and nothing
+    //! remains of askers that have left.
 
     use super::*;
 
@@ -83,7 +86,7 @@ mod tests {
         (number, number.to_string().into())
     }
 
-    /// The numbers of all turns that can be given now.
+    /// Returns the numbers of all turns that can be given now.
     fn given(turns: &mut Turns) -> Vec<u64> {
         std::iter::from_fn(|| turns.next().map(|(_, (number, _))| number)).collect()
     }

@@ -1,5 +1,6 @@
-//! The file of users, as `weir passwd` writes it: lines `name:hash`; empty ones and those that begin with `#` don't count. Called by
-//! `verify` and `passwd`, and by weir-config for whoever checks a configuration.
+//! The file of users, as `weir passwd` writes it: lines `name:hash`. Empty lines and lines that
+//! begin with `#` are ignored. Used by `verify` and `passwd`, and by weir-config to check a
+//! configuration.
 //!
 //! Bounds: [`BYTES_MAX`] of the file, [`NAME_BYTES_MAX`] of a name.
 
@@ -15,21 +16,21 @@ use weir_proxy::forward::lookup::User;
 use super::hash::scheme_of;
 use super::stamp::Stamp;
 
-/// Bytes of the file; about 100,000 users.
+/// Largest file, in bytes; about 100,000 users.
 const BYTES_MAX: u64 = 16 << 20;
-/// Bytes of a name.
+/// Longest name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
-/// Errors of one file that are told.
+/// Largest number of reported errors of one file.
 const ERRORS_MAX: usize = 10;
 
-/// What is wrong with a file: a line for each error, which says where.
+/// The errors of a file: a line for each, with its place.
 #[derive(Debug)]
 pub(crate) struct BadUsers(Vec<String>);
 
-/// How many users a file with this content has.
+/// Returns the number of users in a file with this content.
 ///
 /// # Errors
-/// What is wrong with it, up to [`ERRORS_MAX`] and how many more.
+/// Its errors, up to [`ERRORS_MAX`], and the number of further ones.
 pub(crate) fn check(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     parse(bytes, path, &Users::default()).map(|users| users.entries.len()).map_err(|bad| bad.0)
 }
@@ -40,31 +41,34 @@ impl fmt::Display for BadUsers {
     }
 }
 
-/// Somebody with his hash.
+/// A user with its hash.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) hash: Arc<str>,
     pub(crate) user: Arc<User>,
 }
 
-/// A file as it was at some time.
+/// The content of a file at some time.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     entries: HashMap<Box<str>, Entry>,
-    /// Who has connections yet and is in the file no more: his limits go on when he comes back.
+    /// Users that still have connections but are no longer in the file: their limits continue if
+    /// they return.
     gone: HashMap<Box<str>, Arc<User>>,
-    /// Of somebody in the file; what unknown names are compared with, so that they take as long as known ones.
+    /// The hash of one user. Unknown names are compared with it, so that they take as long as known
+    /// ones.
     dummy: Option<Arc<str>>,
     stamp: Option<Stamp>,
-    /// Others than the owner and his group may read it.
+    /// Users other than the owner and its group may read it.
     pub(crate) is_open: bool,
 }
 
 impl Users {
-    /// Reads a file. Who is also in `before` with the same hash stays the same object; with another one his limits go on.
+    /// Reads a file. A user with the same hash in `before` keeps its object; with another hash its
+    /// limits continue.
     ///
     /// # Errors
-    /// All that is wrong with it, up to [`ERRORS_MAX`].
+    /// Its errors, up to [`ERRORS_MAX`].
     pub(crate) fn read(path: &Path, before: &Users) -> Result<Users, BadUsers> {
         let failed = |error: io::Error| BadUsers(vec![format!("cannot read the users in {}: {error}", path.display())]);
         let file = weir_io::open_regular(path).map_err(failed)?;
@@ -81,17 +85,17 @@ impl Users {
         Ok(users)
     }
 
-    /// Somebody by his name.
+    /// Finds a user by name.
     pub(crate) fn find(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
-    /// A hash to compare with where there is none. None: the file is empty.
+    /// Returns a hash to compare with if the user has none. None: the file is empty.
     pub(crate) fn dummy(&self) -> Option<&Arc<str>> {
         self.dummy.as_ref()
     }
 
-    /// The object for a line of a file that follows this one.
+    /// Returns the object for a line of the next version of this file.
     fn next(&self, name: &str, hash: &str) -> Arc<User> {
         match (self.entries.get(name), self.gone.get(name)) {
             (Some(entry), _) if *entry.hash == *hash => Arc::clone(&entry.user),
@@ -100,7 +104,8 @@ impl Users {
         }
     }
 
-    /// Revokes all who are not in the file that follows this one, or with another hash.
+    /// Revokes all users that are missing from the next version of this file, or have another hash
+    /// there.
     pub(crate) fn end(&self, next: &Users) {
         for (name, Entry { user, .. }) in &self.entries {
             if !next.find(name).is_some_and(|entry| Arc::ptr_eq(&entry.user, user)) {
@@ -110,7 +115,7 @@ impl Users {
     }
 }
 
-/// What is wrong with a name; None: nothing.
+/// Returns the error in a name; None: it is valid.
 pub(crate) fn name_error(name: &str) -> Option<String> {
     if name.is_empty() {
         Some("the name is empty".to_owned())
@@ -123,7 +128,7 @@ pub(crate) fn name_error(name: &str) -> Option<String> {
     }
 }
 
-/// The content of a file.
+/// Parses the content of a file.
 fn parse(bytes: &[u8], path: &Path, before: &Users) -> Result<Users, BadUsers> {
     let path = path.display();
     if bytes.len() as u64 > BYTES_MAX {
@@ -179,7 +184,7 @@ fn add(line: &str, users: &mut Users, before: &Users) -> Result<(), String> {
 pub(crate) struct Source {
     pub(crate) path: Arc<Path>,
     pub(crate) now: Arc<Users>,
-    /// The version of the file (None: it was gone) that is bad, and of which that was told.
+    /// The bad version of the file that was reported; an inner None: the file was missing.
     bad: Option<Option<Stamp>>,
 }
 
@@ -193,7 +198,7 @@ impl Source {
         Ok(Source { path: path.into(), now, bad: None })
     }
 
-    /// What the operator should know of the file.
+    /// Returns a warning for the operator about the file.
     pub(crate) fn note(&self) -> Option<String> {
         let path = self.path.display();
         let note =
@@ -201,8 +206,8 @@ impl Source {
         self.now.is_open.then_some(note)
     }
 
-    /// Reads the file again if it has changed; gives what is to be told then. A bad file is told once, and the users stay as
-    /// they were.
+    /// Reads the file again if it has changed. Returns a message for the operator. A bad file is
+    /// reported once, and the users stay as they were.
     pub(crate) fn look(&mut self) -> Option<String> {
         let stamp = Stamp::at(&self.path).ok();
         if stamp == self.now.stamp {
@@ -228,7 +233,8 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what a file may contain, what is said of the rest, and that users outlive changes of it. How: texts and real files.
+    //! Proves: what a file may contain, how errors are reported, and that users outlive changes of
+    //! it. How: texts and real files.
 
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
@@ -236,7 +242,7 @@ mod tests {
 
     const HASH: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 
-    /// A file that goes with the test.
+    /// A file that is removed with the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -346,7 +352,7 @@ mod tests {
         assert_eq!([&ann, &bob, &cat].map(|user| user.is_revoked()), [true, true, false]);
         let again = &next.find("ann").unwrap().user;
         assert!(!again.is_revoked() && again.connections() == 1);
-        // Back to what it was: whoever had the password of that time shows it again.
+        // The old hash returns: a client with the old password has to show it again.
         let last = read(&format!("ann:{HASH}\n"), &next);
         next.end(&last);
         assert!(again.is_revoked() && ann.is_revoked() && !last.find("ann").unwrap().user.is_revoked());

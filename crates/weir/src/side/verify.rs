@@ -1,16 +1,20 @@
-//! Whether credentials are good, for all workers: a [`Verifier`] for each file of users. Called by the side thread for each
-//! [`Errand::Verify`](weir_proxy::forward::lookup::Errand).
+//! Verifies credentials for all workers: a [`Verifier`] for each file of users. The side thread
+//! calls it for each [`Errand::Verify`](weir_proxy::forward::lookup::Errand).
 //!
-//! Comparing takes tens of milliseconds by intent, so it is done on threads of its own, one for four cores, which give way to
-//! workers (nice 10), in an order in which who guesses keeps up nobody who does not (`lanes`). Credentials that were good are good at once for [`GOOD_FOR`], by a digest under a key that only this
-//! process knows; the same ones asked several times at once are compared once. The file of users is looked at once in
-//! [`LOOK_EVERY`], also when nobody asks ([`Verifier::watch`]): who is deleted or has another password is revoked then, and
-//! workers ask anew for the next request of each of his connections.
+//! Comparing takes tens of milliseconds by intent, so separate threads do it, one for four cores.
+//! They give way to workers (nice 10), and their order (`lanes`) ensures that a client that guesses
+//! delays no client that does not. Good credentials stay good for [`GOOD_FOR`], found by a digest
+//! under a key that only this process knows; the same credentials from several requests at once are
+//! compared once. weir checks the file of users once in [`LOOK_EVERY`], even without requests
+//! ([`Verifier::watch`]). A user that is deleted or gets another password is revoked then, and
+//! workers verify again for the next request of each of its connections.
 //!
-//! What does not match is told [`REFUSED_AFTER`] the question, whether the name exists or not, was compared or found no room, so
-//! that the time tells nothing, and guessing is slow. What found no room is told as that, never as wrong: each client has its share
-//! of comparisons, whatever the names. Bounds: see `lanes` for comparisons, [`TURN_MAX`] for how long one waits,
-//! [`LATE_MAX`] refusals that are held back (further ones are told at once), [`GOOD_MAX`] good credentials.
+//! A mismatch is reported [`REFUSED_AFTER`] the question, whether the name exists or not, was
+//! compared or found no room. So the time reveals nothing, and guessing is slow. Credentials for
+//! which there was no room are reported as that, never as wrong: each client has its share of
+//! comparisons, whatever the names. Bounds: see `lanes` for comparisons, [`TURN_MAX`] for the wait
+//! of one, [`LATE_MAX`] delayed refusals (further ones are sent at once), [`GOOD_MAX`] good
+//! credentials.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -31,24 +35,24 @@ use super::hash;
 use super::lanes::{Entered, Lanes, Ticket};
 use super::users::{Entry, Source, Users};
 
-/// How long credentials that were good are good.
+/// How long good credentials stay good.
 const GOOD_FOR: Duration = Duration::from_secs(600);
-/// Good credentials that are kept.
+/// Largest number of good credentials in memory.
 const GOOD_MAX: usize = 10_000;
-/// How often the file is looked at.
+/// How often weir checks the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// From a question to its refusal, at least.
+/// Shortest time from a question to its refusal.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
-/// Refusals that are held back at once.
+/// Largest number of delayed refusals.
 const LATE_MAX: u32 = 512;
-/// Workers that wait for one comparison; for further ones there is no room.
+/// Largest number of workers that wait for one comparison; weir has no room for further ones.
 const JOIN_MAX: usize = 1024;
-/// For a comparison to begin; then there was no room for it.
+/// Longest wait before a comparison begins; after it there was no room.
 const TURN_MAX: Duration = Duration::from_secs(5);
-/// How much the threads that compare give way to others.
+/// Niceness of the threads that compare.
 const NICE: i32 = 10;
 
-/// Times of one service; tests have shorter ones.
+/// Times of one service; shorter in tests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) look_every: Duration,
@@ -64,26 +68,28 @@ impl Default for Times {
 /// Name, password and hash in one number.
 type Mark = [u8; 32];
 
-/// How much is compared and held back at once, whatever the file.
+/// Limits how much is compared and delayed at once, over all files.
 #[derive(Debug)]
 pub(crate) struct Room {
     lanes: RefCell<Lanes>,
-    /// Who waits for a turn is told when it comes, or that it will not when this is dropped.
+    /// By ticket: signals the turn of a waiting comparison. Dropping it signals that there will be
+    /// none.
     waiting: RefCell<HashMap<Ticket, Sender<()>>>,
     next: Cell<Ticket>,
-    /// Threads that have nothing to compare.
+    /// Idle threads that compare.
     free: Cell<usize>,
     late: Cell<u32>,
 }
 
 impl Room {
-    /// For so many threads that compare.
+    /// Returns the room of this many threads.
     pub(crate) fn new(threads: usize) -> Rc<Room> {
         let (lanes, waiting, next, late) = Default::default();
         Rc::new(Room { lanes, waiting, next, free: Cell::new(threads), late })
     }
 
-    /// Waits for the turn of a client's comparison, [`TURN_MAX`] at most. None: there is no room for it.
+    /// Waits for the turn of a client's comparison, [`TURN_MAX`] at most. None: there is no room
+    /// for it.
     async fn turn(self: &Rc<Room>, lane: Lane) -> Option<Turn> {
         let ticket = self.next.replace(self.next.get() + 1);
         let waits = Waits { room: Rc::clone(self), ticket, lane, told: self.enter(ticket, lane)? };
@@ -108,14 +114,14 @@ impl Room {
             let Some(ticket) = self.lanes.borrow_mut().next(Instant::now()) else { return };
             self.free.set(self.free.get() - 1);
             if let Some(waits) = self.waiting.borrow_mut().remove(&ticket) {
-                // Whoever waits takes the turn, or gives it back.
+                // The waiting comparison takes the turn, or gives it back.
                 let _ = waits.send(());
             }
         }
     }
 }
 
-/// A comparison that waits for its turn: it has none when this is dropped.
+/// A comparison that waits for its turn. Dropping this gives the turn up.
 struct Waits {
     room: Rc<Room>,
     ticket: Ticket,
@@ -133,7 +139,7 @@ impl Waits {
         Turn { room: Rc::clone(&self.room), lane: self.lane }
     }
 
-    /// The turn, if it was given and not heard of.
+    /// Takes the turn, if it was given and the signal not yet received.
     fn taken(&mut self) -> Option<Turn> {
         self.told.try_recv().ok().map(|()| self.take())
     }
@@ -150,7 +156,7 @@ impl Drop for Waits {
     }
 }
 
-/// The turn of a comparison; the next one comes when this is dropped.
+/// The turn of a comparison; dropping it starts the next one.
 struct Turn {
     room: Rc<Room>,
     lane: Lane,
@@ -174,7 +180,7 @@ pub(crate) struct Verifier {
     users: RefCell<Arc<Users>>,
     looked: Cell<Instant>,
     good: RefCell<Cache<Mark, ()>>,
-    /// Who waits for a comparison.
+    /// Questions that wait for a comparison.
     open: RefCell<HashMap<Mark, Vec<Waiting>>>,
     room: Rc<Room>,
     /// Comparisons so far.
@@ -189,7 +195,7 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// Of the users in a file. `key` is unpredictable.
+    /// Verifies against the users of a file. `key` is unpredictable.
     pub(crate) fn new(source: Source, key: [u8; 32], room: Rc<Room>, times: Times, tell: Tell) -> Rc<Verifier> {
         let users = RefCell::new(Arc::clone(&source.now));
         Rc::new(Verifier {
@@ -206,14 +212,15 @@ impl Verifier {
         })
     }
 
-    /// A worker asks: it is told. Call it within a local set of tokio.
+    /// Verifies credentials and replies to the worker. Call it within a local set of tokio.
     pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, question: Question, client: Lane, credentials: Credentials) {
-        // Whatever happens to the task, the worker is told.
+        // Whatever happens to the task, the worker gets a reply.
         let debt = Debt { verifier: Rc::clone(self), to: Waiting { worker, question, client }, is_paid: false };
         tokio::task::spawn_local(Rc::clone(self).verify(debt, client, credentials));
     }
 
-    /// Looks at the file again and again, until nobody has this any more. Call it within a local set of tokio.
+    /// Checks the file regularly until the verifier is dropped. Call it within a local set of
+    /// tokio.
     pub(crate) async fn watch(this: Weak<Verifier>, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
@@ -222,12 +229,12 @@ impl Verifier {
         }
     }
 
-    /// How often the file is looked at.
+    /// Returns how often the file is checked.
     pub(crate) fn looks_every(&self) -> Duration {
         self.times.look_every
     }
 
-    /// Nobody asks for this file any more: all who are in it are revoked.
+    /// Revokes all users, because no listener uses this file any more.
     pub(crate) fn retire(&self) {
         self.users.borrow().end(&Users::default());
     }
@@ -252,13 +259,14 @@ impl Verifier {
         }
     }
 
-    /// Comparisons so far.
+    /// Returns the comparisons so far.
     #[cfg(test)]
     pub(crate) fn compared(&self) -> u64 {
         self.compared.get()
     }
 
-    /// Leaves it to the one who compares the same to tell the worker. True: nobody does yet.
+    /// Leaves the reply to a comparison of the same credentials. True: there is none yet, so the
+    /// caller compares.
     fn join(&self, mark: Mark, debt: &mut Debt) -> bool {
         let mut open = self.open.borrow_mut();
         let waiting = open.entry(mark).or_default();
@@ -279,7 +287,7 @@ impl Verifier {
         digest.finalize().into()
     }
 
-    /// Has the file looked at, unless that was done lately. All who come meanwhile wait for it.
+    /// Checks the file unless that was done recently. Concurrent callers wait for the result.
     async fn look(&self) {
         if self.looked.get().elapsed() < self.times.look_every {
             return;
@@ -290,14 +298,14 @@ impl Verifier {
         }
     }
 
-    /// Has the file looked at now.
+    /// Checks the file now.
     pub(crate) async fn look_now(&self) {
         self.read(self.source.lock().await).await;
     }
 
     async fn read(&self, mut place: MutexGuard<'_, Option<Source>>) {
         let Some(mut source) = place.take() else { return };
-        // A file system can be slow, so it is another thread that asks it.
+        // A file system can be slow, so another thread reads.
         let looking = tokio::task::spawn_blocking(move || {
             let told = source.look();
             (source, told)
@@ -313,7 +321,8 @@ impl Verifier {
         *place = Some(source);
     }
 
-    /// Who it is if the password is right; a name that nobody has is compared with somebody's hash, in vain.
+    /// Returns the user if the password is right. For an unknown name it compares with another
+    /// user's hash and discards the result.
     async fn compare(
         &self,
         lane: Lane,
@@ -340,7 +349,7 @@ impl Verifier {
         (self.tell)(to.worker, News::Verified { question: to.question, client: to.client, user });
     }
 
-    /// Waits until a refusal may be told.
+    /// Delays a refusal until it may be sent.
     async fn hold_back(&self, asked: Instant) {
         if self.room.late.get() < LATE_MAX {
             self.room.late.set(self.room.late.get() + 1);
@@ -350,7 +359,7 @@ impl Verifier {
     }
 }
 
-/// Once for each thread: lets others go first.
+/// Lowers the priority of the calling thread, once for each thread.
 fn give_way() {
     thread_local!(static GAVE_WAY: Cell<bool> = const { Cell::new(false) });
     if !GAVE_WAY.replace(true) {
@@ -367,7 +376,7 @@ struct Waiting {
     client: Lane,
 }
 
-/// A worker that is to be told, also when the task ends early.
+/// A reply owed to a worker, sent even if the task ends early.
 struct Debt {
     verifier: Rc<Verifier>,
     to: Waiting,
@@ -388,7 +397,8 @@ impl Drop for Debt {
     }
 }
 
-/// The end of a comparison: all who wait for it are told, and what was good is kept.
+/// The end of a comparison: dropping it replies to all that wait for it, and remembers good
+/// credentials.
 struct Ending {
     verifier: Rc<Verifier>,
     mark: Mark,
